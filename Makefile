@@ -1,0 +1,44 @@
+# Every target makes what it needs; the only prerequisites are Python 3.11+, gcc and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint bench gpu-check clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m pycudnnrnn demo $(ARGS)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.test $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks.cpu $(ARGS)
+
+gpu-check:
+	@test -d tests/gpu || { echo "gpu-check: there is no GPU test yet: the cuDNN engine has not been built" >&2; exit 2; }
+	PYCUDNNRNN_REQUIRE_GPU=1 $(PYTHON) -m pytest tests/gpu -m gpu $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist
+
+# One environment; a stamp for each set of extras, remade when pyproject.toml changes.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/.lint: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lint]'
+	@touch $@
