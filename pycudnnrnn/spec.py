@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import operator
 from enum import IntEnum, StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import check_int, check_real, choose, one_of
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
 
 INT32_MAX: Final = 2**31 - 1
@@ -73,7 +73,7 @@ class DType(StrEnum):
                 import ml_dtypes  # noqa: PLC0415  optional
             except ImportError as error:
                 raise MissingDependencyError("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays") from error
-            return np.dtype(ml_dtypes.bfloat16)
+            return np.dtype[Any](ml_dtypes.bfloat16)
         return np.dtype(self.value)
 
     @property
@@ -124,7 +124,7 @@ class PlainGate(IntEnum):
     HIDDEN = 0
 
 
-GATES: Final[dict[RNNMode, type[LSTMGate] | type[GRUGate] | type[PlainGate]]] = {
+GATES: Final[dict[RNNMode, type[LSTMGate | GRUGate | PlainGate]]] = {
     RNNMode.LSTM: LSTMGate,
     RNNMode.GRU: GRUGate,
     RNNMode.RNN_TANH: PlainGate,
@@ -151,53 +151,17 @@ STANDARD_ALGORITHMS: Final = (Algorithm.STANDARD, Algorithm.AUTO)
 AUTO_SELECT: Final = "auto_select"
 """TF's third input mode: skip when input_size == num_units, linear otherwise. `RNNSpec` resolves it."""
 
-_Enum = TypeVar("_Enum", bound=StrEnum)
-
-
-def choose(enum: type[_Enum], name: str, value: Any) -> _Enum:
-    """Turn a string into a member of `enum`, or say which strings there are."""
-    try:
-        return enum(value)
-    except ValueError:
-        raise ArgumentError(name, _one_of([str(m) for m in enum]), repr(value)) from None
-
 
 def parse_dtype(name: str, value: Any) -> DType:
     """Read a dtype as a string, a NumPy dtype or scalar type, or the dtype object of torch, JAX or TensorFlow."""
     if not isinstance(value, str):
         if value is None or isinstance(value, (bool, int, float)):
-            raise ArgumentTypeError(name, _one_of([str(d) for d in DType]), repr(value))
+            raise ArgumentTypeError(name, one_of([str(d) for d in DType]), repr(value))
         try:
             value = np.dtype(value).name
         except TypeError:  # torch.float32 prints as "torch.float32", tf.float32 has a name
             value = getattr(value, "name", str(value)).rpartition(".")[2]
     return choose(DType, name, value)
-
-
-def check_int(name: str, value: Any, low: int, high: int) -> int:
-    """Return `value` as an int in [low, high]; True, 3.0 and "3" are refused, NumPy integers are taken."""
-    if isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(name, "an integer", repr(value))
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(name, "an integer", repr(value)) from None
-    if not low <= number <= high:
-        raise ArgumentError(name, f"an integer from {low} to {high}", number)
-    return number
-
-
-def check_real(name: str, value: Any) -> float:
-    """Return `value` as a float; booleans, strings and NaN are refused."""
-    if isinstance(value, (bool, np.bool_, str, bytes)):
-        raise ArgumentTypeError(name, "a real number", repr(value))
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(name, "a real number", repr(value)) from None
-    if math.isnan(number):
-        raise ArgumentError(name, "a real number", number)
-    return number
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -259,7 +223,7 @@ class RNNSpec:
         try:
             mode = InputMode(self.input_mode)
         except ValueError:
-            names = _one_of([*map(str, InputMode), AUTO_SELECT])
+            names = one_of([*map(str, InputMode), AUTO_SELECT])
             raise ArgumentError("input_mode", names, repr(self.input_mode)) from None
         if mode is InputMode.SKIP_INPUT and self.input_size != self.num_units:
             raise ArgumentError(
@@ -316,13 +280,13 @@ class RNNSpec:
             return allowed[0]
         compute = parse_dtype("compute_dtype", self.compute_dtype)
         if compute not in allowed:
-            names = _one_of([str(d) for d in allowed])
+            names = one_of([str(d) for d in allowed])
             raise ArgumentError("compute_dtype", f"{names} for dtype {str(self.dtype)!r}", repr(str(compute)))
         return compute
 
     def _check_algorithm(self) -> None:
         if self.dtype is DType.FLOAT64 and self.algo not in FLOAT64_ALGORITHMS:
-            names = _one_of([str(a) for a in FLOAT64_ALGORITHMS])
+            names = one_of([str(a) for a in FLOAT64_ALGORITHMS])
             raise ArgumentError("algo", f"{names} for dtype 'float64'", repr(str(self.algo)))
         if self.algo in STANDARD_ALGORITHMS:
             return
@@ -412,7 +376,7 @@ class RNNSpec:
         """Read what `to_json` wrote, strictly: every field once, nothing else, and valid as a spec.
 
         Raises:
-            ArgumentError: not JSON, not an object, another schema, a missing, unknown or repeated field, or a bad value.
+            ArgumentError: not a JSON object of this schema, a missing, unknown or repeated field, or a bad value.
         """
         try:
             fields = json.loads(text, object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant)
@@ -436,11 +400,6 @@ class RNNSpec:
                 side if bound is None else bound for bound, side in zip(clip, (-math.inf, math.inf), strict=True)
             )
         return cls(**fields)
-
-
-def _one_of(names: list[str]) -> str:
-    quoted = [repr(name) for name in names]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
 def _source(value: Any) -> str:

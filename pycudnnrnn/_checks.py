@@ -1,0 +1,54 @@
+"""Checks of single values at the edge of the package: each names the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+import operator
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+
+_Enum = TypeVar("_Enum", bound=StrEnum)
+
+
+def choose(enum: type[_Enum], name: str, value: Any) -> _Enum:
+    """Turn a string into a member of `enum`, or say which strings there are."""
+    try:
+        return enum(value)
+    except ValueError:
+        raise ArgumentError(name, one_of([str(m) for m in enum]), repr(value)) from None
+
+
+def check_int(name: str, value: Any, low: int, high: int) -> int:
+    """Return `value` as an int in [low, high]; True, 3.0 and "3" are refused, NumPy integers are taken."""
+    if isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(name, "an integer", repr(value))
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(name, "an integer", repr(value)) from None
+    if not low <= number <= high:
+        raise ArgumentError(name, f"an integer from {low} to {high}", number)
+    return number
+
+
+def check_real(name: str, value: Any) -> float:
+    """Return `value` as a float; booleans, strings and NaN are refused."""
+    if isinstance(value, (bool, np.bool_, str, bytes)):
+        raise ArgumentTypeError(name, "a real number", repr(value))
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(name, "a real number", repr(value)) from None
+    if math.isnan(number):
+        raise ArgumentError(name, "a real number", number)
+    return number
+
+
+def one_of(names: list[str]) -> str:
+    """Join names for an error text: 'a', 'b' or 'c'."""
+    quoted = [repr(name) for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
