@@ -73,7 +73,8 @@ class DType(StrEnum):
                 import ml_dtypes  # noqa: PLC0415  optional
             except ImportError as error:
                 raise MissingDependencyError("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays") from error
-            return np.dtype[Any](ml_dtypes.bfloat16)
+            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return bfloat16
         return np.dtype(self.value)
 
     @property
@@ -164,7 +165,7 @@ def parse_dtype(name: str, value: Any) -> DType:
     return choose(DType, name, value)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
 class RNNSpec:
     """Describe an RNN: everything that decides its params, its layout and its arithmetic, validated once.
 
@@ -183,48 +184,70 @@ class RNNSpec:
     num_layers: int
     num_units: int
     input_size: int
-    input_mode: InputMode = InputMode.LINEAR_INPUT
-    direction: Direction = Direction.UNIDIRECTIONAL
-    dtype: DType = DType.FLOAT32
-    dropout: float = 0.0
-    seed: int = 0
-    num_proj: int | None = None
-    bias_mode: BiasMode = BiasMode.DOUBLE
-    cell_clip: tuple[float, float] | None = None
-    algo: Algorithm = Algorithm.STANDARD
-    math_type: MathType = None  # type: ignore[assignment]  # None until __post_init__ has resolved it
-    compute_dtype: DType = None  # type: ignore[assignment]
+    input_mode: InputMode
+    direction: Direction
+    dtype: DType
+    dropout: float
+    seed: int
+    num_proj: int | None
+    bias_mode: BiasMode
+    cell_clip: tuple[float, float] | None
+    algo: Algorithm
+    math_type: MathType
+    compute_dtype: DType
 
-    def __post_init__(self) -> None:
-        def resolve(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
+    def __init__(
+        self,
+        mode: str,
+        num_layers: int,
+        num_units: int,
+        input_size: int,
+        input_mode: str = InputMode.LINEAR_INPUT,
+        direction: str = Direction.UNIDIRECTIONAL,
+        dtype: Any = DType.FLOAT32,
+        dropout: float = 0.0,
+        seed: int = 0,
+        num_proj: int | None = None,
+        bias_mode: str = BiasMode.DOUBLE,
+        cell_clip: float | tuple[float, float] | None = None,
+        algo: str = Algorithm.STANDARD,
+        math_type: str | None = None,
+        compute_dtype: Any = None,
+    ) -> None:
+        def keep(**fields: Any) -> None:
+            for name, value in fields.items():
+                object.__setattr__(self, name, value)
 
-        resolve("mode", choose(RNNMode, "rnn_mode", self.mode))
-        for name in ("num_layers", "num_units", "input_size"):
-            resolve(name, check_int(name, getattr(self, name), 1, INT32_MAX))
-        resolve("input_mode", self._resolved_input_mode())
-        resolve("direction", choose(Direction, "direction", self.direction))
-        resolve("dtype", parse_dtype("dtype", self.dtype))
-        resolve("dropout", self._checked_dropout())
-        resolve("seed", check_int("seed", self.seed, 0, SEED_MAX))
-        resolve("bias_mode", choose(BiasMode, "bias_mode", self.bias_mode))
-        resolve("algo", choose(Algorithm, "algo", self.algo))
-        resolve("num_proj", self._checked_projection())
-        resolve("cell_clip", self._checked_clip())
+        keep(
+            mode=choose(RNNMode, "rnn_mode", mode),
+            num_layers=check_int("num_layers", num_layers, 1, INT32_MAX),
+            num_units=check_int("num_units", num_units, 1, INT32_MAX),
+            input_size=check_int("input_size", input_size, 1, INT32_MAX),
+            direction=choose(Direction, "direction", direction),
+            dtype=parse_dtype("dtype", dtype),
+            dropout=_checked_dropout(dropout),
+            seed=check_int("seed", seed, 0, SEED_MAX),
+            bias_mode=choose(BiasMode, "bias_mode", bias_mode),
+            algo=choose(Algorithm, "algo", algo),
+        )
         half = self.dtype in (DType.FLOAT16, DType.BFLOAT16)
-        default_math = MathType.TENSOR_OP if half else MathType.FMA
-        resolve("math_type", choose(MathType, "math_type", self.math_type) if self.math_type else default_math)
-        resolve("compute_dtype", self._resolved_compute_dtype())
+        keep(
+            input_mode=self._resolved_input_mode(input_mode),
+            num_proj=self._checked_projection(num_proj),
+            cell_clip=self._checked_clip(cell_clip),
+            math_type=choose(MathType, "math_type", math_type or (MathType.TENSOR_OP if half else MathType.FMA)),
+            compute_dtype=self._resolved_compute_dtype(compute_dtype),
+        )
         self._check_algorithm()
 
-    def _resolved_input_mode(self) -> InputMode:
-        if self.input_mode == AUTO_SELECT:
+    def _resolved_input_mode(self, value: str) -> InputMode:
+        if value == AUTO_SELECT:
             return InputMode.SKIP_INPUT if self.input_size == self.num_units else InputMode.LINEAR_INPUT
         try:
-            mode = InputMode(self.input_mode)
+            mode = InputMode(value)
         except ValueError:
             names = one_of([*map(str, InputMode), AUTO_SELECT])
-            raise ArgumentError("input_mode", names, repr(self.input_mode)) from None
+            raise ArgumentError("input_mode", names, repr(value)) from None
         if mode is InputMode.SKIP_INPUT and self.input_size != self.num_units:
             raise ArgumentError(
                 "input_mode",
@@ -233,20 +256,12 @@ class RNNSpec:
             )
         return mode
 
-    def _checked_dropout(self) -> float:
-        dropout = check_real("dropout", self.dropout)
-        if not 0.0 <= dropout <= 1.0:
-            raise ArgumentError("dropout", "a probability of dropping, from 0 to 1", dropout)
-        return dropout
-
-    def _checked_projection(self) -> int | None:
-        if self.num_proj is None or (self.num_proj == 0 and not isinstance(self.num_proj, bool)):
+    def _checked_projection(self, value: int | None) -> int | None:
+        if value is None or (value == 0 and not isinstance(value, bool)):
             return None  # TF reads 0 as "no projection"
         if self.mode is not RNNMode.LSTM:
-            raise ArgumentError(
-                "num_proj", f"None for rnn_mode {str(self.mode)!r} (only the LSTM projects)", self.num_proj
-            )
-        num_proj = check_int("num_proj", self.num_proj, 1, INT32_MAX)
+            raise ArgumentError("num_proj", f"None for rnn_mode {str(self.mode)!r} (only the LSTM projects)", value)
+        num_proj = check_int("num_proj", value, 1, INT32_MAX)
         if num_proj >= self.num_units:
             raise ArgumentError(
                 "num_proj",
@@ -255,30 +270,24 @@ class RNNSpec:
             )
         return num_proj
 
-    def _checked_clip(self) -> tuple[float, float] | None:
-        if self.cell_clip is None:
+    def _checked_clip(self, value: float | tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is None:
             return None
         if self.mode is not RNNMode.LSTM:
-            raise ArgumentError(
-                "cell_clip", f"None for rnn_mode {str(self.mode)!r} (only the LSTM has a cell)", self.cell_clip
-            )
-        if isinstance(self.cell_clip, (tuple, list)):
-            if len(self.cell_clip) != 2:
-                raise ArgumentError("cell_clip", "one positive bound or a pair (low, high)", repr(self.cell_clip))
-            low, high = (check_real("cell_clip", bound) for bound in self.cell_clip)
-            if low > high:
-                raise ArgumentError("cell_clip", "low <= high", (low, high))
-            return low, high
-        bound = check_real("cell_clip", self.cell_clip)
-        if bound <= 0:
-            raise ArgumentError("cell_clip", "one positive bound or a pair (low, high)", bound)
-        return -bound, bound
+            raise ArgumentError("cell_clip", f"None for rnn_mode {str(self.mode)!r} (only the LSTM has a cell)", value)
+        pair = value if isinstance(value, (tuple, list)) else (-check_real("cell_clip", value), value)
+        if len(pair) != 2:
+            raise ArgumentError("cell_clip", "one positive bound or a pair (low, high)", repr(value))
+        low, high = (check_real("cell_clip", bound) for bound in pair)
+        if low > high:
+            raise ArgumentError("cell_clip", "one positive bound or a pair with low <= high", (low, high))
+        return low, high
 
-    def _resolved_compute_dtype(self) -> DType:
+    def _resolved_compute_dtype(self, value: Any) -> DType:
         allowed = COMPUTE_DTYPES[self.dtype]
-        if self.compute_dtype is None:
+        if value is None:
             return allowed[0]
-        compute = parse_dtype("compute_dtype", self.compute_dtype)
+        compute = parse_dtype("compute_dtype", value)
         if compute not in allowed:
             names = one_of([str(d) for d in allowed])
             raise ArgumentError("compute_dtype", f"{names} for dtype {str(self.dtype)!r}", repr(str(compute)))
@@ -356,7 +365,7 @@ class RNNSpec:
         plain = RNNSpec(self.mode, self.num_layers, self.num_units, self.input_size, dtype=self.dtype)
         for field in dataclasses.fields(self)[4:]:
             value = getattr(self, field.name)
-            usual = field.default if field.name == "dtype" else getattr(plain, field.name)
+            usual = DType.FLOAT32 if field.name == "dtype" else getattr(plain, field.name)
             if value != usual:
                 shown.append(f"{field.name}={_source(value)}")
         return f"RNNSpec({', '.join(shown)})"
@@ -400,6 +409,13 @@ class RNNSpec:
                 side if bound is None else bound for bound, side in zip(clip, (-math.inf, math.inf), strict=True)
             )
         return cls(**fields)
+
+
+def _checked_dropout(value: float) -> float:
+    dropout = check_real("dropout", value)
+    if not 0.0 <= dropout <= 1.0:
+        raise ArgumentError("dropout", "a probability of dropping, from 0 to 1", dropout)
+    return dropout
 
 
 def _source(value: Any) -> str:

@@ -1,0 +1,175 @@
+"""What a forward returns: its results, and the way back through it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import Kind
+from pycudnnrnn.engines import Engine, Reserve
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import RNNSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """Gradients of a forward's arguments, each shaped as its argument.
+
+    `input_c` is None but for LSTM; `params` is None unless `Forward.backward` made it.
+    """
+
+    input: Any
+    input_h: Any
+    input_c: Any | None
+    params: Any | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Call:
+    """One checked call: who runs it, on what, and how its arrays are laid out."""
+
+    engine: Engine
+    spec: RNNSpec
+    schedule: Schedule
+    kind: Kind
+    params: Any
+
+    def data_shape(self, width: int) -> tuple[int, ...]:
+        T, B = self.schedule.T, self.schedule.B
+        return (T, B, width) if self.schedule.time_major else (B, T, width)
+
+    @property
+    def data_axes(self) -> str:
+        return "[T, B, {}]" if self.schedule.time_major else "[B, T, {}]"
+
+    @property
+    def output_axes(self) -> str:
+        return self.data_axes.format("D * num_proj" if self.spec.num_proj else "D * num_units")
+
+    def states(self, name_h: str, h: Any | None, name_c: str, c: Any | None) -> tuple[Any | None, Any | None]:
+        """Check a pair of state-shaped arrays, either of which may be None."""
+        spec = self.spec
+        if c is not None and not spec.has_cell_state:
+            raise ArgumentError(name_c, f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
+        h = self.array(name_h, h, spec.state_size, "num_proj" if spec.num_proj else "num_units")
+        return h, self.array(name_c, c, spec.num_units, "num_units")
+
+    def array(self, name: str, state: Any | None, width: int, axis: str) -> Any | None:
+        if state is None:
+            return None
+        state = _arrays.to_engine(name, state, self.kind, self.spec.dtype)
+        shape = (self.spec.num_pseudo_layers, self.schedule.B, width)
+        _arrays.check_shape(name, state, shape, f"[L * D, B, {axis}]")
+        return state
+
+    def to_caller(self, array: Any | None) -> Any | None:
+        return None if array is None else _arrays.to_caller(array, self.kind)
+
+
+class Forward:
+    """The results of a forward, and its backward.
+
+    `output`, `output_h` and `output_c` (None but for LSTM) are the caller's kind of array. The arrays passed to the
+    forward, params among them, must keep their values until the backward is done: like cuDNN's, it reads them again.
+
+    A backward uses up what the forward kept, unless `retain=True` made it work on a copy.
+    """
+
+    def __init__(self, call: Call, output: Any, output_h: Any, output_c: Any | None, reserve: Reserve | None) -> None:
+        self.output = call.to_caller(output)
+        self.output_h = call.to_caller(output_h)
+        self.output_c = call.to_caller(output_c)
+        self._call = call
+        self._reserve = reserve
+        self._worked: Reserve | None = None
+
+    def backward_data(
+        self, d_output: Any = None, d_output_h: Any = None, d_output_c: Any = None, *, retain: bool = False
+    ) -> Gradients:
+        """Return the gradients of input and initial states, given those of the results; None stands for zeros.
+
+        Shapes:
+            as the results; the gradients as the forward's arguments, 0 in padding.
+
+        Raises:
+            StateError: the forward kept no reserve, or an earlier backward used it up.
+            ArgumentError: a gradient of another shape, dtype or device than its result.
+        """
+        call = self._call
+        if d_output is not None:
+            d_output = _arrays.to_engine("d_output", d_output, call.kind, call.spec.dtype)
+            _arrays.check_shape("d_output", d_output, call.data_shape(call.spec.output_size), call.output_axes)
+        dh, dc = call.states("d_output_h", d_output_h, "d_output_c", d_output_c)
+        if self._reserve is None:
+            raise StateError(
+                "the reserve was used up by an earlier backward: give that one retain=True"
+                if self._worked is not None
+                else "this forward kept no reserve: run it with is_training=True or keep_reserve=True"
+            )
+        self._worked = self._reserve.copy() if retain else self._reserve
+        if not retain:
+            self._reserve = None
+        dx, dhx, dcx = call.engine.backward_data(self._worked, d_output, dh, dc)
+        return Gradients(call.to_caller(dx), call.to_caller(dhx), call.to_caller(dcx))
+
+    def backward_weights(self, out: Any = None, accumulate: bool = False) -> Any:
+        """Return the gradient of params, after the latest `backward_data`.
+
+        It is written into `out`, or with `accumulate` added there; without `out` it is a new buffer. Elements that are
+        padding of the layout get 0, or stay as they are with `accumulate`.
+
+        Shapes:
+            [params_size].
+
+        Raises:
+            StateError: no `backward_data` came before.
+            ArgumentError: an `out` that cannot hold the gradient, or `accumulate` without it.
+        """
+        call = self._call
+        if self._worked is None:
+            raise StateError("backward_weights before backward_data: it reads what that leaves, as in cuDNN")
+        if out is None:
+            if accumulate:
+                raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
+            native = np.empty(call.params.shape, call.params.dtype)
+            out = call.to_caller(native)
+        else:
+            native = check_params("out", out, call.kind, call.spec, call.params.size, writable=True)
+            if np.may_share_memory(native, call.params):
+                raise ArgumentError("out", "a buffer of its own", "memory that overlaps params")
+        call.engine.backward_weights(self._worked, native, accumulate=accumulate)
+        return out
+
+    def backward(
+        self,
+        d_output: Any = None,
+        d_output_h: Any = None,
+        d_output_c: Any = None,
+        *,
+        out: Any = None,
+        accumulate: bool = False,
+        retain: bool = False,
+    ) -> Gradients:
+        """Return all gradients: `backward_data`, then `backward_weights`."""
+        data = self.backward_data(d_output, d_output_h, d_output_c, retain=retain)
+        return dataclasses.replace(data, params=self.backward_weights(out, accumulate))
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "object to pickle", "results alone: a forward with its reserve stays where it ran", "Forward"
+        )
+
+
+def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, size: int, *, writable: bool = False) -> Any:
+    """Return the engine's array over a params buffer: flat, contiguous, of the layout's size."""
+    params = _arrays.to_engine(name, params, kind, spec.dtype)
+    _arrays.check_shape(name, params, (size,), "one flat buffer of params_size() elements")
+    if not params.flags.c_contiguous:
+        raise ArgumentError(name, "a contiguous buffer", f"strides {params.strides}")
+    if writable and not params.flags.writeable:
+        raise ArgumentError(name, "a writable buffer", "a read-only one")
+    return params

@@ -1,0 +1,301 @@
+"""The CPU engine: cuDNN's semantics in NumPy, written to be fast.
+
+A call works on packed rows (`schedule`), so that padding costs nothing and cannot leak. The input product of a
+direction is one GEMM over all its rows, or over groups of rows where no backward will come, the weight gradients are
+one GEMM each, and the only Python loop is the one over time (`numpy_cells`). 16-bit types are computed in the spec's
+compute dtype and rounded where they leave the engine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines.numpy_cells import CELLS, Array, Cell, Tape, Weights
+from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
+from pycudnnrnn.schedule import Schedule, Step, grouped
+from pycudnnrnn.spec import RNNSpec
+
+GROUP_ELEMENTS = 1 << 17
+"""Gate elements worked on at a time, so that they stay in a core's cache (chosen by measurement)."""
+
+
+@dataclasses.dataclass
+class NumpyReserve:
+    """What a forward leaves for its backward: a tape a pseudo-layer, each layer's input, and the dropout masks."""
+
+    spec: RNNSpec
+    schedule: Schedule
+    weights: list[Weights]
+    inputs: list[Array]
+    masks: list[Array | None]
+    tapes: list[Tape]
+
+    def copy(self) -> NumpyReserve:
+        return dataclasses.replace(self, tapes=[tape.copy() for tape in self.tapes])
+
+
+class NumpyEngine:
+    """Run an RNN on NumPy arrays; see `engines.Engine` for the calls."""
+
+    name = "numpy"
+
+    def layout(self, spec: RNNSpec) -> ParamLayout:
+        return _arithmetic_layout(spec)
+
+    @np.errstate(all="ignore")  # NaN and infinity are data
+    def forward(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        params: Array,
+        x: Array,
+        hx: Array | None,
+        cx: Array | None,
+        *,
+        dropout: DropoutState | None,
+        keep_reserve: bool,
+    ) -> tuple[Array, Array, Array | None, NumpyReserve | None]:
+        dtype = spec.compute_dtype.numpy
+        cell = CELLS[spec.mode](spec)
+        reserve = NumpyReserve(spec, schedule, load_weights(self.layout(spec), params, spec), [], [], [])
+        h = _sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
+        c = _sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
+        rows = _pack(x, schedule, dtype)
+        for layer in range(spec.num_layers):
+            mask = _dropout_mask(dropout, spec, layer, rows.shape) if layer and dropout else None
+            if mask is not None:
+                rows = _masked(rows, mask, spec.dropout)
+            outs = []
+            for direction, steps in _directions(spec, schedule):
+                p = layer * spec.num_dirs + direction
+                out, tape = _run(cell, spec, reserve.weights[p], rows, steps, h[p], c[p], keep=keep_reserve)
+                outs.append(out)
+                if keep_reserve:
+                    reserve.tapes.append(tape)
+            if keep_reserve:
+                reserve.inputs.append(rows)
+                reserve.masks.append(mask)
+            rows = outs[0] if len(outs) == 1 else np.concatenate(outs, axis=1)
+        y = _unpack(rows, schedule, spec.dtype.numpy)
+        hy = _unsorted_states(h, schedule, spec.dtype.numpy)
+        cy = _unsorted_states(c, schedule, spec.dtype.numpy) if spec.has_cell_state else None
+        return y, hy, cy, reserve if keep_reserve else None
+
+    @np.errstate(all="ignore")
+    def backward_data(
+        self, reserve: NumpyReserve, dy: Array | None, dhy: Array | None, dcy: Array | None
+    ) -> tuple[Array, Array, Array | None]:
+        spec, schedule = reserve.spec, reserve.schedule
+        dtype = spec.compute_dtype.numpy
+        cell = CELLS[spec.mode](spec)
+        dh = _sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
+        dc = _sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
+        drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else _pack(dy, schedule, dtype)
+        for layer in reversed(range(spec.num_layers)):
+            below = np.zeros((schedule.num_rows, spec.layer_input_size(layer)), dtype)
+            for direction, steps in _directions(spec, schedule):
+                p = layer * spec.num_dirs + direction
+                w, tape = reserve.weights[p], reserve.tapes[p]
+                own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
+                for base, end, local in reversed(list(_groups(spec, steps))):
+                    cell.backward(w, tape.rows(base, end), local, own[base:end], dh[p], dc[p])
+                for columns, piece in cell.input_pieces(tape):
+                    if w.W is None:
+                        below += piece.reshape(len(piece), -1, spec.num_units).sum(axis=1)
+                    else:
+                        below += piece @ w.W[columns]
+            mask = reserve.masks[layer]
+            drows = below if mask is None else _masked(below, mask, spec.dropout)
+        dx = _unpack(drows, schedule, spec.dtype.numpy)
+        dhx = _unsorted_states(dh, schedule, spec.dtype.numpy)
+        dcx = _unsorted_states(dc, schedule, spec.dtype.numpy) if spec.has_cell_state else None
+        return dx, dhx, dcx
+
+    @np.errstate(all="ignore")
+    def backward_weights(self, reserve: NumpyReserve, out: Array, *, accumulate: bool) -> None:
+        spec = reserve.spec
+        cell = CELLS[spec.mode](spec)
+        if not accumulate:
+            out[:] = 0
+        for p, (w, tape, regions) in enumerate(
+            zip(reserve.weights, reserve.tapes, _all_regions(self.layout(spec), spec), strict=True)
+        ):
+            x, inner = reserve.inputs[p // spec.num_dirs], tape["gates"]
+            for columns, piece in cell.input_pieces(tape):
+                if w.W is not None:
+                    _add(out, regions.W, columns, piece.T @ x, accumulate=accumulate)
+                if w.bW is not None:
+                    _add(out, regions.bW, columns, piece.sum(axis=0), accumulate=accumulate)
+            _add(out, regions.R, slice(None), inner.T @ tape["h_before"], accumulate=accumulate)
+            if w.bR is not None:
+                _add(out, regions.bR, slice(None), inner.sum(axis=0), accumulate=accumulate)
+            if w.proj is not None:
+                _add(out, regions.proj, slice(None), tape["dh"].T @ tape["hidden"], accumulate=accumulate)
+
+
+@dataclasses.dataclass(frozen=True)
+class Regions:
+    """The regions of one pseudo-layer, by what they multiply; empty where the spec has none."""
+
+    W: tuple[Region, ...]
+    R: tuple[Region, ...]
+    bW: tuple[Region, ...]
+    bR: tuple[Region, ...]
+    proj: tuple[Region, ...]
+
+
+@functools.lru_cache(maxsize=256)
+def _all_regions(layout: ParamLayout, spec: RNNSpec) -> list[Regions]:
+    gates = spec.num_gates
+
+    def pick(p: int, kind: str, first: int, last: int) -> tuple[Region, ...]:
+        return tuple(
+            r for r in layout.regions if r.pseudo_layer == p and r.kind == kind and first <= r.lin_layer_id < last
+        )
+
+    return [
+        Regions(
+            pick(p, "weight", 0, gates),
+            pick(p, "weight", gates, 2 * gates),
+            pick(p, "bias", 0, gates),
+            pick(p, "bias", gates, 2 * gates),
+            pick(p, "weight", 2 * gates, 2 * gates + 1),
+        )
+        for p in range(spec.num_pseudo_layers)
+    ]
+
+
+def _stacked(params: Array, regions: tuple[Region, ...], dtype: np.dtype[Any]) -> Array:
+    """The regions' values stacked by rows: a view of `params` where they lie one after the other in its dtype."""
+    first, last = regions[0], regions[-1]
+    adjacent = all(a.slice.stop == b.offset for a, b in itertools.pairwise(regions))
+    if adjacent:
+        stacked = params[first.offset : last.slice.stop]
+    else:
+        stacked = np.concatenate([params[region.slice] for region in regions])
+    return stacked.reshape(-1, *first.shape[1:]).astype(dtype, copy=False)
+
+
+def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec) -> list[Weights]:
+    """Read a params buffer into the arrays that the cells work with."""
+    dtype = spec.compute_dtype.numpy
+
+    def read(regions: tuple[Region, ...]) -> Array | None:
+        return _stacked(params, regions, dtype) if any(region.size for region in regions) else None
+
+    return [
+        Weights(read(r.W), _stacked(params, r.R, dtype), read(r.bW), read(r.bR), read(r.proj))
+        for r in _all_regions(layout, spec)
+    ]
+
+
+def _add(out: Array, regions: tuple[Region, ...], columns: slice, stacked: Array, *, accumulate: bool) -> None:
+    """Write or add stacked rows to their regions of `out`; `columns` says which of the stacked gates they are."""
+    units = regions[0].shape[0]
+    start, stop, _ = columns.indices(units * len(regions))
+    for region, row in zip(regions[start // units : stop // units], range(0, stop - start, units), strict=True):
+        part = stacked[row : row + units].reshape(-1)
+        if accumulate:
+            part = out[region.slice] + part
+        out[region.slice] = part
+
+
+def _directions(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
+    yield 0, schedule.steps
+    if spec.num_dirs == 2:
+        yield 1, schedule.steps[::-1]
+
+
+def _groups(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[int, int, list[Step]]]:
+    """Cut steps into groups that stay in cache: each one's packed rows [base, end), and its steps counted from base."""
+    for group in grouped(steps, GROUP_ELEMENTS // (spec.num_gates * spec.num_units)):
+        base, end = min(group)[0], max(group)[1]
+        yield base, end, [(first - base, last - base) for first, last in group]
+
+
+def _run(
+    cell: Cell, spec: RNNSpec, w: Weights, x: Array, steps: Sequence[Step], h: Array, c: Array, *, keep: bool
+) -> tuple[Array, Tape]:
+    """Run one direction of one layer over all steps, updating h and c; return what h was at each row, and the tape."""
+    groups = list(_groups(spec, steps))
+    rows = len(x) if keep else max((end - base for base, end, _ in groups), default=0)
+    widths = {"gates": spec.num_gates * spec.num_units} | cell.extra(keep)
+    if keep:
+        widths["h_before"] = spec.state_size
+    tape = Tape({name: np.empty((rows, width), x.dtype) for name, width in widths.items()})
+    out = np.empty((len(x), spec.state_size), x.dtype)
+    bias = cell.input_bias(w)
+    for base, end, local in groups:
+        here = tape.rows(base, end) if keep else tape.rows(0, end - base)
+        _input_product(w, x[base:end], bias, here["gates"])
+        cell.forward(w, here, local, h, c, out[base:end])
+    return out, tape
+
+
+def _input_product(w: Weights, x: Array, bias: Array | None, gates: Array) -> None:
+    if w.W is None:
+        gates.reshape(len(x), -1, x.shape[1])[:] = x[:, None]
+    else:
+        np.matmul(x, w.W.T, out=gates)
+    if bias is not None:
+        gates += bias
+
+
+def _pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
+    """[T, B, F] or [B, T, F] to packed rows [N, F]."""
+    by_time = data if schedule.time_major else data.swapaxes(0, 1)
+    if schedule.lengths is None:
+        return np.ascontiguousarray(by_time, dtype).reshape(-1, data.shape[2])
+    return by_time[schedule.rows].astype(dtype, copy=False)
+
+
+def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
+    """Packed rows to [T, B, F] or [B, T, F], zero past the ends."""
+    T, B, width = schedule.T, schedule.B, rows.shape[1]
+    if schedule.lengths is None and schedule.time_major:
+        return rows.reshape(T, B, width).astype(dtype, copy=False)
+    data = np.zeros((T, B, width) if schedule.time_major else (B, T, width), dtype)
+    by_time = data if schedule.time_major else data.swapaxes(0, 1)
+    by_time[schedule.rows] = rows
+    return data
+
+
+def _sorted_states(states: Array | None, schedule: Schedule, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A fresh array of states [L * D, B, F], longest sequence first; zeros where none are given."""
+    if states is None:
+        return np.zeros(shape, dtype)
+    return states[:, schedule.order].astype(dtype, copy=False)
+
+
+def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
+    if schedule.is_sorted:
+        return states.astype(dtype, copy=False)
+    unsorted = np.empty(states.shape, dtype)
+    unsorted[:, schedule.order] = states
+    return unsorted
+
+
+def _dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, shape: tuple[int, ...]) -> Array:
+    """What the input of `layer` keeps; (seed, position, layer) alone decide, so that a forward can be repeated."""
+    bits = np.random.Philox(key=state.seed, counter=[0, 0, state.position, layer])
+    return np.random.Generator(bits).random(shape, np.float32) >= spec.dropout
+
+
+def _masked(rows: Array, mask: Array, dropout: float) -> Array:
+    """Drop, and scale what survives so that inference needs no scaling."""
+    kept = rows * mask
+    if dropout < 1:
+        kept *= rows.dtype.type(1 / (1 - dropout))
+    return kept
+
+
+@functools.lru_cache(maxsize=256)
+def _arithmetic_layout(spec: RNNSpec) -> ParamLayout:
+    return arithmetic_layout(spec)

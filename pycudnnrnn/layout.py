@@ -1,0 +1,138 @@
+"""Where every matrix and bias of every gate sits in the opaque params buffer: pure arithmetic, in elements."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from pycudnnrnn.errors import ArgumentError, LayoutError
+from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
+
+Kind = Literal["weight", "bias"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """One matrix or bias in the params buffer.
+
+    `pseudo_layer` is layer * num_dirs + direction; `lin_layer_id` and `kind` are cuDNN's; `gate` is the gate's name, or
+    "projection". `offset` counts elements. `shape` is (rows, cols) of a weight, rows = output, or (rows,) of a bias.
+
+    A region without elements (layer 0's input matrices under skip_input) has offset 0: cuDNN gives it no address.
+    """
+
+    pseudo_layer: int
+    lin_layer_id: int
+    gate: str
+    kind: Kind
+    offset: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def slice(self) -> slice:
+        """The region in the flat buffer."""
+        return slice(self.offset, self.offset + self.size)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParamLayout:
+    """The regions of a params buffer of `size` elements, in canonical order.
+
+    Canonical order is cuDNN's: all weights, then all biases; each pseudo-layer by pseudo-layer, in linear-layer id
+    order. Layouts with the same regions in the same places compare equal. Elements that no region covers are padding.
+
+    Raises:
+        LayoutError: regions that overlap or leave the buffer.
+    """
+
+    size: int
+    regions: tuple[Region, ...]
+
+    def __post_init__(self) -> None:
+        end, last = 0, None
+        for region in sorted((r for r in self.regions if r.size), key=lambda r: r.offset):
+            if region.offset < end:
+                raise LayoutError(f"{region} overlaps {last}" if last else f"{region} starts before the buffer")
+            end, last = region.offset + region.size, region
+        if end > self.size:
+            raise LayoutError(f"{last} ends at {end}, past the buffer's {self.size} elements")
+
+    def __hash__(self) -> int:
+        return hash(self.size)  # cheap: a layout is a key of caches on the hot path
+
+    @functools.cached_property
+    def weights(self) -> tuple[Region, ...]:
+        """The weight regions, in canonical order."""
+        return tuple(r for r in self.regions if r.kind == "weight")
+
+    @functools.cached_property
+    def biases(self) -> tuple[Region, ...]:
+        """The bias regions that exist, in canonical order."""
+        return tuple(r for r in self.regions if r.kind == "bias")
+
+    @functools.cached_property
+    def _index(self) -> dict[tuple[int, int, str], Region]:
+        return {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self.regions}
+
+    def region(self, pseudo_layer: int, lin_layer_id: int, kind: Kind) -> Region:
+        """Return one region.
+
+        Raises:
+            ArgumentError: this layout has no such region.
+        """
+        try:
+            return self._index[pseudo_layer, lin_layer_id, kind]
+        except KeyError:
+            raise ArgumentError(
+                "region", "a (pseudo_layer, lin_layer_id, kind) of this layout", (pseudo_layer, lin_layer_id, kind)
+            ) from None
+
+
+def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
+    """Predict the layout of `spec`: tightly packed, weights before biases, in canonical order.
+
+    This is the NumPy engine's layout. For cuDNN it is a prediction: ask the engine for its own.
+
+    Source: jax.experimental.rnn and MXNet's fused RNN op rely on this order for cuDNN.
+    """
+    regions = []
+    end = 0
+    for pseudo_layer, lin_layer_id, gate, kind, shape in canonical_shapes(spec):
+        region = Region(pseudo_layer, lin_layer_id, gate, kind, end if math.prod(shape) else 0, shape)
+        end += region.size
+        regions.append(region)
+    return ParamLayout(end, tuple(regions))
+
+
+def canonical_shapes(spec: RNNSpec) -> Iterator[tuple[int, int, str, Kind, tuple[int, ...]]]:
+    """Yield (pseudo_layer, lin_layer_id, gate, kind, shape) of every region of `spec`, in canonical order.
+
+    Source: cudnnGetRNNWeightParams (cudnn_adv.h, 9.x) for the ids.
+    """
+    gates = [gate.name.lower() for gate in GATES[spec.mode]]
+    units, state = spec.num_units, spec.state_size
+    for pseudo_layer in range(spec.num_pseudo_layers):
+        layer = pseudo_layer // spec.num_dirs
+        skip = layer == 0 and spec.input_mode is InputMode.SKIP_INPUT
+        columns = 0 if skip else spec.layer_input_size(layer)
+        for gate_id, gate in enumerate(gates):
+            yield pseudo_layer, gate_id, gate, "weight", (units, columns)
+        for gate_id, gate in enumerate(gates, len(gates)):
+            yield pseudo_layer, gate_id, gate, "weight", (units, state)
+        if spec.num_proj:
+            yield pseudo_layer, LSTM_PROJECTION_ID, "projection", "weight", (state, units)
+    for pseudo_layer in range(spec.num_pseudo_layers):
+        if spec.has_input_bias:
+            for gate_id, gate in enumerate(gates):
+                yield pseudo_layer, gate_id, gate, "bias", (units,)
+        if spec.has_recurrent_bias:
+            for gate_id, gate in enumerate(gates, len(gates)):
+                yield pseudo_layer, gate_id, gate, "bias", (units,)

@@ -1,0 +1,115 @@
+"""How one call's batch is walked through time: pure arithmetic on T, B and the sequence lengths.
+
+A padded batch [T, B, ...] is worked on *packed*: only the valid steps, time by time, the longest sequence first, so
+that the rows still running at a step are a prefix of the batch. Packed row `offsets[t] + j` is step t of sequence
+`order[j]`. Padding is never read, so what it holds cannot matter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+
+Step = tuple[int, int]
+"""The packed rows [first, last) of one time step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """One batch: T and B, the sequences' lengths (None: all T), and whether time or batch is the first axis."""
+
+    T: int
+    B: int
+    lengths: tuple[int, ...] | None = None
+    time_major: bool = True
+
+    @functools.cached_property
+    def order(self) -> npt.NDArray[np.intp]:
+        """Sequences, longest first; equal lengths keep their order."""
+        if self.lengths is None:
+            return np.arange(self.B)
+        return np.argsort(-np.array(self.lengths, np.int64), kind="stable")
+
+    @functools.cached_property
+    def is_sorted(self) -> bool:
+        """Whether `order` changes nothing."""
+        return self.lengths is None or bool(np.all(self.order[:-1] < self.order[1:]))
+
+    @functools.cached_property
+    def batch_sizes(self) -> list[int]:
+        """Sequences still running at each step that has any."""
+        if self.lengths is None:
+            return [self.B] * self.T if self.B else []
+        ended_at = np.bincount(np.array(self.lengths, np.int64), minlength=self.T + 1)
+        running = self.B - np.cumsum(ended_at[:-1])
+        return [int(n) for n in running if n]
+
+    @functools.cached_property
+    def offsets(self) -> list[int]:
+        """First packed row of each step, and their number at the end."""
+        return list(itertools.accumulate(self.batch_sizes, initial=0))
+
+    @property
+    def num_rows(self) -> int:
+        """Packed rows: the sum of the lengths."""
+        return self.offsets[-1]
+
+    @functools.cached_property
+    def steps(self) -> list[Step]:
+        """The packed rows of each step, in time order; the backward direction walks them in reverse."""
+        return list(itertools.pairwise(self.offsets))
+
+    @functools.cached_property
+    def rows(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Step and sequence of each packed row."""
+        sizes = np.array(self.batch_sizes, np.intp)
+        step = np.repeat(np.arange(len(sizes)), sizes)
+        place = np.arange(self.num_rows) - np.repeat(np.array(self.offsets[:-1], np.intp), sizes)
+        return step, self.order[place]
+
+
+def grouped(steps: Sequence[Step], rows: int) -> Iterator[Sequence[Step]]:
+    """Cut consecutive steps into groups of about `rows` packed rows, each group at least one step."""
+    start = 0
+    count = 0
+    for index, (first, last) in enumerate(steps):
+        if count and count + last - first > rows:
+            yield steps[start:index]
+            start, count = index, 0
+        count += last - first
+    if count:
+        yield steps[start:]
+
+
+def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
+    """Return the lengths as ints, or None where they say no more than T does.
+
+    Raises:
+        ArgumentTypeError: not a list, tuple or NumPy array of integers. Arrays of other libraries are refused even
+            where they could be read: on a device that would be a hidden synchronise.
+        ArgumentError: not B of them, or one outside 0..T.
+    """
+    name = "sequence_lengths"
+    if lengths is None:
+        return None
+    if not isinstance(lengths, (list, tuple, np.ndarray)):
+        raise ArgumentTypeError(
+            name, "host integers (a list or a NumPy array): reading a device array would synchronise", type(lengths)
+        )
+    array = np.array(lengths)
+    if array.size and array.dtype.kind not in "iu":
+        raise ArgumentTypeError(name, "integers", array.dtype, aspect="dtype")
+    if array.shape != (B,):
+        raise ArgumentError(name, f"({B},), one a sequence", array.shape, aspect="shape")
+    bad = np.flatnonzero((array < 0) | (array > T))
+    if bad.size:
+        raise ArgumentError(f"{name}[{bad[0]}]", f"a length from 0 to T={T}", array[bad[0]])
+    return None if (array == T).all() else tuple(array.tolist())
