@@ -9,20 +9,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pycudnnrnn import canonical, errors, layout, ops, spec, testing
+    from pycudnnrnn import errors, layout, ops, spec, testing
     from pycudnnrnn.layout import ParamLayout, Region
     from pycudnnrnn.spec import RNNSpec
 
 __version__ = "0.1.0"
 
-_MODULES = ("canonical", "errors", "layout", "ops", "spec", "testing")
+_MODULES = ("errors", "layout", "ops", "spec", "testing")
 _NAMES = {
     "ParamLayout": "layout",
     "RNNSpec": "spec",
     "Region": "layout",
 }
 
-__all__ = ["ParamLayout", "RNNSpec", "Region", "canonical", "errors", "layout", "ops", "spec", "testing"]
+__all__ = ["ParamLayout", "RNNSpec", "Region", "errors", "layout", "ops", "spec", "testing"]
 
 
 def __getattr__(name: str) -> Any:

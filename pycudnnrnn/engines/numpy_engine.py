@@ -108,7 +108,7 @@ class NumpyEngine:
                     cell.backward(w, tape.rows(base, end), local, own[base:end], dh[p], dc[p])
                 for columns, piece in cell.input_pieces(tape):
                     if w.W is None:
-                        below += piece.reshape(len(piece), -1, spec.num_units).sum(axis=1)
+                        below += piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
                     else:
                         below += piece @ w.W[columns]
             mask = reserve.masks[layer]
@@ -241,7 +241,7 @@ def _run(
 
 def _input_product(w: Weights, x: Array, bias: Array | None, gates: Array) -> None:
     if w.W is None:
-        gates.reshape(len(x), -1, x.shape[1])[:] = x[:, None]
+        gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
     else:
         np.matmul(x, w.W.T, out=gates)
     if bias is not None:

@@ -39,10 +39,12 @@ class Step:
         self.skip = spec.input_mode is InputMode.SKIP_INPUT and pseudo_layer < spec.num_dirs
 
     def from_input(self, gate: int, x: Array) -> Array:
-        return (x if self.skip else self.W[gate] @ x) + self.bW[gate]
+        product: Array = x if self.skip else self.W[gate] @ x
+        return product + self.bW[gate]
 
     def from_state(self, gate: int, h: Array) -> Array:
-        return self.R[gate] @ h + self.bR[gate]
+        product: Array = self.R[gate] @ h
+        return product + self.bR[gate]
 
     def __call__(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         mode = self.spec.mode
@@ -117,8 +119,9 @@ def gradients(
     given = [array.astype(np.complex128) for array in (*weights, *biases, x, hx, cx)]
 
     def objective() -> complex:
-        w, b, rest = given[: len(weights)], given[len(weights) : -3], given[-3:]
-        results = forward(spec, w, b, *rest, lengths)
+        results = forward(
+            spec, given[: len(weights)], given[len(weights) : -3], given[-3], given[-2], given[-1], lengths
+        )
         return sum(complex(np.sum(u * r)) for u, r in zip(upstream, results, strict=True))
 
     found = []

@@ -117,7 +117,7 @@ def problems(
     least_time: int = 1,
 ) -> Problem:
     """Draw a call: random weights, biases, states, data and upstream gradients, ragged lengths or not."""
-    op = ops.from_spec(draw(spec or specs()))
+    op = ops.from_spec(draw(specs() if spec is None else spec))
     T, B = draw(st.integers(least_time, max_time)), draw(st.integers(min(least_time, 1), max_batch))
     lengths = draw(sequence_lengths(T, B, least=min(least_length, T)))
     return make_problem(op, T, B, lengths, seed=draw(st.integers(0, 2**32 - 1)))

@@ -1,0 +1,233 @@
+"""What every op has: its spec, its params in and out of canonical form, its dropout position, and its forward."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_int
+from pycudnnrnn._forward import Call, Forward, check_params
+from pycudnnrnn.canonical import from_canonical, to_canonical
+from pycudnnrnn.engines import DropoutState, engine_for
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.schedule import Schedule, check_lengths
+from pycudnnrnn.spec import SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
+
+
+class CudnnRNN:
+    """What the four ops share. Use `CudnnLSTM`, `CudnnGRU`, `CudnnRNNTanh`, `CudnnRNNRelu`, or `from_spec`.
+
+    An op may be called from several threads at once; the dropout position is the one thing they share.
+    """
+
+    spec: RNNSpec
+
+    @classmethod
+    def of(cls, spec: RNNSpec) -> Self:
+        """Return the op that runs `spec`; `ops.from_spec` chooses the class."""
+        op = cls.__new__(cls)
+        op._setup(spec)  # noqa: SLF001
+        return op
+
+    def _setup(self, spec: RNNSpec) -> None:
+        if spec.dropout and spec.num_layers == 1:
+            warnings.warn(
+                f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only", stacklevel=3
+            )
+        self.__setstate__({"spec": spec, "dropout": {}})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"spec": self.spec, "dropout": dict(self._dropout)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.spec = state["spec"]
+        self._dropout: dict[str, DropoutState] = state["dropout"]
+        self._dropout_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        arguments = repr(self.spec).partition(", ")[2]
+        return f"ops.{type(self).__name__}({arguments}"
+
+    @property
+    def rnn_mode(self) -> RNNMode:
+        return self.spec.mode
+
+    @property
+    def num_layers(self) -> int:
+        return self.spec.num_layers
+
+    @property
+    def num_units(self) -> int:
+        return self.spec.num_units
+
+    @property
+    def input_size(self) -> int:
+        return self.spec.input_size
+
+    @property
+    def input_mode(self) -> InputMode:
+        """The mode in force: `auto_select` reads back as what it chose."""
+        return self.spec.input_mode
+
+    @property
+    def direction(self) -> Direction:
+        return self.spec.direction
+
+    @property
+    def num_dirs(self) -> int:
+        return self.spec.num_dirs
+
+    @property
+    def dtype(self) -> DType:
+        return self.spec.dtype
+
+    def params_size(self, device: str | None = None) -> int:
+        """Return the elements of the params buffer, padding included."""
+        return self.layout(device).size
+
+    def layout(self, device: str | None = None) -> ParamLayout:
+        """Return where each region of the params buffer is: None and "cpu" by arithmetic.
+
+        Raises:
+            EngineError: no engine runs on `device`.
+        """
+        return engine_for(_device_name(device)).layout(self.spec)
+
+    def init_params(self, seed: int | None = None, device: str | None = None) -> Any:
+        """Return a new params buffer: glorot-uniform by gate matrix, biases 0.
+
+        The same seed gives the same matrices in every layout; None stands for the op's own seed.
+
+        Shapes:
+            [params_size].
+
+        Source: Glorot and Bengio 2010; TF's layers draw each canonical matrix by itself, as here.
+        """
+        seed = self.spec.seed if seed is None else check_int("seed", seed, 0, SEED_MAX)
+        layout = self.layout(device)
+        params = np.zeros(layout.size, self.dtype.numpy)
+        for region in layout.weights:
+            rng = np.random.default_rng([seed, region.pseudo_layer, region.lin_layer_id])
+            bound = (6 / sum(region.shape)) ** 0.5
+            params[region.slice] = rng.uniform(-bound, bound, region.size)
+        return params
+
+    def params_to_canonical(self, params: Any, copy: bool = True) -> tuple[list[Any], list[Any]]:
+        """Split a params buffer into (weights, biases), lists in cuDNN's order; `copy=False` gives views.
+
+        Shapes:
+            params: [params_size]; weights: [rows = output, cols = input]; biases: [num_units].
+        """
+        kind = _arrays.kind_of("params", params)
+        layout = engine_for(kind.device).layout(self.spec)
+        check_params("params", params, kind, self.spec, layout.size)
+        return to_canonical(params, layout, copy=copy)
+
+    def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any], out: Any = None) -> Any:
+        """Put canonical lists into one params buffer, `out` or a new one where the arrays live; padding gets 0.
+
+        Raises:
+            ArgumentError: a wrong number of arrays, a wrong shape or dtype, arrays of several kinds, or an `out` that
+                cannot hold them. Nothing has been written then.
+        """
+        if not len(weights):
+            raise ArgumentError("weights", f"{len(self.layout().weights)} arrays", "0 arrays")
+        kind = _arrays.kind_of("weights[0]", weights[0])
+        layout = engine_for(kind.device).layout(self.spec)
+        weights = [_arrays.to_engine(f"weights[{i}]", array, kind, self.dtype) for i, array in enumerate(weights)]
+        biases = [_arrays.to_engine(f"biases[{i}]", array, kind, self.dtype) for i, array in enumerate(biases)]
+        if out is None:
+            native = np.empty(layout.size, self.dtype.numpy)
+        else:
+            native = check_params("out", out, kind, self.spec, layout.size, writable=True)
+            weights = [a.copy() if np.may_share_memory(a, native) else a for a in weights]
+            biases = [a.copy() if np.may_share_memory(a, native) else a for a in biases]
+        from_canonical(weights, biases, layout, native)
+        return _arrays.to_caller(native, kind) if out is None else out
+
+    def move_params(self, params: Any, device: str) -> Any:
+        """Return a new buffer with the same weights in the layout of `device`, through canonical form.
+
+        Raises:
+            EngineError: no engine runs on `device`.
+        """
+        engine_for(_device_name(device))
+        return self.canonical_to_params(*self.params_to_canonical(params, copy=False))
+
+    def dropout_state(self, device: str | None = None) -> DropoutState:
+        """Return where this op's dropout stands on the engine of `device`."""
+        name = engine_for(_device_name(device)).name
+        with self._dropout_lock:
+            return self._dropout.get(name, DropoutState(name, self.spec.seed))
+
+    def set_dropout_state(self, state: DropoutState) -> None:
+        """Continue from a state that `dropout_state` gave, on the engine it came from.
+
+        Raises:
+            ArgumentTypeError: not a `DropoutState`.
+        """
+        if not isinstance(state, DropoutState):
+            raise ArgumentTypeError("state", "a DropoutState", type(state))
+        with self._dropout_lock:
+            self._dropout[state.engine] = state
+
+    def _next_dropout(self, engine: str) -> DropoutState:
+        with self._dropout_lock:
+            state = self._dropout.get(engine, DropoutState(engine, self.spec.seed))
+            self._dropout[engine] = DropoutState(engine, state.seed, state.position + 1)
+        return state
+
+    def run(
+        self,
+        x: Any,
+        hx: Any,
+        cx: Any,
+        params: Any,
+        is_training: Any,
+        *,
+        sequence_lengths: Any,
+        time_major: Any,
+        keep_reserve: Any,
+    ) -> Forward:
+        """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
+        spec = self.spec
+        is_training = _check_bool("is_training", is_training)
+        time_major = _check_bool("time_major", time_major)
+        keep_reserve = is_training if keep_reserve is None else _check_bool("keep_reserve", keep_reserve)
+        kind = _arrays.kind_of("input_data", x)
+        engine = engine_for(kind.device)
+        x = _arrays.to_engine("input_data", x, kind, spec.dtype)
+        if x.ndim != 3 or x.shape[2] != spec.input_size:
+            axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
+            raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
+        T, B = x.shape[:2] if time_major else x.shape[1::-1]
+        schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
+        params = check_params("params", params, kind, spec, engine.layout(spec).size)
+        call = Call(engine, spec, schedule, kind, params)
+        hx, cx = call.states("input_h", hx, "input_c", cx)
+        drops = is_training and spec.dropout > 0 and spec.num_layers > 1
+        dropout = self._next_dropout(engine.name) if drops else None
+        results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
+        return Forward(call, *results)
+
+
+def _device_name(device: str | None) -> str:
+    if device is None:
+        return "cpu"
+    name = str(device)
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ArgumentError("device", "'cpu', 'cuda' or 'cuda:<index>'", repr(device))
+    return name
+
+
+def _check_bool(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(name, "a Python bool", repr(value))
+    return bool(value)

@@ -1,0 +1,16 @@
+"""One BLAS thread a worker, and the hypothesis profiles: dev (default), ci (CI=true), nightly."""
+
+import os
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+from tests.helpers.examples import PROFILE  # noqa: E402
+
+_common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+settings.register_profile("dev", **_common)
+settings.register_profile("ci", **_common, derandomize=True, database=None)
+settings.register_profile("nightly", **_common)
+settings.load_profile(PROFILE)

@@ -1,0 +1,85 @@
+"""torch's RNN modules on the CPU in float64, as the oracle of a `Problem`."""
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from pycudnnrnn.testing.strategies import Problem
+
+torch.set_num_threads(1)
+
+
+def torch_module(spec, weights, biases):
+    """Return the nn.LSTM, nn.GRU or nn.RNN that holds canonical weights and double biases."""
+    keywords = {"num_layers": spec.num_layers, "bidirectional": spec.num_dirs == 2, "dtype": torch.float64}
+    sizes = (spec.input_size, spec.num_units)
+    if spec.mode == "lstm":
+        module = torch.nn.LSTM(*sizes, proj_size=spec.num_proj or 0, **keywords)
+    elif spec.mode == "gru":
+        module = torch.nn.GRU(*sizes, **keywords)
+    else:
+        module = torch.nn.RNN(*sizes, nonlinearity=spec.mode.removeprefix("rnn_"), **keywords)
+    parameters = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, value in torch_arrays(spec, weights, biases).items():
+            parameters.pop(name).copy_(torch.from_numpy(value))
+    assert not parameters, "every torch parameter is given a value"
+    return module
+
+
+def torch_arrays(spec, weights, biases):
+    """Return canonical weights and biases under torch's parameter names."""
+    gates = spec.num_gates
+    of_layer = len(weights) // spec.num_pseudo_layers
+    found = {}
+    for p in range(spec.num_pseudo_layers):
+        layer, direction = divmod(p, spec.num_dirs)
+        suffix = f"_l{layer}" + ("_reverse" if direction else "")
+        w, b = weights[p * of_layer : (p + 1) * of_layer], biases[p * 2 * gates : (p + 1) * 2 * gates]
+        found["weight_ih" + suffix] = np.concatenate(w[:gates])
+        found["weight_hh" + suffix] = np.concatenate(w[gates : 2 * gates])
+        found["bias_ih" + suffix] = np.concatenate(b[:gates])
+        found["bias_hh" + suffix] = np.concatenate(b[gates:])
+        if spec.num_proj:
+            found["weight_hr" + suffix] = w[2 * gates]
+    return found
+
+
+def run_torch(problem: Problem) -> dict[str, np.ndarray]:
+    """Return every result and every gradient of a problem, as torch computes them, by name."""
+    spec, lstm = problem.spec, problem.spec.has_cell_state
+    module = torch_module(spec, *problem.op.params_to_canonical(problem.params))
+    x, hx, cx = (torch.tensor(a, requires_grad=True) for a in (problem.x, problem.hx, problem.cx))
+    data = x if problem.lengths is None else pack_padded_sequence(x, problem.lengths, enforce_sorted=False)
+    y, states = module(data, (hx, cx) if lstm else hx)
+    if problem.lengths is not None:
+        y, _ = pad_packed_sequence(y, total_length=len(x))
+    hy, cy = states if lstm else (states, None)
+    loss = (y * torch.tensor(problem.dy)).sum() + (hy * torch.tensor(problem.dhy)).sum()
+    if lstm:
+        loss = loss + (cy * torch.tensor(problem.dcy)).sum()
+    loss.backward()
+    found = {"output": y, "output_h": hy, "d_input": x.grad, "d_input_h": hx.grad}
+    if lstm:
+        found |= {"output_c": cy, "d_input_c": cx.grad}
+    found |= {f"d_{name}": parameter.grad for name, parameter in module.named_parameters()}
+    return {name: tensor.detach().numpy() for name, tensor in found.items()}
+
+
+def run_ours(problem: Problem, **keywords) -> dict[str, np.ndarray]:
+    """Return the same from our op, under the same names."""
+    fwd = problem.forward(**keywords)
+    grads = fwd.backward(*problem.upstream())
+    found = {"output": fwd.output, "output_h": fwd.output_h, "d_input": grads.input, "d_input_h": grads.input_h}
+    if problem.spec.has_cell_state:
+        found |= {"output_c": fwd.output_c, "d_input_c": grads.input_c}
+    named = torch_arrays(problem.spec, *problem.op.params_to_canonical(grads.params))
+    return found | {f"d_{name}": value for name, value in named.items()}
+
+
+def worst_error(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[float, str]:
+    """Return the largest absolute difference, and where it is."""
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert ours[name].shape == theirs[name].shape, name
+    return max((float(np.abs(ours[name] - theirs[name]).max(initial=0)), name) for name in ours)

@@ -1,0 +1,121 @@
+"""Outputs, states and every gradient equal the plain reference, where torch has no counterpart too."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from pycudnnrnn import ops
+from pycudnnrnn.testing import PermutedLayoutEngine, reference, use_engine
+from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.helpers.examples import examples
+
+TOLERANCE = 1e-10
+
+
+def reference_results(problem):
+    canonical = problem.op.params_to_canonical(problem.params)
+    return reference.forward(problem.spec, *canonical, problem.x, problem.hx, problem.cx, problem.full_lengths)
+
+
+def assert_results_agree(problem):
+    fwd = problem.forward()
+    output, output_h, output_c = reference_results(problem)
+    np.testing.assert_allclose(fwd.output, output, atol=TOLERANCE)
+    np.testing.assert_allclose(fwd.output_h, output_h, atol=TOLERANCE)
+    if problem.spec.has_cell_state:
+        np.testing.assert_allclose(fwd.output_c, output_c, atol=TOLERANCE)
+
+
+def assert_gradients_agree(problem):
+    grads = problem.forward().backward(*problem.upstream())
+    canonical = problem.op.params_to_canonical(problem.params)
+    upstream = (problem.dy, problem.dhy, problem.dcy if problem.spec.has_cell_state else np.zeros_like(problem.dcy))
+    weights, biases, dx, dhx, dcx = reference.gradients(
+        problem.spec, (*canonical, problem.x, problem.hx, problem.cx), problem.full_lengths, upstream
+    )
+    ours = problem.op.params_to_canonical(grads.params)
+    for found, expected in zip([*ours[0], *ours[1]], [*weights, *biases], strict=True):
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(grads.input, dx, atol=TOLERANCE)
+    np.testing.assert_allclose(grads.input_h, dhx, atol=TOLERANCE)
+    if problem.spec.has_cell_state:
+        np.testing.assert_allclose(grads.input_c, dcx, atol=TOLERANCE)
+
+
+@examples(1000)
+@given(problems(least_time=0))
+def test_results_equal_the_reference_for_every_spec(problem):
+    assert_results_agree(problem)
+
+
+@examples(300)
+@given(problems(specs(max_layers=2, max_units=3), max_time=3, max_batch=3))
+def test_every_gradient_equals_the_reference_by_complex_step(problem):
+    assert_gradients_agree(problem)
+
+
+@examples(50)
+@given(problems(specs(max_layers=2)))
+def test_an_engine_with_another_layout_equals_the_reference_too(problem):
+    with use_engine(PermutedLayoutEngine(seed=problem.x.size)):
+        assert_results_agree(make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed=1))
+
+
+CASES = {
+    "skip input, LSTM": (ops.CudnnLSTM, {"input_mode": "skip_input"}),
+    "skip input, GRU": (ops.CudnnGRU, {"input_mode": "skip_input"}),
+    "skip input, relu": (ops.CudnnRNNRelu, {"input_mode": "skip_input"}),
+    "skip input, projection": (ops.CudnnLSTM, {"input_mode": "skip_input", "num_proj": 2}),
+    "clip, both bounds met": (ops.CudnnLSTM, {"cell_clip": 0.2}),
+    "clip, one-sided": (ops.CudnnLSTM, {"cell_clip": (-0.1, float("inf"))}),
+    "clip, projection": (ops.CudnnLSTM, {"cell_clip": 0.2, "num_proj": 2}),
+    "bias none, LSTM": (ops.CudnnLSTM, {"bias_mode": "none"}),
+    "bias none, GRU": (ops.CudnnGRU, {"bias_mode": "none"}),
+    "bias single_input, GRU": (ops.CudnnGRU, {"bias_mode": "single_input"}),
+    "bias single_recurrent, GRU": (ops.CudnnGRU, {"bias_mode": "single_recurrent"}),
+    "bias single_recurrent, LSTM": (ops.CudnnLSTM, {"bias_mode": "single_recurrent"}),
+    "bias single_input, tanh": (ops.CudnnRNNTanh, {"bias_mode": "single_input"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+def test_what_torch_does_not_have_equals_the_reference(case, direction):
+    kind, options = CASES[case]
+    inputs = 3 if options.get("input_mode") else 4
+    op = kind(2, 3, inputs, direction=direction, dtype="float64", **options)
+    problem = make_problem(op, 3, 4, [2, 0, 3, 1], seed=11)
+    assert_results_agree(problem)
+    assert_gradients_agree(problem)
+
+
+def test_the_clip_of_these_cases_is_really_met():
+    op = ops.CudnnLSTM(1, 3, 4, dtype="float64", cell_clip=0.2)
+    _, _, cells = make_problem(op, 3, 4, None, seed=11).op(*_arguments(op))
+    assert np.abs(cells).max() == 0.2
+
+
+def _arguments(op):
+    problem = make_problem(op, 3, 4, None, seed=11)
+    return problem.x, problem.hx, problem.cx, problem.params
+
+
+def test_the_complex_step_agrees_with_finite_differences():
+    """The reference's own gradients, held against the definition of a derivative."""
+    op = ops.CudnnLSTM(1, 2, 3, dtype="float64", num_proj=1, cell_clip=(-0.3, 0.4))
+    problem = make_problem(op, 3, 2, [3, 2], seed=4)
+    weights, biases = op.params_to_canonical(problem.params)
+    upstream = (problem.dy, problem.dhy, problem.dcy)
+
+    def loss(x):
+        results = reference.forward(problem.spec, weights, biases, x, problem.hx, problem.cx, [3, 2])
+        return sum(np.sum(u * r) for u, r in zip(upstream, results, strict=True))
+
+    _, _, dx, _, _ = reference.gradients(
+        problem.spec, (weights, biases, problem.x, problem.hx, problem.cx), [3, 2], upstream
+    )
+    for index in np.ndindex(problem.x.shape):
+        step = np.zeros_like(problem.x)
+        step[index] = 1e-6
+        slope = (loss(problem.x + step) - loss(problem.x - step)) / 2e-6
+        assert slope == pytest.approx(dx[index], abs=1e-7)

@@ -1,0 +1,63 @@
+"""Outputs, states and every gradient equal torch's on the CPU, in float64."""
+
+import numpy as np
+import pytest
+from hypothesis import given, target
+
+from pycudnnrnn import ops
+from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.helpers.examples import examples
+from tests.helpers.torch_oracle import run_ours, run_torch, torch_module, worst_error
+
+TOLERANCE = 1e-10
+
+held_by_torch = specs(bias_modes=["double"], input_modes=["linear_input"], clip=False)
+
+
+@examples(1000)
+@given(problems(held_by_torch, least_length=1))
+def test_outputs_states_and_every_gradient_equal_torch(problem):
+    error, where = worst_error(run_ours(problem), run_torch(problem))
+    target(error)
+    assert error <= TOLERANCE, where
+
+
+@examples(300)
+@given(problems(held_by_torch, least_length=1))
+def test_an_engine_with_another_layout_equals_torch_too(problem):
+    with use_engine(PermutedLayoutEngine(seed=problem.x.size)):
+        moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed=1)
+        error, where = worst_error(run_ours(moved), run_torch(moved))
+    assert error <= TOLERANCE, where
+
+
+@pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu"])
+def test_a_batch_larger_than_a_cache_group_equals_torch(name):
+    """The engine cuts time into groups of steps; here there are several, in both directions."""
+    op = getattr(ops, name)(2, 64, 48, direction="bidirectional", dtype="float64")
+    lengths = [int(n) for n in np.random.default_rng(1).integers(1, 61, 40)]
+    problem = make_problem(op, 60, 40, lengths, seed=3)
+    error, where = worst_error(run_ours(problem), run_torch(problem))
+    assert error <= 1e-9, where
+
+
+def test_gradients_in_evaluation_mode_equal_torch_without_dropout():
+    op = ops.CudnnLSTM(2, 5, 3, dtype="float64", dropout=0.5, seed=1)
+    problem = make_problem(op, 4, 3, None, seed=2)
+    ours = run_ours(problem, is_training=False, keep_reserve=True)
+    error, where = worst_error(ours, run_torch(problem))
+    assert error <= TOLERANCE, where
+
+
+def test_float32_stays_near_float64():
+    wide = ops.CudnnGRU(2, 32, 24, dtype="float64")
+    narrow = ops.CudnnGRU(2, 32, 24, dtype="float32")
+    problem = make_problem(wide, 20, 8, None, seed=5)
+    module = torch_module(wide.spec, *wide.params_to_canonical(problem.params))
+    assert module.weight_ih_l0.shape == (96, 24)
+    expected = run_torch(problem)
+    fwd = narrow.forward(
+        problem.x.astype("f4"), problem.hx.astype("f4"), problem.params.astype("f4"), sequence_lengths=None
+    )
+    np.testing.assert_allclose(fwd.output, expected["output"], atol=5e-6)
