@@ -1,0 +1,5 @@
+"""`python -m pycudnnrnn`."""
+
+from pycudnnrnn.cli import main
+
+main()

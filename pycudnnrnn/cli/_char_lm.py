@@ -1,0 +1,156 @@
+"""A character language model on an op: one-hot characters, `CudnnLSTM`, softmax; and Adam."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from pycudnnrnn import ops
+from pycudnnrnn.errors import PycudnnrnnError
+from pycudnnrnn.spec import RNNSpec
+
+Array = npt.NDArray[Any]
+
+
+class CharLM:
+    """Predict each character from those before it.
+
+    `params` is the LSTM's opaque buffer; `kernel` [U, V] and `bias` [V] are the softmax's. `state` is (h, c), carried
+    from call to call.
+    """
+
+    def __init__(self, op: Any, alphabet: str, params: Array, kernel: Array, bias: Array) -> None:
+        self.op, self.alphabet = op, alphabet
+        self.params, self.kernel, self.bias = params, kernel, bias
+        self.one_hot = np.eye(len(alphabet), dtype=params.dtype)
+
+    @classmethod
+    def create(cls, alphabet: str, num_units: int, seed: int, device: str) -> CharLM:
+        op = ops.CudnnLSTM(1, num_units, len(alphabet), seed=seed)
+        bound = (6 / (num_units + len(alphabet))) ** 0.5
+        kernel = np.random.default_rng(seed).uniform(-bound, bound, (num_units, len(alphabet)))
+        params = op.init_params(device=device)
+        return cls(op, alphabet, params, kernel.astype(params.dtype), np.zeros(len(alphabet), params.dtype))
+
+    @property
+    def trainable(self) -> list[Array]:
+        return [self.params, self.kernel, self.bias]
+
+    def loss_and_gradients(self, symbols: Array, targets: Array, state: Any) -> tuple[float, list[Array], Any]:
+        """Return the loss in nats a character, its gradients for `trainable`, and the state to carry on with.
+
+        Shapes:
+            symbols, targets: [T, B].
+        """
+        fwd = self.op.forward(self.one_hot[symbols], *state, self.params)
+        hidden = fwd.output.reshape(-1, fwd.output.shape[2])
+        log_p = self._log_softmax(hidden)
+        wanted = targets.reshape(-1)
+        loss = -log_p[np.arange(len(wanted)), wanted].mean()
+        d_logits = (np.exp(log_p) - self.one_hot[wanted]) / len(wanted)
+        d_output = (d_logits @ self.kernel.T).reshape(fwd.output.shape)
+        d_params = fwd.backward(d_output).params
+        gradients = [d_params, hidden.T @ d_logits, d_logits.sum(axis=0)]
+        return float(loss), gradients, (fwd.output_h, fwd.output_c)
+
+    def loss(self, symbols: Array, chunk: int = 4096) -> float:
+        """Return nats a character over one long text, read in order."""
+        state, total = (None, None), 0.0
+        for start in range(0, len(symbols) - 1, chunk):
+            piece = symbols[start : start + chunk + 1]
+            log_p, state = self.log_probabilities(piece[:-1], state)
+            total -= float(log_p[np.arange(len(log_p)), piece[1:]].sum(dtype=np.float64))
+        return total / (len(symbols) - 1)
+
+    def log_probabilities(self, symbols: Array, state: Any) -> tuple[Array, Any]:
+        """Return log-probabilities [T, V] of what follows each of the symbols [T], and the state."""
+        output, h, c = self.op(self.one_hot[symbols][:, None], *state, self.params, is_training=False)
+        return self._log_softmax(output[:, 0]), (h, c)
+
+    def sample(self, prompt: str, length: int, temperature: float, seed: int) -> str:
+        """Continue `prompt`, one character at a time with carried state."""
+        rng = np.random.default_rng(seed)
+        log_p, state = self.log_probabilities(self.encode(prompt), (None, None))
+        text = prompt
+        for _ in range(length):
+            p = np.exp(log_p[-1].astype(np.float64) / temperature)
+            symbol = rng.choice(len(p), p=p / p.sum())
+            text += self.alphabet[symbol]
+            log_p, state = self.log_probabilities(np.array([symbol]), state)
+        return text
+
+    def encode(self, text: str) -> Array:
+        """Number the characters; one that is not in the alphabet becomes its first, the replacement character."""
+        return np.array([max(self.alphabet.find(character), 0) for character in text], np.int64)
+
+    def save(self, path: Path) -> None:
+        """Write the canonical weights and the spec to one file, atomically: the old file or the new one, never half."""
+        weights, biases = self.op.params_to_canonical(self.params)
+        tensors = {f"lstm/weights/{i}": w for i, w in enumerate(weights)}
+        tensors |= {f"lstm/biases/{i}": b for i, b in enumerate(biases)}
+        tensors |= {"softmax/kernel": self.kernel, "softmax/bias": self.bias}
+        metadata = {"spec": self.op.spec.to_json(), "alphabet": json.dumps(self.alphabet)}
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+        try:
+            os.close(handle)
+            save_file(tensors, temporary, metadata)
+            with open(temporary, "rb") as file:  # noqa: PTH123
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def restore(cls, path: Path) -> CharLM:
+        """Read what `save` wrote into fresh buffers."""
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata()
+            op = ops.from_spec(RNNSpec.from_json(metadata["spec"]))
+            layout = op.layout()
+            weights = [file.get_tensor(f"lstm/weights/{i}") for i in range(len(layout.weights))]
+            biases = [file.get_tensor(f"lstm/biases/{i}") for i in range(len(layout.biases))]
+            params = op.canonical_to_params(weights, biases)
+            kernel, bias = file.get_tensor("softmax/kernel"), file.get_tensor("softmax/bias")
+        return cls(op, json.loads(metadata["alphabet"]), params, kernel, bias)
+
+    def _log_softmax(self, hidden: Array) -> Array:
+        logits = hidden @ self.kernel + self.bias
+        logits -= logits.max(axis=1, keepdims=True)
+        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        result: Array = logits
+        return result
+
+
+class Adam:
+    """Adam with bias correction, in place; gradients are first scaled down to a global norm of `clip`.
+
+    Source: Kingma and Ba 2015.
+    """
+
+    def __init__(self, arrays: list[Array], clip: float) -> None:
+        self.arrays, self.clip = arrays, clip
+        self.first = [np.zeros_like(array) for array in arrays]
+        self.second = [np.zeros_like(array) for array in arrays]
+        self.updates = 0
+
+    def update(self, gradients: list[Array], learning_rate: float) -> None:
+        norm = float(np.sqrt(sum(float(np.vdot(g, g)) for g in gradients)))
+        if not np.isfinite(norm):
+            raise PycudnnrnnError(f"training diverged: the gradient's norm is {norm} at update {self.updates}")
+        scale = min(1.0, self.clip / norm) if norm else 1.0
+        self.updates += 1
+        rate = learning_rate * (1 - 0.999**self.updates) ** 0.5 / (1 - 0.9**self.updates)
+        for array, gradient, m, v in zip(self.arrays, gradients, self.first, self.second, strict=True):
+            g = gradient * scale
+            m[:] += 0.1 * (g - m)
+            v[:] += 0.001 * (g * g - v)
+            array[:] -= rate * m / (np.sqrt(v) + 1e-8)

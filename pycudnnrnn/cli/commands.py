@@ -1,0 +1,17 @@
+"""The command group."""
+
+from __future__ import annotations
+
+import click
+
+import pycudnnrnn as package
+from pycudnnrnn.cli.demo import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package.__version__, prog_name="pycudnnrnn")
+def pycudnnrnn() -> None:
+    """The cuDNN RNN for everyone who is not inside a big framework."""
+
+
+pycudnnrnn.add_command(demo)
