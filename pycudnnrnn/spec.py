@@ -275,13 +275,12 @@ class RNNSpec:
             return None
         if self.mode is not RNNMode.LSTM:
             raise ArgumentError("cell_clip", f"None for rnn_mode {str(self.mode)!r} (only the LSTM has a cell)", value)
-        pair = value if isinstance(value, (tuple, list)) else (-check_real("cell_clip", value), value)
-        if len(pair) != 2:
-            raise ArgumentError("cell_clip", "one positive bound or a pair (low, high)", repr(value))
-        low, high = (check_real("cell_clip", bound) for bound in pair)
-        if low > high:
-            raise ArgumentError("cell_clip", "one positive bound or a pair with low <= high", (low, high))
-        return low, high
+        bounds = [check_real("cell_clip", bound) for bound in (value if isinstance(value, (tuple, list)) else [value])]
+        if len(bounds) == 1 and bounds[0] > 0:
+            return -bounds[0], bounds[0]
+        if len(bounds) == 2 and bounds[0] <= bounds[1]:
+            return bounds[0], bounds[1]
+        raise ArgumentError("cell_clip", "one positive bound or a pair (low, high) with low <= high", repr(value))
 
     def _resolved_compute_dtype(self, value: Any) -> DType:
         allowed = COMPUTE_DTYPES[self.dtype]

@@ -80,6 +80,6 @@ def run_ours(problem: Problem, **keywords) -> dict[str, np.ndarray]:
 def worst_error(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[float, str]:
     """Return the largest absolute difference, and where it is."""
     assert ours.keys() == theirs.keys()
-    for name in ours:
-        assert ours[name].shape == theirs[name].shape, name
-    return max((float(np.abs(ours[name] - theirs[name]).max(initial=0)), name) for name in ours)
+    for name, array in ours.items():
+        assert array.shape == theirs[name].shape, name
+    return max((float(np.abs(array - theirs[name]).max(initial=0)), name) for name, array in ours.items())

@@ -1,0 +1,240 @@
+"""Laws that hold for every spec, whatever computes it: padding, batches, time, direction, linearity."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import ops
+from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.helpers.examples import examples
+
+CLOSE = {"rtol": 0, "atol": 1e-11}
+
+
+def results(problem, **keywords):
+    """All results and gradients of a problem, by name."""
+    fwd = problem.forward(**keywords)
+    grads = fwd.backward(*problem.upstream())
+    found = {"y": fwd.output, "hy": fwd.output_h, "dx": grads.input, "dhx": grads.input_h, "dparams": grads.params}
+    if problem.spec.has_cell_state:
+        found |= {"cy": fwd.output_c, "dcx": grads.input_c}
+    return found
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name in found:
+        np.testing.assert_allclose(found[name], expected[name], **CLOSE, err_msg=name)
+
+
+def rows(problem, chosen):
+    """The problem with only some of its sequences, in the given order."""
+    lengths = [problem.full_lengths[b] for b in chosen]
+    arrays = {name: getattr(problem, name)[:, chosen] for name in ("x", "hx", "cx", "dy", "dhy", "dcy")}
+    return dataclasses.replace(problem, lengths=lengths, **arrays)
+
+
+@examples(300)
+@given(problems(), st.sampled_from([0.0, np.nan, np.inf, 1e300]))
+def test_what_padding_holds_changes_nothing(problem, filling):
+    dirty_x, dirty_dy = problem.x.copy(), problem.dy.copy()
+    for b, length in enumerate(problem.full_lengths):
+        dirty_x[length:, b] = filling
+        dirty_dy[length:, b] = filling
+    dirty = dataclasses.replace(problem, x=dirty_x, dy=dirty_dy)
+    clean = results(problem)
+    for name, value in results(dirty).items():
+        assert np.array_equal(value, clean[name]), name
+
+
+@examples(300)
+@given(problems())
+def test_outputs_and_input_gradients_past_a_sequences_end_are_exactly_zero(problem):
+    found = results(problem)
+    for b, length in enumerate(problem.full_lengths):
+        assert not found["y"][length:, b].any()
+        assert not found["dx"][length:, b].any()
+
+
+@examples(300)
+@given(problems(), st.integers(1, 3))
+def test_longer_padding_changes_nothing(problem, more):
+    T = len(problem.x)
+    pad = ((0, more), (0, 0), (0, 0))
+    longer = dataclasses.replace(
+        problem, x=np.pad(problem.x, pad), dy=np.pad(problem.dy, pad), lengths=problem.full_lengths
+    )
+    found = results(longer)
+    found["y"], found["dx"] = found["y"][:T], found["dx"][:T]
+    assert_same(found, results(problem))
+
+
+@examples(300)
+@given(problems(), st.randoms(use_true_random=False))
+def test_permuting_the_batch_permutes_the_results(problem, random):
+    order = list(range(problem.x.shape[1]))
+    random.shuffle(order)
+    expected = {name: a if name == "dparams" else a[:, order] for name, a in results(problem).items()}
+    assert_same(results(rows(problem, order)), expected)
+
+
+@examples(300)
+@given(problems(), st.data())
+def test_a_batch_is_its_parts_side_by_side(problem, data):
+    B = problem.x.shape[1]
+    cut = data.draw(st.integers(0, B))
+    left, right = results(rows(problem, list(range(cut)))), results(rows(problem, list(range(cut, B))))
+    joined = {
+        name: left[name] + right[name] if name == "dparams" else np.concatenate([left[name], right[name]], axis=1)
+        for name in left
+    }
+    assert_same(results(problem), joined)
+
+
+def _one_way(**keywords):
+    return specs(**keywords).filter(lambda spec: spec.num_dirs == 1)
+
+
+@examples(300)
+@given(problems(_one_way()), st.data())
+def test_time_cut_in_two_with_carried_states_is_the_whole(problem, data):
+    """Forward, and backward with the state gradients carried the other way."""
+    cut = data.draw(st.integers(0, len(problem.x)))
+    lengths = np.array(problem.full_lengths)
+    first = dataclasses.replace(
+        problem, x=problem.x[:cut], dy=problem.dy[:cut], lengths=[int(n) for n in np.minimum(lengths, cut)]
+    )
+    fwd_1 = first.forward()
+    rest = dataclasses.replace(
+        problem,
+        x=problem.x[cut:],
+        dy=problem.dy[cut:],
+        lengths=[int(n) for n in np.maximum(lengths - cut, 0)],
+        hx=fwd_1.output_h,
+        cx=problem.cx if fwd_1.output_c is None else fwd_1.output_c,
+    )
+    fwd_2 = rest.forward()
+    grads_2 = fwd_2.backward(*rest.upstream())
+    grads_1 = fwd_1.backward(first.dy, grads_2.input_h, grads_2.input_c)
+    whole = results(problem)
+    joined = {
+        "y": np.concatenate([fwd_1.output, fwd_2.output]),
+        "hy": fwd_2.output_h,
+        "dx": np.concatenate([grads_1.input, grads_2.input]),
+        "dhx": grads_1.input_h,
+        "dparams": grads_1.params + grads_2.params,
+    }
+    if problem.spec.has_cell_state:
+        joined |= {"cy": fwd_2.output_c, "dcx": grads_1.input_c}
+    assert_same(joined, whole)
+
+
+@examples(300)
+@given(problems(specs(max_layers=1).filter(lambda spec: spec.num_dirs == 2)))
+def test_the_backward_direction_is_a_forward_run_on_reversed_sequences(problem):
+    spec = problem.spec
+    one_way = ops.from_spec(spec.replace(direction="unidirectional"))
+    weights, biases = problem.op.params_to_canonical(problem.params)
+    params = one_way.canonical_to_params(weights[len(weights) // 2 :], biases[len(biases) // 2 :])
+    reversed_x = problem.x.copy()
+    for b, n in enumerate(problem.full_lengths):
+        reversed_x[:n, b] = problem.x[:n, b][::-1]
+    alone = dataclasses.replace(
+        problem, op=one_way, params=params, x=reversed_x, hx=problem.hx[1:], cx=problem.cx[1:]
+    ).forward()
+    both = problem.forward()
+    width = spec.state_size
+    for b, n in enumerate(problem.full_lengths):
+        np.testing.assert_allclose(both.output[:n, b, width:], alone.output[:n, b][::-1], **CLOSE)
+    np.testing.assert_allclose(both.output_h[1:], alone.output_h, **CLOSE)
+
+
+@examples(300)
+@given(problems(), st.floats(-3, 3))
+def test_the_backward_is_linear_in_the_upstream_gradients(problem, factor):
+    other = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed=99)
+    fwd = problem.forward()
+    ours, theirs = problem.upstream(), other.upstream()
+    mixed = [None if a is None else factor * a + b for a, b in zip(ours, theirs, strict=True)]
+    parts = [fwd.backward(*upstream, retain=True) for upstream in (ours, theirs, mixed)]
+    for name in ("input", "input_h", "input_c", "params"):
+        a, b, both = (getattr(grads, name) for grads in parts)
+        if a is not None:
+            np.testing.assert_allclose(both, factor * a + b, rtol=0, atol=1e-10, err_msg=name)
+
+
+@examples(300)
+@given(problems(least_time=0))
+def test_batch_major_data_gives_the_same_numbers_in_the_other_order(problem):
+    by_time = results(problem)
+    swapped = dataclasses.replace(
+        problem, x=np.ascontiguousarray(problem.x.swapaxes(0, 1)), dy=np.ascontiguousarray(problem.dy.swapaxes(0, 1))
+    )
+    found = results(swapped, time_major=False)
+    assert found["y"].flags.c_contiguous
+    assert found["dx"].flags.c_contiguous
+    for name in ("y", "dx"):
+        found[name] = found[name].swapaxes(0, 1)
+    assert_same(found, by_time)
+
+
+@examples(100)
+@given(problems())
+def test_a_zero_length_sequence_passes_states_and_their_gradients_straight_through(problem):
+    emptied = dataclasses.replace(problem, lengths=[0, *problem.full_lengths[1:]])
+    found = results(emptied)
+    assert np.array_equal(found["hy"][:, 0], problem.hx[:, 0])
+    assert np.array_equal(found["dhx"][:, 0], problem.dhy[:, 0])
+    if problem.spec.has_cell_state:
+        assert np.array_equal(found["cy"][:, 0], problem.cx[:, 0])
+        assert np.array_equal(found["dcx"][:, 0], problem.dcy[:, 0])
+
+
+@pytest.mark.parametrize(("T", "B"), [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+@pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu"])
+def test_an_empty_batch_has_empty_output_and_passes_states_through(name, direction, T, B):
+    op = getattr(ops, name)(2, 4, 3, direction=direction, dtype="float64")
+    problem = make_problem(op, T, B, None, seed=0)
+    found = results(problem)
+    assert found["y"].shape == (T, B, op.num_dirs * 4)
+    assert found["dx"].shape == (T, B, 3)
+    assert np.array_equal(found["hy"], problem.hx)
+    assert np.array_equal(found["dhx"], problem.dhy)
+    assert not found["dparams"].any()
+
+
+@examples(100)
+@given(problems())
+def test_accumulating_adds_to_what_is_there_and_writing_forgets_it(problem):
+    fwd = problem.forward()
+    alone = fwd.backward(*problem.upstream(), retain=True).params
+    start = np.random.default_rng(0).normal(size=alone.shape)
+    added = start.copy()
+    assert fwd.backward(*problem.upstream(), out=added, accumulate=True, retain=True).params is added
+    np.testing.assert_allclose(added, start + alone, rtol=0, atol=1e-11)
+    written = start.copy()
+    fwd.backward(*problem.upstream(), out=written)
+    assert np.array_equal(written, alone)
+
+
+@examples(100)
+@given(problems())
+def test_missing_states_and_missing_gradients_stand_for_zeros(problem):
+    zeros = dataclasses.replace(
+        problem,
+        hx=np.zeros_like(problem.hx),
+        cx=np.zeros_like(problem.cx),
+        dy=np.zeros_like(problem.dy),
+        dcy=np.zeros_like(problem.dcy),
+    )
+    states = (None, None) if problem.spec.has_cell_state else (None,)
+    fwd = problem.op.forward(problem.x, *states, problem.params, sequence_lengths=problem.lengths)
+    grads = fwd.backward(None, problem.dhy)
+    expected = results(zeros)
+    assert np.array_equal(fwd.output, expected["y"])
+    assert np.array_equal(grads.params, expected["dparams"])
+    assert np.array_equal(grads.input_h, expected["dhx"])

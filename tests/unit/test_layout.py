@@ -1,0 +1,245 @@
+"""ParamLayout: the arithmetic, what it refuses, and canonical form through any layout."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import ParamLayout, Region, RNNSpec, ops
+from pycudnnrnn.errors import ArgumentError, LayoutError
+from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+
+
+def dense_size(spec):
+    """Worked out from the formula in TF's own size test, extended to projection, bias modes and skip input."""
+    G, U, P, D = spec.num_gates, spec.num_units, spec.state_size, spec.num_dirs
+    biases = {"none": 0, "single_input": 1, "double": 2, "single_recurrent": 1}[spec.bias_mode]
+    total = 0
+    for layer in range(spec.num_layers):
+        first = 0 if spec.input_mode == "skip_input" else spec.input_size
+        columns = D * P if layer else first
+        total += D * (G * U * columns + G * U * P + biases * G * U + (U * P if spec.num_proj else 0))
+    return total
+
+
+@examples(2000)
+@given(specs())
+def test_regions_partition_the_buffer(spec):
+    layout = arithmetic_layout(spec)
+    covered = np.zeros(layout.size, int)
+    for region in layout.regions:
+        covered[region.slice] += 1
+    assert (covered == 1).all()
+    assert layout.size == dense_size(spec)
+
+
+@examples(2000)
+@given(specs())
+def test_regions_are_in_canonical_order_with_the_counts_tensorflow_has(spec):
+    layout = arithmetic_layout(spec)
+    assert list(layout.regions) == [*layout.weights, *layout.biases]
+    for regions in (layout.weights, layout.biases):
+        keys = [(r.pseudo_layer, r.lin_layer_id) for r in regions]
+        assert keys == sorted(keys)
+        assert len(keys) == len(set(keys))
+    pseudo_layers = spec.num_layers * spec.num_dirs
+    assert len(layout.weights) == pseudo_layers * (2 * spec.num_gates + bool(spec.num_proj))
+    sets = {"none": 0, "single_input": 1, "double": 2, "single_recurrent": 1}[spec.bias_mode]
+    assert len(layout.biases) == pseudo_layers * sets * spec.num_gates
+
+
+@examples(2000)
+@given(specs(), st.integers(0, 2**16))
+def test_canonical_round_trip_is_bit_for_bit_in_any_layout(spec, seed):
+    op = ops.from_spec(spec)
+    rng = np.random.default_rng(seed)
+    with use_engine(PermutedLayoutEngine(seed)):
+        weights, biases = op.params_to_canonical(rng.normal(size=op.params_size()))
+        params = op.canonical_to_params(weights, biases)
+        again = op.params_to_canonical(params)
+    for before, after in zip([*weights, *biases], [*again[0], *again[1]], strict=True):
+        assert np.array_equal(before, after)
+    plain = op.canonical_to_params(weights, biases)
+    dense = [a.reshape(-1) for a in (*weights, *biases)]
+    assert np.array_equal(plain, np.concatenate(dense))
+
+
+@examples(2000)
+@given(specs(), st.integers(0, 2**16))
+def test_a_permuted_layout_holds_every_element_once_and_pads_with_zeros(spec, seed):
+    op = ops.from_spec(spec)
+    with use_engine(PermutedLayoutEngine(seed)):
+        size = op.params_size()
+        weights, biases = op.params_to_canonical(np.arange(1.0, size + 1))
+        out = np.full(size, -1.0)
+        assert op.canonical_to_params(weights, biases, out=out) is out
+    values = np.concatenate([a.reshape(-1) for a in (*weights, *biases)])
+    assert len(set(values)) == len(values) == dense_size(spec)
+    assert sorted(out[out != 0]) == sorted(values)
+
+
+def test_the_worked_example():
+    """A bidirectional LSTM layer with projection, every offset by hand."""
+    layout = ops.CudnnLSTM(1, 4, 3, direction="bidirectional", num_proj=2).layout()
+    found = {(r.pseudo_layer, r.lin_layer_id, r.kind): (r.gate, r.offset, r.shape) for r in layout.regions}
+    assert found[0, 0, "weight"] == ("input", 0, (4, 3))
+    assert found[0, 1, "weight"] == ("forget", 12, (4, 3))
+    assert found[0, 2, "weight"] == ("new", 24, (4, 3))
+    assert found[0, 3, "weight"] == ("output", 36, (4, 3))
+    assert found[0, 4, "weight"] == ("input", 48, (4, 2))
+    assert found[0, 7, "weight"] == ("output", 72, (4, 2))
+    assert found[0, 8, "weight"] == ("projection", 80, (2, 4))
+    assert found[1, 0, "weight"] == ("input", 88, (4, 3))
+    assert found[0, 0, "bias"] == ("input", 176, (4,))
+    assert found[1, 7, "bias"] == ("output", 236, (4,))
+    assert layout.size == 240
+    assert layout.region(0, 8, "weight").size == 8
+
+
+@pytest.mark.parametrize(
+    ("mode", "gates"),
+    [
+        ("lstm", ["input", "forget", "new", "output"]),
+        ("gru", ["reset", "update", "new"]),
+        ("rnn_tanh", ["hidden"]),
+        ("rnn_relu", ["hidden"]),
+    ],
+)
+def test_gates_have_cudnns_ids(mode, gates):
+    layout = arithmetic_layout(RNNSpec(mode, 1, 2, 3))
+    assert [r.gate for r in layout.weights] == gates * 2
+    assert [r.gate for r in layout.biases] == gates * 2
+
+
+def test_skip_input_leaves_layer_0_without_input_matrices():
+    layout = arithmetic_layout(RNNSpec("gru", 2, 3, 3, "skip_input"))
+    assert [layout.region(0, i, "weight").shape for i in range(3)] == [(3, 0)] * 3
+    assert [layout.region(1, i, "weight").shape for i in range(3)] == [(3, 3)] * 3
+    assert layout.region(0, 0, "weight").offset == 0
+
+
+def test_equal_layouts_are_equal_and_a_moved_region_makes_another():
+    one, two = (arithmetic_layout(RNNSpec("gru", 1, 3, 2)) for _ in range(2))
+    assert one == two
+    assert hash(one) == hash(two)
+    moved = (one.regions[1], one.regions[0], *one.regions[2:])
+    swapped = (
+        dataclasses.replace(moved[1], offset=moved[0].offset),
+        dataclasses.replace(moved[0], offset=moved[1].offset),
+        *one.regions[2:],
+    )
+    assert ParamLayout(one.size, swapped) != one
+
+
+def _region(offset, size):
+    return Region(0, 0, "hidden", "bias", offset, (size,))
+
+
+@pytest.mark.parametrize(
+    ("size", "regions"),
+    [
+        (8, [_region(0, 5), _region(4, 4)]),
+        (8, [_region(0, 9)]),
+        (8, [_region(-1, 4)]),
+        (4, [_region(2, 4)]),
+    ],
+)
+def test_an_impossible_layout_is_refused(size, regions):
+    with pytest.raises(LayoutError):
+        ParamLayout(size, tuple(regions))
+
+
+def test_padding_and_empty_regions_are_possible():
+    layout = ParamLayout(10, (_region(0, 0), _region(3, 4), _region(8, 1)))
+    assert layout.size == 10
+
+
+def test_a_region_that_is_not_there_is_named():
+    with pytest.raises(ArgumentError, match=r"\(0, 8, 'weight'\)"):
+        arithmetic_layout(RNNSpec("lstm", 1, 2, 3)).region(0, 8, "weight")
+
+
+def test_huge_sizes_are_exact():
+    spec = RNNSpec("lstm", 3, 2**31 - 1, 2**31 - 1, direction="bidirectional")
+    assert arithmetic_layout(spec).size == dense_size(spec) > 2**64
+
+
+OP = ops.CudnnLSTM(2, 4, 3, dtype="float64")
+
+
+def canonical(op=OP):
+    return op.params_to_canonical(np.random.default_rng(0).normal(size=op.params_size()))
+
+
+def test_views_are_views_and_copies_are_copies():
+    params = np.zeros(OP.params_size())
+    weights, biases = OP.params_to_canonical(params, copy=False)
+    for array in (*weights, *biases):
+        array[:] = 1
+    assert (params == 1).all()
+    copied, _ = OP.params_to_canonical(params)
+    copied[0] += 1
+    assert (params == 1).all()
+
+
+def test_flat_arrays_of_the_right_size_are_taken_as_tensorflow_takes_them():
+    weights, biases = canonical()
+    flat = OP.canonical_to_params([w.reshape(-1) for w in weights], biases)
+    assert np.array_equal(flat, OP.canonical_to_params(weights, biases))
+
+
+def test_a_buffers_own_views_can_be_written_back_in_another_order():
+    params = np.arange(float(OP.params_size()))
+    weights, biases = OP.params_to_canonical(params, copy=False)
+    expected = [w.copy() for w in (weights[1], weights[0])]
+    OP.canonical_to_params([weights[1], weights[0], *weights[2:]], biases, out=params)
+    assert np.array_equal(OP.params_to_canonical(params)[0][0], expected[0])
+    assert np.array_equal(OP.params_to_canonical(params)[0][1], expected[1])
+
+
+def _spoilt(change):
+    weights, biases = canonical()
+    change(weights, biases)
+    return weights, biases
+
+
+BAD_CANONICAL = {
+    "too few weights": (lambda w, b: w.pop(), "weights"),
+    "too many biases": (lambda w, b: b.append(b[0]), "biases"),
+    "no weights": (lambda w, b: w.clear(), "weights"),
+    "a transposed matrix": (lambda w, b: w.__setitem__(0, w[0].T), "weights[0]"),
+    "a short bias": (lambda w, b: b.__setitem__(3, b[3][:-1]), "biases[3]"),
+    "another dtype": (lambda w, b: w.__setitem__(2, w[2].astype("float32")), "weights[2]"),
+    "a list for an array": (lambda w, b: b.__setitem__(1, [0.0] * 4), "biases[1]"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CANONICAL)
+def test_wrong_canonical_arrays_are_named_and_nothing_is_written(case):
+    change, argument = BAD_CANONICAL[case]
+    out = np.full(OP.params_size(), 7.0)
+    with pytest.raises(ArgumentError) as caught:
+        OP.canonical_to_params(*_spoilt(change), out=out)
+    assert caught.value.argument == argument
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.zeros(3),
+        np.zeros((2, OP.params_size() // 2)),
+        np.zeros(OP.params_size(), "float32"),
+        np.zeros(2 * OP.params_size())[::2],
+        np.broadcast_to(np.zeros(()), OP.params_size()),
+    ],
+    ids=["short", "two axes", "dtype", "strided", "read-only"],
+)
+def test_a_buffer_that_cannot_hold_the_params_is_refused(out):
+    with pytest.raises(ArgumentError, match="out"):
+        OP.canonical_to_params(*canonical(), out=out)

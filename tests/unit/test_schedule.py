@@ -1,0 +1,96 @@
+"""The walk through a ragged batch, against a walk written out step by step."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.schedule import Schedule, check_lengths, grouped
+from pycudnnrnn.testing.strategies import sequence_lengths
+from tests.helpers.examples import examples
+
+batches = st.tuples(st.integers(0, 7), st.integers(0, 6)).flatmap(
+    lambda TB: st.tuples(st.just(TB[0]), st.just(TB[1]), sequence_lengths(*TB))
+)
+
+
+@examples(2000)
+@given(batches)
+def test_packed_rows_are_the_valid_steps_longest_sequence_first(batch):
+    T, B, lengths = batch
+    schedule = Schedule(T, B, check_lengths(lengths, T, B))
+    full = [T] * B if lengths is None else lengths
+    order = sorted(range(B), key=lambda b: -full[b])
+    expected = [(t, b) for t in range(T) for b in order if t < full[b]]
+    step, sequence = schedule.rows
+    assert list(zip(step.tolist(), sequence.tolist(), strict=True)) == expected
+    assert schedule.num_rows == sum(full)
+    assert schedule.order.tolist() == order
+    assert schedule.is_sorted == (order == list(range(B)))
+
+
+@examples(2000)
+@given(batches)
+def test_the_rows_running_at_a_step_are_a_prefix_that_never_grows(batch):
+    T, B, lengths = batch
+    schedule = Schedule(T, B, check_lengths(lengths, T, B))
+    full = [T] * B if lengths is None else lengths
+    running = [sum(n > t for n in full) for t in range(T)]
+    assert [last - first for first, last in schedule.steps] == [n for n in running if n]
+    assert schedule.batch_sizes == sorted(schedule.batch_sizes, reverse=True)
+
+
+@examples(500)
+@given(st.lists(st.integers(1, 5), max_size=20), st.integers(0, 12))
+def test_groups_are_all_steps_in_order_and_only_a_single_step_exceeds_the_limit(sizes, limit):
+    ends = np.cumsum([0, *sizes]).tolist()
+    steps = list(itertools.pairwise(ends))
+    groups = list(grouped(steps, limit))
+    assert [step for group in groups for step in group] == steps
+    for group in groups:
+        assert len(group) == 1 or sum(last - first for first, last in group) <= limit
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 4, 4], (4, 4, 4), np.array([4, 4, 4])])
+def test_lengths_that_say_no_more_than_t_are_dropped(lengths):
+    assert check_lengths(lengths, 4, 3) is None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+def test_numpy_lengths_of_any_integer_type_are_taken(dtype):
+    assert check_lengths(np.array([1, 0, 4], dtype), 4, 3) == (1, 0, 4)
+
+
+class DeviceArray:
+    """Stands for an array of another library: it could be read, at the price of a synchronise."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([1, 2, 3])
+
+
+@pytest.mark.parametrize("lengths", [DeviceArray(), 3, "123", {1, 2, 3}, iter([1, 2, 3])])
+def test_only_host_integers_are_lengths(lengths):
+    with pytest.raises(ArgumentTypeError, match=r"host integers.*synchronise"):
+        check_lengths(lengths, 4, 3)
+
+
+@pytest.mark.parametrize("lengths", [[1.0, 2.0, 3.0], [True, False, True], np.array([1.5, 2, 3]), ["1", "2", "3"]])
+def test_lengths_that_are_no_integers_are_refused(lengths):
+    with pytest.raises(ArgumentTypeError, match="integers"):
+        check_lengths(lengths, 4, 3)
+
+
+@pytest.mark.parametrize(("lengths", "name"), [([1, -1, 2], "[1]"), ([1, 2, 5], "[2]"), ([2**70, 1, 1], "")])
+def test_a_length_out_of_range_is_named(lengths, name):
+    with pytest.raises(ArgumentError) as caught:
+        check_lengths(lengths, 4, 3)
+    assert name in caught.value.argument
+
+
+@pytest.mark.parametrize("lengths", [[1, 2], [1, 2, 3, 4], [], [[1, 2, 3]]])
+def test_one_length_a_sequence_is_wanted(lengths):
+    with pytest.raises(ArgumentError, match=r"\(3,\), one a sequence"):
+        check_lengths(lengths, 4, 3)
