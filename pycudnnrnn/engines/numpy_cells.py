@@ -30,11 +30,13 @@ class Weights:
     """The parameters of one pseudo-layer in the compute dtype, the gates of a kind stacked by rows in id order.
 
     Shapes:
-        W: [G * U, I], or None under skip input; R: [G * U, P]; bW, bR: [G * U] or None; proj: [P, U] or None.
+        W: [G * U, I], or None under skip input; R: [G * U, P]; R_T: [P, G * U], R's transpose, perhaps copied;
+        bW, bR: [G * U] or None; proj: [P, U] or None.
     """
 
     W: Array | None
     R: Array
+    R_T: Array
     bW: Array | None
     bR: Array | None
     proj: Array | None
@@ -101,13 +103,12 @@ class PlainCell:
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, h_before = tape["gates"], tape.get("h_before")
-        recurrent = w.R.T
         product = np.empty_like(h)
         for first, last in steps:
             a, h_now = gates[first:last], h[: last - first]
             if h_before is not None:
                 h_before[first:last] = h_now
-            a += np.matmul(h_now, recurrent, out=product[: last - first])
+            a += np.matmul(h_now, w.R_T, out=product[: last - first])
             if self.relu:
                 np.maximum(a, 0, out=a)
             else:
@@ -163,14 +164,13 @@ class LSTMCell:
         gates, tanh_c = tape["gates"], tape["tanh_c"]
         h_before, c_before = tape.get("h_before"), tape.get("c_before")
         inside, hidden = tape.get("inside"), tape.get("hidden")
-        recurrent = w.R.T
         product = np.empty((len(h), 4 * units), h.dtype)
         for first, last in steps:
             a, p, h_now, c_now = gates[first:last], product[: last - first], h[: last - first], c[: last - first]
             if h_before is not None and c_before is not None:
                 h_before[first:last] = h_now
                 c_before[first:last] = c_now
-            a += np.matmul(h_now, recurrent, out=p)
+            a += np.matmul(h_now, w.R_T, out=p)
             a *= self.scale
             np.tanh(a, out=a)
             a *= self.scale
@@ -263,13 +263,12 @@ class GRUCell:
         units = self.units
         gates, q_kept, h_before = tape["gates"], tape["q"], tape.get("h_before")
         inner_bias = 0 if w.bR is None else w.bR[2 * units :]
-        recurrent = w.R.T
         product = np.empty((len(h), 3 * units), h.dtype)
         for first, last in steps:
             a, p, h_now = gates[first:last], product[: last - first], h[: last - first]
             if h_before is not None:
                 h_before[first:last] = h_now
-            np.matmul(h_now, recurrent, out=p)
+            np.matmul(h_now, w.R_T, out=p)
             rz = a[:, : 2 * units]
             rz += p[:, : 2 * units]
             rz *= 0.5

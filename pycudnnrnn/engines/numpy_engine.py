@@ -22,8 +22,14 @@ from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
-GROUP_ELEMENTS = 1 << 17
-"""Gate elements worked on at a time, so that they stay in a core's cache (chosen by measurement)."""
+GROUP_ELEMENTS = 1 << 20
+"""Gate elements worked on at a time. Measured flat from 2**19 to 2**22 for 256 to 1024 units: fewer make the input
+GEMM too thin, more only take memory."""
+
+TRANSPOSE_ELEMENTS = 1 << 18
+TRANSPOSE_STEPS = 16
+"""A recurrent matrix no larger than this, used for at least so many steps, is transposed once: the product with the
+copy is up to half again as fast, but copying a larger one costs more than it saves (measured with OpenBLAS)."""
 
 
 @dataclasses.dataclass
@@ -64,7 +70,8 @@ class NumpyEngine:
     ) -> tuple[Array, Array, Array | None, NumpyReserve | None]:
         dtype = spec.compute_dtype.numpy
         cell = CELLS[spec.mode](spec)
-        reserve = NumpyReserve(spec, schedule, load_weights(self.layout(spec), params, spec), [], [], [])
+        weights = load_weights(self.layout(spec), params, spec, len(schedule.steps))
+        reserve = NumpyReserve(spec, schedule, weights, [], [], [])
         h = _sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         c = _sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         rows = _pack(x, schedule, dtype)
@@ -121,23 +128,25 @@ class NumpyEngine:
     @np.errstate(all="ignore")
     def backward_weights(self, reserve: NumpyReserve, out: Array, *, accumulate: bool) -> None:
         spec = reserve.spec
+        layout = self.layout(spec)
         cell = CELLS[spec.mode](spec)
-        if not accumulate:
+        if not accumulate and sum(region.size for region in layout.regions) < layout.size:
             out[:] = 0
         for p, (w, tape, regions) in enumerate(
-            zip(reserve.weights, reserve.tapes, _all_regions(self.layout(spec), spec), strict=True)
+            zip(reserve.weights, reserve.tapes, _all_regions(layout, spec), strict=True)
         ):
             x, inner = reserve.inputs[p // spec.num_dirs], tape["gates"]
+            ones = np.ones(len(x), x.dtype)
             for columns, piece in cell.input_pieces(tape):
                 if w.W is not None:
-                    _add(out, regions.W, columns, piece.T @ x, accumulate=accumulate)
+                    _put_product(out, _rows_of(regions.W, columns), piece.T, x, accumulate)
                 if w.bW is not None:
-                    _add(out, regions.bW, columns, piece.sum(axis=0), accumulate=accumulate)
-            _add(out, regions.R, slice(None), inner.T @ tape["h_before"], accumulate=accumulate)
+                    _put_product(out, _rows_of(regions.bW, columns), piece.T, ones, accumulate)
+            _put_product(out, regions.R, inner.T, tape["h_before"], accumulate)
             if w.bR is not None:
-                _add(out, regions.bR, slice(None), inner.sum(axis=0), accumulate=accumulate)
+                _put_product(out, regions.bR, inner.T, ones, accumulate)
             if w.proj is not None:
-                _add(out, regions.proj, slice(None), tape["dh"].T @ tape["hidden"], accumulate=accumulate)
+                _put_product(out, regions.proj, tape["dh"].T, tape["hidden"], accumulate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,36 +184,52 @@ def _all_regions(layout: ParamLayout, spec: RNNSpec) -> list[Regions]:
 def _stacked(params: Array, regions: tuple[Region, ...], dtype: np.dtype[Any]) -> Array:
     """The regions' values stacked by rows: a view of `params` where they lie one after the other in its dtype."""
     first, last = regions[0], regions[-1]
-    adjacent = all(a.slice.stop == b.offset for a, b in itertools.pairwise(regions))
-    if adjacent:
+    if _adjacent(regions):
         stacked = params[first.offset : last.slice.stop]
     else:
         stacked = np.concatenate([params[region.slice] for region in regions])
     return stacked.reshape(-1, *first.shape[1:]).astype(dtype, copy=False)
 
 
-def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec) -> list[Weights]:
+def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec, num_steps: int) -> list[Weights]:
     """Read a params buffer into the arrays that the cells work with."""
     dtype = spec.compute_dtype.numpy
 
     def read(regions: tuple[Region, ...]) -> Array | None:
         return _stacked(params, regions, dtype) if any(region.size for region in regions) else None
 
-    return [
-        Weights(read(r.W), _stacked(params, r.R, dtype), read(r.bW), read(r.bR), read(r.proj))
-        for r in _all_regions(layout, spec)
-    ]
+    weights = []
+    for r in _all_regions(layout, spec):
+        R = _stacked(params, r.R, dtype)
+        copied = R.size <= TRANSPOSE_ELEMENTS and num_steps >= TRANSPOSE_STEPS
+        R_T = np.ascontiguousarray(R.T) if copied else R.T
+        weights.append(Weights(read(r.W), R, R_T, read(r.bW), read(r.bR), read(r.proj)))
+    return weights
 
 
-def _add(out: Array, regions: tuple[Region, ...], columns: slice, stacked: Array, *, accumulate: bool) -> None:
-    """Write or add stacked rows to their regions of `out`; `columns` says which of the stacked gates they are."""
+def _adjacent(regions: tuple[Region, ...]) -> bool:
+    return all(a.slice.stop == b.offset for a, b in itertools.pairwise(regions))
+
+
+def _rows_of(regions: tuple[Region, ...], columns: slice) -> tuple[Region, ...]:
+    """The regions of the gates that are these columns of the stacked gates."""
     units = regions[0].shape[0]
     start, stop, _ = columns.indices(units * len(regions))
-    for region, row in zip(regions[start // units : stop // units], range(0, stop - start, units), strict=True):
-        part = stacked[row : row + units].reshape(-1)
-        if accumulate:
-            part = out[region.slice] + part
-        out[region.slice] = part
+    return regions[start // units : stop // units]
+
+
+def _put_product(out: Array, regions: tuple[Region, ...], a: Array, b: Array, accumulate: bool) -> None:
+    """Write a @ b to regions of `out`, stacked by rows, or add it there."""
+    if not accumulate and out.dtype == a.dtype and _adjacent(regions):
+        target = out[regions[0].offset : regions[-1].slice.stop].reshape(len(a), *b.shape[1:])
+        np.matmul(a, b, out=target)
+        return
+    product = (a @ b).reshape(-1)
+    start = 0
+    for region in regions:
+        part = product[start : start + region.size]
+        out[region.slice] = out[region.slice] + part if accumulate else part
+        start += region.size
 
 
 def _directions(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:

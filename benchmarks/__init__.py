@@ -1,0 +1,1 @@
+"""Speed, measured. Benchmarks measure; tests never assert a time."""
