@@ -179,10 +179,10 @@ class LSTMCell:
             c_now *= f
             c_now += np.multiply(i, g, out=p[:, :units])
             if self.clip:
-                low, high = self.clip
+                clipped = np.clip(c_now, *self.clip, out=p[:, :units])
                 if inside is not None:
-                    inside[first:last] = (c_now >= low) & (c_now <= high)
-                np.clip(c_now, low, high, out=c_now)
+                    np.equal(clipped, c_now, out=inside[first:last])
+                c_now[:] = clipped
             t = np.tanh(c_now, out=tanh_c[first:last])
             if w.proj is None:
                 np.multiply(o, t, out=h_now)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
+from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 
@@ -219,6 +220,21 @@ def test_accumulating_adds_to_what_is_there_and_writing_forgets_it(problem):
     written = start.copy()
     fwd.backward(*problem.upstream(), out=written)
     assert np.array_equal(written, alone)
+
+
+@examples(100)
+@given(problems(), st.integers(0, 2**16))
+def test_padding_of_the_layout_is_cleared_by_writing_and_left_by_accumulating(problem, seed):
+    with use_engine(PermutedLayoutEngine(seed)):
+        moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
+        padding = np.ones(len(moved.params), bool)
+        for region in moved.op.layout().regions:
+            padding[region.slice] = False
+        fwd = moved.forward()
+        added = fwd.backward(*moved.upstream(), out=np.full_like(moved.params, 7), accumulate=True, retain=True).params
+        written = fwd.backward(*moved.upstream(), out=np.full_like(moved.params, 7)).params
+    assert (added[padding] == 7).all()
+    assert not written[padding].any()
 
 
 @examples(100)
