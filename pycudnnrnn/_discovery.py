@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn.errors import (
+    ArgumentTypeError,
     LibraryError,
     LibraryNotFoundError,
     LibraryUnusableError,
@@ -116,6 +117,8 @@ def explicit(context: Context) -> Candidate | str:
         value, via = context.environment.get(ENVIRONMENT_VARIABLE), ENVIRONMENT_VARIABLE
     if not value:
         return f"{ENVIRONMENT_VARIABLE}: not set"
+    if not isinstance(value, (str, os.PathLike)):
+        raise ArgumentTypeError("path", "a path to a libcudnn file", repr(value))
     path = Path(value)
     if not path.is_absolute():
         raise LibraryUnusableError(f"{via} must be an absolute path to a libcudnn file, got {str(path)!r}")
