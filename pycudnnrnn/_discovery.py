@@ -114,8 +114,8 @@ def explicit(context: Context) -> Candidate | str:
     """Take the path that the caller or the environment gives; a wrong one is an error, not a reason to look on."""
     value, via = context.path, "argument"
     if value is None:
-        value, via = context.environment.get(ENVIRONMENT_VARIABLE), ENVIRONMENT_VARIABLE
-    if not value:
+        value, via = context.environment.get(ENVIRONMENT_VARIABLE) or None, ENVIRONMENT_VARIABLE
+    if value is None:
         return f"{ENVIRONMENT_VARIABLE}: not set"
     if not isinstance(value, (str, os.PathLike)):
         raise ArgumentTypeError("path", "a path to a libcudnn file", repr(value))
