@@ -94,13 +94,10 @@ ALGORITHMS: Final = {
 }
 
 BFLOAT16_SINCE: Final = 91300
-"""First version whose cudnnSetRNNDescriptor_v8 accepts CUDNN_DATA_BFLOAT16 (observed: 9.12.0 refuses, 9.13.0 takes)."""
+"""First version whose RNN setters accept CUDNN_DATA_BFLOAT16 (observed: 9.12.0 refuses it, 9.13.0 takes it)."""
 
-TENSOR_RANKS: Final = range(2, 9)
-"""Ranks that cudnnSetTensorNdDescriptor accepts (observed, 9.28)."""
-
-FILTER_RANKS: Final = range(3, 9)
-"""Ranks that cudnnSetFilterNdDescriptor accepts (observed, 9.28)."""
+RANKS: Final = range(3, 9)
+"""Ranks that the tensor and filter setters accept in every version (observed, 8.9.7 to 9.28)."""
 
 
 class RNNSettings(NamedTuple):
@@ -155,13 +152,15 @@ class TensorDescriptor(Owned):
     """Describe a packed tensor in device memory.
 
     Raises:
-        ArgumentError: not 2 to 8 dimensions, one below 1, or more than 2**31 - 1 elements.
+        ArgumentError: not 3 to 8 dimensions, one below 1, or more than 2**31 - 1 elements.
 
     Source: cudnnSetTensorNdDescriptor (cudnn_ops.h, 9.28).
     """
 
     def __init__(self, library: Library, dtype: DType, dims: Sequence[int]) -> None:
-        dims = _checked_dims(dims, TENSOR_RANKS)
+        dims = _checked_dims(dims)
+        if int(np.prod(dims, dtype=object)) > INT32_MAX:
+            raise ArgumentError("dims", f"at most {INT32_MAX} elements", dims)
         strides = [int(np.prod(dims[i + 1 :], dtype=object)) for i in range(len(dims))]
         super().__init__(
             library, cudnnTensorDescriptor_t(), "cudnnCreateTensorDescriptor", "cudnnDestroyTensorDescriptor"
@@ -170,7 +169,7 @@ class TensorDescriptor(Owned):
 
     def read(self) -> TensorSettings:
         """Ask cuDNN what it holds."""
-        most = TENSOR_RANKS[-1]
+        most = RANKS[-1]
         dtype, rank, dims, strides = ctypes.c_int(), ctypes.c_int(), (ctypes.c_int * most)(), (ctypes.c_int * most)()
         self.library.cudnnGetTensorNdDescriptor(self, most, dtype, rank, dims, strides)
         return TensorSettings(cudnnDataType_t(dtype.value), tuple(dims[: rank.value]), tuple(strides[: rank.value]))
@@ -180,13 +179,13 @@ class FilterDescriptor(Owned):
     """Describe weights for the query calls of cuDNN 8.x: their size as an argument, one matrix as a result.
 
     Raises:
-        ArgumentError: not 3 to 8 dimensions, one below 1, or more than 2**31 - 1 elements.
+        ArgumentError: not 3 to 8 dimensions, or one below 1.
 
     Source: cudnnSetFilterNdDescriptor, cudnnGetRNNLinLayerMatrixParams (cudnn_ops_infer.h, cudnn_adv_infer.h, 8.9.7).
     """
 
     def __init__(self, library: Library, dtype: DType, dims: Sequence[int]) -> None:
-        dims = _checked_dims(dims, FILTER_RANKS)
+        dims = _checked_dims(dims)
         super().__init__(
             library, cudnnFilterDescriptor_t(), "cudnnCreateFilterDescriptor", "cudnnDestroyFilterDescriptor"
         )
@@ -196,7 +195,7 @@ class FilterDescriptor(Owned):
 
     def read(self) -> TensorSettings:
         """Ask cuDNN what it holds."""
-        most = FILTER_RANKS[-1]
+        most = RANKS[-1]
         dtype, form, rank, dims = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), (ctypes.c_int * most)()
         self.library.cudnnGetFilterNdDescriptor(self, most, dtype, form, rank, dims)
         return TensorSettings(cudnnDataType_t(dtype.value), tuple(dims[: rank.value]))
@@ -262,10 +261,7 @@ class RNNDescriptor(Owned):
         spec = spec if algo is None else spec.replace(algo=algo)
         if spec.algo is Algorithm.AUTO:
             raise ArgumentError("algo", "one algorithm ('auto' is decided before a descriptor is made)", "'auto'")
-        if spec.dtype is DType.BFLOAT16 and library.version < BFLOAT16_SINCE:
-            raise VersionError(
-                f"bfloat16 needs cuDNN {version_text(BFLOAT16_SINCE)} or newer; this is {version_text(library.version)}"
-            )
+        data_type = _rnn_data_type(library, spec.dtype)
         parents = () if dropout is None else (dropout,)
         super().__init__(
             library, cudnnRNNDescriptor_t(), "cudnnCreateRNNDescriptor", "cudnnDestroyRNNDescriptor", *parents
@@ -277,7 +273,7 @@ class RNNDescriptor(Owned):
             BIAS_MODES[spec.bias_mode],
             DIRECTIONS[spec.direction],
             INPUT_MODES[spec.input_mode],
-            DATA_TYPES[spec.dtype],
+            data_type,
             DATA_TYPES[spec.compute_dtype],
             MATH_TYPES[spec.math_type],
             spec.input_size,
@@ -339,6 +335,7 @@ class RNNDataDescriptor(Owned):
         ArgumentError: a size below 1, more than 65535 time steps, a length outside 0 to `time`, or lengths that the
             packed layout does not allow.
         ArgumentTypeError: lengths that are not integers on the host.
+        VersionError: bfloat16 before cuDNN 9.13.
 
     Source: cudnnSetRNNDataDescriptor (cudnn_adv.h, 9.28).
     """
@@ -354,6 +351,7 @@ class RNNDataDescriptor(Owned):
         lengths: Any = None,
         layout: cudnnRNNDataLayout_t = cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED,
     ) -> None:
+        data_type = _rnn_data_type(library, dtype)
         check_int("time", time, 1, TIME_MAX)
         check_int("batch", batch, 1, INT32_MAX)
         check_int("vector_size", vector_size, 1, INT32_MAX)
@@ -364,9 +362,7 @@ class RNNDataDescriptor(Owned):
             library, cudnnRNNDataDescriptor_t(), "cudnnCreateRNNDataDescriptor", "cudnnDestroyRNNDataDescriptor"
         )
         zero = (ctypes.c_char * 8)()
-        self._configure(
-            library.cudnnSetRNNDataDescriptor, DATA_TYPES[dtype], layout, time, batch, vector_size, lengths, zero
-        )
+        self._configure(library.cudnnSetRNNDataDescriptor, data_type, layout, time, batch, vector_size, lengths, zero)
 
     def read(self) -> RNNDataSettings:
         """Ask cuDNN what it holds."""
@@ -415,10 +411,15 @@ def _check_packed(lengths: np.ndarray[Any, np.dtype[np.int32]], time: int) -> No
         )
 
 
-def _checked_dims(dims: Sequence[int], ranks: range) -> list[int]:
-    if len(dims) not in ranks:
-        raise ArgumentError("dims", f"{ranks[0]} to {ranks[-1]} dimensions", len(dims))
-    checked = [check_int(f"dims[{i}]", size, 1, INT32_MAX) for i, size in enumerate(dims)]
-    if int(np.prod(checked, dtype=object)) > INT32_MAX:
-        raise ArgumentError("dims", f"at most {INT32_MAX} elements", checked)
-    return checked
+def _checked_dims(dims: Sequence[int]) -> list[int]:
+    if len(dims) not in RANKS:
+        raise ArgumentError("dims", f"{RANKS[0]} to {RANKS[-1]} dimensions", len(dims))
+    return [check_int(f"dims[{i}]", size, 1, INT32_MAX) for i, size in enumerate(dims)]
+
+
+def _rnn_data_type(library: Library, dtype: DType) -> cudnnDataType_t:
+    if dtype is DType.BFLOAT16 and library.version < BFLOAT16_SINCE:
+        raise VersionError(
+            f"bfloat16 needs cuDNN {version_text(BFLOAT16_SINCE)} or newer; this is {version_text(library.version)}"
+        )
+    return DATA_TYPES[dtype]
