@@ -7,9 +7,9 @@ import ctypes
 import numpy as np
 import pytest
 
+from pycudnnrnn._libcudnn import cudnnDirectionMode_t, cudnnRNNDescriptor_t, cudnnRNNMode_t
 from pycudnnrnn.engines.cudnn.descriptors import TensorDescriptor
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, ClosedError
-from pycudnnrnn._libcudnn import cudnnDirectionMode_t, cudnnRNNDescriptor_t, cudnnRNNMode_t
 from pycudnnrnn.spec import DType
 
 NEGATIVE_TABLE = """
@@ -148,18 +148,21 @@ def test_a_member_of_another_enumeration_is_refused_although_its_value_would_do(
 
 
 def test_an_array_shorter_than_its_count_is_refused(lib):
-    with TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3]) as tensor, pytest.raises(ArgumentError, match="dimA length: 2"):
+    with (
+        TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3]) as tensor,
+        pytest.raises(ArgumentError, match="dimA length: 2"),
+    ):
         lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, [1, 2], [6, 3, 1])
 
 
 def test_a_longer_array_passes(lib):
     with TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3]) as tensor:
-        lib.cudnnSetTensorNdDescriptor(tensor, 0, 2, (4, 5, 6), np.array([5, 1, 1]))
-        assert tensor.read().dims == (4, 5)
+        lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, (4, 5, 6, 7), np.array([30, 6, 1, 1]))
+        assert tensor.read().dims == (4, 5, 6)
 
 
 def test_a_closed_owner_is_refused_as_such(lib):
     tensor = TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3])
     tensor.close()
     with pytest.raises(ClosedError, match="TensorDescriptor was used after"):
-        lib.cudnnSetTensorNdDescriptor(tensor, 0, 2, [4, 5], [5, 1])
+        lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, [4, 5, 6], [30, 6, 1])

@@ -39,7 +39,8 @@ def header(request):
 def test_every_prototype_equals_the_header(header):
     bound = {name: p for name, p in PROTOTYPES.items() if p.since <= header["version"] < p.until}
     table = {
-        name: [p.result, *([parameter, kind.c] for parameter, kind in p.parameters.items())] for name, p in bound.items()
+        name: [p.result, *([parameter, kind.c] for parameter, kind in p.parameters.items())]
+        for name, p in bound.items()
     }
     assert table == {name: header["functions"].get(name) for name in table}
 
