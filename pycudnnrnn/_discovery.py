@@ -16,6 +16,7 @@ import os
 import re
 import site
 import stat
+import struct
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
@@ -140,7 +141,12 @@ def wheel(_context: Context) -> Candidate | str:
         for distribution in importlib.metadata.distributions(name=name, path=folders):
             for file in distribution.files or ():
                 if file.name in SONAMES:
-                    return Candidate(Path(str(distribution.locate_file(file))), f"wheel {name}")
+                    path = Path(str(distribution.locate_file(file)))
+                    return (
+                        Candidate(path, f"wheel {name}")
+                        if path.is_file()
+                        else f"wheel: {name} lists {path}, which is gone"
+                    )
     return f"wheel: none of {', '.join(WHEELS)} is installed in {', '.join(folders)}"
 
 
@@ -204,16 +210,17 @@ def open_library(candidate: Candidate, attempts: tuple[str, ...] = ()) -> Opened
         LibraryUnusableError: not to be trusted, damaged, incomplete, or mixed with another libcudnn of this process.
         VersionError: a version that is not supported.
     """
+    attempts = (*attempts, f"{candidate.via}: {candidate.path}")
     try:
         return _open(candidate)
     except LibraryError as error:
-        raise type(error)(
-            f"{candidate.path} cannot be used: {error.reason}", (*attempts, f"{candidate.via}: {candidate.path}")
-        ) from error.__cause__
+        raise type(error)(f"{candidate.path} cannot be used: {error.reason}", attempts) from error.__cause__
+    except OSError as error:
+        raise LibraryUnusableError(f"{candidate.path} cannot be read: {error}", attempts) from error
 
 
 def _open(candidate: Candidate) -> Opened:
-    path = candidate.path.resolve(strict=True)
+    path = candidate.path.resolve()
     match = re.search(r"\.so\.(\d+)", path.name)
     if match is None:
         raise LibraryUnusableError("the file's name does not end in .so and a major version, as libcudnn.so.9 does")
@@ -225,6 +232,7 @@ def _open(candidate: Candidate) -> Opened:
         raise LibraryUnusableError(f"its sub-libraries lie in several folders: {', '.join(map(str, parts))}")
     for file in (path, *parts):
         _check_trust(file)
+        _check_whole(file)
     _check_alone(path, parts, major)
     # The sub-libraries look for each other by bare name, in LD_LIBRARY_PATH first, unless they are loaded already.
     for part in parts:
@@ -258,6 +266,17 @@ def _check_trust(file: Path) -> None:
             raise LibraryUnusableError(f"{place} can be written by everyone")
         if status.st_uid not in owners:
             raise LibraryUnusableError(f"{place} belongs to user {status.st_uid}, neither to root nor to you")
+
+
+def _check_whole(file: Path) -> None:
+    """Refuse a file that ends before its section headers, which come last: dlopen would die of SIGBUS in it."""
+    with file.open("rb") as stream:
+        header = stream.read(64)
+    if len(header) < 64 or header[:5] != b"\x7fELF\x02":
+        raise LibraryUnusableError(f"{file} is no 64-bit ELF file")
+    (offset,), (size, count) = struct.unpack_from("<Q", header, 0x28), struct.unpack_from("<HH", header, 0x3A)
+    if file.stat().st_size < offset + size * count:
+        raise LibraryUnusableError(f"{file} is truncated")
 
 
 def _check_alone(path: Path, parts: tuple[Path, ...], major: int) -> None:

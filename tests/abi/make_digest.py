@@ -114,7 +114,7 @@ def main() -> None:
     for section in ("functions", "enums", "macros"):
         entries = ",\n".join(f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in found[section].items())
         lines.append(f'"{section}": {{\n{entries}\n}}')
-    print("{\n" + ",\n".join(lines) + "\n}")
+    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

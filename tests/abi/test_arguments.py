@@ -27,10 +27,6 @@ def pointer(kind):
     return ctypes.cast(block, kind)
 
 
-def null(kind):
-    return kind.null
-
-
 def right(kind):
     if isinstance(kind, types.Integer):
         return 1
@@ -58,7 +54,8 @@ def wrong(kind):
     elif isinstance(kind, types.Real):
         yield from [None, True, float("nan"), 10**400, ctypes.c_double(1)] + [1e39, -1e39] * (kind.c == "float")
     elif isinstance(kind, types.Enumerated):
-        yield from [None, True, 1.0, "LSTM", 2**32 + 1, next(e for e in libcudnn.CEnum.__subclasses__() if e is not kind.enum)(0)]
+        other = next(enum for enum in libcudnn.CEnum.__subclasses__() if enum is not kind.enum)
+        yield from [None, True, 1.0, "LSTM", 2**32 + 1, other(0)]
         if kind.known:
             yield from [99, -1]
     elif isinstance(kind, types.Opaque):
@@ -73,8 +70,8 @@ def wrong(kind):
     elif isinstance(kind, types.HostValue):
         yield from [5, 0.0, True, (ctypes.c_char * 4)(), ctypes.byref(ctypes.c_double()), [0.0]]
     else:
-        yield from [None, 5, (ctypes.c_long * 8)(), (ctypes.c_short * 8)(), (kind.ctype * 0)(), [3.0], [True], [2**32 + 16]]
-        yield from [np.array([True]), np.array([2**40]), np.array([[1]])]
+        yield from [None, 5, (ctypes.c_long * 8)(), (ctypes.c_short * 8)(), (kind.ctype * 0)()]
+        yield from [[3.0], [True], [2**32 + 16], np.array([True]), np.array([2**40]), np.array([[1]])]
 
 
 calls = functions = 0

@@ -80,15 +80,11 @@ def test_the_text_is_that_of_the_calling_thread(lib, descriptor):
 
 
 def test_a_handle_without_a_gpu_says_what_to_look_at(lib):
-    handle = cudnnHandle_t()
-    try:
-        lib.cudnnCreate(ctypes.byref(handle))
-    except CudnnError as error:
-        assert error.family == "NOT_INITIALIZED"
-        assert "nvidia-smi" in error.hint
-    else:
-        lib.cudnnDestroy(handle)
+    if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
+    with pytest.raises(CudnnError, match="nvidia-smi") as caught:
+        lib.cudnnCreate(ctypes.byref(cudnnHandle_t()))
+    assert caught.value.family == "NOT_INITIALIZED"
 
 
 @pytest.mark.parametrize("status", [status for status in cudnnStatus_t if status])
