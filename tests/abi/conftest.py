@@ -40,18 +40,11 @@ def include(lib):
 def child(lib, tmp_path):
     """Run Python code in a process of its own, strictly; the result has returncode, stdout and stderr."""
 
-    def run(code, *arguments, cwd=tmp_path, env=None, timeout=120):
+    def run(code, *, cwd=tmp_path, env=None):
         command = [sys.executable, "-X", "dev", "-W", "error", "-P", "-c", textwrap.dedent(code)]
         inherited = {name: os.environ[name] for name in ("PATH", "HOME", "PYCUDNNRNN_LIBRARY") if name in os.environ}
-        return subprocess.run(
-            [*command, *map(str, arguments)],
-            cwd=cwd,
-            env=inherited | {"PYTHONPATH": str(ROOT)} | (env or {}),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        env = inherited | {"PYTHONPATH": str(ROOT)} | (env or {})
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
 
     return run
 
@@ -62,8 +55,23 @@ def compile_library():
 
     def build(path, source, *options):
         path.parent.mkdir(parents=True, exist_ok=True)
-        command = ["gcc", "-shared", "-fPIC", "-o", str(path), "-x", "c", "-", *options]
-        subprocess.run(command, input=textwrap.dedent(source), text=True, check=True)
+        command = ["gcc", "-shared", "-fPIC", "-o", str(path), "-x", "c", "-", "-x", "none", *options]
+        subprocess.run(command, input=source, text=True, check=True)
         return path
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def build_shim(lib, compile_library):
+    """Put C functions in front of the real library's: what the shim does not define falls through to it."""
+
+    def build(folder, source, *options):
+        real = Path(lib.path)
+        folder.mkdir(exist_ok=True)
+        for part in map(Path, lib.parts):
+            (folder / part.name).symlink_to(part)
+        linked = ["-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{real.parent}", "-Wl,-soname,libshim.so"]
+        return compile_library(folder / real.name, source, *options, *linked)
 
     return build

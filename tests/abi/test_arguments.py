@@ -106,11 +106,10 @@ print(functions, calls)
 """
 
 
-def test_every_wrong_kind_in_every_place_is_a_python_error_and_never_a_signal(child, record_property):
+def test_every_wrong_kind_in_every_place_is_a_python_error_and_never_a_signal(child):
     result = child(NEGATIVE_TABLE)
     assert result.returncode == 0, result.stderr[-1500:]
     functions, calls = map(int, result.stdout.split())
-    record_property("wrong calls", calls)
     assert functions >= 45
     assert calls > 2500
 
