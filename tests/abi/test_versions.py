@@ -155,6 +155,27 @@ print(RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4, cell_clip=2)).read().cell_clip
     assert load(shim, code) == "loaded 99900\n(-2.0, 2.0)"
 
 
+def test_bfloat16_before_9_13_is_refused_by_name(lib, build_shim, tmp_path, load):
+    if lib.version < 90000:
+        pytest.skip("9.x")
+    shim = build_shim(tmp_path / "shim", "unsigned long cudnnGetVersion(void) { return 91200; }")
+    code = """
+from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor
+from pycudnnrnn.spec import DType, RNNSpec
+makers = [
+    lambda: RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4, dtype="bfloat16")),
+    lambda: RNNDataDescriptor(lib, DType.BFLOAT16, 5, 2, 4),
+]
+for make in makers:
+    try:
+        make()
+    except errors.VersionError as error:
+        print(error)
+"""
+    refusal = "bfloat16 needs cuDNN 9.13.0 or newer; this is 9.12.0"
+    assert load(shim, code) == f"loaded 91200\n{refusal}\n{refusal}"
+
+
 @pytest.mark.parametrize(("number", "text"), [(8907, "8.9.7"), (90000, "9.0.0"), (92801, "9.28.1"), (100203, "10.2.3")])
 def test_versions_are_written_as_people_write_them(number, text):
     assert version_text(number) == text
