@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
+CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 
 .PHONY: demo test lint bench gpu-check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m pycudnnrnn demo $(ARGS)
 
-test: $(VENV)/.test
+test: $(VENV)/.test $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
@@ -41,4 +43,8 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lint]'
+	@touch $@
+
+$(VENV)/.cudnn: Makefile | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
 	@touch $@

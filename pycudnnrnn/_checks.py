@@ -43,6 +43,8 @@ def check_real(name: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise ArgumentTypeError(name, "a real number", repr(value)) from None
+    except OverflowError:
+        raise ArgumentError(name, "a number that fits a C double", "a larger one") from None
     if math.isnan(number):
         raise ArgumentError(name, "a real number", number)
     return number

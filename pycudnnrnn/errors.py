@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 
+def version_text(version: int) -> str:
+    """Write cuDNN's version number as text: 8907 is 8.9.7, 92800 is 9.28.0."""
+    major = version // 10000 if version >= 90000 else version // 1000
+    rest = version - major * (10000 if version >= 90000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
 class PycudnnrnnError(Exception):
     """Root of every error that this package raises on purpose."""
 
@@ -42,6 +49,59 @@ class LayoutError(PycudnnrnnError, ValueError):
 
 class EngineError(PycudnnrnnError, RuntimeError):
     """No engine can run what was asked for on the device that was named."""
+
+
+class ClosedError(StateError):
+    """A native object was used after it, or something that it is built on, had been closed."""
+
+
+class LibraryError(EngineError):
+    """No libcudnn can be used. `attempts` lists each place looked at, and why nothing came of it."""
+
+    def __init__(self, reason: str, attempts: tuple[str, ...] = ()) -> None:
+        super().__init__(reason, attempts)
+        self.reason = reason
+        self.attempts = attempts
+
+    def __str__(self) -> str:
+        return "\n".join([self.reason, *(f"  - {attempt}" for attempt in self.attempts)])
+
+
+class LibraryNotFoundError(LibraryError):
+    """There is no libcudnn in any of the places looked at."""
+
+
+class LibraryUnusableError(LibraryError):
+    """A libcudnn was found, and cannot be used: damaged, incomplete, not to be trusted, or mixed with another."""
+
+
+class VersionError(LibraryError):
+    """This libcudnn has a version that cannot be used, or lacks a function that other versions have."""
+
+
+class CudnnError(EngineError):
+    """A cuDNN call returned a status other than success.
+
+    `code` is the number that came, in the numbering of `version`, and `status` its name. `family` is the same for both
+    numberings: NOT_INITIALIZED, BAD_PARAM, NOT_SUPPORTED, INTERNAL_ERROR, EXECUTION_FAILED ..., or UNKNOWN. `detail` is
+    cuDNN's own last error text and may be empty; `hint` says what usually helps, and may be empty too.
+    """
+
+    def __init__(
+        self, function: str, code: int, status: str, family: str, version: int, detail: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(function, code, status, family, version, detail, hint)
+        self.function = function
+        self.code = code
+        self.status = status
+        self.family = family
+        self.version = version
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.function} returned {self.status} ({self.code}) from cuDNN {version_text(self.version)}"
+        return text + (f": {self.detail}" if self.detail else "") + (f"\nHint: {self.hint}" if self.hint else "")
 
 
 class MissingDependencyError(PycudnnrnnError, ImportError):

@@ -19,6 +19,9 @@ INT32_MAX: Final = 2**31 - 1
 SEED_MAX: Final = 2**64 - 1
 """Largest dropout seed. Source: `unsigned long long seed` of cudnnSetDropoutDescriptor (cudnn_ops.h)."""
 
+TIME_MAX: Final = 65535
+"""Most time steps of one native call. Source: cudnnSetRNNDataDescriptor (cudnn_adv.h; observed, 8.9.7 to 9.28)."""
+
 SPEC_JSON_SCHEMA: Final = 1
 """Version of what `RNNSpec.to_json` writes."""
 

@@ -1,0 +1,319 @@
+"""Which libcudnn is used, why that one, and what was tried.
+
+A step is a function from a `Context` to the path of a candidate, or to the reason why it has none. The first candidate
+decides: it is opened, or the error says why it cannot be. Nothing is tried in its place, so the choice never depends on
+which of two libraries happens to be damaged. The working directory, PATH and LD_LIBRARY_PATH have no say, and only
+absolute, resolved paths reach dlopen.
+
+cuda-pathfinder is no step: it loads cuBLASLt before libcudnn and fails without it, while libcudnn opens alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import re
+import site
+import stat
+import struct
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pycudnnrnn.errors import (
+    ArgumentTypeError,
+    LibraryError,
+    LibraryNotFoundError,
+    LibraryUnusableError,
+    VersionError,
+    version_text,
+)
+
+ENVIRONMENT_VARIABLE: Final = "PYCUDNNRNN_LIBRARY"
+
+OLDEST: Final = 8907
+"""Oldest version accepted: 8.9.7, the oldest whose headers the prototype table is compared with."""
+
+NEXT_MAJOR: Final = 100000
+"""First version refused: 10.0 may change any prototype, as 9.0 did."""
+
+SUBLIBRARIES: Final[dict[int, tuple[str, ...]]] = {
+    9: ("graph", "ops", "adv"),
+    8: ("ops_infer", "ops_train", "adv_infer", "adv_train"),
+}
+"""What the RNN needs of each major version, in the order in which they need each other. Source: their ELF headers."""
+
+VERSION_CHECKS: Final[dict[int, tuple[str, ...]]] = {
+    9: ("cudnnGraphVersionCheck", "cudnnOpsVersionCheck", "cudnnAdvVersionCheck"),
+    8: (
+        "cudnnOpsInferVersionCheck",
+        "cudnnOpsTrainVersionCheck",
+        "cudnnAdvInferVersionCheck",
+        "cudnnAdvTrainVersionCheck",
+    ),
+}
+"""Functions that compare a sub-library's version with that of what it needs."""
+
+PROBE: Final = "cudnnRNNForward"
+
+WHEELS: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
+
+SONAMES: Final = tuple(f"libcudnn.so.{major}" for major in SUBLIBRARIES)
+
+SYSTEM_FOLDERS: Final = (
+    f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/cuda/lib64",
+)
+"""Where distributions and NVIDIA's own packages put libcudnn."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the steps look at."""
+
+    path: str | os.PathLike[str] | None = None
+    allow_system: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file that one step found; `via` names the step."""
+
+    path: Path
+    via: str
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A libcudnn in this process, with where it came from; `parts` are the sub-libraries loaded beside it."""
+
+    dll: ctypes.CDLL
+    version: int
+    path: Path
+    via: str
+    parts: tuple[Path, ...]
+
+
+Step = Callable[[Context], "Candidate | str"]
+
+
+def loaded_files(pattern: str) -> list[Path]:
+    """List the files mapped into this process whose name matches `pattern`, each once. Linux only."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    paths = [Path(line.split(maxsplit=5)[5]) for line in lines if line.count("/")]
+    return list(dict.fromkeys(path for path in paths if re.fullmatch(pattern, path.name)))
+
+
+def explicit(context: Context) -> Candidate | str:
+    """Take the path that the caller or the environment gives; a wrong one is an error, not a reason to look on."""
+    value, via = context.path, "argument"
+    if value is None:
+        value, via = context.environment.get(ENVIRONMENT_VARIABLE) or None, ENVIRONMENT_VARIABLE
+    if value is None:
+        return f"{ENVIRONMENT_VARIABLE}: not set"
+    if not isinstance(value, (str, os.PathLike)):
+        raise ArgumentTypeError("path", "a path to a libcudnn file", repr(value))
+    path = Path(value)
+    if not path.is_absolute():
+        raise LibraryUnusableError(f"{via} must be an absolute path to a libcudnn file, got {str(path)!r}")
+    if not path.is_file():
+        raise LibraryNotFoundError(f"{via} names no file: {str(path)!r}")
+    return Candidate(path, via)
+
+
+def already_loaded(_context: Context) -> Candidate | str:
+    """Take the libcudnn that another package has already loaded, if its major version is one of ours."""
+    found = [path for soname in SONAMES for path in loaded_files(re.escape(soname) + r"(\.\d+)*")]
+    return Candidate(found[0], "already loaded") if found else "already loaded: no libcudnn in this process"
+
+
+def wheel(_context: Context) -> Candidate | str:
+    """Take the file that an installed NVIDIA wheel lists, in the site folders of this interpreter only."""
+    folders = site.getsitepackages() + ([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])
+    for name in WHEELS:
+        for distribution in importlib.metadata.distributions(name=name, path=folders):
+            for file in distribution.files or ():
+                if file.name in SONAMES:
+                    path = Path(str(distribution.locate_file(file)))
+                    return (
+                        Candidate(path, f"wheel {name}")
+                        if path.is_file()
+                        else f"wheel: {name} lists {path}, which is gone"
+                    )
+    return f"wheel: none of {', '.join(WHEELS)} is installed in {', '.join(folders)}"
+
+
+def conda(_context: Context) -> Candidate | str:
+    """Look into the conda environment that this interpreter belongs to."""
+    if not Path(sys.prefix, "conda-meta").is_dir():
+        return f"conda: {sys.prefix} is no conda environment"
+    return _in_folders("conda", [Path(sys.prefix, "lib")])
+
+
+def cudnn_path(context: Context) -> Candidate | str:
+    """Look into the toolkit root that CUDNN_PATH names; a relative one is refused."""
+    root = context.environment.get("CUDNN_PATH")
+    if not root:
+        return "CUDNN_PATH: not set"
+    if not Path(root).is_absolute():
+        return f"CUDNN_PATH: not an absolute path: {root!r}"
+    return _in_folders("CUDNN_PATH", [Path(root, "lib"), Path(root, "lib64")])
+
+
+def system(context: Context) -> Candidate | str:
+    """Look into the system's library folders, if the caller allowed it."""
+    if not context.allow_system:
+        return "system: not looked at; pycudnnrnn.libcudnn.load(allow_system=True) allows it"
+    return _in_folders("system", [Path(folder) for folder in SYSTEM_FOLDERS])
+
+
+def _in_folders(via: str, folders: list[Path]) -> Candidate | str:
+    for folder in folders:
+        for soname in SONAMES:
+            if (folder / soname).is_file():
+                return Candidate(folder / soname, via)
+    return f"{via}: no {' or '.join(SONAMES)} in {', '.join(map(str, folders))}"
+
+
+STEPS: Final[tuple[Step, ...]] = (explicit, already_loaded, wheel, conda, cudnn_path, system)
+
+
+def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
+    """Return the first candidate, and what each step before it had looked at.
+
+    Raises:
+        LibraryNotFoundError: no step has one.
+        LibraryUnusableError: an explicit path is not absolute.
+    """
+    attempts: list[str] = []
+    for step in STEPS:
+        found = step(context)
+        if isinstance(found, Candidate):
+            return found, tuple(attempts)
+        attempts.append(found)
+    raise LibraryNotFoundError(
+        "No libcudnn was found. pip install 'pycudnnrnn[cuda13]' brings one; each place looked at:", tuple(attempts)
+    )
+
+
+def open_library(candidate: Candidate, attempts: tuple[str, ...] = ()) -> Opened:
+    """Open a candidate with its sub-libraries, and check that they belong together.
+
+    Raises:
+        LibraryUnusableError: not to be trusted, damaged, incomplete, or mixed with another libcudnn of this process.
+        VersionError: a version that is not supported.
+    """
+    attempts = (*attempts, f"{candidate.via}: {candidate.path}")
+    try:
+        return _open(candidate)
+    except LibraryError as error:
+        raise type(error)(f"{candidate.path} cannot be used: {error.reason}", attempts) from error.__cause__
+    except OSError as error:
+        raise LibraryUnusableError(f"{candidate.path} cannot be read: {error}", attempts) from error
+
+
+def _open(candidate: Candidate) -> Opened:
+    path = candidate.path.resolve()
+    match = re.search(r"\.so\.(\d+)", path.name)
+    if match is None:
+        raise LibraryUnusableError("the file's name does not end in .so and a major version, as libcudnn.so.9 does")
+    major = int(match[1])
+    if major not in SUBLIBRARIES:
+        raise VersionError(f"its major version is {major}; {_supported()}")
+    parts = tuple(_sublibrary(path.parent, f"libcudnn_{part}.so.{major}") for part in SUBLIBRARIES[major])
+    if len({part.parent for part in parts}) > 1:
+        raise LibraryUnusableError(f"its sub-libraries lie in several folders: {', '.join(map(str, parts))}")
+    for file in (path, *parts):
+        _check_trust(file)
+        _check_whole(file)
+    _check_alone(path, parts, major)
+    # The sub-libraries look for each other by bare name, in LD_LIBRARY_PATH first, unless they are loaded already.
+    for part in parts:
+        _dlopen(part)
+    dll = _dlopen(path)
+    version = _checked_version(dll, major)
+    for check in VERSION_CHECKS[major]:
+        code = _call(dll, check, ctypes.c_int)
+        if code:
+            raise LibraryUnusableError(f"{check} returned {code}: its sub-libraries do not belong together")
+    _call(dll, PROBE, None, call=False)
+    return Opened(dll, version, path, candidate.via, parts)
+
+
+def _sublibrary(folder: Path, name: str) -> Path:
+    try:
+        return (folder / name).resolve(strict=True)
+    except OSError:
+        raise LibraryUnusableError(f"{name} is not beside it") from None
+
+
+def _check_trust(file: Path) -> None:
+    """Refuse a file that anyone may replace.
+
+    Owners may be root, the user, and whoever owns the interpreter or this package: they run code here already.
+    """
+    owners = {0, os.geteuid(), Path(sys.prefix).stat().st_uid, Path(__file__).stat().st_uid}
+    for place in (file, *file.parents):
+        status = place.stat()
+        if status.st_mode & stat.S_IWOTH and not (status.st_mode & stat.S_ISVTX and place.is_dir()):
+            raise LibraryUnusableError(f"{place} can be written by everyone")
+        if status.st_uid not in owners:
+            raise LibraryUnusableError(f"{place} belongs to user {status.st_uid}, neither to root nor to you")
+
+
+def _check_whole(file: Path) -> None:
+    """Refuse a file that ends before its section headers, which come last: dlopen would die of SIGBUS in it."""
+    with file.open("rb") as stream:
+        header = stream.read(64)
+    if len(header) < 64 or header[:5] != b"\x7fELF\x02":
+        raise LibraryUnusableError(f"{file} is no 64-bit ELF file")
+    (offset,), (size, count) = struct.unpack_from("<Q", header, 0x28), struct.unpack_from("<HH", header, 0x3A)
+    if file.stat().st_size < offset + size * count:
+        raise LibraryUnusableError(f"{file} is truncated")
+
+
+def _check_alone(path: Path, parts: tuple[Path, ...], major: int) -> None:
+    """Refuse a second libcudnn of one major version: its parts would find those of the first."""
+    own = {path, *parts}
+    folder = parts[0].parent
+    for other in loaded_files(rf"libcudnn(_\w+)?\.so\.{major}(\.\d+)*"):
+        if other not in own and other.parent != folder:
+            raise LibraryUnusableError(f"{other} is already loaded in this process, and two of them would mix")
+
+
+def _dlopen(file: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(file))
+    except OSError as error:
+        hint = " (cuDNN needs zlib: install the system package zlib1g or zlib)" if "libz.so" in str(error) else ""
+        raise LibraryUnusableError(f"the dynamic loader refused it: {error}{hint}") from error
+
+
+def _checked_version(dll: ctypes.CDLL, major: int) -> int:
+    version: int = _call(dll, "cudnnGetVersion", ctypes.c_size_t)
+    if not OLDEST <= version < NEXT_MAJOR:
+        raise VersionError(f"it says that its version is {version}; {_supported()}")
+    if version_text(version).partition(".")[0] != str(major):
+        raise VersionError(f"it says that its version is {version_text(version)}, its name says {major}")
+    return version
+
+
+def _supported() -> str:
+    return f"supported are {version_text(OLDEST)} to any 9.x"
+
+
+def _call(dll: ctypes.CDLL, name: str, restype: Any, *, call: bool = True) -> Any:
+    try:
+        function = dll[name]
+    except AttributeError:
+        raise LibraryUnusableError(f"it does not export {name}: this is no complete libcudnn") from None
+    function.argtypes = ()
+    function.restype = restype
+    return function() if call else None

@@ -1,0 +1,1 @@
+"""The native half: what talks to libcudnn."""

@@ -1,0 +1,164 @@
+"""Wrong arguments: each kind of wrong value, in each place of each function, is refused before the call."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from pycudnnrnn._libcudnn import cudnnDirectionMode_t, cudnnRNNDescriptor_t, cudnnRNNMode_t
+from pycudnnrnn.engines.cudnn.descriptors import TensorDescriptor
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, ClosedError
+from pycudnnrnn.spec import DType
+
+NEGATIVE_TABLE = """
+import ctypes, sys
+import numpy as np
+from pycudnnrnn import libcudnn
+from pycudnnrnn import _libcudnn_types as types
+from pycudnnrnn.errors import ArgumentError
+
+lib = libcudnn.load()
+block = ctypes.create_string_buffer(4096)  # what a call that should not happen would scribble on
+
+
+def pointer(kind):
+    return ctypes.cast(block, kind)
+
+
+def right(kind):
+    if isinstance(kind, types.Integer):
+        return 1
+    if isinstance(kind, types.Real):
+        return 0.5
+    if isinstance(kind, types.Enumerated):
+        return next(iter(kind.enum))
+    if isinstance(kind, types.Opaque):
+        return pointer(kind.pointer)
+    if isinstance(kind, types.Address):
+        return ctypes.addressof(block)
+    if isinstance(kind, types.Reference):
+        return ctypes.byref(kind.target())
+    if isinstance(kind, types.HostValue):
+        return (ctypes.c_char * 8)()
+    return (kind.ctype * 8)()
+
+
+def wrong(kind):
+    yield from ["3", b"12345678", object(), {}, np.zeros(8), 1.5 + 0j]
+    if isinstance(kind, types.Integer):
+        yield from [None, True, 3.0, np.float64(3), np.True_, kind.low - 1, kind.high + 1, 2**64 + 16, ctypes.c_int(3)]
+        if kind.high < 2**32:
+            yield 2**32 + 16
+    elif isinstance(kind, types.Real):
+        yield from [None, True, float("nan"), 10**400, ctypes.c_double(1)] + [1e39, -1e39] * (kind.c == "float")
+    elif isinstance(kind, types.Enumerated):
+        other = next(enum for enum in libcudnn.CEnum.__subclasses__() if enum is not kind.enum)
+        yield from [None, True, 1.0, "LSTM", 2**32 + 1, other(0)]
+        if kind.known:
+            yield from [99, -1]
+    elif isinstance(kind, types.Opaque):
+        yield from [0, 1, id(block), ctypes.c_void_p(1), kind.pointer(), ctypes.byref(pointer(kind.pointer)), block]
+        yield from [pointer(other) for other in types.OPAQUE if other is not kind.pointer]
+        yield from [] if kind.null else [None]
+    elif isinstance(kind, types.Address):
+        yield from [True, 1.5, -1, 2**64, (ctypes.c_float * 4)(), ctypes.c_char_p(b"x"), pointer(types.cudnnHandle_t)]
+        yield from [] if kind.null else [None, 0, ctypes.c_void_p()]
+    elif isinstance(kind, types.Reference):
+        yield from [None, 0, 5, True, ctypes.c_short(), ctypes.byref(ctypes.c_short()), ctypes.POINTER(kind.target)()]
+    elif isinstance(kind, types.HostValue):
+        yield from [5, 0.0, True, (ctypes.c_char * 4)(), ctypes.byref(ctypes.c_double()), [0.0]]
+    else:
+        yield from [None, 5, (ctypes.c_long * 8)(), (ctypes.c_short * 8)(), (kind.ctype * 0)()]
+        yield from [[3.0], [True], [2**32 + 16], np.array([True]), np.array([2**40]), np.array([[1]])]
+
+
+calls = functions = 0
+for name, prototype in libcudnn.PROTOTYPES.items():
+    if not prototype.since <= lib.version < prototype.until:
+        continue
+    function = getattr(lib, name)
+    functions += 1
+    kinds = list(prototype.parameters.items())
+    for place, (parameter, kind) in enumerate(kinds):
+        for value in wrong(kind):
+            print(name, parameter, repr(value), file=sys.stderr)
+            arguments = [right(other) for _, other in kinds]
+            arguments[place] = value
+            try:
+                function(*arguments)
+            except ArgumentError as error:
+                assert error.argument.startswith(parameter), error
+                calls += 1
+            else:
+                raise AssertionError(f"{name} took {value!r} for {parameter}")
+    if name == "cudnnGetErrorString":
+        continue  # its only argument is right in any number
+    for count in {0, len(kinds) - 1, len(kinds) + 1} - {len(kinds), -1}:
+        try:
+            function(*[right(kind) for _, kind in (kinds * 2 or [("extra", types.size_t)])][:count])
+        except ArgumentError:
+            calls += 1
+        else:
+            raise AssertionError(f"{name} took {count} arguments")
+print(functions, calls)
+"""
+
+
+def test_every_wrong_kind_in_every_place_is_a_python_error_and_never_a_signal(child):
+    result = child(NEGATIVE_TABLE)
+    assert result.returncode == 0, result.stderr[-1500:]
+    functions, calls = map(int, result.stdout.split())
+    assert functions >= 45
+    assert calls > 2500
+
+
+@pytest.fixture
+def descriptor(lib):
+    pointer = cudnnRNNDescriptor_t()
+    lib.cudnnCreateRNNDescriptor(ctypes.byref(pointer))
+    yield pointer
+    lib.cudnnDestroyRNNDescriptor(pointer)
+
+
+def settings(descriptor, **changes):
+    plain = {"algo": 0, "cell": 2, "bias": 2, "direction": 0, "input": 0, "data": 0, "math": 0, "type": 3}
+    sizes = {"input_size": 4, "hidden": 4, "proj": 4, "layers": 1, "dropout": None, "flags": 1}
+    return [descriptor, *(plain | sizes | changes).values()]
+
+
+@pytest.mark.parametrize("wrong", [2**32 + 16, True, 3.0, -(2**31) - 1, "4", None])
+def test_an_integer_that_ctypes_would_wrap_is_refused_by_name(lib, descriptor, wrong):
+    with pytest.raises(ArgumentError, match="Invalid hiddenSize"):
+        lib.cudnnSetRNNDescriptor_v8(*settings(descriptor, hidden=wrong))
+
+
+def test_numpy_integers_and_enum_members_pass(lib, descriptor):
+    lib.cudnnSetRNNDescriptor_v8(*settings(descriptor, hidden=np.int64(4), cell=cudnnRNNMode_t.LSTM))
+
+
+def test_a_member_of_another_enumeration_is_refused_although_its_value_would_do(lib, descriptor):
+    with pytest.raises(ArgumentTypeError, match="Invalid cellMode: <cudnnDirectionMode_t"):
+        lib.cudnnSetRNNDescriptor_v8(*settings(descriptor, cell=cudnnDirectionMode_t.BIDIRECTIONAL))
+
+
+def test_an_array_shorter_than_its_count_is_refused(lib):
+    with (
+        TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3]) as tensor,
+        pytest.raises(ArgumentError, match="dimA length: 2"),
+    ):
+        lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, [1, 2], [6, 3, 1])
+
+
+def test_a_longer_array_passes(lib):
+    with TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3]) as tensor:
+        lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, (4, 5, 6, 7), np.array([30, 6, 1, 1]))
+        assert tensor.read().dims == (4, 5, 6)
+
+
+def test_a_closed_owner_is_refused_as_such(lib):
+    tensor = TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3])
+    tensor.close()
+    with pytest.raises(ClosedError, match="TensorDescriptor was used after"):
+        lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, [4, 5, 6], [30, 6, 1])

@@ -1,0 +1,92 @@
+"""However the interpreter ends, with descriptors alive: exit code as asked, nothing on stderr, nothing destroyed late.
+
+Each shape ends 100 times. One child imports everything and forks, and each fork ends as an interpreter does.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+FORKS = """
+import atexit, gc, os, sys, threading, time
+from pycudnnrnn import libcudnn
+from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor, TensorDescriptor
+from pycudnnrnn.spec import RNNSpec
+
+lib = libcudnn.load()
+SPEC = RNNSpec("lstm", 2, 8, 4, cell_clip=1.0)
+
+
+def make():
+    data = RNNDataDescriptor(lib, "float32", 5, 2, 4)
+    return RNNDescriptor(lib, SPEC), data, TensorDescriptor(lib, "float32", [1, 2, 3])
+
+
+for number in range(COUNT):
+    pid = os.fork()
+    if pid == 0:
+        break
+    _, status = os.waitpid(pid, 0)
+    if os.waitstatus_to_exitcode(status) != EXPECTED:
+        print("exit", os.waitstatus_to_exitcode(status), "at", number)
+        os._exit(1)
+else:
+    print("all ended")
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+SHAPES = {
+    "at module level": "alive = make()",
+    "a thousand of them": "alive = [make() for _ in range(334)]",
+    "in a cycle": "alive = list(make()); alive.append(alive); del alive; gc.disable()",
+    "in a thread-local": "local = threading.local(); local.alive = make()",
+    "in a generator": "def hold():\n    alive = make()\n    yield\n\nheld = hold(); next(held)",
+    "in another thread's frame": (
+        "ready = threading.Event()\n"
+        "def hold():\n    alive = make(); ready.set(); time.sleep(60)\n"
+        "threading.Thread(target=hold, daemon=True).start(); ready.wait()"
+    ),
+    "made and freed by a daemon thread": (
+        "ready = threading.Event()\n"
+        "def churn():\n    while True:\n        make(); ready.set()\n"
+        "threading.Thread(target=churn, daemon=True).start(); ready.wait()"
+    ),
+    "used by an exit handler": "alive = make(); atexit.register(lambda: [owner.read() for owner in alive])",
+    "closed by an exit handler": "alive = make(); atexit.register(lambda: [owner.close() for owner in alive])",
+    "os._exit": "alive = make(); os._exit(0)",
+    "sys.exit with a code": "alive = make(); sys.exit(3)",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_interpreter_ends_quietly(child, shape):
+    expected = 3 if shape == "sys.exit with a code" else 0
+    result = child(f"COUNT, EXPECTED = 100, {expected}\n{FORKS}\n{SHAPES[shape]}\n")
+    assert (result.stdout, result.stderr, result.returncode) == ("all ended\n", "", 0)
+
+
+def test_an_uncaught_error_shows_its_own_traceback_only(child):
+    result = child(f"COUNT, EXPECTED = 1, 1\n{FORKS}\nalive = make()\nraise KeyError('mine')\n")
+    assert result.stdout == "all ended\n"
+    assert result.stderr.endswith("KeyError: 'mine'\n")
+    assert result.stderr.count("Traceback") == 1
+
+
+def test_nothing_is_destroyed_at_exit(child):
+    """The process gives everything back; destroying what the driver has already torn down is what crashes."""
+    code = """
+    import sys
+    from pycudnnrnn import libcudnn
+    from pycudnnrnn._libcudnn import Function
+    from pycudnnrnn.engines.cudnn.descriptors import TensorDescriptor
+    lib = libcudnn.load()
+    call = Function.__call__
+    Function.__call__ = lambda self, *a: (sys.stderr.write(self.prototype.name + "\\n"), call(self, *a))[1]
+    alive = TensorDescriptor(lib, "float32", [1, 2, 3])
+    cycle = [TensorDescriptor(lib, "float32", [1, 2, 3])]
+    cycle.append(cycle)
+    """
+    result = child(code)
+    assert result.stderr.count("cudnnCreateTensorDescriptor") == 2
+    assert "cudnnDestroy" not in result.stderr

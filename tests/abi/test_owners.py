@@ -1,0 +1,273 @@
+"""Native objects are freed once, never used after, and outlive nothing that they are built on."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import gc
+import pickle
+import threading
+import weakref
+from collections import Counter
+
+import pytest
+
+from pycudnnrnn import libcudnn
+from pycudnnrnn._libcudnn import cudnnHandle_t, cudnnRNNDescriptor_t
+from pycudnnrnn.engines.cudnn import owned
+from pycudnnrnn.engines.cudnn.descriptors import (
+    DropoutDescriptor,
+    DropoutSettings,
+    FilterDescriptor,
+    RNNDataDescriptor,
+    RNNDescriptor,
+    TensorDescriptor,
+)
+from pycudnnrnn.engines.cudnn.owned import Owned, live
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, ClosedError, CudnnError
+from pycudnnrnn.spec import DType, RNNSpec
+
+SPEC = RNNSpec("lstm", 2, 8, 4)
+
+MAKERS = {
+    "RNNDescriptor": lambda lib: RNNDescriptor(lib, SPEC),
+    "RNNDataDescriptor": lambda lib: RNNDataDescriptor(lib, DType.FLOAT32, 5, 2, 4),
+    "TensorDescriptor": lambda lib: TensorDescriptor(lib, DType.FLOAT32, [2, 3, 4]),
+    "FilterDescriptor": lambda lib: FilterDescriptor(lib, DType.FLOAT32, [2, 3, 4]),
+}
+
+HANDLE_SHIM = """
+/* What needs a GPU is pretended; everything else falls through to the real library that this one is linked to. */
+static char context[64]; static float p; static void *s; static unsigned long long r; int destroyed;
+int cudnnCreate(void **h) { *h = context; return 0; }
+int cudnnDestroy(void *h) { destroyed++; return 0; }
+int cudnnSetDropoutDescriptor(void *d, void *h, float dropout, void *states, unsigned long n, unsigned long long seed)
+{ if (dropout == 0.125f) return FAIL; p = dropout; s = states; r = seed; return 0; }
+int cudnnRestoreDropoutDescriptor(void *d, void *h, float dropout, void *states, unsigned long n, unsigned long long q)
+{ p = dropout; s = states; r = 77; return 0; }
+int cudnnGetDropoutDescriptor(void *d, void *h, float *dropout, void **states, unsigned long long *seed)
+{ *dropout = p; *states = s; *seed = r; return 0; }
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks():
+    """Each test gives back what it made, and no release fails."""
+    gc.collect()
+    before = live()
+    yield
+    gc.collect()
+    assert live() == before
+    assert owned.RELEASE_FAILURES == []
+
+
+@pytest.fixture(params=MAKERS)
+def maker(request, lib):
+    return lambda: MAKERS[request.param](lib)
+
+
+@pytest.fixture(scope="module")
+def shim(lib, tmp_path_factory, build_shim):
+    """The real library with a pretended handle."""
+    bad_param = 2000 if lib.version >= 90000 else 3
+    return libcudnn.load(build_shim(tmp_path_factory.mktemp("shim"), HANDLE_SHIM, f"-DFAIL={bad_param}"))
+
+
+@pytest.fixture
+def handle(shim):
+    with Owned(shim, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy") as handle:
+        yield handle
+
+
+def test_a_second_close_does_nothing(maker):
+    owner = maker()
+    owner.close()
+    owner.close()
+    assert owner.closed
+
+
+def test_use_after_close_is_refused_by_name(maker):
+    owner = maker()
+    with owner:
+        owner.read()
+    with pytest.raises(ClosedError, match=f"{type(owner).__name__} was used after it"):
+        owner.read()
+
+
+def test_an_owner_without_references_is_freed(maker):
+    before = live()
+    owner = maker()
+    assert live() - before == Counter({type(owner).__name__: 1})
+    del owner
+    assert live() == before
+
+
+def test_an_owner_in_a_cycle_is_freed(maker):
+    before, owner = live(), maker()
+    owner.itself = owner
+    alive = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert alive() is None
+    assert live() == before
+
+
+def test_an_owner_made_in_one_thread_is_freed_in_another(maker):
+    before, made = live(), []
+    thread = threading.Thread(target=lambda: made.append(maker()))
+    thread.start()
+    thread.join()
+    made.clear()
+    assert live() == before
+
+
+@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_owner_is_never_copied(maker, copier):
+    with maker() as owner, pytest.raises(ArgumentTypeError, match="a native object"):
+        copier(owner)
+
+
+def test_a_setter_that_fails_leaks_nothing(lib):
+    before = live()
+    with pytest.raises(ArgumentError):
+        RNNDataDescriptor(lib, DType.FLOAT32, 5, 2, 4, layout=3)
+    gc.disable()  # freed at once, without the collector
+    try:
+        assert live() == before
+    finally:
+        gc.enable()
+
+
+def test_a_library_that_refuses_leaks_nothing(shim, handle):
+    before = live()
+    with pytest.raises(CudnnError, match="cudnnSetDropoutDescriptor returned CUDNN_STATUS_BAD_PARAM") as caught:
+        DropoutDescriptor(handle, 0.125, b"", address=64, states_nbytes=8, seed=1)
+    assert live() == before, caught
+
+
+def test_each_object_is_destroyed_exactly_once(monkeypatch):
+    """Counted, since cuDNN itself aborts the process at the second time."""
+    calls = []
+
+    class Counting:
+        def create(self, reference):
+            ctypes.cast(reference, ctypes.POINTER(ctypes.c_void_p))[0] = 0x1000 + 64 * len(calls)
+            calls.append("create")
+
+        def destroy(self, pointer):
+            calls.append("destroy")
+
+    owner = Owned(Counting(), cudnnRNNDescriptor_t(), "create", "destroy")
+    threads = [threading.Thread(target=owner.close) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    del owner
+    gc.collect()
+    assert calls == ["create", "destroy"]
+
+
+def test_a_release_that_fails_is_recorded_and_not_raised(monkeypatch):
+    error = CudnnError("cudnnDestroy", 5000, "CUDNN_STATUS_EXECUTION_FAILED", "EXECUTION_FAILED", 92800)
+
+    class Refusing:
+        def create(self, reference):
+            ctypes.cast(reference, ctypes.POINTER(ctypes.c_void_p))[0] = 0x1000
+
+        def destroy(self, pointer):
+            raise error
+
+    failures = []
+    monkeypatch.setattr(owned, "RELEASE_FAILURES", failures)
+    Owned(Refusing(), cudnnRNNDescriptor_t(), "create", "destroy").close()
+    assert failures == [error]
+
+
+def test_a_child_keeps_its_parent_and_the_states(shim, handle):
+    class States(bytearray):
+        pass
+
+    states = States(8)
+    dropout = DropoutDescriptor(handle, 0.25, states, address=64, states_nbytes=8, seed=2**64 - 1)
+    assert dropout.read(handle) == DropoutSettings(0.25, 64, 2**64 - 1)
+    rnn = RNNDescriptor(shim, SPEC, dropout)
+    address = ctypes.cast(dropout._as_parameter_, ctypes.c_void_p).value
+    alive, kept = weakref.ref(dropout), weakref.ref(states)
+    del dropout, states
+    gc.collect()
+    assert rnn.read().dropout == address
+    assert alive() is not None
+    assert kept() is not None
+    rnn.close()
+    del rnn
+    gc.collect()
+    assert alive() is None
+    assert kept() is None
+
+
+def test_closing_a_parent_closes_the_child(shim, handle):
+    dropout = DropoutDescriptor(handle, 0.25, None, address=64, states_nbytes=8, seed=1)
+    with RNNDescriptor(shim, SPEC, dropout) as rnn:
+        dropout.close()
+        assert rnn.closed
+        with pytest.raises(ClosedError, match="what it is built on"):
+            rnn.read()
+
+
+def test_a_restored_dropout_descriptor_keeps_the_states_seed(shim, handle):
+    with DropoutDescriptor(handle, 0.5, None, address=64, states_nbytes=8, seed=1, restore=True) as dropout:
+        assert dropout.read(handle) == DropoutSettings(0.5, 64, 77)
+
+
+@pytest.mark.parametrize("wrong", [{"seed": 2**64}, {"seed": -1}, {"address": 0.5}, {"states_nbytes": -1}])
+def test_dropout_arguments_are_checked(shim, handle, wrong):
+    with pytest.raises(ArgumentError):
+        DropoutDescriptor(handle, 0.5, None, **{"address": 64, "states_nbytes": 8, "seed": 1} | wrong)
+
+
+def test_eight_threads_make_and_free_descriptors(lib):
+    failures = []
+
+    def work(make):
+        barrier.wait()
+        try:
+            for _ in range(1000):
+                with make(lib) as owner:
+                    owner.read()
+        except Exception as error:  # noqa: BLE001  shown by the assertion below
+            failures.append(error)
+
+    barrier = threading.Barrier(8)
+    threads = [threading.Thread(target=work, args=[make]) for make in [*MAKERS.values()] * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_forked_child_frees_nothing_of_its_parent(child):
+    code = """
+    import os
+    from pycudnnrnn import libcudnn
+    from pycudnnrnn.engines.cudnn import descriptors, owned
+    lib = libcudnn.load()
+    calls = []
+    destroy = type(lib.cudnnDestroyTensorDescriptor).__call__
+    owner = descriptors.TensorDescriptor(lib, "float32", [1, 2, 3])
+    read, write = os.pipe()
+    if os.fork() == 0:
+        type(lib.cudnnDestroyTensorDescriptor).__call__ = lambda self, *a: calls.append(a) or destroy(self, *a)
+        owner.close()
+        inherited = len(calls)
+        mine = descriptors.TensorDescriptor(lib, "float32", [1, 2, 3])
+        calls.clear()
+        mine.close()
+        os.write(write, f"{owner.closed} {inherited} {len(calls)}".encode())
+        os._exit(0)
+    os.wait()
+    print(os.read(read, 100).decode(), owner.read().dims)
+    """
+    result = child(code)
+    assert (result.stdout, result.stderr) == ("True 0 1 (1, 2, 3)\n", "")

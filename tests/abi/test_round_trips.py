@@ -1,0 +1,128 @@
+"""What a descriptor was given is what the real library's getters give back."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pycudnnrnn._libcudnn import cudnnDataType_t, cudnnRNNDataLayout_t, cudnnRNNPaddingMode_t
+from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
+from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, MathType, RNNMode, RNNSpec
+
+EXAMPLES = settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+C_NAMES = {
+    RNNMode.LSTM: "LSTM", RNNMode.GRU: "GRU", RNNMode.RNN_TANH: "RNN_TANH", RNNMode.RNN_RELU: "RNN_RELU",
+    BiasMode.NONE: "NO_BIAS", BiasMode.DOUBLE: "DOUBLE_BIAS", BiasMode.SINGLE_INPUT: "SINGLE_INP_BIAS",
+    BiasMode.SINGLE_RECURRENT: "SINGLE_REC_BIAS",
+    Direction.UNIDIRECTIONAL: "UNIDIRECTIONAL", Direction.BIDIRECTIONAL: "BIDIRECTIONAL",
+    InputMode.LINEAR_INPUT: "LINEAR_INPUT", InputMode.SKIP_INPUT: "SKIP_INPUT",
+    DType.FLOAT16: "HALF", DType.BFLOAT16: "BFLOAT16", DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE",
+    MathType.DEFAULT: "DEFAULT_MATH", MathType.FMA: "FMA_MATH", MathType.TENSOR_OP: "TENSOR_OP_MATH",
+    MathType.TENSOR_OP_ALLOW_CONVERSION: "TENSOR_OP_MATH_ALLOW_CONVERSION",
+    Algorithm.STANDARD: "STANDARD", Algorithm.PERSIST_STATIC: "PERSIST_STATIC",
+    Algorithm.PERSIST_DYNAMIC: "PERSIST_DYNAMIC", Algorithm.PERSIST_STATIC_SMALL_H: "PERSIST_STATIC_SMALL_H",
+}  # fmt: skip
+
+SIZES = st.integers(1, 12) | st.sampled_from([192, 384, 1023, 1024, 65536, 2**31 - 1])
+
+
+def dtypes(lib):
+    return st.sampled_from([dtype for dtype in DType if dtype is not DType.BFLOAT16 or lib.version >= 91300])
+
+
+def choices(values):
+    return st.sampled_from(list(values))
+
+
+@st.composite
+def rnn_specs(draw, lib):
+    """Draw a spec from all that `RNNSpec` allows."""
+    mode, dtype, units = draw(choices(RNNMode)), draw(dtypes(lib)), draw(SIZES)
+    compute = draw(st.sampled_from([None, DType.FLOAT16])) if dtype is DType.FLOAT16 else None
+    bias = draw(choices(BiasMode))
+    lstm = mode is RNNMode.LSTM
+    proj = draw(st.none() | st.integers(1, units - 1)) if lstm and units > 1 else None
+    algorithms = [a for a in Algorithm if a is not Algorithm.AUTO]
+    if dtype is DType.FLOAT64:
+        algorithms = [Algorithm.STANDARD, Algorithm.PERSIST_DYNAMIC]
+    if compute or proj or bias is not BiasMode.DOUBLE:
+        algorithms = [Algorithm.STANDARD]
+    bound = st.floats(allow_nan=False)
+    skip = draw(st.booleans())
+    return RNNSpec(
+        mode,
+        draw(SIZES),
+        units,
+        units if skip else draw(SIZES),
+        InputMode.SKIP_INPUT if skip else InputMode.LINEAR_INPUT,
+        draw(choices(Direction)),
+        dtype,
+        num_proj=proj,
+        bias_mode=bias,
+        cell_clip=draw(st.none() | st.tuples(bound, bound).map(lambda pair: tuple(sorted(pair)))) if lstm else None,
+        algo=draw(choices(algorithms)),
+        math_type=draw(choices(MathType)),
+        compute_dtype=compute,
+    )
+
+
+@given(st.data(), st.booleans())
+@EXAMPLES
+def test_an_rnn_descriptor_gives_back_its_spec(lib, data, padded_io):
+    spec = data.draw(rnn_specs(lib))
+    with RNNDescriptor(lib, spec, padded_io=padded_io) as descriptor:
+        got = descriptor.read()
+    fields = ["algo", "mode", "bias_mode", "direction", "input_mode", "dtype", "compute_dtype", "math_type"]
+    assert {field: getattr(got, field).name for field in fields} == {
+        field: C_NAMES[getattr(spec, field)] for field in fields
+    }
+    assert (got.input_size, got.num_units, got.num_layers) == (spec.input_size, spec.num_units, spec.num_layers)
+    assert got.proj_size == (spec.num_units if spec.num_proj is None else spec.num_proj)
+    assert got.cell_clip == spec.cell_clip
+    assert got.dropout == 0
+    assert got.padded_io is cudnnRNNPaddingMode_t(padded_io)
+
+
+@given(st.data())
+@EXAMPLES
+def test_an_rnn_data_descriptor_gives_back_its_lengths_and_a_zero_fill(lib, data):
+    layout, dtype = data.draw(choices(cudnnRNNDataLayout_t)), data.draw(dtypes(lib))
+    time = data.draw(st.integers(1, 9) | st.sampled_from([255, 4096, 65535]))
+    batch, width = data.draw(st.integers(1, 9)), data.draw(SIZES)
+    lengths = data.draw(st.lists(st.integers(0, time), min_size=batch, max_size=batch))
+    if layout is cudnnRNNDataLayout_t.SEQ_MAJOR_PACKED:
+        lengths = [time, *sorted((max(1, length) for length in lengths[1:]), reverse=True)]
+    given_as = data.draw(st.sampled_from([list, tuple, np.array, lambda x: np.array(x, np.uint16)]))(lengths)
+    with RNNDataDescriptor(lib, dtype, time, batch, width, lengths=given_as, layout=layout) as descriptor:
+        got = descriptor.read()
+    assert got.dtype.name == C_NAMES[dtype]
+    assert got.layout is layout
+    assert (got.time, got.batch, got.vector_size, got.lengths) == (time, batch, width, lengths)
+    assert got.padding_fill == bytes(dtype.itemsize)
+
+
+def test_lengths_of_none_are_full(lib):
+    with RNNDataDescriptor(lib, DType.FLOAT32, 7, 3, 4) as descriptor:
+        assert descriptor.read().lengths == [7, 7, 7]
+
+
+def test_a_large_batch_passes(lib):
+    lengths = np.arange(1_000_000) % 8
+    with RNNDataDescriptor(lib, DType.FLOAT32, 7, lengths.size, 4, lengths=lengths) as descriptor:
+        assert np.array_equal(descriptor.read().lengths, lengths)
+
+
+@given(st.data())
+@EXAMPLES
+def test_tensor_and_filter_descriptors_give_back_their_dimensions(lib, data):
+    dtype = data.draw(dtypes(lib))
+    dims = data.draw(st.lists(st.integers(1, 14), min_size=3, max_size=8))
+    with TensorDescriptor(lib, dtype, dims) as tensor, FilterDescriptor(lib, dtype, dims) as weights:
+        got, filtered = tensor.read(), weights.read()
+    strides = tuple(math.prod(dims[i + 1 :]) for i in range(len(dims)))
+    assert got == (cudnnDataType_t[C_NAMES[dtype]], tuple(dims), strides)
+    assert filtered == (cudnnDataType_t[C_NAMES[dtype]], tuple(dims), ())
