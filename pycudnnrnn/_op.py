@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import warnings
 from collections.abc import Sequence
@@ -219,12 +218,7 @@ class CudnnRNN:
 
 
 def _device_name(device: str | None) -> str:
-    if device is None:
-        return "cpu"
-    name = str(device)
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise ArgumentError("device", "'cpu', 'cuda' or 'cuda:<index>'", repr(device))
-    return name
+    return "cpu" if device is None else _arrays.check_device(device)
 
 
 def _check_bool(name: str, value: Any) -> bool:
