@@ -44,14 +44,14 @@ _NAMED: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
 }
 
 
-def check_initializer(name: str, value: Any, default: str) -> str | Initializer:
+def check_initializer(name: str, given: Any, default: str) -> str | Initializer:
     """Return an initializer's name or a callable over (shape, dtype).
 
     Raises:
         ArgumentError: a name that is not known.
         ArgumentTypeError: neither a string nor a callable.
     """
-    value = default if value is None else value
+    value: str | Initializer = default if given is None else given
     if isinstance(value, str) and value not in _NAMED:
         raise ArgumentError(name, one_of(list(_NAMED)), repr(value))
     if not isinstance(value, str) and not callable(value):

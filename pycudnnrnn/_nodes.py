@@ -10,7 +10,7 @@ from typing import Any, Final
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError, StateError
 
 NODES_KEPT: Final = 256
-"""Records of a layer that is called for ever must not grow for ever: the first and the latest are kept, to this many."""
+"""Records of a layer that is called for ever must not grow for ever: the first and the latest are kept, so many."""
 
 
 class NodeError(PycudnnrnnError, AttributeError):

@@ -166,6 +166,11 @@ class CudnnRNN:
         with self._dropout_lock:
             return self._dropout.get(name, DropoutState(name, self.spec.seed))
 
+    def dropout_states(self) -> list[DropoutState]:
+        """Return where dropout stands on each engine that it ran on, or was set on."""
+        with self._dropout_lock:
+            return list(self._dropout.values())
+
     def set_dropout_state(self, state: DropoutState) -> None:
         """Continue from a state that `dropout_state` gave, on the engine it came from.
 

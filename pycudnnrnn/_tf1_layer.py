@@ -197,6 +197,10 @@ class TF1Layer:
         """Call `add_weight`."""
         return self.add_weight(*args, **kwargs)
 
+    def variables_by_name(self) -> dict[str, Variable]:
+        """Return all variables by their names within the layer, in the order they were made."""
+        return dict(self._variables)
+
     @property
     def trainable_weights(self) -> list[Variable]:
         return [variable for variable in self._variables.values() if variable.trainable]
@@ -274,7 +278,7 @@ class TF1Layer:
         return self._standing([id(array) for array in flatten(inputs)])
 
     def _standing(self, ids: list[int] | None) -> list[Any]:
-        found = []
+        found: list[Any] = []
         for reference, loss in self._input_losses:
             array = reference()
             if array is not None and (ids is None or id(array) in ids) and not any(loss is seen for seen in found):

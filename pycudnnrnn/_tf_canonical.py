@@ -39,7 +39,6 @@ STACKED_GATES: Final[dict[RNNMode, tuple[int, ...]]] = {
 """Which gates share a kernel, in its order: TF's LSTM has i, c, f, o where cuDNN has i, f, c, o."""
 
 
-
 @dataclasses.dataclass(frozen=True)
 class TFTensor:
     """One tensor of a checkpoint: its name without scope, its shape, and what it is. `pair` is one of two biases."""
@@ -84,11 +83,11 @@ def cell_tensors(spec: RNNSpec, layer: int) -> Iterator[TFTensor]:
 
 def tf_tensors(spec: RNNSpec) -> list[TFTensor]:
     """List every tensor of `spec` in TF's order: all weights, all biases, then what TF does not write."""
-    found = []
-    for p in range(spec.num_pseudo_layers):
-        scope = cell_scope(spec, p)
-        for tensor in cell_tensors(spec, p // spec.num_dirs):
-            found.append(dataclasses.replace(tensor, name=scope + tensor.name))
+    found = [
+        dataclasses.replace(tensor, name=cell_scope(spec, p) + tensor.name)
+        for p in range(spec.num_pseudo_layers)
+        for tensor in cell_tensors(spec, p // spec.num_dirs)
+    ]
     order = ("weight", "bias", "projection", "pair")
     return sorted(found, key=lambda tensor: order.index(tensor.kind))
 
@@ -202,12 +201,13 @@ def _biases(spec: RNNSpec, own: Mapping[str, Array], prefix: str, stacked: tuple
     units, bias = spec.num_units, own[f"{prefix}bias"]
     sources = [bias]
     if spec.bias_mode is BiasMode.DOUBLE:
-        pair = [own.get(f"{prefix}bias_cudnn_{i}") for i in range(2)]
-        if pair[0] is None or pair[1] is None or not np.array_equal(_sum(*pair), bias, equal_nan=True):
-            half = (bias / 2).astype(bias.dtype)
-            pair = [half, half]
-        sources = [array for array in pair if array is not None]
-    candidates = [name for name, there in (("input", spec.has_input_bias), ("hidden", spec.has_recurrent_bias)) if there]
+        first, second = (own.get(f"{prefix}bias_cudnn_{i}") for i in range(2))
+        if first is None or second is None or not np.array_equal(_sum(first, second), bias, equal_nan=True):
+            first = second = (bias / 2).astype(bias.dtype)
+        sources = [first, second]
+    candidates = [
+        name for name, there in (("input", spec.has_input_bias), ("hidden", spec.has_recurrent_bias)) if there
+    ]
     biases: list[Array] = []
     for source, candidate in zip(sources, candidates, strict=True):
         found: list[Any] = [None] * spec.num_gates

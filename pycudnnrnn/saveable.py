@@ -66,7 +66,7 @@ class CudnnParamsFormatConverter:
     def of(cls, spec: RNNSpec) -> CudnnParamsFormatConverter:
         """Return the converter of `spec`; buffers may have any dtype."""
         converter = CudnnParamsFormatConverter.__new__(_CONVERTERS[spec.mode])
-        converter._spec = spec
+        converter._spec = spec  # noqa: SLF001
         return converter
 
     @property
@@ -97,7 +97,8 @@ class CudnnParamsFormatConverter:
             raise ArgumentError("weights_proj", f"{len(projections)} arrays", f"{len(weights_proj or ())} arrays")
         arrays = [_host(f"tf_canonicals[{i}]", array) for i, array in enumerate([*given, *(weights_proj or ())])]
         named = {t.name: array for t, array in zip([*tensors, *projections], arrays, strict=True)}
-        return self.opaque(named)
+        opaque: Array = self.opaque(named)
+        return opaque
 
     def named(self, opaque: Any) -> dict[str, Array]:
         """Return every tensor of a buffer by its name without scope, the pairs of biases too."""
@@ -126,9 +127,7 @@ class CudnnParamsFormatConverter:
         op = self._op(cu_canonicals[0].dtype if out is None else out.dtype)
         count = len(op.layout().weights)
         given = [np.asarray(array, op.dtype.numpy) for array in cu_canonicals]
-        if out is None:
-            return op.canonical_to_params(given[:count], given[count:])
-        target = _host("opaque_params", out)  # shares the memory of `out`
+        target = None if out is None else _host("opaque_params", out)  # shares the memory of `out`
         return op.canonical_to_params(given[:count], given[count:], out=target)
 
 
@@ -197,7 +196,7 @@ class CudnnOpaqueParamsSaveable:
     def of(opaque_params: Any, spec: RNNSpec, scope: str | None, name: str) -> CudnnOpaqueParamsSaveable:
         """Return the saveable of `spec` over a buffer."""
         saveable = CudnnOpaqueParamsSaveable.__new__(_SAVEABLES[spec.mode])
-        saveable._setup(opaque_params, spec, scope, name)
+        saveable._setup(opaque_params, spec, scope, name)  # noqa: SLF001
         return saveable
 
     def _setup(self, opaque_params: Any, spec: RNNSpec, scope: Any, name: str) -> None:

@@ -114,7 +114,7 @@ def test_a_failed_save_leaves_the_old_checkpoint_and_no_litter(tmp_path, monkeyp
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("pycudnnrnn.cli._char_lm.os.fsync", fail)
+    monkeypatch.setattr("pycudnnrnn._atomic.os.fsync", fail)
     with pytest.raises(OSError, match="disk full"):
         CharLM.create("\N{REPLACEMENT CHARACTER}abc", 4, 1, "cpu").save(path)
     assert path.read_bytes() == before
