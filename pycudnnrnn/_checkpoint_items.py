@@ -141,6 +141,8 @@ class _LayerItem:
 
     def check(self, state: Any) -> list[DropoutState]:
         check_spec(state, self.layer.spec, {"name", "dropout"})
+        if not isinstance(state["name"], str):
+            raise Refusal("metadata", "a layer's name is no string")
         return dropout_states(state)
 
     def assign(self, tensors: Mapping[str, Array], state: Any) -> None:

@@ -10,6 +10,7 @@ Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.3 and 1.1
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -81,7 +82,8 @@ def cell_tensors(spec: RNNSpec, layer: int) -> Iterator[TFTensor]:
         yield TFTensor(f"{gates}bias_cudnn_1", (width,), "pair")
 
 
-def tf_tensors(spec: RNNSpec) -> list[TFTensor]:
+@functools.lru_cache(maxsize=256)
+def tf_tensors(spec: RNNSpec) -> tuple[TFTensor, ...]:
     """List every tensor of `spec` in TF's order: all weights, all biases, then what TF does not write."""
     found = [
         dataclasses.replace(tensor, name=cell_scope(spec, p) + tensor.name)
@@ -89,7 +91,7 @@ def tf_tensors(spec: RNNSpec) -> list[TFTensor]:
         for tensor in cell_tensors(spec, p // spec.num_dirs)
     ]
     order = ("weight", "bias", "projection", "pair")
-    return sorted(found, key=lambda tensor: order.index(tensor.kind))
+    return tuple(sorted(found, key=lambda tensor: order.index(tensor.kind)))
 
 
 def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> dict[str, Array]:
