@@ -157,7 +157,7 @@ def test_one_layer_takes_several_batch_shapes():
 @pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
 @pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
 @pytest.mark.parametrize(("L", "U", "I"), [(4, 200, 200), (4, 200, 300), (1, 100, 200), (2, 200, 100), (3, 200, 400)])
-def test_the_buffer_has_the_sizes_that_tf_published(mode, direction, L, U, I):  # noqa: E741
+def test_the_buffer_has_the_sizes_that_tf_published(mode, direction, L, U, I):
     """TF's testOpaqueParamsSize, with its formula for the LSTM."""
     layer = OF_MODE[mode](L, U, direction=direction, kernel_initializer="zeros")
     layer.build((None, None, I))
