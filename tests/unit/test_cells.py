@@ -144,6 +144,19 @@ def test_a_stack_runs_batch_major_and_on_torch():
     assert stack(problem.x[:0], states)[0].shape == (0, 3, 4)
 
 
+@pytest.mark.parametrize("clip", [0.2, (-0.1, 0.4)])
+def test_a_clipped_cell_is_the_clipped_layer(clip):
+    spec = RNNSpec("lstm", 1, 3, 5, dtype="float64", cell_clip=clip)
+    problem = make_problem(ops.from_spec(spec), 4, 3, None, 1)
+    stack = CellStack(spec)
+    stack.load(saveable_of(problem.params, spec, None).tensors())
+    agree(problem, stack, 1e-12)
+    _, (_, c) = stack(problem.x, (problem.hx, problem.cx))
+    low, high = spec.cell_clip
+    assert c.min() == low
+    assert c.max() == high
+
+
 class Namespace:
     """Arrays that know array API names alone, as a strict library's do."""
 

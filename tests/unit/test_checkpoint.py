@@ -392,8 +392,8 @@ def test_savers_refuse_what_they_cannot_hold(tmp_path):
         Saver([np.zeros(3)])
     with pytest.raises(StateError, match="not built"):
         Saver({"m": CudnnGRU(1, 2)}).save(tmp_path / "m")
+    same = CudnnOpaqueParamsSaveable.of(built().params, built().spec, "m", "s")
     with pytest.raises(ArgumentError, match="twice"):
-        same = CudnnOpaqueParamsSaveable.of(built().params, built().spec, "m", "s")
         Saver({"m": built(), "": same}).save(tmp_path / "m")
     with pytest.raises(ArgumentError, match="dtype"):
         Saver({"a": np.zeros(3, complex)}).save(tmp_path / "m")

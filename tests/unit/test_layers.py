@@ -234,6 +234,9 @@ def test_named_initializers_draw_anew_for_each_matrix_and_bias(name):
         for i, array in enumerate(arrays):
             assert array.std() > 0.01
             assert not any(array.shape == other.shape and np.allclose(array, other) for other in arrays[i + 1 :])
+    for weight, bias_of_it in zip(weights, biases, strict=True):
+        same_stream = np.corrcoef(weight.reshape(-1)[:16], bias_of_it)[0, 1]
+        assert abs(same_stream) < 0.9, "a bias is not its matrix's first numbers over again"
     if name == "orthogonal":
         assert all(np.allclose(w @ w.T, np.eye(16), atol=1e-5) for w in weights)
 
@@ -366,7 +369,11 @@ def test_a_layer_pickled_on_one_layout_runs_on_another():
         layer, x = built(direction="bidirectional"), batch(4, 3, 5)
         expected = layer(x, training=False)[0]
         data = pickle.dumps(layer)
-    assert np.allclose(pickle.loads(data)(x, training=False)[0], expected, atol=1e-14)
+    plain = pickle.loads(data)
+    assert np.allclose(plain(x, training=False)[0], expected, atol=1e-14)
+    data = pickle.dumps(plain)
+    with use_engine(PermutedLayoutEngine(6)):
+        assert np.allclose(pickle.loads(data)(x, training=False)[0], expected, atol=1e-14)
 
 
 def test_records_of_calls_keep_no_array_alive_and_do_not_grow():
@@ -424,6 +431,15 @@ def test_variables_are_taken_by_numpy_and_written_by_index():
         variable.assign([1])
     with pytest.raises(ValueError, match="copy"):
         variable.__array__("float32", copy=False)
+
+
+def test_weights_are_all_set_or_none():
+    layer = built()
+    layer.add_weight("scale", (2,), initializer="ones")
+    before = layer.get_weights()
+    with pytest.raises(ArgumentError, match=r"weights\[1\] shape"):
+        layer.set_weights([before[0] + 1, np.ones(3)])
+    assert np.array_equal(layer.params, before[0])
 
 
 def test_a_subclass_whose_call_returns_nothing_is_refused():

@@ -54,6 +54,16 @@ def test_what_is_saved_on_one_layout_is_restored_bit_for_bit_on_another(spec, se
 
 @examples(500)
 @given(ANY)
+def test_tensors_outlive_the_buffer(spec):
+    params = filled(spec)
+    tensors = of(params, spec).tensors()
+    before = {name: array.tobytes() for name, array in tensors.items()}
+    params[:] = 0
+    assert {name: array.tobytes() for name, array in tensors.items()} == before
+
+
+@examples(500)
+@given(ANY)
 def test_shapes_are_known_without_the_tensors(spec):
     made = of(filled(spec), spec, "s")
     assert made.shapes() == {name: array.shape for name, array in made.tensors().items()}
