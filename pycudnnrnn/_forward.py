@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import Kind
 from pycudnnrnn.engines import Engine, Reserve
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, StateError
+from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -61,7 +60,7 @@ class Call:
     def array(self, name: str, state: Any | None, width: int, axis: str) -> Any | None:
         if state is None:
             return None
-        state = _arrays.to_engine(name, state, self.kind, self.spec.dtype)
+        state = _arrays.to_engine(name, state, self.kind, self.spec.dtype, self.engine.xp)
         shape = (self.spec.num_pseudo_layers, self.schedule.B, width)
         _arrays.check_shape(name, state, shape, f"[L * D, B, {axis}]")
         return state
@@ -101,7 +100,7 @@ class Forward:
         """
         call = self._call
         if d_output is not None:
-            d_output = _arrays.to_engine("d_output", d_output, call.kind, call.spec.dtype)
+            d_output = _arrays.to_engine("d_output", d_output, call.kind, call.spec.dtype, call.engine.xp)
             _arrays.check_shape("d_output", d_output, call.data_shape(call.spec.output_size), call.output_axes)
         dh, dc = call.states("d_output_h", d_output_h, "d_output_c", d_output_c)
         if self._reserve is None:
@@ -135,11 +134,11 @@ class Forward:
         if out is None:
             if accumulate:
                 raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
-            native = np.empty(call.params.shape, call.params.dtype)
+            native = call.engine.xp.empty(call.params.shape, call.params.dtype)
             out = call.to_caller(native)
         else:
-            native = check_params("out", out, call.kind, call.spec, call.params.size, writable=True)
-            if np.may_share_memory(native, call.params):
+            native = check_params("out", out, call.kind, call.spec, call.engine, writable=True)
+            if call.engine.xp.may_share_memory(native, call.params):
                 raise ArgumentError("out", "a buffer of its own", "memory that overlaps params")
         call.engine.backward_weights(self._worked, native, accumulate=accumulate)
         return out
@@ -164,12 +163,24 @@ class Forward:
         )
 
 
-def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, size: int, *, writable: bool = False) -> Any:
-    """Return the engine's array over a params buffer: flat, contiguous, of the layout's size."""
-    params = _arrays.to_engine(name, params, kind, spec.dtype)
+def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, engine: Engine, *, writable: bool = False) -> Any:
+    """Return the engine's array over a params buffer: flat, contiguous, of its layout's size.
+
+    Raises:
+        ArgumentError: not such a buffer.
+        LayoutError: a buffer laid out by arithmetic, where the engine's layout differs in size.
+    """
+    params = _arrays.to_engine(name, params, kind, spec.dtype, engine.xp)
+    size = engine.layout(spec).size
+    predicted = arithmetic_layout(spec).size if tuple(params.shape) != (size,) else size
+    if predicted != size and tuple(params.shape) == (predicted,):
+        raise LayoutError(
+            f"{name} has the {predicted} elements of the arithmetic layout, and the layout of {engine.name} has {size}: "
+            "move_params brings a buffer from one to the other"
+        )
     _arrays.check_shape(name, params, (size,), "one flat buffer of params_size() elements")
     if not params.flags.c_contiguous:
         raise ArgumentError(name, "a contiguous buffer", f"strides {params.strides}")
-    if writable and not params.flags.writeable:
+    if writable and not getattr(params.flags, "writeable", True):  # CuPy has no read-only arrays
         raise ArgumentError(name, "a writable buffer", "a read-only one")
     return params

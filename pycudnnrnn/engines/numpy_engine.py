@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -47,10 +48,33 @@ class NumpyReserve:
         return dataclasses.replace(self, tapes=[tape.copy() for tape in self.tapes])
 
 
+class NumpyDropout:
+    """Dropout whose masks the seed and the position alone decide."""
+
+    def __init__(self, state: DropoutState) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+
+    def state(self) -> DropoutState:
+        return self._state
+
+    def take(self) -> DropoutState:
+        """Return the state of this forward, and move on."""
+        with self._lock:
+            taken = self._state
+            self._state = dataclasses.replace(taken, position=taken.position + 1)
+        return taken
+
+
 class NumpyEngine:
     """Run an RNN on NumPy arrays; see `engines.Engine` for the calls."""
 
     name = "numpy"
+    device = "cpu"
+    xp = np
+
+    def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
+        return NumpyDropout(state)
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
         return _arithmetic_layout(spec)
@@ -65,7 +89,7 @@ class NumpyEngine:
         hx: Array | None,
         cx: Array | None,
         *,
-        dropout: DropoutState | None,
+        dropout: NumpyDropout | None,
         keep_reserve: bool,
     ) -> tuple[Array, Array, Array | None, NumpyReserve | None]:
         dtype = spec.compute_dtype.numpy
@@ -75,8 +99,9 @@ class NumpyEngine:
         h = _sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         c = _sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         rows = _pack(x, schedule, dtype)
+        drawn = None if dropout is None else dropout.take()
         for layer in range(spec.num_layers):
-            mask = _dropout_mask(dropout, spec, layer, rows.shape) if layer and dropout else None
+            mask = _dropout_mask(drawn, spec, layer, rows.shape) if layer and drawn else None
             if mask is not None:
                 rows = _masked(rows, mask, spec.dropout)
             outs = []
