@@ -12,6 +12,7 @@ import subprocess
 import sysconfig
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,7 +42,7 @@ def build(folder: Path) -> Path:
     return target
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818  a status, not an error of ours
     """A status for the caller, with what is wrong."""
 
     def __init__(self, status, reason):
@@ -58,7 +59,7 @@ class Shim:
     """
 
     current = None
-    handles: dict = {}
+    handles: ClassVar[dict] = {}
     _addresses = itertools.count(0x1000, 16)
 
     def __init__(self, path, engine=None, version=92800):
@@ -373,7 +374,7 @@ class Shim:
         self._launched(handle, "backward_weights")
 
 
-_hook = HOOK(lambda name, pointer, count: Shim.current._called(name, pointer, count))
+_hook = HOOK(lambda *call: Shim.current._called(*call))  # noqa: PLW0108  looked up at each call
 
 
 class _Kept:

@@ -97,7 +97,7 @@ def test_version_8_is_asked_by_both_queries(play, problem):
 def test_two_queries_that_disagree_are_an_error(play):
     played, engine, _ = play(version=8907)
     played.cudnnGetRNNLinLayerBiasParams = lambda *arguments: played._legacy("weight", *arguments)
-    with pytest.raises(LayoutError, match="disagree|must have"):
+    with pytest.raises(LayoutError, match=r"disagree|must have"):
         engine.layout(ops.CudnnGRU(1, 3, 3).spec)
 
 
