@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -159,9 +160,9 @@ class TensorDescriptor(Owned):
 
     def __init__(self, library: Library, dtype: DType, dims: Sequence[int]) -> None:
         dims = _checked_dims(dims)
-        if int(np.prod(dims, dtype=object)) > INT32_MAX:
+        if math.prod(dims) > INT32_MAX:
             raise ArgumentError("dims", f"at most {INT32_MAX} elements", dims)
-        strides = [int(np.prod(dims[i + 1 :], dtype=object)) for i in range(len(dims))]
+        strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
         super().__init__(
             library, cudnnTensorDescriptor_t(), "cudnnCreateTensorDescriptor", "cudnnDestroyTensorDescriptor"
         )
@@ -295,7 +296,7 @@ class RNNDescriptor(Owned):
 
     def read(self) -> RNNSettings:
         """Ask cuDNN what it holds."""
-        algo, mode, bias, direction, input_mode, dtype, compute, math = enums = [ctypes.c_int() for _ in range(8)]
+        algo, mode, bias, direction, input_mode, dtype, compute, math_type = enums = [ctypes.c_int() for _ in range(8)]
         input_size, hidden_size, proj_size, num_layers = sizes = [ctypes.c_int() for _ in range(4)]
         dropout, flags = cudnnDropoutDescriptor_t(), ctypes.c_uint()
         self.library.cudnnGetRNNDescriptor_v8(self, *enums, *sizes, dropout, flags)
@@ -307,7 +308,7 @@ class RNNDescriptor(Owned):
             cudnnRNNInputMode_t(input_mode.value),
             cudnnDataType_t(dtype.value),
             cudnnDataType_t(compute.value),
-            cudnnMathType_t(math.value),
+            cudnnMathType_t(math_type.value),
             input_size.value,
             hidden_size.value,
             proj_size.value,
