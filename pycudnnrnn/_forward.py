@@ -175,7 +175,7 @@ def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, engine: Engi
     predicted = arithmetic_layout(spec).size if tuple(params.shape) != (size,) else size
     if predicted != size and tuple(params.shape) == (predicted,):
         raise LayoutError(
-            f"{name} has the {predicted} elements of the arithmetic layout, and the layout of {engine.name} has {size}: "
+            f"{name} has the {predicted} elements of the arithmetic layout, and {engine.name}'s layout has {size}: "
             "move_params brings a buffer from one to the other"
         )
     _arrays.check_shape(name, params, (size,), "one flat buffer of params_size() elements")

@@ -103,6 +103,18 @@ class HostDevice:
     def put(target, indices, axis, values):
         host(target)[(slice(None),) * axis + (indices,)] = host(values)
 
+    def gather(self, array, first, second):
+        return self.from_host(host(array)[first, second])
+
+    @staticmethod
+    def copy_into(target, values):
+        host(target)[...] = host(values)
+
+    @staticmethod
+    def add_into(target, values):
+        host(target)[...] += host(values)
+        return target
+
     @staticmethod
     def to_host(array):
         return host(array).copy()
@@ -117,15 +129,8 @@ def host(array):
     """A NumPy view of a CuPy array over host memory."""
     if array.size == 0:
         return np.empty(array.shape, array.dtype)
-    raw = (ctypes.c_byte * 0).from_address(array.data.ptr)
-    view = np.ndarray(
-        array.shape,
-        array.dtype,
-        np.ctypeslib.as_array((ctypes.c_byte * _span(array)).from_address(array.data.ptr)),
-        strides=array.strides,
-    )
-    del raw
-    return view
+    memory = np.ctypeslib.as_array((ctypes.c_byte * _span(array)).from_address(array.data.ptr))
+    return np.ndarray(array.shape, array.dtype, memory, strides=array.strides)
 
 
 def _span(array):

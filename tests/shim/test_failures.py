@@ -10,7 +10,7 @@ from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnStatus_t
 from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 from pycudnnrnn.engines.cudnn.owned import live
-from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
+from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim.host_device import HostMemory, host
@@ -179,12 +179,15 @@ def test_persistent_algorithms_refuse_ragged_lengths_by_name(play, algo):
     assert bool(played.counts["cudnnBuildRNNDynamic"]) == (algo == "persist_dynamic")
 
 
-def test_a_long_bidirectional_run_is_refused_by_name(play, monkeypatch):
+def test_dropout_in_a_long_bidirectional_run_is_refused_by_name(play, monkeypatch):
     _, _, device = play()
     monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
-    problem = make_problem(LSTM, 3, 2, None, seed=0)
-    with pytest.raises(EngineError, match=r"T=3.*one direction only"):
-        run(problem, on_device(device, problem))
+    op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dropout=0.5)
+    problem = make_problem(op, 3, 2, None, seed=0)
+    arrays = on_device(device, problem)
+    with pytest.raises(ArgumentError, match=r"dropout.*both directions"):
+        run(problem, arrays)
+    assert op.forward(arrays["x"], None, None, arrays["params"], is_training=False).output.shape == (3, 2, 6)
 
 
 def test_a_buffer_laid_out_by_arithmetic_is_told_from_one_of_the_librarys_layout(play):

@@ -66,7 +66,8 @@ class CudaDevice:
 
     @staticmethod
     def copy(array: Any) -> Any:
-        return array.copy()
+        """A new contiguous array."""
+        return array.copy(order="C")
 
     @staticmethod
     def fill_zero(array: Any) -> None:
@@ -80,6 +81,19 @@ class CudaDevice:
         """Write rows along `axis` of `target`."""
         where = (slice(None),) * axis + (self.xp.asarray(indices),)
         target[where] = values
+
+    def gather(self, array: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
+        """A new contiguous array of the rows at (first, second) along the first two axes; the indices broadcast."""
+        return array[self.xp.asarray(first), self.xp.asarray(second)]
+
+    @staticmethod
+    def copy_into(target: Any, values: Any) -> None:
+        target[...] = values
+
+    @staticmethod
+    def add_into(target: Any, values: Any) -> Any:
+        target += values
+        return target
 
     @staticmethod
     def to_host(array: Any) -> np.ndarray[Any, Any]:

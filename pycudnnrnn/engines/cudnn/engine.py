@@ -14,14 +14,16 @@ import numpy as np
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines.cudnn import long_bidirectional
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
+from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.plan import Plan
-from pycudnnrnn.errors import EngineError
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
@@ -113,7 +115,7 @@ class CudnnEngine:
         *,
         dropout: CudnnDropout | None,
         keep_reserve: bool,
-    ) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
+    ) -> tuple[Any, Any, Any | None, CudnnReserve | LongReserve | None]:
         device, dtype = self._device, spec.dtype.numpy
         check_sizes(spec, schedule)
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
@@ -121,9 +123,12 @@ class CudnnEngine:
         self._check("params", params, PARAMS_ALIGNMENT_NBYTES)
         chunks = native_chunks(schedule, TIME_MAX)
         if len(chunks) > 1 and spec.num_dirs == 2:
-            raise EngineError(
-                f"T={schedule.T} is more than the {TIME_MAX} steps of one cuDNN call; this engine splits longer runs "
-                "in one direction only"
+            if dropout is not None:
+                raise ArgumentError(
+                    "dropout", f"0 in training with both directions and more than {TIME_MAX} steps", spec.dropout
+                )
+            return long_bidirectional.forward(
+                self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve
             )
         training = keep_reserve or dropout is not None
         lock = contextlib.nullcontext() if dropout is None else dropout.lock
@@ -155,10 +160,12 @@ class CudnnEngine:
         return y, hy, cy, reserve
 
     def backward_data(
-        self, reserve: CudnnReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+        self, reserve: CudnnReserve | LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
     ) -> tuple[Any, Any, Any | None]:
         device, spec, schedule = self._device, reserve.spec, reserve.schedule
         dtype = spec.dtype.numpy
+        if isinstance(reserve, LongReserve):
+            return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             self._check(name, array, dtype.itemsize)
         whole = len(reserve.pieces) == 1 and reserve.pieces[0].chunk.covers(schedule)
@@ -183,8 +190,11 @@ class CudnnEngine:
                     self._backward_part(handle, reserve, piece, dy, dhx, dcx, dx, workspace)
         return dx, dhx, dcx
 
-    def backward_weights(self, reserve: CudnnReserve, out: Any, *, accumulate: bool) -> None:
+    def backward_weights(self, reserve: CudnnReserve | LongReserve, out: Any, *, accumulate: bool) -> None:
         self._check("out", out, PARAMS_ALIGNMENT_NBYTES)
+        if isinstance(reserve, LongReserve):
+            long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
+            return
         with self._following(reserve) as handle:
             workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
             if not accumulate:
