@@ -50,11 +50,12 @@ def kind_of(name: str, array: Any) -> Kind:
     return Kind(library, device if device == "cpu" else f"{device}:{index}")
 
 
-def to_engine(name: str, array: Any, kind: Kind, dtype: DType, xp: Any) -> Any:
+def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any) -> Any:
     """Return the array of namespace `xp` (NumPy or CuPy) over the same memory, after checking that it matches.
 
     Raises:
-        ArgumentError: of another library or device than `kind`, of another dtype than `dtype`, or not to be shared.
+        ArgumentError: of another library or device than `kind`, of another dtype than `dtype` (None takes any), or not
+            to be shared.
         MissingDependencyError: bfloat16 without ml_dtypes.
     """
     found = kind_of(name, array)
@@ -65,7 +66,7 @@ def to_engine(name: str, array: Any, kind: Kind, dtype: DType, xp: Any) -> Any:
             array = xp.from_dlpack(array)
         except (BufferError, RuntimeError, TypeError) as error:
             raise ArgumentError(name, f"memory that {xp.__name__} can share", error) from error
-    if array.dtype != dtype.numpy:
+    if dtype is not None and array.dtype != dtype.numpy:
         raise ArgumentError(name, f"{dtype}, the model's", array.dtype, aspect="dtype")
     return array
 

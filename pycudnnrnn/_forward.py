@@ -45,9 +45,11 @@ class Call:
     def data_axes(self) -> str:
         return "[T, B, {}]" if self.schedule.time_major else "[B, T, {}]"
 
-    @property
-    def output_axes(self) -> str:
-        return self.data_axes.format("D * num_proj" if self.spec.num_proj else "D * num_units")
+    def data(self, name: str, data: Any, width: int) -> Any:
+        """Check an array over time and batch, and return the engine's over it."""
+        data = _arrays.to_engine(name, data, self.kind, self.spec.dtype, self.engine.xp)
+        _arrays.check_shape(name, data, self.data_shape(width), self.data_axes.format(width))
+        return data
 
     def states(self, name_h: str, h: Any | None, name_c: str, c: Any | None) -> tuple[Any | None, Any | None]:
         """Check a pair of state-shaped arrays, either of which may be None."""
@@ -100,8 +102,7 @@ class Forward:
         """
         call = self._call
         if d_output is not None:
-            d_output = _arrays.to_engine("d_output", d_output, call.kind, call.spec.dtype, call.engine.xp)
-            _arrays.check_shape("d_output", d_output, call.data_shape(call.spec.output_size), call.output_axes)
+            d_output = call.data("d_output", d_output, call.spec.output_size)
         dh, dc = call.states("d_output_h", d_output_h, "d_output_c", d_output_c)
         if self._reserve is None:
             raise StateError(

@@ -13,12 +13,13 @@ import numpy as np
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int
 from pycudnnrnn._forward import Call, Forward, check_params
+from pycudnnrnn._plan import Plan
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule, check_lengths
-from pycudnnrnn.spec import SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
 
 class CudnnRNN:
@@ -201,6 +202,38 @@ class CudnnRNN:
                 self._dropout[engine.device] = engine, engine.dropout(self.spec, state)
             return self._dropout[engine.device][1]
 
+    def prepare(
+        self,
+        T: int,
+        B: int,
+        *,
+        is_training: bool = False,
+        sequence_lengths: Sequence[int] | None = None,
+        time_major: bool = True,
+        device: str | None = None,
+    ) -> Plan:
+        """Make what one kind of call needs, once: sizes are asked and native objects made here, not in the calls.
+
+        Raises:
+            ArgumentError: a bad size or length, or on cuDNN a batch that takes more than one native call.
+            EngineError: no engine runs on `device`.
+        """
+        schedule = Schedule(
+            check_int("T", T, 1, INT32_MAX),
+            check_int("B", B, 1, INT32_MAX),
+            check_lengths(sequence_lengths, T, B),
+            _check_bool("time_major", time_major),
+        )
+        engine = engine_for(_device_name(device))
+        training = _check_bool("is_training", is_training)
+        dropout = self._dropout_on(engine) if training and self._drops else None
+        native = engine.plan(self.spec, schedule, training=training, dropout=dropout)
+        return Plan(engine, self.spec, schedule, native, training)
+
+    @property
+    def _drops(self) -> bool:
+        return self.spec.dropout > 0 and self.spec.num_layers > 1
+
     def run(
         self,
         x: Any,
@@ -229,8 +262,7 @@ class CudnnRNN:
         params = check_params("params", params, kind, spec, engine)
         call = Call(engine, spec, schedule, kind, params)
         hx, cx = call.states("input_h", hx, "input_c", cx)
-        drops = is_training and spec.dropout > 0 and spec.num_layers > 1
-        dropout = self._dropout_on(engine) if drops else None
+        dropout = self._dropout_on(engine) if is_training and self._drops else None
         results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
         return Forward(call, *results)
 

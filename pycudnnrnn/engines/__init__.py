@@ -44,6 +44,26 @@ class Reserve(Protocol):
         """Return one that a backward can use up while this one stays as it is."""
 
 
+class EnginePlan(Protocol):
+    """One kind of call with everything made that does not change; its calls get native, checked arrays.
+
+    Shapes:
+        reserve: [reserve_nbytes], uint8; the rest as in `Engine`.
+    """
+
+    workspace_nbytes: int
+    reserve_nbytes: int
+
+    def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any | None) -> None: ...
+
+    def backward_data(
+        self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
+        reserve: Any,
+    ) -> None: ...  # fmt: skip
+
+    def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool) -> None: ...
+
+
 class Engine(Protocol):
     """Run RNNs on native arrays of one kind of memory, already checked by the caller.
 
@@ -68,6 +88,9 @@ class Engine(Protocol):
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Where this engine keeps each region of a params buffer."""
+
+    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: Any | None) -> EnginePlan:
+        """Prepare one kind of call."""
 
     def forward(
         self,

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.plan import Plan
+from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
@@ -103,6 +104,28 @@ class CudnnEngine:
     def dropout(self, spec: RNNSpec, state: DropoutState) -> CudnnDropout:
         with self._device.active():
             return CudnnDropout(self._handle(self._device.stream()), self._device, spec, state)
+
+    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> PreparedPlan:
+        check_sizes(spec, schedule)
+        chunks = native_chunks(schedule, TIME_MAX)
+        if len(chunks) != 1 or not chunks[0].covers(schedule):
+            raise ArgumentError(
+                "sequence_lengths", f"one native call: 1 to {TIME_MAX} steps, no empty sequence", "a batch in parts"
+            )
+        with self._device.active():
+            handle = self._handle(self._device.stream())
+            native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
+            return PreparedPlan(self, native, dropout, self._scratch(native.workspace_nbytes))
+
+    @contextlib.contextmanager
+    def launching(self) -> Iterator[tuple[Handle, Any]]:
+        """Give this thread's handle, on the current stream."""
+        with self._device.active():
+            stream = self._device.stream()
+            yield self._handle(stream), stream
+
+    def fill_zero(self, array: Any) -> None:
+        self._device.fill_zero(array)
 
     def forward(
         self,
@@ -261,7 +284,7 @@ class CudnnEngine:
         return handle
 
     @contextlib.contextmanager
-    def _following(self, reserve: CudnnReserve) -> Any:
+    def _following(self, reserve: CudnnReserve) -> Iterator[Handle]:
         """Work on the current stream after the forward's, which then waits: its memory goes back to its own pool."""
         with self._device.active():
             stream = self._device.stream()
