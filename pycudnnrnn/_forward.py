@@ -75,7 +75,7 @@ class Forward:
     """The results of a forward, and its backward.
 
     `output`, `output_h` and `output_c` (None but for LSTM) are the caller's kind of array. The arrays passed to the
-    forward, params among them, must keep their values until the backward is done: like cuDNN's, it reads them again.
+    forward, params among them, and `output` must keep their values until the backward is done: cuDNN reads them again.
 
     A backward uses up what the forward kept, unless `retain=True` made it work on a copy.
     """
