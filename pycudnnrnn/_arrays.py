@@ -17,7 +17,7 @@ from pycudnnrnn.spec import DType
 DLPACK_DEVICES = {1: "cpu", 2: "cuda", 13: "cuda"}
 """DLDeviceType values that name a device of ours; 13 is CUDA managed memory. Source: dlpack.h, version 1."""
 
-_EXPECTED = "a NumPy array or a torch tensor"
+_EXPECTED = "a NumPy or CuPy array, or a torch tensor"
 
 
 class Kind(NamedTuple):
@@ -40,7 +40,9 @@ def kind_of(name: str, array: Any) -> Kind:
     if isinstance(array, np.ndarray):
         return NUMPY
     library = type(array).__module__.partition(".")[0]
-    if library not in {"torch", "cupy"} or not hasattr(array, "__dlpack_device__"):
+    if library == "cupy" and hasattr(array, "device"):
+        return Kind(library, f"cuda:{array.device.id}")
+    if library != "torch" or not hasattr(array, "__dlpack_device__"):
         raise ArgumentTypeError(name, _EXPECTED, type(array))
     device_type, index = array.__dlpack_device__()
     device = DLPACK_DEVICES.get(int(device_type))
@@ -49,29 +51,30 @@ def kind_of(name: str, array: Any) -> Kind:
     return Kind(library, device if device == "cpu" else f"{device}:{index}")
 
 
-def to_engine(name: str, array: Any, kind: Kind, dtype: DType) -> Any:
-    """Return the NumPy array over the same memory as a CPU array, after checking that it matches.
+def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any) -> Any:
+    """Return the array of namespace `xp` (NumPy or CuPy) over the same memory, after checking that it matches.
 
     Raises:
-        ArgumentError: of another library or device than `kind`, of another dtype than `dtype`, or not to be shared.
+        ArgumentError: of another library or device than `kind`, of another dtype than `dtype` (None takes any), or not
+            to be shared.
         MissingDependencyError: bfloat16 without ml_dtypes.
     """
     found = kind_of(name, array)
     if found != kind:
         raise ArgumentError(name, f"an array like the others: {kind.library} on {kind.device}", " on ".join(found))
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, xp.ndarray):
         try:
-            array = np.from_dlpack(array)
+            array = xp.from_dlpack(array)
         except (BufferError, RuntimeError, TypeError) as error:
-            raise ArgumentError(name, "memory that NumPy can share", error) from error
-    if array.dtype != dtype.numpy:
+            raise ArgumentError(name, f"memory that {xp.__name__} can share", error) from error
+    if dtype is not None and array.dtype != dtype.numpy:
         raise ArgumentError(name, f"{dtype}, the model's", array.dtype, aspect="dtype")
     return array
 
 
 def to_caller(array: Any, kind: Kind) -> Any:
-    """Return an engine's CPU array as the caller's kind, over the same memory."""
-    if kind.library == "numpy":
+    """Return an engine's array as the caller's kind, over the same memory."""
+    if kind.library in {"numpy", "cupy"}:
         return array
     return sys.modules[kind.library].from_dlpack(array)
 
@@ -83,16 +86,18 @@ def check_shape(name: str, array: Any, shape: tuple[int, ...], axes: str) -> Non
 
 
 def to_host(name: str, array: Any) -> Any:
-    """Return the NumPy array over a CPU array's memory, whatever its dtype.
+    """Return the NumPy array over a CPU array's memory, or a copy of a CUDA array, whatever its dtype.
 
     Raises:
-        ArgumentError: its memory is not the CPU's, or is not to be shared.
+        ArgumentError: its memory is not to be shared.
     """
     kind = kind_of(name, array)
-    if kind.device != "cpu":
-        raise ArgumentError(name, "an array on the CPU", kind.device, aspect="device")
+    if kind.library == "cupy":
+        return move(array, np)
     if isinstance(array, np.ndarray):
         return array
+    if kind.device != "cpu":
+        array = array.detach().cpu()
     try:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError) as error:
@@ -111,6 +116,15 @@ def check_device(device: Any) -> str:
     return name
 
 
+def overwrite(array: Any, values: Any) -> None:
+    """Write a NumPy array into an array of any kind and device, cast to its dtype."""
+    kind = kind_of("array", array)
+    if kind.device == "cpu":
+        to_host("array", array)[...] = values
+        return
+    array[...] = sys.modules[kind.library].asarray(values.astype(str(array.dtype).rpartition(".")[2], copy=False))
+
+
 def namespace_of(array: Any) -> Any:
     """Return the module whose functions take this array: its array API namespace, or its library."""
     if isinstance(array, np.ndarray):
@@ -126,3 +140,10 @@ def namespace_of(array: Any) -> Any:
 def into_namespace(array: Any, namespace: Any) -> Any:
     """Return a NumPy array as one of `namespace`, without a copy where the library can."""
     return array if namespace is np else namespace.from_dlpack(array)
+
+
+def move(array: Any, xp: Any) -> Any:
+    """Return a NumPy or CuPy array as one of namespace `xp`, copied to or from the device where that differs."""
+    if isinstance(array, xp.ndarray):
+        return array
+    return array.get() if xp is np else xp.asarray(array)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checkpoint_file import Refusal, TensorSpec
 from pycudnnrnn._layer import OPAQUE_KERNEL, RNNLayer
 from pycudnnrnn._variable import Variable
-from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
@@ -22,6 +24,13 @@ STRUCTURE = (
     "mode", "num_layers", "num_units", "input_size", "input_mode", "direction", "num_proj", "bias_mode",
 )  # fmt: skip
 """The fields of a spec that decide what its tensors mean. Names and shapes alone do not tell tanh from relu."""
+
+
+DROPOUT = "dropout_states/"
+"""What the names of dropout's own tensors begin with, within their layer."""
+
+DROPOUT_MAX = 16 << 20
+"""Most bytes of a layer's dropout states. cuDNN's grow with the number of threads that a GPU can hold."""
 
 
 class Item(Protocol):
@@ -38,6 +47,9 @@ class Item(Protocol):
 
     def check(self, state: Any) -> Any:
         """Read what `state` wrote, into something for `assign`; raise `Refusal` when it is not for this item."""
+
+    def more(self, state: Any) -> dict[str, TensorSpec]:
+        """What a file has to hold besides, by what `check` returned."""
 
     def assign(self, tensors: Mapping[str, Array], state: Any) -> None:
         """Take tensors that are as expected, and what `check` returned."""
@@ -64,13 +76,17 @@ def item_of(name: str, thing: Any) -> Item:
 class _ArrayItem:
     def __init__(self, name: str, thing: Any) -> None:
         self.name = name
-        self.array: Array = _arrays.to_host(name, thing.value if isinstance(thing, Variable) else thing)
+        self.array: Any = thing.value if isinstance(thing, Variable) else thing
+        self.host: Array = _arrays.to_host(name, self.array)
 
     def expected(self) -> dict[str, TensorSpec]:
-        return {self.name: TensorSpec(self.array.shape, self.array.dtype)}
+        return {self.name: TensorSpec(self.host.shape, self.host.dtype)}
+
+    def more(self, _: Any) -> dict[str, TensorSpec]:
+        return {}
 
     def tensors(self) -> dict[str, Array]:
-        return {self.name: self.array}
+        return {self.name: self.host}
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -78,11 +94,11 @@ class _ArrayItem:
     def check(self, state: Any) -> None:
         if state != {}:
             raise Refusal("metadata", f"{self.name!r} was not an array")
-        if not self.array.flags.writeable:
+        if not self.host.flags.writeable:
             raise ArgumentError(self.name, "an array to restore into", "a read-only one")
 
     def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
-        self.array[...] = tensors[self.name]
+        _arrays.overwrite(self.array, tensors[self.name])
 
 
 class _SaveableItem:
@@ -96,6 +112,9 @@ class _SaveableItem:
             return {name: TensorSpec(array.shape, array.dtype) for name, array in self.tensors().items()}
         dtype = self.spec.dtype.numpy
         return {self.prefix + name: TensorSpec(shape, dtype) for name, shape in self.saveable.shapes().items()}
+
+    def more(self, _: Any) -> dict[str, TensorSpec]:
+        return {}
 
     def tensors(self) -> dict[str, Array]:
         return {self.prefix + name: array for name, array in self.saveable.tensors().items()}
@@ -120,9 +139,9 @@ class _LayerItem:
         self.layer = layer
         # The place in the file names the layer's tensors, and not the layer's own name: two layers may share that.
         self.weights = CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, name, layer.name)
-        prefix = f"{name}/" if name else ""
+        self.prefix = f"{name}/" if name else ""
         self.others = {
-            prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
+            self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
         }
 
     def expected(self) -> dict[str, TensorSpec]:
@@ -130,27 +149,38 @@ class _LayerItem:
         found = {name: TensorSpec(shape, dtype) for name, shape in self.weights.shapes().items()}
         return found | {name: TensorSpec(v.shape, v.dtype) for name, v in self.others.items()}
 
+    def more(self, state: list[Dropout]) -> dict[str, TensorSpec]:
+        return {dropout.name(self.prefix): dropout.expected for dropout in state if dropout.nbytes}
+
     def tensors(self) -> dict[str, Array]:
-        return self.weights.tensors() | {name: v.value for name, v in self.others.items()}
+        found = self.weights.tensors() | {name: _arrays.to_host(name, v.value) for name, v in self.others.items()}
+        for state in self._dropout():
+            if state.data:
+                found[f"{self.prefix}{DROPOUT}{state.engine}"] = np.frombuffer(state.data, np.uint8)
+        return found
 
     def state(self) -> dict[str, Any]:
-        op = self.layer.op
-        states = {s.engine: s for s in (op.dropout_state(self.layer.device), *op.dropout_states())}
-        dropout = [[s.engine, s.seed, s.position] for s in states.values()]
-        return {"spec": self.layer.spec.to_json(), "name": self.layer.name, "dropout": dropout}
+        rows = [[s.engine, s.seed, s.position, len(s.data)] for s in self._dropout()]
+        return {"spec": self.layer.spec.to_json(), "name": self.layer.name, "dropout": rows}
 
-    def check(self, state: Any) -> list[DropoutState]:
+    def _dropout(self) -> list[DropoutState]:
+        """Where dropout stands on each engine that it ran on, and where it would start on the layer's own."""
+        op, engine = self.layer.op, engine_for(self.layer.device or "cpu").name
+        states = {state.engine: state for state in op.dropout_states()}
+        return list(({engine: DropoutState(engine, op.spec.seed)} | states).values())
+
+    def check(self, state: Any) -> list[Dropout]:
         check_spec(state, self.layer.spec, {"name", "dropout"})
         if not isinstance(state["name"], str):
             raise Refusal("metadata", "a layer's name is no string")
         return dropout_states(state)
 
-    def assign(self, tensors: Mapping[str, Array], state: Any) -> None:
+    def assign(self, tensors: Mapping[str, Array], state: list[Dropout]) -> None:
         self.weights.restore(tensors)
         for name, variable in self.others.items():
             variable.assign(tensors[name])
         for dropout in state:
-            self.layer.op.set_dropout_state(dropout)
+            self.layer.op.set_dropout_state(dropout.read(self.prefix, tensors))
 
 
 def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) -> RNNSpec | None:
@@ -171,18 +201,42 @@ def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) 
     return spec
 
 
-def dropout_states(state: Mapping[str, Any]) -> list[DropoutState]:
+class Dropout(NamedTuple):
+    """Where a layer's dropout stands on one engine, as the metadata has it; `nbytes` are in a tensor of their own."""
+
+    engine: str
+    seed: int
+    position: int
+    nbytes: int
+
+    def name(self, prefix: str) -> str:
+        return f"{prefix}{DROPOUT}{self.engine}"
+
+    @property
+    def expected(self) -> TensorSpec:
+        return TensorSpec((self.nbytes,), np.dtype(np.uint8))
+
+    def read(self, prefix: str, tensors: Mapping[str, Array]) -> DropoutState:
+        data = tensors[self.name(prefix)].tobytes() if self.nbytes else b""
+        return DropoutState(self.engine, self.seed, self.position, data)
+
+
+def dropout_states(state: Mapping[str, Any]) -> list[Dropout]:
     """Read where a layer's dropout stands, on each engine that ran it."""
     rows = state["dropout"]
     if not isinstance(rows, list) or len(rows) > 16 or not all(map(_is_dropout, rows)):
-        raise Refusal("metadata", "dropout is no list of engine, seed and position")
-    return [DropoutState(*row) for row in rows]
+        raise Refusal("metadata", "dropout is no list of engine, seed, position and bytes")
+    found = [Dropout(*row) for row in rows]
+    if len({dropout.engine for dropout in found}) < len(found) or sum(d.nbytes for d in found) > DROPOUT_MAX:
+        raise Refusal("metadata", f"dropout of one engine twice, or of more than {DROPOUT_MAX} bytes")
+    return found
 
 
 def _is_dropout(row: Any) -> bool:
     return (
         isinstance(row, list)
-        and len(row) == 3
+        and len(row) == 4
         and isinstance(row[0], str)
+        and re.fullmatch(r"[a-z0-9_]{1,32}", row[0]) is not None
         and all(type(n) is int and 0 <= n < 2**64 for n in row[1:])
     )

@@ -179,7 +179,7 @@ class RNNLayer(TF1Layer):
     def params(self, value: Any) -> None:
         own = self.params
         if value is not own:
-            self._variables[OPAQUE_KERNEL].assign(_arrays.to_host("params", value))
+            self._variables[OPAQUE_KERNEL].assign(value)
 
     @property
     def saveable(self) -> CudnnOpaqueParamsSaveable | None:
@@ -317,7 +317,8 @@ class RNNLayer(TF1Layer):
         if changes:
             cast = [[a.astype(op.dtype.numpy) for a in arrays] for arrays in old.params_to_canonical(params)]
             params = op.canonical_to_params(*cast)
-            op.set_dropout_state(old.dropout_state())
+            for state in old.dropout_states():
+                op.set_dropout_state(state)
             self._options |= {k: v for k, v in changes.items() if k != "dtype"}
         self._attach(op, params, device)
         return self
@@ -407,7 +408,8 @@ class RNNLayer(TF1Layer):
         """Return configuration and canonical weights: what a layer is, without its layout, calls and losses."""
         state: dict[str, Any] = {"config": self.get_config(), "scope": self._scope, "op": self._op}
         if self._op is not None:
-            state["canonical"] = self._op.params_to_canonical(self.params)
+            canonical = self._op.params_to_canonical(self.params)
+            state["canonical"] = [[_arrays.to_host("params", array) for array in arrays] for arrays in canonical]
         state["others"] = [
             (n, v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items() if n != OPAQUE_KERNEL
         ]
@@ -420,7 +422,8 @@ class RNNLayer(TF1Layer):
         self._scope = state["scope"]
         op: ops.CudnnRNN | None = state["op"]
         if op is not None:
-            self._attach(op, op.canonical_to_params(*state["canonical"]), self._device or "cpu")
+            device = self._device or "cpu"
+            self._attach(op, op.move_params(op.canonical_to_params(*state["canonical"]), device), device)
         for name, value, trainable, constraint in state["others"]:
             self._add(name, value, trainable=trainable, constraint=constraint)
         self._regularizers = [(self._variables[name], function) for name, function in state["regularizers"]]

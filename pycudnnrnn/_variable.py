@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _arrays
 from pycudnnrnn.errors import ArgumentError
 
 Array = npt.NDArray[Any]
@@ -41,24 +42,25 @@ class Variable:
         Raises:
             ArgumentError: a value of another shape. Nothing has been written then.
         """
-        array = np.asarray(value)
+        array = np.asarray(_host(value))
         if array.shape != self.shape:
             raise ArgumentError(self.name, f"{self.shape}", array.shape, aspect="shape")
-        self.value[...] = array
+        _arrays.overwrite(self.value, array)
         return self
 
     def assign_add(self, delta: Any) -> Variable:
-        return self.assign(self.value + np.asarray(delta))
+        return self.assign(self.value + delta)
 
     def assign_sub(self, delta: Any) -> Variable:
-        return self.assign(self.value - np.asarray(delta))
+        return self.assign(self.value - delta)
 
     def numpy(self) -> Array:
         """Return a copy of the array."""
-        return self.value.copy()
+        return np.array(_arrays.to_host(self.name, self.value))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self.value if dtype is None else self.value.astype(dtype, copy=False)
+        own: Array = _arrays.to_host(self.name, self.value)
+        array = own if dtype is None else own.astype(dtype, copy=False)
         if copy is False and array is not self.value:
             raise ValueError("a variable of another dtype is a copy")
         return array.copy() if copy else array
@@ -74,3 +76,8 @@ class Variable:
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r}, shape={self.shape}, dtype={self.dtype})"
+
+
+def _host(value: Any) -> Any:
+    """Return an array of any library as NumPy's; numbers and lists stay as they are."""
+    return _arrays.to_host("value", value) if hasattr(value, "__dlpack_device__") else value

@@ -18,7 +18,7 @@ import numpy as np
 from pycudnnrnn import _checkpoint_file, layers
 from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn._checkpoint_file import REASONS, TENSORS_MAX, Refusal, TensorSpec
-from pycudnnrnn._checkpoint_items import Item, check_spec, dropout_states, item_of
+from pycudnnrnn._checkpoint_items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
 from pycudnnrnn._checks import check_int
 from pycudnnrnn._layer import RNNLayer
 from pycudnnrnn._tf_canonical import tf_tensors
@@ -111,12 +111,16 @@ class Saver:
                 odd = sorted(found.keys() ^ items.keys())
                 raise Refusal("metadata", f"holds other things than this saver: {odd[:8]}")
             states.update({key: item.check(found[key]) for key, item in items.items()})
+            for key, item in items.items():
+                expected.update(item.more(states[key]))
             return expected
 
-        nbytes = sum(spec.nbytes for spec in expected.values())
+        layers_in = sum(isinstance(thing, RNNLayer) for _, thing in self._things.values())
+        nbytes = sum(spec.nbytes for spec in expected.values()) + layers_in * DROPOUT_MAX
         contents = _checkpoint_file.read(Path(path), expect, data_max=nbytes, require_finite=require_finite)
         for key, item in items.items():
-            item.assign({name: contents.tensors[name] for name in item.expected()}, states[key])
+            names = item.expected() | item.more(states[key])
+            item.assign({name: contents.tensors[name] for name in names}, states[key])
 
     def _items(self) -> dict[str, Item]:
         return {key: item_of(prefix, thing) for key, (prefix, thing) in self._things.items()}
@@ -132,8 +136,9 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
     if not isinstance(layer, RNNLayer):
         raise ArgumentTypeError("layer", "a layer", type(layer))
     item = item_of("", layer)
-    weights = CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, None, layer.name)
-    _checkpoint_file.write(Path(path), weights.tensors(), {"items": json.dumps({"model": item.state()})})
+    others = layer.variables_by_name()
+    tensors = {name: array for name, array in item.tensors().items() if name not in others}
+    _checkpoint_file.write(Path(path), tensors, {"items": json.dumps({"model": item.state()})})
     return Path(path)
 
 
@@ -145,7 +150,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     Raises:
         CheckpointError: the file is damaged, or not one model.
     """
-    found: list[tuple[RNNSpec, str, list[Any]]] = []
+    found: list[tuple[RNNSpec, str, list[Dropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
         states = _item_states(metadata)
@@ -161,8 +166,10 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
             dtype = spec.dtype.numpy
         except MissingDependencyError as error:
             raise Refusal("spec", str(error)) from error
-        found.append((spec, state["name"], dropout_states(state)))
-        return {tensor.name: TensorSpec(tensor.shape, dtype) for tensor in tf_tensors(spec)}
+        dropout = dropout_states(state)
+        found.append((spec, state["name"], dropout))
+        expected = {tensor.name: TensorSpec(tensor.shape, dtype) for tensor in tf_tensors(spec)}
+        return expected | {own.name(""): own.expected for own in dropout if own.nbytes}
 
     contents = _checkpoint_file.read(Path(path), expect, data_max=None, require_finite=require_finite)
     spec, name, dropout = found[0]
@@ -170,7 +177,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     weights = CudnnOpaqueParamsSaveable.of(layer.params, spec, None, name)
     weights.restore(contents.tensors)
     for state in dropout:
-        layer.op.set_dropout_state(state)
+        layer.op.set_dropout_state(state.read("", contents.tensors))
     return layer
 
 

@@ -18,6 +18,7 @@ from pycudnnrnn import _arrays, ops
 from pycudnnrnn._tf_canonical import from_tf, tf_tensors, to_tf
 from pycudnnrnn._variable import Variable
 from pycudnnrnn.canonical import to_canonical
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec, parse_dtype
@@ -127,8 +128,13 @@ class CudnnParamsFormatConverter:
         op = self._op(cu_canonicals[0].dtype if out is None else out.dtype)
         count = len(op.layout().weights)
         given = [np.asarray(array, op.dtype.numpy) for array in cu_canonicals]
-        target = None if out is None else _host("opaque_params", out)  # shares the memory of `out`
-        return op.canonical_to_params(given[:count], given[count:], out=target)
+        if out is None:
+            return op.canonical_to_params(given[:count], given[count:])
+        kind = _arrays.kind_of("opaque_params", out)
+        xp = engine_for(kind.device).xp
+        target = _arrays.to_engine("opaque_params", out, kind, op.dtype, xp)  # shares the memory of `out`
+        moved = [_arrays.move(array, xp) for array in given]
+        return op.canonical_to_params(moved[:count], moved[count:], out=target)
 
 
 class CudnnParamsFormatConverterLSTM(CudnnParamsFormatConverter):
@@ -381,7 +387,7 @@ class RNNParamsSaveable:
         opaque = _value(self._opaque)
         count = len(self._to_canonical(opaque)[0])
         params = self._to_params(list(restored_tensors[:count]), list(restored_tensors[count:]))
-        _host("param_variables", opaque)[...] = _host("params", params)
+        _arrays.overwrite(opaque, _host("params", params))
         return opaque
 
 

@@ -8,6 +8,7 @@ import argparse
 import collections
 import hashlib
 import json
+import os
 import random
 import resource
 import tempfile
@@ -27,6 +28,10 @@ KEYWORDS = [
 ]  # fmt: skip
 DTYPES = ["F16", "BF16", "F32", "F64", "I32", "I64", "U8", "BOOL", "F8_E4M3", "C64", "f32", ""]
 SIZES = [0, 1, 2, 3, 2**16, 2**31, 2**32, 2**63, 2**64, 10**13, 10**30]
+
+
+class Sparse(bytes):
+    """Bytes to be followed by 32 MiB that take no room: more than a header and dropout states may have."""
 
 
 class Sources:
@@ -225,7 +230,9 @@ def edit_items(rng, data, _):
     state = items["m"]
     kind = rng.randrange(5)
     if kind == 0:
-        state["dropout"] = rng.choice([None, [[]], [["numpy", -1, 0]], [["numpy", 1, 1.5]], [["e", 1, 1]] * 17, {}])
+        rows = [[], ["numpy", -1, 0, 0], ["numpy", 1, 1.5, 0], ["../e", 1, 1, 0], ["e", 1, 1, 2**30], ["e", 1, 1, 8]]
+        one = ["e", 1, 1, 0]
+        state["dropout"] = rng.choice([None, {}, [one] * 17, [one] * 2, *([row] for row in rows)])
     elif kind == 1:
         state[rng.choice(["spec", "name", "more"])] = rng.choice([None, 1, "", "{}"])
     elif kind == 2:
@@ -260,7 +267,7 @@ def edit_values(rng, data, _):
 
 
 def grow(rng, data, _):
-    return data + bytes((1 << 20) + rng.randrange(1 << 12))
+    return Sparse(data + b"\0" * rng.randrange(1, 9))
 
 
 MUTATIONS = [
@@ -292,6 +299,8 @@ def main():
             mutation = rng.choice(HEAVY) if number % 100 == 99 else MUTATIONS[number % len(MUTATIONS)]
             mutant = mutation(rng, sources.bytes[which], sources.bytes[1 - which])
             path.write_bytes(mutant)
+            if isinstance(mutant, Sparse):
+                os.truncate(path, 32 << 20)
             before = [array.copy() for array in arrays]
             traced = number % 41 == 0  # 41 and the number of mutations share no factor
             if traced:

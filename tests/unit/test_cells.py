@@ -1,5 +1,6 @@
 """Cells and layers: the same weights give the same numbers, before training and after it."""
 
+import contextlib
 import copy
 import pickle
 
@@ -52,7 +53,7 @@ def agree(problem, stack, tolerance):
 @examples(300)
 @given(specs(), st.integers(0, 2**16), st.booleans(), st.sampled_from([None, 4]))
 def test_cells_with_restored_weights_are_the_layer(spec, seed, ragged, permuted):
-    with use_engine(PermutedLayoutEngine(permuted)) if permuted else use_engine(None):
+    with use_engine(PermutedLayoutEngine(permuted)) if permuted else contextlib.nullcontext():
         problem = make_problem(ops.from_spec(spec), 4, 3, [4, 0, 2] if ragged else None, seed)
         stack = CellStack(spec, "m")
         stack.load(saveable_of(problem.params, spec).tensors())

@@ -128,6 +128,21 @@ def test_dropout_continues_where_it_was(tmp_path):
     assert np.array_equal(alone(x)[0], twin(x)[0])
 
 
+def test_dropout_states_that_only_a_gpu_can_read_are_kept_for_it(tmp_path):
+    """cuDNN's are bytes; a machine without a GPU carries them from one file into the next."""
+    states = [ops.DropoutState("cudnn", 5, 3, b"\x01\x02\x03" * 100), ops.DropoutState("numpy", 2**64 - 1, 7)]
+    layer = built(dropout=0.5)
+    for state in states:
+        layer.op.set_dropout_state(state)
+    path = Saver({"m": layer}).save(tmp_path / "m")
+    assert safetensors.numpy.load_file(path)["m/dropout_states/cudnn"].size == 300
+    twin = built(dropout=0.5, seed=9)
+    Saver({"m": twin}).restore(path)
+    alone = checkpoint.load(checkpoint.save(tmp_path / "alone", twin))
+    for found in (twin, alone, pickle.loads(pickle.dumps(twin))):
+        assert sorted(found.op.dropout_states(), key=lambda state: state.engine) == states
+
+
 def test_one_model_is_saved_with_its_spec_and_loaded_from_the_file_alone(tmp_path):
     for mode, kind in OF_MODE.items():
         extra = {"num_proj": 2, "cell_clip": (-1.0, 0.5)} if mode == "lstm" else {"bias_mode": "single_input"}

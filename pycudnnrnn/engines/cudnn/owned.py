@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import weakref
@@ -23,6 +24,22 @@ RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
 """What went wrong in releases, which never raise: a finaliser has nobody to raise to. Tests hold it empty."""
 
 
+class _Exit:
+    """Whether the interpreter is ending."""
+
+    begun = False
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.begun = True
+
+
+# A finalizer runs at exit until it is told not to, which takes a moment in which another thread may reach the end.
+# Exit handlers run last registered first, and finalizers register theirs when the first one is made: here, before ours.
+weakref.finalize(_Exit, _Exit.begin).atexit = False
+atexit.register(_Exit.begin)
+
+
 def live() -> Counter[str]:
     """Count the native objects that are owned now, by class name."""
     return Counter(name for name, _ in tuple(_LIVE))
@@ -30,7 +47,7 @@ def live() -> Counter[str]:
 
 def _release(destroy: Function, pointer: Any, entry: tuple[str, int], pid: int) -> None:
     _LIVE.discard(entry)
-    if os.getpid() != pid:  # a forked child has a copy of the memory, and the parent frees the original
+    if _Exit.begun or os.getpid() != pid:  # a forked child has a copy of the memory; the parent frees the original
         return
     try:
         destroy(pointer)
@@ -54,13 +71,14 @@ class Owned:
         self.library = library
         self._pointer = pointer
         self._parents = parents
+        self._closed = False
         self._finalizer = weakref.finalize(self, _release, getattr(library, destroy), pointer, entry, os.getpid())
         self._finalizer.atexit = False
 
     @property
     def closed(self) -> bool:
         """Whether this owner, or one that it is built on, has been closed."""
-        return not self._finalizer.alive or any(parent.closed for parent in self._parents)
+        return self._closed or any(parent.closed for parent in self._parents)
 
     @property
     def _as_parameter_(self) -> Any:
@@ -70,6 +88,7 @@ class Owned:
 
     def close(self) -> None:
         """Free the native object; a second call does nothing."""
+        self._closed = True
         self._finalizer()
 
     def _configure(self, function: Function, *arguments: Any) -> None:
