@@ -466,3 +466,31 @@ def test_every_layer_is_exported_and_is_no_op():
         assert getattr(package, kind.__name__) is kind
         assert issubclass(kind, RNNLayer)
         assert kind is not getattr(ops, kind.__name__)
+
+
+def test_a_layer_of_a_dtype_or_shape_that_is_no_such_thing_is_refused():
+    with pytest.raises(TypeError, match="Only support float16, float32, float64, provided None"):
+        CudnnGRU(1, 2, dtype=None)
+    with pytest.raises(ArgumentTypeError, match="input_shape"):
+        CudnnGRU(1, 2).build("ab1")
+    with pytest.raises(ArgumentTypeError, match="scope"):
+        CudnnGRU(1, 2)(batch(1, 1, 1), scope=3)
+
+
+def test_a_tensor_shape_builds_and_a_scope_names():
+    class Dimension:
+        def __init__(self, value):
+            self.value = value
+
+    class TensorShape:
+        def as_list(self):
+            return [None, Dimension(2), 3]
+
+    layer = CudnnGRU(1, 2, dtype="float64")
+    layer.build(TensorShape())
+    assert layer.input_size == 3
+    named = CudnnGRU(1, 2, dtype="float64")
+    named(batch(1, 1, 3), scope="outer/gru")
+    assert named.variables[0].name == "outer/gru/opaque_kernel"
+    assert named.saveable.prefix == "outer/gru/"
+    assert "num_units=2" in repr(named)
