@@ -199,6 +199,30 @@ def test_an_optimizer_written_for_arrays_trains_a_layer(rule):
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_inference_is_the_same_with_any_dropout(kind):
+    """TF's test_inference_with_dropout; training is not."""
+    x = batch(5, 3, 5)
+    results = []
+    for dropout in (0.0, 0.5, 1.0):
+        layer = built(kind, dropout=dropout)
+        results.append(layer(x, training=False)[0])
+        assert np.array_equal(layer(x)[0], results[0]) == (dropout == 0)
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 5), (4, 0, 5), (0, 0, 5)])
+def test_without_time_or_without_a_batch_states_pass_through(shape):
+    layer = built(direction="bidirectional")
+    states = (batch(4, shape[1], 3), batch(4, shape[1], 3, seed=1))
+    fwd = layer.forward(batch(*shape), states)
+    assert fwd.outputs.shape == (*shape[:2], 6)
+    assert all(np.array_equal(a, b) for a, b in zip(fwd.states, states, strict=True))
+    grads = fwd.backward(np.ones_like(fwd.outputs), states)
+    assert all(np.array_equal(a, b) for a, b in zip(grads.initial_state, states, strict=True))
+    assert not grads.params.any()
+
+
 # --- starting values --------------------------------------------------------------------------------------------------
 
 
