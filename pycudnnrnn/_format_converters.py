@@ -98,6 +98,11 @@ class CudnnParamsFormatConverter:
         weights, biases = from_tf(self._spec, named)
         return self._cu_canonical_to_opaque([*weights, *biases], out)
 
+    def check(self, opaque: Any) -> None:
+        """Refuse a buffer that cannot hold this RNN; nothing is copied."""
+        opaque = value_of(opaque)
+        self._op(opaque.dtype).params_to_canonical(opaque, copy=False)
+
     def _lists(self, named: Mapping[str, Array]) -> tuple[list[Array], list[Array], list[Array]]:
         found: dict[str, list[Array]] = {"weight": [], "bias": [], "projection": [], "pair": []}
         for tensor in tf_tensors(self._spec):

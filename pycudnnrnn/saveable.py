@@ -105,7 +105,7 @@ class CudnnOpaqueParamsSaveable:
         self.name = name
         self.scope = scope or ""
         self._converter = CudnnParamsFormatConverter.of(spec)
-        self._converter._opaque_to_cu_canonical(opaque_params)  # noqa: SLF001  refuses a buffer that cannot hold it
+        self._converter.check(opaque_params)
 
     @property
     def spec(self) -> RNNSpec:
