@@ -583,7 +583,7 @@ def test_there_is_a_row_for_every_documented_member_and_no_other():
     assert len(expected) == 111
 
 
-@pytest.mark.parametrize(("seed", "member"), list(ROWS), ids="-".join)
+@pytest.mark.parametrize(("seed", "member"), list(ROWS), ids=["-".join(key) for key in ROWS])
 def test_member(seed, member):
     check = ROWS[seed, member]
     check(member) if check.__code__.co_argcount else check()
