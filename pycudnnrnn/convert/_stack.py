@@ -98,7 +98,9 @@ def _by_direction(
         for place, pair in pairs.items():
             if len(pair) != 2:
                 there = next(iter(pair.values())).path
-                raise ConvertError(framework, shorten(place), f"has one direction alone, {there!r}; the model has two")
+                raise ConvertError(
+                    framework, shorten(place), f"has one direction alone, {there!r}, and others have two: give `layers`"
+                )
     ordered = _in_order(framework, {pair[min(pair)].path: pair for pair in pairs.values()}, layers)
     return [pair[key] for pair in ordered for key in sorted(pair)], 1 + both
 
