@@ -39,6 +39,7 @@ class Named:
         if not isinstance(prefix, str):
             raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
         self.prefix = prefix
+        self._dtype: np.dtype[Any] | None = None
         self._left: dict[str, Any] = {}
         for key, value in self._flat(arrays, ()):
             if not key.startswith(prefix):
@@ -97,11 +98,14 @@ class Named:
         """Return an array of this shape, once.
 
         Raises:
-            ConvertError: missing, or of another shape.
+            ConvertError: missing, of another shape, or of another dtype than those taken before.
         """
         array = self._array(key)
         if array.shape != shape:
             self.refuse(key, f"expecting shape {shape}, got {array.shape}")
+        self._dtype = self._dtype or array.dtype
+        if array.dtype != self._dtype:
+            self.refuse(key, f"expecting {self._dtype} like the arrays before it, got {array.dtype}")
         self._left.pop(key, None)
         return array
 

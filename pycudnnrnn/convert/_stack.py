@@ -36,7 +36,7 @@ def find_cells(
     if bidirectional not in (None, True, False):
         raise ConvertError(named.framework, "bidirectional", f"expecting None, True or False, got {bidirectional!r}")
     if layers is not None:
-        if isinstance(layers, str) or not all(isinstance(name, str) and name.strip("/") for name in layers):
+        if not isinstance(layers, (list, tuple)) or not all(isinstance(n, str) and n.strip("/") for n in layers):
             raise ConvertError(named.framework, "layers", f"expecting a list of names, got {shorten(layers)}")
         named.drop(lambda key: any(_is_under(key, name) for name in layers))
     cells: dict[str, dict[str, str]] = {}

@@ -124,7 +124,7 @@ def _check_attributes(
     if activations is not None and _lower(activations) != wanted:
         raise ConvertError("onnx", "activations", f"cuDNN has {wanted} alone, not {shorten(activations)}")
     for name, value in {"activation_alpha": alpha, "activation_beta": beta}.items():
-        if value is not None and len(value):
+        if value is not None and value not in ([], ()):
             raise ConvertError("onnx", name, "cuDNN's activations take no parameter")
     if clip is not None:
         raise ConvertError("onnx", "clip", "bounds the sums that go into the gates; cuDNN bounds the cell state alone")

@@ -13,7 +13,6 @@ from tests.helpers.oracles import (
     check_both_directions,
     equal_models,
     need,
-    random_call,
     random_canonical,
     run_ours,
     worst,
@@ -64,7 +63,7 @@ def test_a_written_model_runs_without_lengths_and_for_any_batch():
 
 
 def torch_export(kind):
-    """Build the nodes as torch's exporter does: Squeeze or Transpose and Reshape between layers, Constants for weights."""
+    """Build the nodes as torch's exporter does: a Squeeze between layers, Constants for weights."""
     c = random_canonical(RNNSpec(kind.lower() if kind != "RNN" else "rnn_tanh", 2, 4, 3), 2)
     arrays = convert.onnx.from_canonical(c)
     extra = {"linear_before_reset": 1} if kind == "GRU" else {}
@@ -151,7 +150,7 @@ def test_what_cannot_be_read_is_named(given, keywords, text):
 
 
 def backend_cases():
-    """Return the operators' own test cases. Their weights are nearly constant: they check equations, not gate orders."""
+    """Return the operators' own cases. Their weights are nearly constant: they check equations, not gate orders."""
     import warnings
 
     with warnings.catch_warnings():
@@ -192,7 +191,7 @@ def test_the_operators_own_cases_give_their_results(case):
         assert places
         for ours, theirs in zip(places, outputs, strict=True):
             if attributes.get("layout"):
-                theirs = theirs.swapaxes(0, 1) if theirs.ndim == 3 else theirs.transpose(1, 2, 0, 3)
+                ours = ours.swapaxes(0, 1) if ours.ndim == 3 else ours.transpose(2, 0, 1, 3)  # noqa: PLW2901
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-7)
 
 

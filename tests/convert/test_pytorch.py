@@ -108,7 +108,7 @@ def arrays(**changes):
             {},
             "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32",
         ),
-        (arrays(bias_ih_l0=np.ones(16)), {}, "expecting one dtype, got float32, float64"),
+        (arrays(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
         (arrays(), {"prefix": "decoder"}, "there is no key under the prefix 'decoder.'"),
         (arrays(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
         (arrays(), {"nonlinearity": "gelu"}, "cuDNN has 'tanh' and 'relu' alone"),

@@ -65,7 +65,7 @@ def test_gluon_by_recorded_names_and_gate_order(spec, seed):
 
 
 CHAINER_IDS = {
-    # functions/rnn/n_step_lstm.py, 7.8, _lstm(): w0 i, w1 f, w2 c (tanh), w3 o; the docstring has w2 and w3 the other way
+    # n_step_lstm.py, 7.8, the code: w0 i, w1 f, w2 c (tanh), w3 o; its docstring has w2 and w3 the other way
     "lstm": ["input", "forget", "new", "output"],
     "gru": ["reset", "update", "new"],  # functions/rnn/n_step_gru.py: r, z, h_bar
     "rnn_tanh": ["hidden"],

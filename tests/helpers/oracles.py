@@ -9,9 +9,9 @@ import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # the one backend of Keras that computes in float64 without a switch
 
-from pycudnnrnn import convert, ops  # noqa: E402
-from pycudnnrnn.cli._runners import RUNNERS  # noqa: E402
-from pycudnnrnn.testing.strategies import make_problem  # noqa: E402
+from pycudnnrnn import convert, ops
+from pycudnnrnn.cli._runners import RUNNERS
+from pycudnnrnn.testing.strategies import make_problem
 
 
 def need(*names):
