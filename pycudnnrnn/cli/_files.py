@@ -33,8 +33,8 @@ class Source:
     keywords: dict[str, Any]
 
 
-def read(path: Path, format_of: str) -> Source:
-    """Read a file by its suffix.
+def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
+    """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
 
     Raises:
         PycudnnrnnError: it cannot be read, or holds more than arrays.
@@ -42,7 +42,11 @@ def read(path: Path, format_of: str) -> Source:
     readers = {".pt": _read_torch, ".pth": _read_torch, ".safetensors": _read_safetensors, ".onnx": _read_onnx}
     if format_of in readers:
         return readers[format_of](path)
-    return Source(convert.keras.read_h5(path), {})
+    arrays, settings = convert.keras.read_h5(path), convert.keras.read_settings(path)
+    used = {name: value for name, value in settings.items() if layers is None or name in layers}
+    if any(value != next(iter(used.values())) for value in used.values()):
+        raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
+    return Source(arrays, dict(next(iter(used.values()), {})))
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:

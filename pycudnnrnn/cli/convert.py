@@ -71,8 +71,9 @@ def convert(
     if target.exists() and not force:
         raise PycudnnrnnError(f"{target} exists: --force overwrites it")
     reader, writer = module_of(source_framework), module_of(target_framework)
-    found = _files.read(source, source_format)
-    read_with = found.keywords | options_of(reader.to_canonical, source_options, "-s")
+    given = options_of(reader.to_canonical, source_options, "-s")
+    found = _files.read(source, source_format, given.get("layers"))
+    read_with = found.keywords | given
     write_with = options_of(writer.from_canonical, target_options, "-t")
     c: Canonical = reader.to_canonical(found.arrays, **read_with)
     arrays: dict[str, Any] = writer.from_canonical(c, **write_with)

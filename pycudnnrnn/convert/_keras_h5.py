@@ -1,10 +1,12 @@
 """Keras's HDF5 files as dicts of arrays, and back: `.weights.h5` of Keras 3, and the older `.h5` of whole models.
 
-Only arrays are read. The configuration that lies beside them is not, since building a model from it can run code.
+No model is built, since building one from a file's configuration can run code: the configuration is read as text, for
+the few values in it that decide what a recurrent layer computes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -20,6 +22,9 @@ _DEEPEST: Final = 32
 
 _MOST_EXPANSION: Final = 100
 """Declared bytes a byte of the file, at most: an array of 10**13 elements that were never written takes no room."""
+
+_LAYERS: Final = frozenset({"LSTM", "GRU", "SimpleRNN"})
+_SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
 
 _VARS: Final = {"kernel": 0, "recurrent_kernel": 1, "bias": 2}
 _PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(kernel|recurrent_kernel|bias)")
@@ -50,6 +55,47 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
             raise
         raise ConvertError("keras", str(path), f"cannot be read as HDF5: {error}") from error
     return found
+
+
+def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Read what each recurrent layer of an older `.h5` was made with: keywords of `keras.to_canonical`, by layer.
+
+    A `.weights.h5` does not say it, and gives nothing.
+
+    Raises:
+        ConvertError: not an HDF5 file, a configuration that is no JSON, or a Bidirectional layer that does not
+            concatenate.
+        MissingDependencyError: h5py is not installed.
+    """
+    h5py = _h5py()
+    try:
+        with h5py.File(path, "r") as file:
+            text = file.attrs.get("model_config", "{}")
+        config = json.loads(text)
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+    found: dict[str, dict[str, Any]] = {}
+    _collect(config, found, 0)
+    return found
+
+
+def _collect(config: Any, found: dict[str, dict[str, Any]], depth: int) -> None:
+    """Walk models in models; a layer is {"class_name": ..., "config": {"name": ...}}."""
+    if depth > _DEEPEST or not isinstance(config, dict) or not isinstance(config.get("config"), dict):
+        return
+    kind, own = config.get("class_name"), config["config"]
+    name = str(own.get("name"))
+    if kind == "Bidirectional" and isinstance(own.get("layer"), dict):
+        inner: dict[str, dict[str, Any]] = {}
+        _collect(own["layer"], inner, depth + 1)
+        if inner and own.get("merge_mode", "concat") != "concat":
+            raise ConvertError("keras", shorten(name), "is Bidirectional, and does not concatenate: cuDNN does")
+        for settings in inner.values():
+            found[name] = settings
+    elif kind in _LAYERS:
+        found[name] = {key: own[key] for key in _SETTINGS if key in own}
+    for layer in own.get("layers", []) if isinstance(own.get("layers"), list) else []:
+        _collect(layer, found, depth + 1)
 
 
 def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:

@@ -74,6 +74,9 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
                 if name not in constants:
                     raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", "is no constant of the model")
                 arrays[f"{k}/{key}"] = _array(onnx, name, constants[name])
+    units = settings[0].pop("hidden_size", None)
+    if units is not None and any(a.ndim == 3 and a.shape[2] != units for k, a in arrays.items() if k.endswith("R")):
+        raise ConvertError("onnx", "hidden_size", f"is {units}, and R has other columns")
     return arrays, settings[0]
 
 
@@ -146,8 +149,8 @@ def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
     unknown = sorted(found.keys() - _ATTRIBUTES)
     if unknown:
         raise ConvertError("onnx", f"attributes of node {shorten(node.name)}", f"unknown: {unknown}")
-    for name in ("layout", "hidden_size", "output_sequence"):
-        found.pop(name, None)  # where the batch is, and what the shapes say again
+    for name in ("layout", "output_sequence"):
+        found.pop(name, None)  # where the batch is: no weight knows
     if "direction" in found:
         found["direction"] = found["direction"].decode()
     if "activations" in found:

@@ -10,13 +10,13 @@ import numpy as np
 
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_columns, from_rows, to_columns, to_rows
-from pycudnnrnn.convert._keras_h5 import read_h5, write_h5
+from pycudnnrnn.convert._keras_h5 import read_h5, read_settings, write_h5
 from pycudnnrnn.convert._named import Named, mode_of, plain_mode
 from pycudnnrnn.convert._stack import Cell, find_cells, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
-__all__ = ["from_canonical", "read_h5", "to_canonical", "write_h5"]
+__all__ = ["from_canonical", "read_h5", "read_settings", "to_canonical", "write_h5"]
 
 _KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
 _VARS: Final = ("kernel", "recurrent_kernel", "bias")

@@ -161,6 +161,23 @@ def test_nnx_cells_are_read_by_their_state_and_take_what_we_write(kind):
     equal_dicts({name: written[name] for name in sorted(written)}, {name: theirs[name] for name in sorted(theirs)})
 
 
+def test_nnxs_own_bidirectional_rnn_is_read_with_ragged_lengths():
+    def rnn(k):
+        cell = nnx.LSTMCell(3, 5, rngs=nnx.Rngs(k), dtype="float64", param_dtype="float64")
+        return nnx.RNN(cell, rngs=nnx.Rngs(k))
+
+    module = nnx.Bidirectional(rnn(1), rnn(2))
+    x = np.random.default_rng(1).normal(size=(4, 3, 3))
+    lengths = np.array([4, 2, 3])
+    y = np.asarray(module(jax.numpy.asarray(x.swapaxes(0, 1)), seq_lengths=jax.numpy.asarray(lengths)))
+    c = convert.flax.to_canonical(nnx.to_pure_dict(nnx.state(module, nnx.Param)))
+    assert (c.spec.num_dirs, c.spec.bias_mode) == (2, "single_recurrent")
+    zeros = np.zeros((2, 3, 5))
+    ours = run_ours(c, x, zeros, zeros, lengths)[0]
+    runs = (np.arange(4)[:, None] < lengths)[..., None]
+    assert np.abs(ours - np.where(runs, y.swapaxes(0, 1), 0)).max() <= TOLERANCE
+
+
 def test_nnx_gru_cannot_hold_a_recurrent_bias_of_the_new_gate():
     c = random_canonical(RNNSpec("gru", 1, 5, 3), 1)
     with pytest.raises(ConvertError, match="the recurrent bias of the new gate: nnx GRUCell has no place"):

@@ -93,6 +93,21 @@ def test_the_table_names_what_each_array_was_made_of(run, tmp_path):
     }
 
 
+def test_a_keras_file_says_itself_what_its_layers_compute(run, tmp_path):
+    import keras
+
+    layers = [keras.layers.SimpleRNN(4, activation=a, name=a, return_sequences=True) for a in ("relu", "tanh", "gelu")]
+    keras.Sequential([keras.Input((None, 3)), *layers]).save(tmp_path / "m.h5")
+    code, out, _ = run("m.h5", "relu.safetensors", "--to", "pytorch", "-s", "layers=relu")
+    assert (code, "rnn_relu" in out) == (0, True)
+    code, out, _ = run("m.h5", "tanh.safetensors", "--to", "pytorch", "-s", "layers=tanh")
+    assert (code, "rnn_tanh" in out) == (0, True)
+    code, _, err = run("m.h5", "gelu.safetensors", "--to", "pytorch", "-s", "layers=gelu")
+    assert (code, "activation 'gelu'" in err) == (1, True)
+    code, _, err = run("m.h5", "two.safetensors", "--to", "pytorch", "-s", "layers=relu,tanh")
+    assert (code, "differ in more than their weights: relu, tanh" in err) == (1, True)
+
+
 def test_what_cannot_be_run_is_said_and_not_called_verified(run, model, tmp_path, monkeypatch):
     code, out, _ = run("model.pt", "m.safetensors", "-s", "prefix=lstm", "--to", "gluon", "--verify")
     assert code == 0

@@ -94,3 +94,12 @@ except ImportError as error:
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
         assert "pip install 'pycudnnrnn[convert]'" in done.stdout, done.stderr
+
+
+def test_a_missing_oracle_fails_in_ci_and_skips_elsewhere(monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="CI has to have no_such_framework"):
+        need("no_such_framework")
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match="needs no_such_framework"):
+        need("no_such_framework")

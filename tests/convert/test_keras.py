@@ -247,3 +247,38 @@ def test_a_damaged_file_is_a_convert_error(good_file):
             convert.keras.to_canonical(convert.keras.read_h5(damaged))
 
     check()
+
+
+def test_a_whole_models_file_says_what_its_layers_were_made_with(tmp_path):
+    rnn = keras.layers.SimpleRNN(4, activation="relu", return_sequences=True)
+    inner = keras.Sequential([keras.Input((None, 3)), keras.layers.GRU(4, reset_after=False, return_sequences=True)])
+    model = keras.Sequential([inner, keras.layers.Bidirectional(rnn, name="both"), keras.layers.Dense(2)])
+    model.save(tmp_path / "m.h5")
+    found = convert.keras.read_settings(tmp_path / "m.h5")
+    assert found.pop("both") == {"activation": "relu", "go_backwards": False}
+    (gru,) = found.values()
+    assert gru == {
+        "activation": "tanh", "recurrent_activation": "sigmoid", "reset_after": False, "go_backwards": False
+    }  # fmt: skip
+    model.save_weights(tmp_path / "m.weights.h5")
+    assert convert.keras.read_settings(tmp_path / "m.weights.h5") == {}
+
+
+def test_a_bidirectional_layer_that_sums_is_refused(tmp_path):
+    both = keras.layers.Bidirectional(keras.layers.LSTM(4), merge_mode="sum")
+    keras.Sequential([keras.Input((None, 3)), both]).save(tmp_path / "m.h5")
+    with pytest.raises(ConvertError, match="does not concatenate"):
+        convert.keras.read_settings(tmp_path / "m.h5")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "3", '{"config": {"layers": 3}}', '{"config": {"layers": [3, {}]}}']
+)
+def test_a_damaged_configuration_is_a_convert_error_or_says_nothing(text, tmp_path):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.attrs["model_config"] = text[:60_000]
+    if (text[0] == "{" and text.endswith("}")) or text == "3":
+        assert convert.keras.read_settings(tmp_path / "m.h5") == {}
+    else:
+        with pytest.raises(ConvertError, match="its configuration cannot be read"):
+            convert.keras.read_settings(tmp_path / "m.h5")

@@ -101,6 +101,10 @@ def test_a_chain_of_nodes_with_constants_is_read_as_layers(kind):
         (lambda nodes: nodes[-2].attribute.append(helper.make_attribute("clip", 3.0)), "have equal ones"),
         (lambda nodes: nodes[-2].attribute.append(helper.make_attribute("zoneout", 3.0)), "unknown: ['zoneout']"),
         (lambda nodes: nodes[-2].input.__setitem__(1, "x"), "is no constant of the model"),
+        (
+            lambda nodes: [setattr(a, "i", 7) for n in nodes for a in n.attribute if a.name == "hidden_size"],
+            "is 7, and R",
+        ),
         (lambda nodes: [n.attribute.pop() for n in (nodes[-2], nodes[-4])], "expecting linear_before_reset=1"),
     ],
 )

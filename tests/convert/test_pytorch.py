@@ -78,6 +78,15 @@ def test_a_prefix_picks_one_module_out_of_a_model(prefix):
     assert list(written) == [key for key in model.state_dict() if key.startswith("encoder")]
 
 
+def test_parameters_that_want_gradients_are_read_and_left_alone():
+    module = torch.nn.LSTM(3, 4)
+    parameters = dict(module.named_parameters())
+    c = convert.pytorch.to_canonical(parameters)
+    c.weights[0][:] = 7
+    equal_models(convert.pytorch.to_canonical(module.state_dict()), convert.pytorch.to_canonical(parameters))
+    assert not (module.weight_ih_l0 == 7).any()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_every_dtype_goes_through_bit_for_bit(dtype):
     module = torch.nn.GRU(3, 4, dtype=getattr(torch, dtype))

@@ -24,7 +24,7 @@ def need(*names):
         except ImportError as error:
             if os.environ.get("CI"):
                 pytest.fail(f"CI has to have {name}: {error}")
-            pytest.skip(f"needs {name}")
+            pytest.skip(f"needs {name}", allow_module_level=True)
 
 
 def random_canonical(spec, seed):
