@@ -37,10 +37,13 @@ LOOPED = 2e-6
 
 @pytest.fixture(autouse=True, scope="module")
 def float64():
-    before = keras.config.floatx()
+    """Make Keras compute in float64; its dtype policy remembers the floatx of the first layer that was ever made."""
+    before = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     yield
-    keras.config.set_floatx(before)
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
 
 
 def reading(spec):
