@@ -22,9 +22,11 @@ lint: $(VENV)/.test $(VENV)/.lint
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.cpu $(ARGS)
 
+# On a CUDA machine as it is: nothing is installed. OUT says where the results file goes.
+OUT ?= tests/gpu/results
 gpu-check:
-	@test -d tests/gpu || { echo "gpu-check: there is no GPU test yet: the cuDNN engine has not been built" >&2; exit 2; }
-	PYCUDNNRNN_REQUIRE_GPU=1 $(PYTHON) -m pytest tests/gpu -m gpu $(ARGS)
+	PYCUDNNRNN_REQUIRE_GPU=1 PYCUDNNRNN_GPU_RESULTS=$(OUT)/$$(date -u +%Y-%m-%d-%H%M).json \
+		$(PYTHON) -m pytest -c tests/gpu/pytest.ini --rootdir . tests/gpu $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist

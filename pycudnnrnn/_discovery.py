@@ -250,7 +250,7 @@ def _open(candidate: Candidate) -> Opened:
 def _sublibrary(folder: Path, name: str) -> Path:
     try:
         return (folder / name).resolve(strict=True)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
         raise LibraryUnusableError(f"{name} is not beside it") from None
 
 

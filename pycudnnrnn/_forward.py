@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import Kind
 from pycudnnrnn.engines import Engine, Reserve
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, StateError
+from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -46,9 +45,11 @@ class Call:
     def data_axes(self) -> str:
         return "[T, B, {}]" if self.schedule.time_major else "[B, T, {}]"
 
-    @property
-    def output_axes(self) -> str:
-        return self.data_axes.format("D * num_proj" if self.spec.num_proj else "D * num_units")
+    def data(self, name: str, data: Any, width: int) -> Any:
+        """Check an array over time and batch, and return the engine's over it."""
+        data = _arrays.to_engine(name, data, self.kind, self.spec.dtype, self.engine.xp)
+        _arrays.check_shape(name, data, self.data_shape(width), self.data_axes.format(width))
+        return data
 
     def states(self, name_h: str, h: Any | None, name_c: str, c: Any | None) -> tuple[Any | None, Any | None]:
         """Check a pair of state-shaped arrays, either of which may be None."""
@@ -61,7 +62,7 @@ class Call:
     def array(self, name: str, state: Any | None, width: int, axis: str) -> Any | None:
         if state is None:
             return None
-        state = _arrays.to_engine(name, state, self.kind, self.spec.dtype)
+        state = _arrays.to_engine(name, state, self.kind, self.spec.dtype, self.engine.xp)
         shape = (self.spec.num_pseudo_layers, self.schedule.B, width)
         _arrays.check_shape(name, state, shape, f"[L * D, B, {axis}]")
         return state
@@ -74,7 +75,7 @@ class Forward:
     """The results of a forward, and its backward.
 
     `output`, `output_h` and `output_c` (None but for LSTM) are the caller's kind of array. The arrays passed to the
-    forward, params among them, must keep their values until the backward is done: like cuDNN's, it reads them again.
+    forward, params among them, and `output` must keep their values until the backward is done: cuDNN reads them again.
 
     A backward uses up what the forward kept, unless `retain=True` made it work on a copy.
     """
@@ -101,8 +102,7 @@ class Forward:
         """
         call = self._call
         if d_output is not None:
-            d_output = _arrays.to_engine("d_output", d_output, call.kind, call.spec.dtype)
-            _arrays.check_shape("d_output", d_output, call.data_shape(call.spec.output_size), call.output_axes)
+            d_output = call.data("d_output", d_output, call.spec.output_size)
         dh, dc = call.states("d_output_h", d_output_h, "d_output_c", d_output_c)
         if self._reserve is None:
             raise StateError(
@@ -135,11 +135,11 @@ class Forward:
         if out is None:
             if accumulate:
                 raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
-            native = np.empty(call.params.shape, call.params.dtype)
+            native = call.engine.xp.empty(call.params.shape, call.params.dtype)
             out = call.to_caller(native)
         else:
-            native = check_params("out", out, call.kind, call.spec, call.params.size, writable=True)
-            if np.may_share_memory(native, call.params):
+            native = check_params("out", out, call.kind, call.spec, call.engine, writable=True)
+            if call.engine.xp.may_share_memory(native, call.params):
                 raise ArgumentError("out", "a buffer of its own", "memory that overlaps params")
         call.engine.backward_weights(self._worked, native, accumulate=accumulate)
         return out
@@ -164,12 +164,24 @@ class Forward:
         )
 
 
-def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, size: int, *, writable: bool = False) -> Any:
-    """Return the engine's array over a params buffer: flat, contiguous, of the layout's size."""
-    params = _arrays.to_engine(name, params, kind, spec.dtype)
+def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, engine: Engine, *, writable: bool = False) -> Any:
+    """Return the engine's array over a params buffer: flat, contiguous, of its layout's size.
+
+    Raises:
+        ArgumentError: not such a buffer.
+        LayoutError: a buffer laid out by arithmetic, where the engine's layout differs in size.
+    """
+    params = _arrays.to_engine(name, params, kind, spec.dtype, engine.xp)
+    size = engine.layout(spec).size
+    predicted = arithmetic_layout(spec).size if tuple(params.shape) != (size,) else size
+    if predicted != size and tuple(params.shape) == (predicted,):
+        raise LayoutError(
+            f"{name} has the {predicted} elements of the arithmetic layout, and {engine.name}'s layout has {size}: "
+            "move_params brings a buffer from one to the other"
+        )
     _arrays.check_shape(name, params, (size,), "one flat buffer of params_size() elements")
     if not params.flags.c_contiguous:
         raise ArgumentError(name, "a contiguous buffer", f"strides {params.strides}")
-    if writable and not params.flags.writeable:
+    if writable and not getattr(params.flags, "writeable", True):  # CuPy has no read-only arrays
         raise ArgumentError(name, "a writable buffer", "a read-only one")
     return params

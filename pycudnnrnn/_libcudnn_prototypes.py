@@ -87,9 +87,9 @@ def _c(
     kinds: dict[str, Kind] = {}
     for parameter, kind in parameters.items():
         if isinstance(kind, type) and issubclass(kind, CEnum):
-            kinds[parameter] = Enumerated(kind)
+            kinds[parameter] = Enumerated(kind.__name__, kind)
         elif kind in OPAQUE:
-            kinds[parameter] = Opaque(kind)
+            kinds[parameter] = Opaque(kind.__name__, kind)
         else:
             kinds[parameter] = kind
     return Prototype(name, result, kinds, since, until)
@@ -102,7 +102,7 @@ _TABLE = (
     _c("cudnnGetVersion", "size_t"),
     _c("cudnnGetMaxDeviceVersion", "size_t"),
     _c("cudnnGetCudartVersion", "size_t"),
-    _c("cudnnGetErrorString", "const char *", status=Enumerated(cudnnStatus_t, known=False)),
+    _c("cudnnGetErrorString", "const char *", status=Enumerated("cudnnStatus_t", cudnnStatus_t, known=False)),
     _c("cudnnGetLastErrorString", "void", since=90000, message=text_out("max_size"), max_size=size_t),
     _c("cudnnCreate", handle=out(cudnnHandle_t)),
     _c("cudnnDestroy", handle=cudnnHandle_t),

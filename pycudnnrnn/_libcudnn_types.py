@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,13 +23,18 @@ FLOAT_MAX: Final = float(np.finfo(np.float32).max)
 """Largest finite C `float`."""
 
 
-class Kind(Protocol):
+@dataclass(frozen=True)
+class Kind:
     """One kind of argument; `convert` gives what ctypes is to pass, or raises an error that has the argument's name."""
 
-    @property
-    def c(self) -> str: ...
+    c: str
 
-    def convert(self, name: str, value: Any, /) -> Any: ...
+    def convert(self, name: str, value: Any, /) -> Any:
+        raise NotImplementedError
+
+    def from_param(self, value: Any) -> Any:
+        """Convert one argument of a call, for ctypes."""
+        return self.convert("value", value)
 
 
 class cudaStream_t(ctypes.c_void_p):
@@ -60,21 +65,10 @@ OPAQUE: Final = (
 )
 
 
-class _Parameter:
-    """Base of the kinds: what ctypes calls on each argument."""
-
-    def convert(self, name: str, value: Any, /) -> Any:
-        raise NotImplementedError
-
-    def from_param(self, value: Any) -> Any:
-        return self.convert("value", value)
-
-
 @dataclass(frozen=True)
-class Integer(_Parameter):
+class Integer(Kind):
     """An integer by value, in the range of its C type."""
 
-    c: str
     ctype: type[Any]
     low: int
     high: int
@@ -84,10 +78,9 @@ class Integer(_Parameter):
 
 
 @dataclass(frozen=True)
-class Real(_Parameter):
+class Real(Kind):
     """A real number by value; what a C type cannot hold is refused rather than turned into infinity."""
 
-    c: str
     ctype: type[Any]
     high: float
 
@@ -99,15 +92,11 @@ class Real(_Parameter):
 
 
 @dataclass(frozen=True)
-class Enumerated(_Parameter):
+class Enumerated(Kind):
     """A member of one enumeration, or its plain value; a member of another one is refused."""
 
     enum: type[CEnum]
     known: bool = True
-
-    @property
-    def c(self) -> str:
-        return self.enum.__name__
 
     def convert(self, name: str, value: Any, /) -> Any:
         if isinstance(value, self.enum):
@@ -121,15 +110,11 @@ class Enumerated(_Parameter):
 
 
 @dataclass(frozen=True)
-class Opaque(_Parameter):
+class Opaque(Kind):
     """A pointer of one opaque type, or its owner."""
 
     pointer: Any
     null: bool = False
-
-    @property
-    def c(self) -> str:
-        return str(self.pointer.__name__)
 
     def convert(self, name: str, value: Any, /) -> Any:
         if value is None and self.null:
@@ -143,10 +128,9 @@ class Opaque(_Parameter):
 
 
 @dataclass(frozen=True)
-class Address(_Parameter):
+class Address(Kind):
     """An address as a number, in device memory: host arrays, strings and bytes are refused, and 0 unless `null`."""
 
-    c: str
     ctype: type[ctypes.c_void_p] = ctypes.c_void_p
     null: bool = False
 
@@ -159,17 +143,16 @@ class Address(_Parameter):
 
 
 @dataclass(frozen=True)
-class Reference(_Parameter):
+class Reference(Kind):
     """Where the function writes a value: `byref` or `pointer` of the right ctypes object, or that object itself."""
 
-    c: str
     target: Any
 
     def convert(self, name: str, value: Any, /) -> Any:
         wanted = f"a reference to a {self.target.__name__}"
         pointer = ctypes.POINTER(self.target)
-        if value is None or (isinstance(value, pointer) and not value):
-            raise ArgumentError(name, wanted, "NULL")
+        if value is None or (isinstance(value, (pointer, ctypes.Array)) and not value):
+            raise ArgumentError(name, wanted, "NULL or nothing")
         try:
             return pointer.from_param(value)
         except TypeError:
@@ -177,10 +160,8 @@ class Reference(_Parameter):
 
 
 @dataclass(frozen=True)
-class HostValue(_Parameter):
+class HostValue(Kind):
     """One value in host memory, of a type that the function learns from another argument; 8 bytes hold any."""
-
-    c: str = "void *"
 
     def convert(self, name: str, value: Any, /) -> Any:
         if value is None:
@@ -191,13 +172,12 @@ class HostValue(_Parameter):
 
 
 @dataclass(frozen=True)
-class Array(_Parameter):
+class Array(Kind):
     """An array of `ctype`, at least as long as the argument `count` says.
 
     An input is a sequence or an integer array, each element checked, or a ctypes array; an output is a ctypes array.
     """
 
-    c: str
     ctype: Any
     count: str
     output: bool = False
@@ -235,7 +215,7 @@ device_out: Final = Address("void *")
 device_lengths: Final = Address("const int *", null=True)
 """devSeqLengths. The header says array, but it is device memory; from 8.9.1 on it is ignored, and NULL is right."""
 address_out: Final = Reference("void **", ctypes.c_void_p)
-host_value: Final = HostValue()
+host_value: Final = HostValue("void *")
 
 
 def out(kind: Any) -> Reference:
@@ -249,7 +229,7 @@ def out(kind: Any) -> Reference:
 
 def null(kind: Any) -> Any:
     """The same kind, with None for NULL where cuDNN allows it."""
-    return replace(kind if isinstance(kind, Address) else Opaque(kind), null=True)
+    return replace(kind if isinstance(kind, Address) else Opaque(kind.__name__, kind), null=True)
 
 
 def ints(count: str) -> Array:

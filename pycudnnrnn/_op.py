@@ -13,12 +13,13 @@ import numpy as np
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int
 from pycudnnrnn._forward import Call, Forward, check_params
+from pycudnnrnn._plan import Plan
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import DropoutState, engine_for
+from pycudnnrnn.engines import Dropout, DropoutState, Engine, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule, check_lengths
-from pycudnnrnn.spec import SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
 
 class CudnnRNN:
@@ -44,11 +45,14 @@ class CudnnRNN:
         self.__setstate__({"spec": spec, "dropout": {}})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "dropout": dict(self._dropout)}
+        with self._dropout_lock:
+            moved = {engine.name: dropout.state() for engine, dropout in self._dropout.values()}
+            return {"spec": self.spec, "dropout": self._dropout_states | moved}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
-        self._dropout: dict[str, DropoutState] = state["dropout"]
+        self._dropout_states: dict[str, DropoutState] = state["dropout"]
+        self._dropout: dict[str, tuple[Engine, Dropout]] = {}
         self._dropout_lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -111,13 +115,14 @@ class CudnnRNN:
         Source: Glorot and Bengio 2010; TF's layers draw each canonical matrix by itself, as here.
         """
         seed = self.spec.seed if seed is None else check_int("seed", seed, 0, SEED_MAX)
-        layout = self.layout(device)
+        engine = engine_for(_device_name(device))
+        layout = engine.layout(self.spec)
         params = np.zeros(layout.size, self.dtype.numpy)
         for region in layout.weights:
             rng = np.random.default_rng([seed, region.pseudo_layer, region.lin_layer_id])
             bound = (6 / sum(region.shape)) ** 0.5
             params[region.slice] = rng.uniform(-bound, bound, region.size)
-        return params
+        return _arrays.move(params, engine.xp)
 
     def params_to_canonical(self, params: Any, copy: bool = True) -> tuple[list[Any], list[Any]]:
         """Split a params buffer into (weights, biases), lists in cuDNN's order; `copy=False` gives views.
@@ -126,9 +131,9 @@ class CudnnRNN:
             params: [params_size]; weights: [rows = output, cols = input]; biases: [num_units].
         """
         kind = _arrays.kind_of("params", params)
-        layout = engine_for(kind.device).layout(self.spec)
-        check_params("params", params, kind, self.spec, layout.size)
-        return to_canonical(params, layout, copy=copy)
+        engine = engine_for(kind.device)
+        check_params("params", params, kind, self.spec, engine)
+        return to_canonical(params, engine.layout(self.spec), copy=copy)
 
     def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any], out: Any = None) -> Any:
         """Put canonical lists into one params buffer, `out` or a new one where the arrays live; padding gets 0.
@@ -140,32 +145,43 @@ class CudnnRNN:
         if not len(weights):
             raise ArgumentError("weights", f"{len(self.layout().weights)} arrays", "0 arrays")
         kind = _arrays.kind_of("weights[0]", weights[0])
-        layout = engine_for(kind.device).layout(self.spec)
-        weights = [_arrays.to_engine(f"weights[{i}]", array, kind, self.dtype) for i, array in enumerate(weights)]
-        biases = [_arrays.to_engine(f"biases[{i}]", array, kind, self.dtype) for i, array in enumerate(biases)]
+        engine = engine_for(kind.device)
+        weights = [_arrays.to_engine(f"weights[{i}]", a, kind, self.dtype, engine.xp) for i, a in enumerate(weights)]
+        biases = [_arrays.to_engine(f"biases[{i}]", a, kind, self.dtype, engine.xp) for i, a in enumerate(biases)]
+        layout = engine.layout(self.spec)
         if out is None:
-            native = np.empty(layout.size, self.dtype.numpy)
+            native = engine.xp.empty(layout.size, self.dtype.numpy)
         else:
-            native = check_params("out", out, kind, self.spec, layout.size, writable=True)
-            weights = [a.copy() if np.may_share_memory(a, native) else a for a in weights]
-            biases = [a.copy() if np.may_share_memory(a, native) else a for a in biases]
+            native = check_params("out", out, kind, self.spec, engine, writable=True)
+            shared = engine.xp.may_share_memory
+            weights = [a.copy() if shared(a, native) else a for a in weights]
+            biases = [a.copy() if shared(a, native) else a for a in biases]
         from_canonical(weights, biases, layout, native)
         return _arrays.to_caller(native, kind) if out is None else out
 
     def move_params(self, params: Any, device: str) -> Any:
         """Return a new buffer with the same weights in the layout of `device`, through canonical form.
 
+        It is a CuPy array on a CUDA device and a NumPy array on the CPU.
+
         Raises:
             EngineError: no engine runs on `device`.
         """
-        engine_for(_device_name(device))
-        return self.canonical_to_params(*self.params_to_canonical(params, copy=False))
+        target = engine_for(_device_name(device))
+        weights, biases = self.params_to_canonical(params, copy=False)
+        kind = _arrays.kind_of("params", params)
+        source = engine_for(kind.device)
+        moved = [
+            [_arrays.move(_arrays.to_engine("params", a, kind, self.dtype, source.xp), target.xp) for a in arrays]
+            for arrays in (weights, biases)
+        ]
+        params = target.xp.empty(target.layout(self.spec).size, self.dtype.numpy)
+        from_canonical(moved[0], moved[1], target.layout(self.spec), params)
+        return params
 
     def dropout_state(self, device: str | None = None) -> DropoutState:
         """Return where this op's dropout stands on the engine of `device`."""
-        name = engine_for(_device_name(device)).name
-        with self._dropout_lock:
-            return self._dropout.get(name, DropoutState(name, self.spec.seed))
+        return self._dropout_on(engine_for(_device_name(device))).state()
 
     def set_dropout_state(self, state: DropoutState) -> None:
         """Continue from a state that `dropout_state` gave, on the engine it came from.
@@ -176,13 +192,47 @@ class CudnnRNN:
         if not isinstance(state, DropoutState):
             raise ArgumentTypeError("state", "a DropoutState", type(state))
         with self._dropout_lock:
-            self._dropout[state.engine] = state
+            self._dropout_states[state.engine] = state
+            self._dropout = {k: pair for k, pair in self._dropout.items() if pair[0].name != state.engine}
 
-    def _next_dropout(self, engine: str) -> DropoutState:
+    def _dropout_on(self, engine: Engine) -> Dropout:
         with self._dropout_lock:
-            state = self._dropout.get(engine, DropoutState(engine, self.spec.seed))
-            self._dropout[engine] = DropoutState(engine, state.seed, state.position + 1)
-        return state
+            if engine.device not in self._dropout:
+                state = self._dropout_states.get(engine.name, DropoutState(engine.name, self.spec.seed))
+                self._dropout[engine.device] = engine, engine.dropout(self.spec, state)
+            return self._dropout[engine.device][1]
+
+    def prepare(
+        self,
+        T: int,
+        B: int,
+        *,
+        is_training: bool = False,
+        sequence_lengths: Sequence[int] | None = None,
+        time_major: bool = True,
+        device: str | None = None,
+    ) -> Plan:
+        """Make what one kind of call needs, once: sizes are asked and native objects made here, not in the calls.
+
+        Raises:
+            ArgumentError: a bad size or length, or on cuDNN a batch that takes more than one native call.
+            EngineError: no engine runs on `device`.
+        """
+        schedule = Schedule(
+            check_int("T", T, 1, INT32_MAX),
+            check_int("B", B, 1, INT32_MAX),
+            check_lengths(sequence_lengths, T, B),
+            _check_bool("time_major", time_major),
+        )
+        engine = engine_for(_device_name(device))
+        training = _check_bool("is_training", is_training)
+        dropout = self._dropout_on(engine) if training and self._drops else None
+        native = engine.plan(self.spec, schedule, training=training, dropout=dropout)
+        return Plan(engine, self.spec, schedule, native, training)
+
+    @property
+    def _drops(self) -> bool:
+        return self.spec.dropout > 0 and self.spec.num_layers > 1
 
     def run(
         self,
@@ -203,17 +253,16 @@ class CudnnRNN:
         keep_reserve = is_training if keep_reserve is None else _check_bool("keep_reserve", keep_reserve)
         kind = _arrays.kind_of("input_data", x)
         engine = engine_for(kind.device)
-        x = _arrays.to_engine("input_data", x, kind, spec.dtype)
+        x = _arrays.to_engine("input_data", x, kind, spec.dtype, engine.xp)
         if x.ndim != 3 or x.shape[2] != spec.input_size:
             axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
             raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
         T, B = x.shape[:2] if time_major else x.shape[1::-1]
         schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
-        params = check_params("params", params, kind, spec, engine.layout(spec).size)
+        params = check_params("params", params, kind, spec, engine)
         call = Call(engine, spec, schedule, kind, params)
         hx, cx = call.states("input_h", hx, "input_c", cx)
-        drops = is_training and spec.dropout > 0 and spec.num_layers > 1
-        dropout = self._next_dropout(engine.name) if drops else None
+        dropout = self._dropout_on(engine) if is_training and self._drops else None
         results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
         return Forward(call, *results)
 

@@ -68,6 +68,10 @@ class ClosedError(StateError):
     """A native object was used after it, or something that it is built on, had been closed."""
 
 
+class ForkError(EngineError):
+    """A native engine was used in a process forked from one that had used it: CUDA does not survive a fork."""
+
+
 class LibraryError(EngineError):
     """No libcudnn can be used. `attempts` lists each place looked at, and why nothing came of it."""
 

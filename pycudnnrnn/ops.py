@@ -22,6 +22,7 @@ from pycudnnrnn._functional_ops import (
     cudnn_rnn_tanh,
 )
 from pycudnnrnn._op import CudnnRNN
+from pycudnnrnn._plan import Plan
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
@@ -35,6 +36,7 @@ __all__ = [
     "DropoutState",
     "Forward",
     "Gradients",
+    "Plan",
     "cudnn_gru",
     "cudnn_lstm",
     "cudnn_rnn_canonical_to_opaque_params",

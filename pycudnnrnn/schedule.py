@@ -76,6 +76,38 @@ class Schedule:
         return step, self.order[place]
 
 
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """One native call: steps [start, stop) of some sequences (None: all of them), and their lengths within it."""
+
+    start: int
+    stop: int
+    rows: tuple[int, ...] | None
+    lengths: tuple[int, ...] | None
+
+    def covers(self, schedule: Schedule) -> bool:
+        """Whether this is the batch as it stands, so that nothing has to be cut out of its arrays."""
+        return self.rows is None and (self.start, self.stop) == (0, schedule.T)
+
+
+def native_chunks(schedule: Schedule, limit: int) -> list[Chunk]:
+    """Split a batch into calls that cuDNN accepts: at most `limit` steps each, and no sequence of length 0.
+
+    The chunks follow one another in time, each from the states that the one before left. A sequence that has ended
+    is in none of the later ones. A batch without a valid step has no chunk.
+    """
+    lengths = (schedule.T,) * schedule.B if schedule.lengths is None else schedule.lengths
+    chunks = []
+    for start in range(0, max(lengths, default=0), limit):
+        stop = min(schedule.T, start + limit)
+        rows = tuple(b for b, length in enumerate(lengths) if length > start)
+        within = tuple(min(lengths[b], stop) - start for b in rows)
+        whole = len(rows) == schedule.B
+        equal = all(length == stop - start for length in within)
+        chunks.append(Chunk(start, stop, None if whole else rows, None if equal else within))
+    return chunks
+
+
 def grouped(steps: Sequence[Step], rows: int) -> Iterator[Sequence[Step]]:
     """Cut consecutive steps into groups of about `rows` packed rows, each group at least one step."""
     start = 0

@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 
 from tests.helpers.examples import PROFILE  # noqa: E402
 
-_common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+# Fixtures are factories here: each example makes what it needs from them.
+_checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+_common = {"deadline": None, "suppress_health_check": _checks, "print_blob": True}
 settings.register_profile("dev", **_common)
 settings.register_profile("ci", **_common, derandomize=True, database=None)
 settings.register_profile("nightly", **_common)

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from pycudnnrnn import ops
+from pycudnnrnn import _arrays, ops
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.spec import RNNSpec
 
@@ -24,21 +25,23 @@ class CharLM:
     """Predict each character from those before it.
 
     `params` is the LSTM's opaque buffer; `kernel` [U, V] and `bias` [V] are the softmax's. `state` is (h, c), carried
-    from call to call.
+    from call to call. `device` decides where all of them live; symbols, losses and samples are the host's.
     """
 
-    def __init__(self, op: Any, alphabet: str, params: Array, kernel: Array, bias: Array) -> None:
-        self.op, self.alphabet = op, alphabet
-        self.params, self.kernel, self.bias = params, kernel, bias
-        self.one_hot = np.eye(len(alphabet), dtype=params.dtype)
+    def __init__(self, op: Any, alphabet: str, params: Array, kernel: Array, bias: Array, device: str) -> None:
+        self.op, self.alphabet, self.device = op, alphabet, device
+        self.params = op.move_params(params, device)
+        self.xp = engine_for(device).xp  # NumPy or CuPy: the same functions under the same names
+        self.kernel, self.bias = self.xp.asarray(kernel), self.xp.asarray(bias)
+        self.one_hot = self.xp.eye(len(alphabet), dtype=op.dtype.numpy)
 
     @classmethod
     def create(cls, alphabet: str, num_units: int, seed: int, device: str) -> CharLM:
         op = ops.CudnnLSTM(1, num_units, len(alphabet), seed=seed)
         bound = (6 / (num_units + len(alphabet))) ** 0.5
         kernel = np.random.default_rng(seed).uniform(-bound, bound, (num_units, len(alphabet)))
-        params = op.init_params(device=device)
-        return cls(op, alphabet, params, kernel.astype(params.dtype), np.zeros(len(alphabet), params.dtype))
+        dtype = op.dtype.numpy
+        return cls(op, alphabet, op.init_params(), kernel.astype(dtype), np.zeros(len(alphabet), dtype), device)
 
     @property
     def trainable(self) -> list[Array]:
@@ -50,12 +53,13 @@ class CharLM:
         Shapes:
             symbols, targets: [T, B].
         """
-        fwd = self.op.forward(self.one_hot[symbols], *state, self.params)
+        xp = self.xp
+        fwd = self.op.forward(self.one_hot[xp.asarray(symbols)], *state, self.params)
         hidden = fwd.output.reshape(-1, fwd.output.shape[2])
         log_p = self._log_softmax(hidden)
-        wanted = targets.reshape(-1)
-        loss = -log_p[np.arange(len(wanted)), wanted].mean()
-        d_logits = (np.exp(log_p) - self.one_hot[wanted]) / len(wanted)
+        wanted = self.one_hot[xp.asarray(targets.reshape(-1))]
+        loss = -(log_p * wanted).sum() / len(wanted)
+        d_logits = (xp.exp(log_p) - wanted) / len(wanted)
         d_output = (d_logits @ self.kernel.T).reshape(fwd.output.shape)
         d_params = fwd.backward(d_output).params
         gradients = [d_params, hidden.T @ d_logits, d_logits.sum(axis=0)]
@@ -71,9 +75,10 @@ class CharLM:
         return total / (len(symbols) - 1)
 
     def log_probabilities(self, symbols: Array, state: Any) -> tuple[Array, Any]:
-        """Return log-probabilities [T, V] of what follows each of the symbols [T], and the state."""
-        output, h, c = self.op(self.one_hot[symbols][:, None], *state, self.params, is_training=False)
-        return self._log_softmax(output[:, 0]), (h, c)
+        """Return log-probabilities [T, V] of what follows each of the symbols [T], on the host, and the state."""
+        data = self.one_hot[self.xp.asarray(symbols)][:, None]
+        output, h, c = self.op(data, *state, self.params, is_training=False)
+        return _arrays.move(self._log_softmax(output[:, 0]), np), (h, c)
 
     def sample(self, prompt: str, length: int, temperature: float, seed: int) -> str:
         """Continue `prompt`, one character at a time with carried state."""
@@ -97,6 +102,7 @@ class CharLM:
         tensors = {f"lstm/weights/{i}": w for i, w in enumerate(weights)}
         tensors |= {f"lstm/biases/{i}": b for i, b in enumerate(biases)}
         tensors |= {"softmax/kernel": self.kernel, "softmax/bias": self.bias}
+        tensors = {name: _arrays.move(array, np) for name, array in tensors.items()}
         metadata = {"spec": self.op.spec.to_json(), "alphabet": json.dumps(self.alphabet)}
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
         try:
@@ -110,8 +116,8 @@ class CharLM:
             raise
 
     @classmethod
-    def restore(cls, path: Path) -> CharLM:
-        """Read what `save` wrote into fresh buffers."""
+    def restore(cls, path: Path, device: str = "cpu") -> CharLM:
+        """Read what `save` wrote into fresh buffers on `device`, whichever it was written on."""
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata()
             op = ops.from_spec(RNNSpec.from_json(metadata["spec"]))
@@ -120,12 +126,12 @@ class CharLM:
             biases = [file.get_tensor(f"lstm/biases/{i}") for i in range(len(layout.biases))]
             params = op.canonical_to_params(weights, biases)
             kernel, bias = file.get_tensor("softmax/kernel"), file.get_tensor("softmax/bias")
-        return cls(op, json.loads(metadata["alphabet"]), params, kernel, bias)
+        return cls(op, json.loads(metadata["alphabet"]), params, kernel, bias, device)
 
     def _log_softmax(self, hidden: Array) -> Array:
         logits = hidden @ self.kernel + self.bias
         logits -= logits.max(axis=1, keepdims=True)
-        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        logits -= self.xp.log(self.xp.exp(logits).sum(axis=1, keepdims=True))
         result: Array = logits
         return result
 
@@ -138,12 +144,12 @@ class Adam:
 
     def __init__(self, arrays: list[Array], clip: float) -> None:
         self.arrays, self.clip = arrays, clip
-        self.first = [np.zeros_like(array) for array in arrays]
-        self.second = [np.zeros_like(array) for array in arrays]
+        self.first = [array * 0 for array in arrays]
+        self.second = [array * 0 for array in arrays]
         self.updates = 0
 
     def update(self, gradients: list[Array], learning_rate: float) -> None:
-        norm = float(np.sqrt(sum(float(np.vdot(g, g)) for g in gradients)))
+        norm = sum(float((g * g).sum()) for g in gradients) ** 0.5
         if not np.isfinite(norm):
             raise PycudnnrnnError(f"training diverged: the gradient's norm is {norm} at update {self.updates}")
         scale = min(1.0, self.clip / norm) if norm else 1.0
@@ -153,4 +159,4 @@ class Adam:
             g = gradient * scale
             m[:] += 0.1 * (g - m)
             v[:] += 0.001 * (g * g - v)
-            array[:] -= rate * m / (np.sqrt(v) + 1e-8)
+            array[:] -= rate * m / (v**0.5 + 1e-8)

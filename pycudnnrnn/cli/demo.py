@@ -70,7 +70,7 @@ def demo(
         console.print(f"interrupted; the model so far is in {checkpoint}")
         sys.exit(130)
 
-    restored = CharLM.restore(checkpoint)
+    restored = CharLM.restore(checkpoint, device)
     probe = held_out[:1000]
     equal = np.array_equal(
         model.log_probabilities(probe, (None, None))[0], restored.log_probabilities(probe, (None, None))[0]
@@ -167,7 +167,7 @@ def draw(model: CharLM, losses: list[float], baselines: dict[str, float], held_o
     from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is slow to import, and only needed here
 
     plot.draw_losses(out / "loss.png", losses, REPORT_EVERY, baselines, held_out)
-    plot.draw_layout(model.op.layout(), out / "layout.png", title=repr(model.op.spec))
+    plot.draw_layout(model.op.layout(model.device), out / "layout.png", title=repr(model.op.spec))
 
 
 def progress_bar(console: Console) -> Progress:

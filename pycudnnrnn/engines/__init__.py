@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from pycudnnrnn.errors import EngineError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -21,12 +20,21 @@ from pycudnnrnn.spec import RNNSpec
 class DropoutState:
     """Where a model's dropout stands, as a value: with it, masks come again. Masks differ between engines.
 
-    `position` counts the training forwards since the seed.
+    `position` counts the training forwards since the seed. `data` is what an engine needs beside it: cuDNN's random
+    states, which cannot be computed from the position.
     """
 
     engine: str
     seed: int
     position: int = 0
+    data: bytes = b""
+
+
+class Dropout(Protocol):
+    """The moving dropout of one model on one engine: each training forward takes its masks from it."""
+
+    def state(self) -> DropoutState:
+        """Return where it stands; what runs on a device is waited for."""
 
 
 class Reserve(Protocol):
@@ -34,6 +42,26 @@ class Reserve(Protocol):
 
     def copy(self) -> Reserve:
         """Return one that a backward can use up while this one stays as it is."""
+
+
+class EnginePlan(Protocol):
+    """One kind of call with everything made that does not change; its calls get native, checked arrays.
+
+    Shapes:
+        reserve: [reserve_nbytes], uint8; the rest as in `Engine`.
+    """
+
+    workspace_nbytes: int
+    reserve_nbytes: int
+
+    def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any | None) -> None: ...
+
+    def backward_data(
+        self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
+        reserve: Any,
+    ) -> None: ...  # fmt: skip
+
+    def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool) -> None: ...
 
 
 class Engine(Protocol):
@@ -47,8 +75,22 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def device(self) -> str:
+        """Where its memory is: "cpu" or "cuda:<index>"."""
+
+    @property
+    def xp(self) -> Any:
+        """The array namespace of its memory: NumPy or CuPy."""
+
+    def dropout(self, spec: RNNSpec, state: DropoutState) -> Dropout:
+        """Continue dropout from a state."""
+
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Where this engine keeps each region of a params buffer."""
+
+    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: Any | None) -> EnginePlan:
+        """Prepare one kind of call."""
 
     def forward(
         self,
@@ -59,10 +101,10 @@ class Engine(Protocol):
         hx: Any | None,
         cx: Any | None,
         *,
-        dropout: DropoutState | None,
+        dropout: Any | None,
         keep_reserve: bool,
     ) -> tuple[Any, Any, Any | None, Reserve | None]:
-        """Return y, hy, cy (None but for LSTM) and the reserve; `dropout` None drops nothing."""
+        """Return y, hy, cy (None but for LSTM) and the reserve. `dropout` is this engine's own; None drops nothing."""
 
     def backward_data(
         self, reserve: Any, dy: Any | None, dhy: Any | None, dcy: Any | None
@@ -73,26 +115,34 @@ class Engine(Protocol):
         """Write the params gradient into `out`, or add it there; after `backward_data`, as in cuDNN."""
 
 
-_override: contextvars.ContextVar[Engine | None] = contextvars.ContextVar("engine", default=None)
+_override: contextvars.ContextVar[dict[str, Engine] | None] = contextvars.ContextVar("engines", default=None)
 
 
 def engine_for(device: str) -> Engine:
-    """Return the engine that runs on `device`: "cpu".
+    """Return the engine that runs on "cpu", "cuda" (the current device) or "cuda:<index>".
 
     Raises:
-        EngineError: no engine for this device.
+        EngineError: cuDNN or the device cannot be used.
+        MissingDependencyError: a CUDA device without CuPy.
     """
-    if device != "cpu":
-        raise EngineError(f"no engine runs on {device!r}: this version computes on the CPU alone")
-    from pycudnnrnn.engines.numpy_engine import NumpyEngine  # noqa: PLC0415  it needs the protocol above
+    override = (_override.get() or {}).get(device.partition(":")[0])
+    if override is not None:
+        return override
+    # Imported here: the engines need the protocol above, and cuDNN is for those who ask for it.
+    if device == "cpu":
+        from pycudnnrnn.engines.numpy_engine import NumpyEngine  # noqa: PLC0415
 
-    return _override.get() or NumpyEngine()
+        return NumpyEngine()
+    from pycudnnrnn.engines.cudnn.engine import cudnn_engine  # noqa: PLC0415
+
+    index = device.partition(":")[2]
+    return cudnn_engine(int(index) if index else None)
 
 
 @contextlib.contextmanager
 def use_engine(engine: Engine) -> Iterator[None]:
-    """Run the CPU part of the `with` block on `engine`, in this context only. Meant for tests."""
-    token = _override.set(engine)
+    """Run what is on the engine's kind of device by `engine`, inside the `with` block and this context. For tests."""
+    token = _override.set((_override.get() or {}) | {engine.device.partition(":")[0]: engine})
     try:
         yield
     finally:

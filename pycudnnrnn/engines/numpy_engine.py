@@ -11,13 +11,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines import DropoutState, EnginePlan
 from pycudnnrnn.engines.numpy_cells import CELLS, Array, Cell, Tape, Weights
+from pycudnnrnn.engines.numpy_reserve import NumpyReserve, make_reserve, tape_widths
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
@@ -32,28 +34,41 @@ TRANSPOSE_STEPS = 16
 copy is up to half again as fast, but copying a larger one costs more than it saves (measured with OpenBLAS)."""
 
 
-@dataclasses.dataclass
-class NumpyReserve:
-    """What a forward leaves for its backward: a tape a pseudo-layer, each layer's input, and the dropout masks."""
+class NumpyDropout:
+    """Dropout whose masks the seed and the position alone decide."""
 
-    spec: RNNSpec
-    schedule: Schedule
-    weights: list[Weights]
-    inputs: list[Array]
-    masks: list[Array | None]
-    tapes: list[Tape]
+    def __init__(self, state: DropoutState) -> None:
+        self._state = state
+        self._lock = threading.Lock()
 
-    def copy(self) -> NumpyReserve:
-        return dataclasses.replace(self, tapes=[tape.copy() for tape in self.tapes])
+    def state(self) -> DropoutState:
+        return self._state
+
+    def take(self) -> DropoutState:
+        """Return the state of this forward, and move on."""
+        with self._lock:
+            taken = self._state
+            self._state = dataclasses.replace(taken, position=taken.position + 1)
+        return taken
 
 
 class NumpyEngine:
     """Run an RNN on NumPy arrays; see `engines.Engine` for the calls."""
 
     name = "numpy"
+    device = "cpu"
+    xp = np
+
+    def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
+        return NumpyDropout(state)
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
         return _arithmetic_layout(spec)
+
+    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: NumpyDropout | None) -> EnginePlan:
+        from pycudnnrnn.engines.numpy_plan import NumpyPlan  # noqa: PLC0415  it is built on this class
+
+        return NumpyPlan(self, spec, schedule, training=training, dropout=dropout)
 
     @np.errstate(all="ignore")  # NaN and infinity are data
     def forward(
@@ -65,35 +80,49 @@ class NumpyEngine:
         hx: Array | None,
         cx: Array | None,
         *,
-        dropout: DropoutState | None,
+        dropout: NumpyDropout | None,
         keep_reserve: bool,
+        buffer: Array | None = None,
     ) -> tuple[Array, Array, Array | None, NumpyReserve | None]:
+        """Run; what is kept goes into `buffer`, where one is given."""
         dtype = spec.compute_dtype.numpy
         cell = CELLS[spec.mode](spec)
-        weights = load_weights(self.layout(spec), params, spec, len(schedule.steps))
-        reserve = NumpyReserve(spec, schedule, weights, [], [], [])
+        weights = self._weights(spec, schedule, params)
         h = _sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         c = _sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         rows = _pack(x, schedule, dtype)
+        drawn = None if dropout is None else dropout.take()
+        reserve = None
+        if keep_reserve:
+            reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
         for layer in range(spec.num_layers):
-            mask = _dropout_mask(dropout, spec, layer, rows.shape) if layer and dropout else None
-            if mask is not None:
-                rows = _masked(rows, mask, spec.dropout)
-            outs = []
+            kept = reserve is not None and layer + 1 < spec.num_layers
+            above = reserve.inputs[layer + 1] if reserve and kept else np.empty((len(rows), spec.output_size), dtype)
             for direction, steps in _directions(spec, schedule):
                 p = layer * spec.num_dirs + direction
-                out, tape = _run(cell, spec, reserve.weights[p], rows, steps, h[p], c[p], keep=keep_reserve)
-                outs.append(out)
-                if keep_reserve:
-                    reserve.tapes.append(tape)
-            if keep_reserve:
-                reserve.inputs.append(rows)
-                reserve.masks.append(mask)
-            rows = outs[0] if len(outs) == 1 else np.concatenate(outs, axis=1)
+                out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
+                _run(cell, spec, weights[p], rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
+            if drawn and layer + 1 < spec.num_layers:
+                mask = _dropout_mask(drawn, spec, layer + 1, above.shape)
+                _drop(above, mask, spec.dropout)
+                if reserve:
+                    reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
+            rows = above
         y = _unpack(rows, schedule, spec.dtype.numpy)
         hy = _unsorted_states(h, schedule, spec.dtype.numpy)
         cy = _unsorted_states(c, schedule, spec.dtype.numpy) if spec.has_cell_state else None
-        return y, hy, cy, reserve if keep_reserve else None
+        return y, hy, cy, reserve
+
+    def reserve_in(
+        self, spec: RNNSpec, schedule: Schedule, params: Array, x: Array, buffer: Array, *, drops: bool
+    ) -> NumpyReserve:
+        """Find again what a forward has left in `buffer`; `params` may be anything for `backward_weights`."""
+        weights = self._weights(spec, schedule, params)
+        rows = _pack(x, schedule, spec.compute_dtype.numpy)
+        return make_reserve(spec, schedule, weights, rows, drops=drops, buffer=buffer)
+
+    def _weights(self, spec: RNNSpec, schedule: Schedule, params: Array) -> list[Weights]:
+        return load_weights(self.layout(spec), params, spec, len(schedule.steps))
 
     @np.errstate(all="ignore")
     def backward_data(
@@ -119,7 +148,9 @@ class NumpyEngine:
                     else:
                         below += piece @ w.W[columns]
             mask = reserve.masks[layer]
-            drows = below if mask is None else _masked(below, mask, spec.dropout)
+            if mask is not None:
+                _drop(below, mask, spec.dropout)
+            drows = below
         dx = _unpack(drows, schedule, spec.dtype.numpy)
         dhx = _unsorted_states(dh, schedule, spec.dtype.numpy)
         dcx = _unsorted_states(dc, schedule, spec.dtype.numpy) if spec.has_cell_state else None
@@ -246,22 +277,27 @@ def _groups(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[int, int, li
 
 
 def _run(
-    cell: Cell, spec: RNNSpec, w: Weights, x: Array, steps: Sequence[Step], h: Array, c: Array, *, keep: bool
-) -> tuple[Array, Tape]:
-    """Run one direction of one layer over all steps, updating h and c; return what h was at each row, and the tape."""
+    cell: Cell,
+    spec: RNNSpec,
+    w: Weights,
+    x: Array,
+    steps: Sequence[Step],
+    h: Array,
+    c: Array,
+    out: Array,
+    tape: Tape | None,
+) -> None:
+    """Run one direction of one layer over all steps, updating h and c; `out` gets what h was at each row."""
     groups = list(_groups(spec, steps))
-    rows = len(x) if keep else max((end - base for base, end, _ in groups), default=0)
-    widths = {"gates": spec.num_gates * spec.num_units} | cell.extra(keep)
-    if keep:
-        widths["h_before"] = spec.state_size
-    tape = Tape({name: np.empty((rows, width), x.dtype) for name, width in widths.items()})
-    out = np.empty((len(x), spec.state_size), x.dtype)
     bias = cell.input_bias(w)
+    if tape is None:
+        most = max((end - base for base, end, _ in groups), default=0)
+        widths = tape_widths(spec, keep=False)
+        scratch = Tape({name: np.empty((most, width), x.dtype) for name, width in widths.items()})
     for base, end, local in groups:
-        here = tape.rows(base, end) if keep else tape.rows(0, end - base)
+        here = scratch.rows(0, end - base) if tape is None else tape.rows(base, end)
         _input_product(w, x[base:end], bias, here["gates"])
         cell.forward(w, here, local, h, c, out[base:end])
-    return out, tape
 
 
 def _input_product(w: Weights, x: Array, bias: Array | None, gates: Array) -> None:
@@ -308,17 +344,16 @@ def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any]) ->
 
 
 def _dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, shape: tuple[int, ...]) -> Array:
-    """What the input of `layer` keeps; (seed, position, layer) alone decide, so that a forward can be repeated."""
+    """What survives on the way into `layer`; seed, position and layer alone decide, so that it can be repeated."""
     bits = np.random.Philox(key=state.seed, counter=[0, 0, state.position, layer])
     return np.random.Generator(bits).random(shape, np.float32) >= spec.dropout
 
 
-def _masked(rows: Array, mask: Array, dropout: float) -> Array:
+def _drop(rows: Array, mask: Array, dropout: float) -> None:
     """Drop, and scale what survives so that inference needs no scaling."""
-    kept = rows * mask
+    rows *= mask
     if dropout < 1:
-        kept *= rows.dtype.type(1 / (1 - dropout))
-    return kept
+        rows *= rows.dtype.type(1 / (1 - dropout))
 
 
 @functools.lru_cache(maxsize=256)

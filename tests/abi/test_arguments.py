@@ -67,6 +67,7 @@ def wrong(kind):
         yield from [] if kind.null else [None, 0, ctypes.c_void_p()]
     elif isinstance(kind, types.Reference):
         yield from [None, 0, 5, True, ctypes.c_short(), ctypes.byref(ctypes.c_short()), ctypes.POINTER(kind.target)()]
+        yield (kind.target * 0)()
     elif isinstance(kind, types.HostValue):
         yield from [5, 0.0, True, (ctypes.c_char * 4)(), ctypes.byref(ctypes.c_double()), [0.0]]
     else:

@@ -141,6 +141,35 @@ def test_a_library_without_its_parts_is_refused(tmp_path):
     assert caught.value.attempts == (f"argument: {tmp_path / 'libcudnn.so.9'}",)
 
 
+def test_a_part_that_links_to_itself_is_refused(tmp_path):
+    path = put(tmp_path)
+    (tmp_path / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9")
+    with pytest.raises(LibraryUnusableError, match=r"libcudnn_graph\.so\.9 is not beside it"):
+        libcudnn.load(path)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, lib, monkeypatch):
+    path = put(tmp_path, Path(lib.path).name)
+    for part in map(Path, lib.parts):
+        (tmp_path / part.name).symlink_to(part)
+
+    def deny(file):
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(_discovery, "_check_whole", deny)
+    with pytest.raises(LibraryUnusableError, match=r"cannot be read: .*Permission denied"):
+        libcudnn.load(path)
+
+
+def test_missing_zlib_is_named_with_the_remedy(monkeypatch):
+    def miss(path):
+        raise OSError("libz.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(_discovery.ctypes, "CDLL", miss)
+    with pytest.raises(LibraryUnusableError, match=r"libz\.so\.1.*install the system package zlib1g or zlib"):
+        _discovery._dlopen(Path("/lib/libcudnn_graph.so.9"))
+
+
 def test_parts_of_several_folders_are_refused(tmp_path, lib):
     path = put(tmp_path / "main", Path(lib.path).name)
     for part in map(Path, lib.parts):

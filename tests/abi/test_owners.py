@@ -17,13 +17,13 @@ from pycudnnrnn._libcudnn import cudnnHandle_t, cudnnRNNDescriptor_t
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.descriptors import (
     DropoutDescriptor,
-    DropoutSettings,
     FilterDescriptor,
     RNNDataDescriptor,
     RNNDescriptor,
     TensorDescriptor,
 )
 from pycudnnrnn.engines.cudnn.owned import Owned, live
+from pycudnnrnn.engines.cudnn.settings import DropoutSettings
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, ClosedError, CudnnError
 from pycudnnrnn.spec import DType, RNNSpec
 

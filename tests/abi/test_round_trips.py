@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 
 import numpy as np
@@ -103,6 +104,23 @@ def test_an_rnn_data_descriptor_gives_back_its_lengths_and_a_zero_fill(lib, data
     assert got.layout is layout
     assert (got.time, got.batch, got.vector_size, got.lengths) == (time, batch, width, lengths)
     assert got.padding_fill == bytes(dtype.itemsize)
+
+
+def test_the_fill_is_a_zero_and_not_null():
+    """NULL would leave what lies past a sequence's end undefined; cuDNN's getter tells both as zeros."""
+    calls = []
+
+    class Recording:
+        version = 92800
+
+        def __getattr__(self, name):
+            if name.startswith("cudnnCreate"):
+                return lambda reference: ctypes.memset(reference, 1, 8)
+            return lambda *arguments: calls.append((name, arguments[-1]))
+
+    RNNDataDescriptor(Recording(), DType.FLOAT64, 5, 2, 4)
+    name, fill = calls[0]
+    assert (name, fill.raw) == ("cudnnSetRNNDataDescriptor", bytes(8))
 
 
 def test_lengths_of_none_are_full(lib):

@@ -209,13 +209,19 @@ def test_a_device_has_one_of_two_names(device):
 
 
 @pytest.mark.parametrize("call", ["params_size", "layout", "dropout_state"])
-def test_a_device_without_an_engine_is_an_error_that_says_so(call):
-    with pytest.raises(EngineError, match="'cuda:1'"):
+def test_a_device_without_a_gpu_is_an_error_that_says_so(call):
+    with pytest.raises(EngineError, match="no CUDA device"):
         getattr(LSTM, call)("cuda:1")
-    with pytest.raises(EngineError, match="'cuda'"):
+    with pytest.raises(EngineError, match="no CUDA device"):
         LSTM.init_params(device="cuda")
-    with pytest.raises(EngineError, match="'cuda'"):
+    with pytest.raises(EngineError, match="no CUDA device"):
         LSTM.move_params(P, "cuda")
+
+
+def test_a_device_without_cupy_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(errors.MissingDependencyError, match=r"pycudnnrnn\[cuda13\]"):
+        LSTM.params_size("cuda")
 
 
 def test_move_params_gives_a_new_equal_buffer():

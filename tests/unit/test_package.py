@@ -124,7 +124,7 @@ def test_a_failed_save_leaves_the_old_checkpoint_and_no_litter(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["demo", "--device", "cuda", "--out", "{out}"], 1, "no engine runs on 'cuda'"),
+        (["demo", "--device", "cuda", "--out", "{out}"], 1, "CuPy finds no CUDA device"),
         (["demo", "--device", "tpu", "--out", "{out}"], 1, "Invalid device: 'tpu'"),
         (["demo", "--text", "{short}", "--out", "{out}"], 1, "expecting at least"),
         (["demo", "--text", "{binary}", "--out", "{out}"], 1, "is not UTF-8"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.schedule import Schedule, check_lengths, grouped
+from pycudnnrnn.schedule import Schedule, check_lengths, grouped, native_chunks
 from pycudnnrnn.testing.strategies import sequence_lengths
 from tests.helpers.examples import examples
 
@@ -94,3 +94,21 @@ def test_a_length_out_of_range_is_named(lengths, name):
 def test_one_length_a_sequence_is_wanted(lengths):
     with pytest.raises(ArgumentError, match=r"\(3,\), one a sequence"):
         check_lengths(lengths, 4, 3)
+
+
+@examples(2000)
+@given(batches, st.integers(1, 8))
+def test_native_chunks_hold_every_valid_step_once_and_nothing_that_cudnn_refuses(batch, limit):
+    T, B, lengths = batch
+    schedule = Schedule(T, B, check_lengths(lengths, T, B))
+    full = [T] * B if lengths is None else lengths
+    seen = []
+    for chunk in native_chunks(schedule, limit):
+        rows = range(B) if chunk.rows is None else chunk.rows
+        steps = chunk.stop - chunk.start
+        within = [steps] * len(rows) if chunk.lengths is None else chunk.lengths
+        assert 1 <= steps <= limit
+        assert all(1 <= length <= steps for length in within)
+        assert chunk.covers(schedule) == (list(rows) == list(range(B)) and steps == T)
+        seen += [(chunk.start + t, b) for b, length in zip(rows, within, strict=True) for t in range(length)]
+    assert sorted(seen) == [(t, b) for t in range(T) for b in range(B) if t < full[b]]

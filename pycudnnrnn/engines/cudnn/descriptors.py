@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,17 +30,25 @@ from pycudnnrnn._libcudnn import (
 )
 from pycudnnrnn._libcudnn_types import int32_values
 from pycudnnrnn.engines.cudnn.owned import Owned
+from pycudnnrnn.engines.cudnn.settings import (
+    ALGORITHMS,
+    BIAS_MODES,
+    DATA_TYPES,
+    DIRECTIONS,
+    INPUT_MODES,
+    MATH_TYPES,
+    MODES,
+    DropoutSettings,
+    RNNDataSettings,
+    RNNSettings,
+    TensorSettings,
+)
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, VersionError, version_text
 from pycudnnrnn.spec import (
     INT32_MAX,
     TIME_MAX,
     Algorithm,
-    BiasMode,
-    Direction,
     DType,
-    InputMode,
-    MathType,
-    RNNMode,
     RNNSpec,
 )
 
@@ -48,104 +57,11 @@ if TYPE_CHECKING:
 
     from pycudnnrnn._libcudnn import Library
 
-DATA_TYPES: Final = {
-    DType.FLOAT16: cudnnDataType_t.HALF,
-    DType.BFLOAT16: cudnnDataType_t.BFLOAT16,
-    DType.FLOAT32: cudnnDataType_t.FLOAT,
-    DType.FLOAT64: cudnnDataType_t.DOUBLE,
-}
-
-MODES: Final = {
-    RNNMode.RNN_RELU: cudnnRNNMode_t.RNN_RELU,
-    RNNMode.RNN_TANH: cudnnRNNMode_t.RNN_TANH,
-    RNNMode.LSTM: cudnnRNNMode_t.LSTM,
-    RNNMode.GRU: cudnnRNNMode_t.GRU,
-}
-
-BIAS_MODES: Final = {
-    BiasMode.NONE: cudnnRNNBiasMode_t.NO_BIAS,
-    BiasMode.SINGLE_INPUT: cudnnRNNBiasMode_t.SINGLE_INP_BIAS,
-    BiasMode.DOUBLE: cudnnRNNBiasMode_t.DOUBLE_BIAS,
-    BiasMode.SINGLE_RECURRENT: cudnnRNNBiasMode_t.SINGLE_REC_BIAS,
-}
-
-DIRECTIONS: Final = {
-    Direction.UNIDIRECTIONAL: cudnnDirectionMode_t.UNIDIRECTIONAL,
-    Direction.BIDIRECTIONAL: cudnnDirectionMode_t.BIDIRECTIONAL,
-}
-
-INPUT_MODES: Final = {
-    InputMode.LINEAR_INPUT: cudnnRNNInputMode_t.LINEAR_INPUT,
-    InputMode.SKIP_INPUT: cudnnRNNInputMode_t.SKIP_INPUT,
-}
-
-MATH_TYPES: Final = {
-    MathType.DEFAULT: cudnnMathType_t.DEFAULT_MATH,
-    MathType.TENSOR_OP: cudnnMathType_t.TENSOR_OP_MATH,
-    MathType.TENSOR_OP_ALLOW_CONVERSION: cudnnMathType_t.TENSOR_OP_MATH_ALLOW_CONVERSION,
-    MathType.FMA: cudnnMathType_t.FMA_MATH,
-}
-
-ALGORITHMS: Final = {
-    Algorithm.STANDARD: cudnnRNNAlgo_t.STANDARD,
-    Algorithm.PERSIST_STATIC: cudnnRNNAlgo_t.PERSIST_STATIC,
-    Algorithm.PERSIST_DYNAMIC: cudnnRNNAlgo_t.PERSIST_DYNAMIC,
-    Algorithm.PERSIST_STATIC_SMALL_H: cudnnRNNAlgo_t.PERSIST_STATIC_SMALL_H,
-}
-
 BFLOAT16_SINCE: Final = 91300
 """First version whose RNN setters accept CUDNN_DATA_BFLOAT16 (observed: 9.12.0 refuses it, 9.13.0 takes it)."""
 
 RANKS: Final = range(3, 9)
 """Ranks that the tensor and filter setters accept in every version (observed, 8.9.7 to 9.28)."""
-
-
-class RNNSettings(NamedTuple):
-    """What an RNN descriptor holds, as cuDNN's getters tell it; `dropout` is the dropout descriptor's address, or 0."""
-
-    algo: cudnnRNNAlgo_t
-    mode: cudnnRNNMode_t
-    bias_mode: cudnnRNNBiasMode_t
-    direction: cudnnDirectionMode_t
-    input_mode: cudnnRNNInputMode_t
-    dtype: cudnnDataType_t
-    compute_dtype: cudnnDataType_t
-    math_type: cudnnMathType_t
-    input_size: int
-    num_units: int
-    proj_size: int
-    num_layers: int
-    dropout: int
-    padded_io: cudnnRNNPaddingMode_t
-    cell_clip: tuple[float, float] | None
-
-
-class RNNDataSettings(NamedTuple):
-    """What an RNN data descriptor holds; `padding_fill` is one element's bytes."""
-
-    dtype: cudnnDataType_t
-    layout: cudnnRNNDataLayout_t
-    time: int
-    batch: int
-    vector_size: int
-    lengths: list[int]
-    padding_fill: bytes
-
-
-class TensorSettings(NamedTuple):
-    """What a tensor or filter descriptor holds; a filter has no strides."""
-
-    dtype: cudnnDataType_t
-    dims: tuple[int, ...]
-    strides: tuple[int, ...] = ()
-
-
-class DropoutSettings(NamedTuple):
-    """What a dropout descriptor holds; `states` is a device address."""
-
-    dropout: float
-    states: int
-    seed: int
 
 
 class TensorDescriptor(Owned):
@@ -159,9 +75,9 @@ class TensorDescriptor(Owned):
 
     def __init__(self, library: Library, dtype: DType, dims: Sequence[int]) -> None:
         dims = _checked_dims(dims)
-        if int(np.prod(dims, dtype=object)) > INT32_MAX:
+        if math.prod(dims) > INT32_MAX:
             raise ArgumentError("dims", f"at most {INT32_MAX} elements", dims)
-        strides = [int(np.prod(dims[i + 1 :], dtype=object)) for i in range(len(dims))]
+        strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
         super().__init__(
             library, cudnnTensorDescriptor_t(), "cudnnCreateTensorDescriptor", "cudnnDestroyTensorDescriptor"
         )
@@ -295,7 +211,7 @@ class RNNDescriptor(Owned):
 
     def read(self) -> RNNSettings:
         """Ask cuDNN what it holds."""
-        algo, mode, bias, direction, input_mode, dtype, compute, math = enums = [ctypes.c_int() for _ in range(8)]
+        algo, mode, bias, direction, input_mode, dtype, compute, math_type = enums = [ctypes.c_int() for _ in range(8)]
         input_size, hidden_size, proj_size, num_layers = sizes = [ctypes.c_int() for _ in range(4)]
         dropout, flags = cudnnDropoutDescriptor_t(), ctypes.c_uint()
         self.library.cudnnGetRNNDescriptor_v8(self, *enums, *sizes, dropout, flags)
@@ -307,7 +223,7 @@ class RNNDescriptor(Owned):
             cudnnRNNInputMode_t(input_mode.value),
             cudnnDataType_t(dtype.value),
             cudnnDataType_t(compute.value),
-            cudnnMathType_t(math.value),
+            cudnnMathType_t(math_type.value),
             input_size.value,
             hidden_size.value,
             proj_size.value,

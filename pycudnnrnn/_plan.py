@@ -1,0 +1,144 @@
+"""A call prepared once and made often, on the caller's own buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import Kind
+from pycudnnrnn._forward import Call, check_params
+from pycudnnrnn.engines import Engine, EnginePlan
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
+
+
+class Plan:
+    """One (spec, T, B, lengths, training) with its sizes asked and its native objects made.
+
+    Its calls are cuDNN's: they write into the arrays that they are given and check them, but allocate nothing (on the
+    NumPy engine, nothing that stays). `op.prepare` makes it. `reserve` is a uint8 array of `reserve_nbytes`: a training
+    forward fills it, `backward_data` rewrites it, `backward_weights` reads it then. The workspace is the plan's own, so
+    that a plan is for one thread and one stream at a time. A plan refuses to pickle.
+
+    Where cuDNN allows NULL, None is allowed: hx and cx (zeros), hy and cy, dhx and dcx (not wanted).
+
+    Source: cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8 (cudnn_adv.h, 9.28).
+    """
+
+    def __init__(self, engine: Engine, spec: RNNSpec, schedule: Schedule, native: EnginePlan, training: bool) -> None:
+        self._engine, self._spec, self._schedule, self._native = engine, spec, schedule, native
+        self._training = training
+        self.workspace_nbytes = native.workspace_nbytes
+        self.reserve_nbytes = native.reserve_nbytes
+
+    @property
+    def algo(self) -> Algorithm:
+        """The algorithm that runs."""
+        return Algorithm.STANDARD if self._spec.algo is Algorithm.AUTO else self._spec.algo
+
+    @property
+    def math_type(self) -> MathType:
+        return self._spec.math_type
+
+    def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any = None) -> None:
+        """Write the output to `y` and the final states to `hy` and `cy`.
+
+        Shapes:
+            as in the op's forward; reserve: [reserve_nbytes], uint8, in training.
+
+        Raises:
+            ArgumentError: an array of another shape, dtype or device, an output that shares memory, or no reserve.
+        """
+        call = self._call(x, params)
+        x = call.data("x", x, self._spec.input_size)
+        y = call.data("y", y, self._spec.output_size)
+        hx, cx = call.states("hx", hx, "cx", cx)
+        hy, cy = call.states("hy", hy, "cy", cy)
+        reserve = self._reserve(call.kind, reserve) if self._training else None
+        self._check(
+            {"y": y, "hy": hy, "cy": cy, "reserve": reserve}, {"x": x, "hx": hx, "cx": cx, "params": call.params}
+        )
+        self._native.forward(call.params, x, hx, cx, y, hy, cy, reserve)
+
+    def backward_data(
+        self,
+        params: Any,
+        y: Any,
+        dy: Any,
+        hx: Any,
+        dhy: Any,
+        dhx: Any,
+        cx: Any,
+        dcy: Any,
+        dcx: Any,
+        dx: Any,
+        reserve: Any,
+    ) -> None:
+        """Write the gradients of x, hx and cx to `dx`, `dhx` and `dcx`; `dhy` and, for LSTM, `dcy` must be given.
+
+        Raises:
+            ArgumentError: an array that cannot be used, or a plan without training.
+        """
+        call = self._call(dx, params)
+        y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
+        dx = call.data("dx", dx, self._spec.input_size)
+        hx, cx = call.states("hx", hx, "cx", cx)
+        dhy, dcy = call.states("dhy", dhy, "dcy", dcy)
+        dhx, dcx = call.states("dhx", dhx, "dcx", dcx)
+        if dhy is None or (dcy is None and self._spec.has_cell_state):
+            raise ArgumentError("dhy" if dhy is None else "dcy", "an array: cuDNN is not known to take NULL", None)
+        reserve = self._reserve(call.kind, reserve)
+        inputs = {"y": y, "dy": dy, "hx": hx, "cx": cx, "dhy": dhy, "dcy": dcy, "params": call.params}
+        self._check({"dx": dx, "dhx": dhx, "dcx": dcx, "reserve": reserve}, inputs)
+        self._native.backward_data(call.params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
+
+    def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
+        """Write the gradient of params to `d_params`, or add it there; after `backward_data`.
+
+        Raises:
+            ArgumentError: an array that cannot be used, or a plan without training.
+        """
+        call = self._call(x, d_params, name="d_params")
+        x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
+        hx, _ = call.states("hx", hx, "cx", None)
+        reserve = self._reserve(call.kind, reserve)
+        self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
+        self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
+
+    def _call(self, data: Any, params: Any, name: str = "params") -> Call:
+        kind = _arrays.kind_of("x", data)
+        if kind.device != self._engine.device:
+            raise ArgumentError("x", f"an array on {self._engine.device}, which the plan is for", kind.device, "device")
+        params = check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
+        return Call(self._engine, self._spec, self._schedule, kind, params)
+
+    def _reserve(self, kind: Kind, reserve: Any) -> Any:
+        if not self._training:
+            raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
+        if reserve is None:
+            raise ArgumentError("reserve", f"a uint8 array of {self.reserve_nbytes} elements", None)
+        reserve = _arrays.to_engine("reserve", reserve, kind, None, self._engine.xp)
+        if reserve.dtype != "uint8" or reserve.shape != (self.reserve_nbytes,) or not reserve.flags.c_contiguous:
+            got = f"{reserve.dtype} of {tuple(reserve.shape)}"
+            raise ArgumentError("reserve", f"a contiguous uint8 array of {self.reserve_nbytes} elements", got)
+        return reserve
+
+    def _check(self, outputs: dict[str, Any], inputs: dict[str, Any]) -> None:
+        """Refuse what is not contiguous, or cannot be written, and an output that shares memory with anything else."""
+        shared = self._engine.xp.may_share_memory
+        others: list[Any] = []
+        for name, array in (inputs | outputs).items():
+            if array is None:
+                continue
+            if not array.flags.c_contiguous:
+                raise ArgumentError(name, "a contiguous array", f"strides {array.strides}")
+            if name in outputs:
+                if not getattr(array.flags, "writeable", True):
+                    raise ArgumentError(name, "a writable array", "a read-only one")
+                if any(shared(array, other) for other in others):
+                    raise ArgumentError(name, "memory of its own", "memory that another argument has too")
+            others.append(array)
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError("object to pickle", "the op: a plan holds native objects of this process", "Plan")

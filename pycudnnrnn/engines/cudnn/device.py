@@ -1,0 +1,106 @@
+"""Device memory, streams and copies: the one place that imports CuPy.
+
+What the engine asks of a device is this class. Tests put another object in its place, over host memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from pycudnnrnn.errors import EngineError, MissingDependencyError
+
+
+class CudaDevice:
+    """One CUDA device, through CuPy. `xp` is the CuPy namespace; new arrays are contiguous and come from its pool.
+
+    Raises:
+        MissingDependencyError: CuPy is not installed.
+        EngineError: CuPy finds no such device.
+    """
+
+    def __init__(self, index: int | None = None) -> None:
+        try:
+            import cupy  # noqa: PLC0415  optional, and slow to import
+        except ImportError as error:
+            raise MissingDependencyError("CuPy", "cuda13", "a CUDA device") from error
+        self.xp: Any = cupy
+        try:
+            self.index = cupy.cuda.runtime.getDevice() if index is None else index
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise EngineError(f"CuPy finds no CUDA device: {error}") from error
+        if self.index >= count:
+            raise EngineError(f"device 'cuda:{self.index}' was asked for; CuPy finds {count}")
+
+    def active(self) -> contextlib.AbstractContextManager[Any]:
+        """Make this the current device of a `with` block."""
+        device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
+        return device
+
+    def stream(self) -> Any:
+        """The stream that work is to be put on: CuPy's current one on this device."""
+        return self.xp.cuda.get_current_stream()
+
+    @staticmethod
+    def stream_address(stream: Any) -> int:
+        return int(stream.ptr)
+
+    @staticmethod
+    def wait(waiting: Any, awaited: Any) -> None:
+        """Let one stream wait for what has been put on another so far."""
+        if waiting.ptr != awaited.ptr:
+            waiting.wait_event(awaited.record())
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return self.xp.empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return self.xp.zeros(shape, dtype)
+
+    @staticmethod
+    def address(array: Any) -> int:
+        return int(array.data.ptr)
+
+    @staticmethod
+    def copy(array: Any) -> Any:
+        """A new contiguous array."""
+        return array.copy(order="C")
+
+    @staticmethod
+    def fill_zero(array: Any) -> None:
+        array.fill(0)
+
+    def take(self, array: Any, indices: np.ndarray[Any, Any], axis: int) -> Any:
+        """A new contiguous array of some rows along `axis`."""
+        return self.xp.take(array, self.xp.asarray(indices), axis=axis)
+
+    def put(self, target: Any, indices: np.ndarray[Any, Any], axis: int, values: Any) -> None:
+        """Write rows along `axis` of `target`."""
+        where = (slice(None),) * axis + (self.xp.asarray(indices),)
+        target[where] = values
+
+    def gather(self, array: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
+        """A new contiguous array of the rows at (first, second) along the first two axes; the indices broadcast."""
+        return array[self.xp.asarray(first), self.xp.asarray(second)]
+
+    @staticmethod
+    def copy_into(target: Any, values: Any) -> None:
+        target[...] = values
+
+    @staticmethod
+    def add_into(target: Any, values: Any) -> Any:
+        target += values
+        return target
+
+    @staticmethod
+    def to_host(array: Any) -> np.ndarray[Any, Any]:
+        """A NumPy copy; synchronises."""
+        host: np.ndarray[Any, Any] = array.get()
+        return host
+
+    def from_host(self, array: np.ndarray[Any, Any]) -> Any:
+        """A device copy."""
+        return self.xp.asarray(array)

@@ -1,0 +1,65 @@
+"""cuDNN's dropout: random states in device memory, which every training forward moves on."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
+from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.spec import RNNSpec
+
+
+class CudnnDropout:
+    """The random states of one model on one device.
+
+    A forward holds `lock` while it launches, so that forwards move the states on one after the other; `plans` are the
+    plans whose descriptors point to the states.
+
+    Source: cudnnDropoutGetStatesSize, cudnnSetDropoutDescriptor, cudnnRestoreDropoutDescriptor (cudnn_ops.h, 9.28).
+    """
+
+    def __init__(self, handle: Handle, device: CudaDevice, spec: RNNSpec, state: DropoutState) -> None:
+        self.lock = threading.Lock()
+        self.plans: dict[Any, Any] = {}
+        self.position = state.position
+        self._seed, self._device = state.seed, device
+        size = ctypes.c_size_t()
+        handle.library.cudnnDropoutGetStatesSize(handle, size)
+        if state.data:
+            if len(state.data) != size.value:
+                raise ArgumentError(
+                    "state", f"{size.value} bytes, which this GPU's states have", f"{len(state.data)} bytes"
+                )
+            self._states = device.from_host(np.frombuffer(state.data, np.uint8))
+        elif state.position:
+            raise ArgumentError("state", "the states' data with a position: cuDNN cannot compute them", "none")
+        else:
+            self._states = device.empty((size.value,), np.dtype(np.uint8))
+        self._last_stream = device.stream()
+        self.descriptor = DropoutDescriptor(
+            handle,
+            spec.dropout,
+            self._states,
+            address=device.address(self._states),
+            states_nbytes=size.value,
+            seed=state.seed,
+            restore=bool(state.data),
+        )
+
+    def launched_on(self, stream: Any) -> None:
+        """Order a launch on `stream` after the one before, and count it; the caller holds the lock."""
+        self._device.wait(stream, self._last_stream)
+        self._last_stream = stream
+
+    def state(self) -> DropoutState:
+        with self.lock, self._device.active():
+            self._device.wait(self._device.stream(), self._last_stream)
+            data = self._device.to_host(self._states).tobytes()
+            return DropoutState("cudnn", self._seed, self.position, data)

@@ -1,0 +1,83 @@
+"""cuDNN handles: one a thread and device, given back when the thread ends, refused in a forked child.
+
+State: the pool, under one lock. cuDNN is thread-safe as long as no two threads use one handle at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Final
+
+from pycudnnrnn._libcudnn import Library, cudnnHandle_t
+from pycudnnrnn.engines.cudnn.owned import Owned
+from pycudnnrnn.errors import EngineError, ForkError
+
+HANDLES_MAX: Final = 64
+"""Most handles on one device: each holds device memory of its own, and more threads than this want a queue."""
+
+
+class Handle(Owned):
+    """A cuDNN handle on the device that is current when it is made.
+
+    Raises:
+        CudnnError: cuDNN finds no GPU it can use, or no memory on it.
+    """
+
+    def __init__(self, library: Library) -> None:
+        super().__init__(library, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy")
+
+    def set_stream(self, address: int) -> None:
+        self.library.cudnnSetStream(self, address)
+
+
+class _Lease:
+    """What a thread holds its handle by; it goes when the thread does."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+
+
+class HandlePool:
+    """The handles of one device.
+
+    Raises:
+        ForkError: the process is a fork of one that had handles: CUDA does not work in it.
+        EngineError: more threads at once than HANDLES_MAX.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._lock = threading.Lock()
+        self._free: list[Handle] = []
+        self._count = 0
+        self._leases = threading.local()
+        self._pid = os.getpid()
+
+    def get(self) -> Handle:
+        """Return this thread's handle."""
+        if self._count and os.getpid() != self._pid:
+            raise ForkError(
+                "cuDNN was used before this process was forked, and CUDA does not survive a fork: "
+                "start processes with multiprocessing's 'spawn' method"
+            )
+        lease: _Lease | None = getattr(self._leases, "lease", None)
+        if lease is None:
+            lease = self._leases.lease = _Lease(self._taken())
+            weakref.finalize(lease, self._give_back, lease.handle).atexit = False
+        return lease.handle
+
+    def _taken(self) -> Handle:
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            if self._count >= HANDLES_MAX:
+                raise EngineError(f"{HANDLES_MAX} threads already have a cuDNN handle on this device, the most allowed")
+            handle = Handle(self._library)
+            self._count += 1
+            self._pid = os.getpid()
+            return handle
+
+    def _give_back(self, handle: Handle) -> None:
+        self._free.append(handle)  # atomic, and without the lock: a finaliser may run while it is held

@@ -1,0 +1,106 @@
+"""Ask cuDNN where it keeps each region of the params buffer."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDescriptor, TensorDescriptor
+from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.errors import LayoutError
+from pycudnnrnn.layout import Kind, ParamLayout, Region, canonical_shapes
+from pycudnnrnn.spec import RNNSpec
+
+Found = tuple[int | None, tuple[int, ...]]
+"""Address (None: there is no such region) and dimensions."""
+
+LEGACY_UNTIL: Final = 90000
+"""First version without cudnnGetRNNLinLayerMatrixParams and ...BiasParams. Source: cudnn_adv_infer.h, 8.9.7."""
+
+
+def weight_space_nbytes(handle: Handle, rnn: RNNDescriptor) -> int:
+    """Ask for the bytes of a params buffer. Source: cudnnGetRNNWeightSpaceSize (cudnn_adv.h, 9.28)."""
+    size = ctypes.c_size_t()
+    handle.library.cudnnGetRNNWeightSpaceSize(handle, rnn, size)
+    return size.value
+
+
+def query_layout(handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:
+    """Return the layout that cuDNN reports for a buffer of `nbytes` at the device address `base`.
+
+    On cuDNN 8.x the older pair of calls is asked too.
+
+    Raises:
+        LayoutError: a region that cuDNN does not have, that has another size than it must, or that is not aligned to
+            its elements; or two calls that disagree.
+
+    Source: cudnnGetRNNWeightParams (cudnn_adv.h, 9.28); cudnnGetRNNLinLayerMatrixParams (cudnn_adv_infer.h, 8.9.7).
+    """
+    layout = _layout_of(_Query(handle, rnn, spec, base, nbytes), spec, base, nbytes)
+    if handle.library.version < LEGACY_UNTIL:
+        legacy = _layout_of(_LegacyQuery(handle, rnn, spec, base, nbytes), spec, base, nbytes)
+        if legacy != layout:
+            raise LayoutError(f"cuDNN's two layout queries disagree: {layout} and {legacy}")
+    return layout
+
+
+def _layout_of(query: _Query | _LegacyQuery, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:
+    itemsize = spec.dtype.itemsize
+    regions = []
+    for pseudo_layer, lin_layer_id, gate, kind, shape in canonical_shapes(spec):
+        what = f"{kind} {lin_layer_id} of pseudo-layer {pseudo_layer} ({gate})"
+        address, dims = query(pseudo_layer, lin_layer_id, kind)
+        if 0 in shape:
+            regions.append(Region(pseudo_layer, lin_layer_id, gate, kind, 0, shape))
+            if address is not None and 0 not in dims:
+                raise LayoutError(f"{what} must have no elements, and cuDNN reports {dims}")
+            continue
+        if address is None:
+            raise LayoutError(f"{what} must have the shape {shape}, and cuDNN reports none")
+        if tuple(n for n in dims if n != 1) != tuple(n for n in shape if n != 1):
+            raise LayoutError(f"{what} must have the shape {shape}, and cuDNN reports {dims}")
+        offset, odd = divmod(address - base, itemsize)
+        if odd or offset < 0:
+            raise LayoutError(f"{what} is {address - base} bytes from the base, no multiple of {itemsize}")
+        regions.append(Region(pseudo_layer, lin_layer_id, gate, kind, offset, shape))
+    return ParamLayout(nbytes // itemsize, tuple(regions))
+
+
+class _Query:
+    """cudnnGetRNNWeightParams, which answers for a matrix and its bias at once."""
+
+    def __init__(self, handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
+        self.handle, self.rnn, self.base, self.nbytes = handle, rnn, base, nbytes
+        self.matrix, self.bias = (TensorDescriptor(handle.library, spec.dtype, (1, 1, 1)) for _ in range(2))
+
+    def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: Kind) -> Found:
+        matrix_at, bias_at = ctypes.c_void_p(), ctypes.c_void_p()
+        self.handle.library.cudnnGetRNNWeightParams(
+            self.handle, self.rnn, pseudo_layer, self.nbytes, self.base, lin_layer_id,
+            self.matrix, matrix_at, self.bias, bias_at,
+        )  # fmt: skip
+        if kind == "weight":
+            return _read(matrix_at, self.matrix)
+        return _read(bias_at, self.bias)
+
+
+class _LegacyQuery:
+    """The pair of calls that cuDNN had from 5 to 8."""
+
+    def __init__(self, handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
+        library = handle.library
+        self.handle, self.rnn, self.base = handle, rnn, base
+        self.x = TensorDescriptor(library, spec.dtype, (1, spec.input_size, 1))
+        self.w = FilterDescriptor(library, spec.dtype, (nbytes // spec.dtype.itemsize, 1, 1))
+        self.found = FilterDescriptor(library, spec.dtype, (1, 1, 1))
+
+    def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: Kind) -> Found:
+        library = self.handle.library
+        call = library.cudnnGetRNNLinLayerMatrixParams if kind == "weight" else library.cudnnGetRNNLinLayerBiasParams
+        address = ctypes.c_void_p()
+        call(self.handle, self.rnn, pseudo_layer, self.x, self.w, self.base, lin_layer_id, self.found, address)
+        return _read(address, self.found)
+
+
+def _read(address: Any, descriptor: TensorDescriptor | FilterDescriptor) -> Found:
+    return (None, ()) if address.value is None else (address.value, descriptor.read().dims)

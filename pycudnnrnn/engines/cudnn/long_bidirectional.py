@@ -1,0 +1,160 @@
+"""Bidirectional runs longer than one cuDNN call: each direction of each layer by itself.
+
+The backward direction starts at a sequence's end, so that time cannot be cut across both directions at once. As one
+direction of one layer it is a forward run on reversed sequences, and that can be cut. Params are repacked for it, once
+a call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import Direction, InputMode, RNNSpec
+
+if TYPE_CHECKING:
+    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
+
+
+@dataclasses.dataclass
+class LongReserve:
+    """The reserves of the parts, pseudo-layer by pseudo-layer."""
+
+    spec: RNNSpec
+    schedule: Schedule
+    parts: list[Any]
+
+    def copy(self) -> LongReserve:
+        return dataclasses.replace(self, parts=[part.copy() for part in self.parts])
+
+
+def forward(
+    engine: CudnnEngine,
+    device: CudaDevice,
+    spec: RNNSpec,
+    schedule: Schedule,
+    params: Any,
+    x: Any,
+    hx: Any | None,
+    cx: Any | None,
+    *,
+    keep_reserve: bool,
+) -> tuple[Any, Any, Any | None, LongReserve | None]:
+    """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
+    dtype = spec.dtype.numpy
+    hy = device.empty((spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
+    cy = device.empty((spec.num_pseudo_layers, schedule.B, spec.num_units), dtype) if spec.has_cell_state else None
+    reserve = LongReserve(spec, schedule, [])
+    for layer in range(spec.num_layers):
+        part_spec = _part(spec, layer)
+        y = device.empty((*x.shape[:2], spec.output_size), dtype)
+        for direction in range(2):
+            p = 2 * layer + direction
+            own = _repacked(engine, device, spec, part_spec, p, params)
+            states = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
+            out, h, c, part = engine.forward(
+                part_spec, schedule, own, _turned(device, schedule, x, direction), *states,
+                dropout=None, keep_reserve=keep_reserve,
+            )  # fmt: skip
+            device.copy_into(_half(y, spec, direction), _turned(device, schedule, out, direction))
+            device.copy_into(hy[p : p + 1], h)
+            if cy is not None:
+                device.copy_into(cy[p : p + 1], c)
+            reserve.parts.append(part)
+        x = y
+    return x, hy, cy, reserve if keep_reserve else None
+
+
+def backward_data(
+    engine: CudnnEngine, device: CudaDevice, reserve: LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+) -> tuple[Any, Any, Any | None]:
+    """Go back through every pseudo-layer; see `engines.Engine.backward_data`."""
+    spec, schedule = reserve.spec, reserve.schedule
+    dtype = spec.dtype.numpy
+    dhx = device.empty((spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
+    dcx = device.empty((spec.num_pseudo_layers, schedule.B, spec.num_units), dtype) if spec.has_cell_state else None
+    for layer in reversed(range(spec.num_layers)):
+        below = None
+        for direction in range(2):
+            p = 2 * layer + direction
+            own = None if dy is None else device.copy(_half(dy, spec, direction))
+            turned = None if own is None else _turned(device, schedule, own, direction)
+            states = (None if s is None else device.copy(s[p : p + 1]) for s in (dhy, dcy))
+            dx, dh, dc = engine.backward_data(reserve.parts[p], turned, *states)
+            device.copy_into(dhx[p : p + 1], dh)
+            if dcx is not None:
+                device.copy_into(dcx[p : p + 1], dc)
+            dx = _turned(device, schedule, dx, direction)
+            below = dx if below is None else device.add_into(below, dx)
+        dy = below
+    return dy, dhx, dcx
+
+
+def backward_weights(
+    engine: CudnnEngine, device: CudaDevice, reserve: LongReserve, out: Any, *, accumulate: bool
+) -> None:
+    """Collect every pseudo-layer's gradient; see `engines.Engine.backward_weights`."""
+    spec = reserve.spec
+    if not accumulate:
+        device.fill_zero(out)
+    whole = engine.layout(spec)
+    for p, part in enumerate(reserve.parts):
+        part_spec = _part(spec, p // 2)
+        layout = engine.layout(part_spec)
+        gradient = device.empty((layout.size,), spec.dtype.numpy)
+        engine.backward_weights(part, gradient, accumulate=False)
+        for theirs, ours in _matching(whole, layout, p):
+            device.add_into(out[theirs], gradient[ours])
+
+
+def _part(spec: RNNSpec, layer: int) -> RNNSpec:
+    """One direction of one layer."""
+    return spec.replace(
+        num_layers=1,
+        input_size=spec.layer_input_size(layer),
+        input_mode=spec.input_mode if layer == 0 else InputMode.LINEAR_INPUT,
+        direction=Direction.UNIDIRECTIONAL,
+        dropout=0.0,
+        seed=0,
+    )
+
+
+def _repacked(
+    engine: CudnnEngine, device: CudaDevice, spec: RNNSpec, part: RNNSpec, pseudo_layer: int, params: Any
+) -> Any:
+    """A pseudo-layer's params in the layout of the RNN that it is by itself."""
+    layout = engine.layout(part)
+    own = device.zeros((layout.size,), spec.dtype.numpy)
+    for theirs, ours in _matching(engine.layout(spec), layout, pseudo_layer):
+        device.copy_into(own[ours], params[theirs])
+    return own
+
+
+def _matching(whole: ParamLayout, part: ParamLayout, pseudo_layer: int) -> list[tuple[slice, slice]]:
+    return [
+        (whole.region(pseudo_layer, region.lin_layer_id, region.kind).slice, region.slice)
+        for region in part.regions
+        if region.size
+    ]
+
+
+def _half(data: Any, spec: RNNSpec, direction: int) -> Any:
+    return data[..., direction * spec.state_size : (direction + 1) * spec.state_size]
+
+
+def _turned(device: CudaDevice, schedule: Schedule, data: Any, direction: int) -> Any:
+    """Reverse each sequence within its length, for the backward direction; padding stays where it is."""
+    if direction == 0:
+        return data
+    lengths = np.full(schedule.B, schedule.T) if schedule.lengths is None else np.array(schedule.lengths)
+    step = np.arange(schedule.T)[:, None]
+    step = np.where(step < lengths, lengths - 1 - step, step)
+    sequence = np.arange(schedule.B)
+    return (
+        device.gather(data, step, sequence) if schedule.time_major else device.gather(data, sequence[:, None], step.T)
+    )

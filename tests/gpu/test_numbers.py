@@ -1,0 +1,212 @@
+"""cuDNN's numbers against the NumPy engine's, published ones, and torch's own cuDNN."""
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.errors import CudnnError
+from pycudnnrnn.spec import DType
+from pycudnnrnn.testing.strategies import make_problem
+from tests.unit.test_goldens import KINDS, NVIDIA_CHECKSUMS, TF_GOLDENS
+
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "dparams")
+
+
+def run(cuda, problem, **keywords):
+    """Every result and gradient by cuDNN, on the host."""
+    lstm = problem.spec.has_cell_state
+    put = cuda.put
+    states = (put(problem.hx), put(problem.cx)) if lstm else (put(problem.hx),)
+    keywords = {"sequence_lengths": problem.lengths} | keywords
+    params = problem.op.move_params(problem.params, "cuda") if not cuda.on_shim else put(problem.params)
+    fwd = problem.op.forward(put(problem.x), *states, params, **keywords)
+    grads = fwd.backward(put(problem.dy), put(problem.dhy), put(problem.dcy) if lstm else None)
+    found = (fwd.output, fwd.output_h, fwd.output_c, grads.input, grads.input_h, grads.input_c, grads.params)
+    return {name: cuda.get(a) for name, a in zip(NAMES, found, strict=True) if a is not None}
+
+
+def run_numpy(problem, **keywords):
+    """The same by the NumPy engine, in float64."""
+    wide = ops.from_spec(problem.spec.replace(dtype="float64", algo="standard"))
+    lstm = problem.spec.has_cell_state
+    x, hx, cx, dy, dhy, dcy, params = (
+        getattr(problem, name).astype("float64") for name in ("x", "hx", "cx", "dy", "dhy", "dcy", "params")
+    )
+    keywords = {"sequence_lengths": problem.lengths} | keywords
+    fwd = wide.forward(x, *((hx, cx) if lstm else (hx,)), params, **keywords)
+    grads = fwd.backward(dy, dhy, dcy if lstm else None)
+    found = (fwd.output, fwd.output_h, fwd.output_c, grads.input, grads.input_h, grads.input_c, grads.params)
+    return {name: a for name, a in zip(NAMES, found, strict=True) if a is not None}
+
+
+def worst(found, expected, problem):
+    """The largest error as a multiple of eps * sqrt(T * U * L) * scale."""
+    spec = problem.spec
+    size = (len(problem.x) * spec.num_units * spec.num_layers) ** 0.5
+    errors = {}
+    for name, value in found.items():
+        scale = max(1.0, float(np.abs(expected[name]).max(initial=0)))
+        error = float(np.abs(value.astype("float64") - expected[name]).max(initial=0))
+        errors[name] = error / (EPS[spec.dtype] * size * scale)
+    return max(errors.values()), errors
+
+
+CASES = [
+    (kind, dtype, direction, lengths)
+    for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    for dtype in ("float32", "float64", "float16", "bfloat16")
+    for direction in ("unidirectional", "bidirectional")
+    for lengths in (None, [7, 2, 5, 7, 1])
+]
+
+
+@pytest.mark.parametrize(("kind", "dtype", "direction", "lengths"), CASES, ids=str)
+def test_every_result_and_gradient_is_near_the_numpy_engines(cuda, answer, kind, dtype, direction, lengths):
+    op = KINDS[kind](2, 24, 17, direction=direction, dtype=dtype)
+    problem = make_problem(op, 7, 5, lengths, seed=3)
+    ratio, errors = worst(run(cuda, problem), run_numpy(problem), problem)
+    answer(f"error {kind} {dtype} {direction} {'ragged' if lengths else 'equal'}", errors)
+    assert ratio <= 16
+
+
+FEATURES = {
+    "projection": ("lstm", {"num_proj": 9}),
+    "clip": ("lstm", {"cell_clip": 0.3}),
+    "skip lstm": ("lstm", {"input_mode": "skip_input"}),
+    "skip gru": ("gru", {"input_mode": "skip_input"}),
+    "skip relu": ("rnn_relu", {"input_mode": "skip_input"}),
+    "no bias": ("lstm", {"bias_mode": "none"}),
+    "single_input gru": ("gru", {"bias_mode": "single_input"}),
+    "single_recurrent gru": ("gru", {"bias_mode": "single_recurrent"}),
+    "no bias skip": ("gru", {"bias_mode": "none", "input_mode": "skip_input"}),
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_feature_is_near_the_numpy_engines(cuda, answer, feature, dtype):
+    kind, options = FEATURES[feature]
+    op = KINDS[kind](2, 12, 12 if "input_mode" in options else 7, dtype=dtype, direction="bidirectional", **options)
+    problem = make_problem(op, 6, 4, [6, 3, 1, 5], seed=3)
+    ratio, errors = worst(run(cuda, problem), run_numpy(problem), problem)
+    answer(f"feature {feature} {dtype}", {"ratio": ratio, **errors})
+    assert ratio <= 16
+
+
+@pytest.mark.parametrize("algo", ["standard", "persist_static", "persist_dynamic", "persist_static_small_h"])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_each_algorithm_agrees_or_says_that_it_cannot(cuda, answer, algo, kind, dtype):
+    op = KINDS[kind](1, 128, 128, dtype=dtype, algo=algo)
+    problem = make_problem(op, 10, 8, None, seed=3)
+    try:
+        ratio, _ = worst(run(cuda, problem), run_numpy(problem), problem)
+    except CudnnError as error:
+        answer(f"algorithm {algo} {kind} {dtype}", f"refused: {error.function} {error.status}")
+        assert algo != "standard"
+        return
+    answer(f"algorithm {algo} {kind} {dtype}", {"ratio": ratio})
+    assert ratio <= 16
+
+
+@pytest.mark.parametrize(("mode", "L", "U", "inputs", "B", "T", "expected"), TF_GOLDENS, ids=str)
+def test_tensorflows_values_come_out(cuda, mode, L, U, inputs, B, T, expected):
+    op = KINDS[mode](L, U, inputs)
+    state = cuda.put(np.ones((L, B, U), "f4"))
+    x, params = cuda.put(np.ones((T, B, inputs), "f4")), cuda.put(np.ones(op.params_size("cuda"), "f4"))
+    results = op(x, *([state, state] if mode == "lstm" else [state]), params, is_training=False)
+    assert sum(float(cuda.get(r).sum(dtype="f8")) for r in results) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", NVIDIA_CHECKSUMS)
+def test_nvidias_checksums_come_out(cuda, mode):
+    T, L, U, B = 20, 2, 512, 64
+    op = KINDS[mode](L, U, U)
+    params = np.ones(op.params_size(), "f4")
+    for weight in op.params_to_canonical(params, copy=False)[0]:
+        weight[:] = 1 / weight.size
+    lstm, state = mode == "lstm", cuda.put(np.ones((L, B, U), "f4"))
+    fwd = op.forward(cuda.put(np.ones((T, B, U), "f4")), *([state, state] if lstm else [state]), cuda.put(params))
+    grads = fwd.backward(cuda.put(np.ones((T, B, U), "f4")), state, state if lstm else None)
+    found = {"y": fwd.output, "hy": fwd.output_h, "dx": grads.input, "dhx": grads.input_h, "dw": grads.params}
+    if lstm:
+        found |= {"cy": fwd.output_c, "dcx": grads.input_c}
+    sums = {name: float(cuda.get(a).sum(dtype="f8")) for name, a in found.items()}
+    assert sums == pytest.approx(NVIDIA_CHECKSUMS[mode], rel=1e-4)
+
+
+@pytest.mark.parametrize("lengths", [[5, 0, 3], [0, 0, 0], [0, 4, 0]], ids=str)
+def test_zero_lengths_pass_states_through(cuda, lengths):
+    op = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
+    problem = make_problem(op, 5, 3, lengths, seed=3)
+    ratio, _ = worst(run(cuda, problem), run_numpy(problem), problem)
+    assert ratio <= 16
+
+
+@pytest.mark.parametrize("T", [65535, 65536, 100_000])
+def test_long_runs_are_exact(cuda, T):
+    if cuda.on_shim and T != 65536:
+        pytest.skip("the shim's arithmetic is the NumPy engine's: one case shows the path")
+    op = ops.CudnnGRU(1, 8, 3, dtype="float64")
+    problem = make_problem(op, T, 1, None, seed=3)
+    ratio, _ = worst(run(cuda, problem), run_numpy(problem), problem)
+    assert ratio <= 16
+
+
+def test_results_are_the_same_over_100_runs(cuda, answer):
+    op = ops.CudnnLSTM(2, 64, 32, direction="bidirectional")
+    problem = make_problem(op, 12, 16, None, seed=3)
+    first = run(cuda, problem)
+    same = dict.fromkeys(first, True)
+    for _ in range(99):
+        for name, value in run(cuda, problem).items():
+            same[name] &= bool(np.array_equal(value, first[name]))
+    answer("deterministic over 100 runs, standard float32", same)
+    assert same["y"]
+    assert same["hy"]
+
+
+def test_dropout_repeats_from_a_saved_state(cuda):
+    op = ops.CudnnLSTM(3, 32, 7, dropout=0.5, seed=5)
+    problem = make_problem(op, 4, 3, None, seed=3)
+    start = op.dropout_state("cuda")
+    first, second = run(cuda, problem), run(cuda, problem)
+    assert not np.array_equal(first["y"], second["y"])
+    op.set_dropout_state(start)
+    assert np.array_equal(run(cuda, problem)["y"], first["y"])
+    again = ops.from_spec(op.spec)
+    again.set_dropout_state(op.dropout_state("cuda"))
+    assert np.array_equal(run(cuda, make_problem(again, 4, 3, None, seed=3))["y"], second["y"])
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+@pytest.mark.parametrize("lengths", [None, [7, 2, 5, 1]], ids=["equal", "ragged"])
+def test_torchs_own_cudnn_gives_the_same(cuda, answer, kind, lengths):
+    if cuda.on_shim:
+        pytest.skip("torch needs a GPU to run cuDNN")
+    import torch
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    from tests.helpers.torch_oracle import torch_module
+
+    op = KINDS[kind](2, 24, 17, direction="bidirectional", dtype=DType.FLOAT64)
+    problem = make_problem(op, 7, 4, lengths, seed=3)
+    ours = run(cuda, problem)
+    module = torch_module(op.spec, *op.params_to_canonical(problem.params)).cuda()
+    x, hx, cx = (torch.tensor(a, device="cuda", requires_grad=True) for a in (problem.x, problem.hx, problem.cx))
+    data = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
+    y, states = module(data, (hx, cx) if kind == "lstm" else hx)
+    y = y if lengths is None else pad_packed_sequence(y, total_length=7)[0]
+    hy = states[0] if kind == "lstm" else states
+    (y * torch.tensor(problem.dy, device="cuda")).sum().add((hy * torch.tensor(problem.dhy, device="cuda")).sum()).add(
+        (states[1] * torch.tensor(problem.dcy, device="cuda")).sum() if kind == "lstm" else 0
+    ).backward()
+    errors = {
+        "y": float(np.abs(ours["y"] - y.detach().cpu().numpy()).max()),
+        "hy": float(np.abs(ours["hy"] - hy.detach().cpu().numpy()).max()),
+        "dx": float(np.abs(ours["dx"] - x.grad.cpu().numpy()).max()),
+        "dhx": float(np.abs(ours["dhx"] - hx.grad.cpu().numpy()).max()),
+    }
+    answer(f"torch {kind} {'ragged' if lengths else 'equal'}", errors)
+    assert max(errors.values()) <= 1e-9

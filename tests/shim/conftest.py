@@ -1,0 +1,34 @@
+"""The shim, built once."""
+
+import pytest
+
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
+from tests.shim import host_device, shim
+
+
+@pytest.fixture(scope="session")
+def shim_path(tmp_path_factory):
+    return shim.build(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture
+def play(shim_path):
+    """Give a function that makes a shim and runs CUDA calls on it until the test ends."""
+    entered, shims = [], []
+
+    def start(**options):
+        played = shim.Shim(shim_path, **options)
+        engine, device = played.engine_and_device()
+        for context in (use_engine(engine), host_device.host_allocator(device)):
+            context.__enter__()
+            entered.append(context)
+        shims.append((played, engine, device))
+        return played, engine, device
+
+    yield start
+    for context in reversed(entered):
+        context.__exit__(None, None, None)
+    for _, _, device in shims:
+        assert all(memory.intact() for memory in device.allocations), "bytes outside an array were written"
+    assert not RELEASE_FAILURES

@@ -1,0 +1,224 @@
+"""What fails, fails cleanly: each status at each call, each allocation, each bad argument; the next call is right."""
+
+import gc
+
+import cupy
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn._libcudnn import cudnnStatus_t
+from pycudnnrnn.engines.cudnn.engine import CudnnEngine
+from pycudnnrnn.engines.cudnn.owned import live
+from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError
+from pycudnnrnn.testing import PermutedLayoutEngine
+from pycudnnrnn.testing.strategies import make_problem
+from tests.shim.host_device import HostMemory, host
+from tests.shim.problem import on_device, run, run_numpy
+
+LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float32", direction="bidirectional")
+DROPPING = ops.CudnnGRU(2, 3, 4, dtype="float32", dropout=0.5, seed=1)
+STATUSES = [status for status in cudnnStatus_t if status is not cudnnStatus_t.SUCCESS]
+
+
+def calls_of(play, problem):
+    """Which call comes how often in one forward and backward."""
+    played, _, device = play()
+    run(problem, on_device(device, problem))
+    return dict(played.counts)
+
+
+@pytest.mark.parametrize("op", [LSTM, DROPPING], ids=["plain", "dropout"])
+def test_each_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(play, op):
+    """R9: every status code at the first and the last of each call; inputs unchanged, nothing leaked."""
+    problem = make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5)
+    injected = 0
+    for name, times in calls_of(play, problem).items():
+        if name in {"cudnnGetVersion", "cudnnDestroy"}:
+            continue
+        for nth in sorted({1, times}):
+            for status in STATUSES:
+                played, _, device = play()
+                played.fail[name, nth] = int(status)
+                fresh = ops.from_spec(op.spec)
+                trial = make_problem(fresh, 3, 2, [3, 1], seed=5)
+                arrays = on_device(device, trial)
+                before = {key: host(array).copy() for key, array in arrays.items()}
+                with pytest.raises(CudnnError) as caught:
+                    run(trial, arrays)
+                assert (caught.value.function, caught.value.code) == (name, status)
+                assert status.c_name in str(caught.value)
+                assert all(np.array_equal(host(arrays[key]), old) for key, old in before.items())
+                injected += 1
+            found = run(trial, arrays)
+            assert all(np.isfinite(value).all() for value in found.values())
+            if op is LSTM:
+                assert all(np.array_equal(value, run_numpy(trial)[key]) for key, value in found.items())
+    assert injected >= 8 * len(STATUSES)
+
+
+@pytest.mark.parametrize("op", [LSTM, DROPPING], ids=["plain", "dropout"])
+@pytest.mark.parametrize("lengths", [None, [3, 0]], ids=["whole", "in parts"])
+def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(play, op, lengths):
+    """R8: fail allocation N for every N until nothing fails any more."""
+    _, _, device = play()
+    fresh = ops.from_spec(op.spec)
+    problem = make_problem(fresh, 3, 2, lengths, seed=5)
+    arrays = on_device(device, problem)
+    before = {key: host(array).copy() for key, array in arrays.items()}
+    for nth in range(200):
+        device.fail_at = nth
+        try:
+            run(problem, arrays)
+        except MemoryError:
+            assert all(np.array_equal(host(arrays[key]), old) for key, old in before.items())
+        else:
+            break
+        finally:
+            device.fail_at = None
+    assert nth >= 8, "no more than a few allocations were made to fail"
+    if op is LSTM:
+        assert all(
+            np.allclose(value, run_numpy(problem)[key], atol=1e-6) for key, value in run(problem, arrays).items()
+        )
+
+
+def test_a_thousand_models_leave_nothing_behind(play):
+    played, engine, device = play()
+    problem = make_problem(LSTM, 3, 2, [3, 1], seed=5)
+    run(problem, on_device(device, problem))
+    gc.collect()
+    device.allocations.clear()
+    gc.collect()
+    natives, memory = live(), HostMemory.live
+    for i in range(1000):
+        op = ops.CudnnLSTM(1, 2 + i % 5, 3, dtype="float32", dropout=0)
+        trial = make_problem(op, 1 + i % 7, 2, None, seed=i)
+        run(trial, on_device(device, trial))
+        device.allocations.clear()
+    del trial, op
+    engine._plans.clear()
+    gc.collect()
+    assert HostMemory.live == memory
+    assert live()["RNNDescriptor"] <= natives["RNNDescriptor"]
+    assert not played.complaints
+
+
+@pytest.mark.parametrize("name", ["input_data", "input_h", "input_c", "params", "d_output", "d_output_h", "d_output_c"])
+@pytest.mark.parametrize("defect", ["strided", "misaligned", "host", "dtype", "shape"])
+def test_a_bad_array_is_refused_by_name_before_anything_crosses(play, name, defect):
+    played, _, device = play()
+    problem = make_problem(LSTM, 4, 4, None, seed=5)
+    arrays = on_device(device, problem)
+    run(problem, arrays)
+    key = {"input_data": "x", "input_h": "hx", "input_c": "cx", "params": "params",
+           "d_output": "dy", "d_output_h": "dhy", "d_output_c": "dcy"}[name]  # fmt: skip
+    good = arrays[key]
+    if defect == "strided":
+        wide = device.empty((*good.shape[:-1], 2 * good.shape[-1]), good.dtype)
+        arrays[key] = wide[..., ::2]
+    elif defect == "misaligned":
+        raw = device.empty((good.nbytes + 1,), np.dtype(np.uint8))
+        arrays[key] = cupy.ndarray(good.shape, good.dtype, memptr=raw.data + 1)
+    elif defect == "host":
+        arrays[key] = host(good)
+    elif defect == "dtype":
+        arrays[key] = device.from_host(host(good).astype("float64"))
+    else:
+        arrays[key] = device.from_host(host(good)[..., 1:])
+    launches = len(played.launches)
+    passes = launches + (1 if name.startswith("d_") else 0)  # the forward before a bad gradient is right
+    with pytest.raises(ArgumentError) as caught:
+        run(problem, arrays)
+    # The first array says what kind of call it is: where it is another, the next one is found to differ.
+    assert caught.value.argument == (name if (name, defect) != ("input_data", "host") else "params")
+    assert len(played.launches) == passes
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        ((65536, 32768, 1, 1), "input_data"),
+        ((1, 2**31, 1, 1), "input_data"),
+        ((2, 2**29, 1, 4), "gates"),
+        ((1, 2**28, 1, 8), "output"),
+    ],
+)
+def test_sizes_that_overflow_32_bits_are_refused_in_python(play, shape, name):
+    """R15: no memory is needed to see it, and no call is made."""
+    from pycudnnrnn.engines.cudnn.checks import check_sizes
+    from pycudnnrnn.schedule import Schedule
+
+    T, B, inputs, units = shape
+    op = ops.CudnnGRU(1, units, inputs)
+    with pytest.raises(ArgumentError) as caught:
+        check_sizes(op.spec, Schedule(T, B))
+    assert caught.value.argument in {name, "output", "input_data"}
+    check_sizes(op.spec, Schedule(1, 2**31 // max(units, inputs) - 1))
+
+
+def test_states_that_overflow_32_bits_are_refused_in_python():
+    from pycudnnrnn.engines.cudnn.checks import check_sizes
+    from pycudnnrnn.schedule import Schedule
+
+    with pytest.raises(ArgumentError, match="input_h"):
+        check_sizes(ops.CudnnGRU(1024, 2048, 8).spec, Schedule(1, 1024))
+
+
+@pytest.mark.parametrize("algo", ["persist_static", "persist_dynamic", "persist_static_small_h"])
+def test_persistent_algorithms_refuse_ragged_lengths_by_name(play, algo):
+    played, _, device = play()
+    op = ops.CudnnGRU(1, 3, 4, algo=algo)
+    problem = make_problem(op, 3, 2, [3, 1], seed=0)
+    with pytest.raises(ArgumentError, match=f"sequence_lengths.*{algo}"):
+        run(problem, on_device(device, problem))
+    assert not played.launches
+    whole = make_problem(op, 3, 2, None, seed=0)
+    found = run(whole, on_device(device, whole))
+    assert np.array_equal(found["y"], run_numpy(whole)["y"])
+    assert bool(played.counts["cudnnBuildRNNDynamic"]) == (algo == "persist_dynamic")
+
+
+def test_dropout_in_a_long_bidirectional_run_is_refused_by_name(play, monkeypatch):
+    _, _, device = play()
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+    op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dropout=0.5)
+    problem = make_problem(op, 3, 2, None, seed=0)
+    arrays = on_device(device, problem)
+    with pytest.raises(ArgumentError, match=r"dropout.*both directions"):
+        run(problem, arrays)
+    assert op.forward(arrays["x"], None, None, arrays["params"], is_training=False).output.shape == (3, 2, 6)
+
+
+def test_a_buffer_laid_out_by_arithmetic_is_told_from_one_of_the_librarys_layout(play):
+    _, engine, device = play(engine=PermutedLayoutEngine(3))
+    problem = make_problem(LSTM, 3, 2, None, seed=0)
+    assert engine.layout(LSTM.spec).size != LSTM.params_size()
+    with pytest.raises(LayoutError, match="move_params"):
+        run(problem, on_device(device, problem))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (lambda r: r.__class__(**(vars(r) | {"shape": r.shape[::-1]})), "must have the shape"),
+        (lambda r: r.__class__(**(vars(r) | {"shape": (0, 0)})), "reports none"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_an_error(play, spoil, text):
+    played, engine, _ = play()
+    honest = played._region
+
+    def lie(spec, pseudo_layer, id_, kind):
+        region = honest(spec, pseudo_layer, id_, kind)
+        return spoil(region) if (pseudo_layer, id_, kind) == (0, 1, "weight") else region
+
+    played._region = lie
+    with pytest.raises(LayoutError, match=text):
+        engine.layout(ops.CudnnLSTM(1, 3, 4).spec)
+
+
+def test_an_engine_is_of_one_device(play):
+    _, engine, _ = play()
+    assert isinstance(engine, CudnnEngine)
+    assert engine.device == "cuda:0"

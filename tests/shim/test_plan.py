@@ -1,0 +1,212 @@
+"""`op.prepare`: one kind of call on the caller's buffers, on both engines."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.helpers.examples import examples
+from tests.shim.host_device import host
+from tests.shim.problem import run_numpy
+
+NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "dparams")
+
+
+class Buffers:
+    """Everything a plan's calls need, filled with rubbish where they write."""
+
+    def __init__(self, problem, plan, put):
+        spec = problem.spec
+        T, B, _ = problem.x.shape
+        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, B)
+
+        def rubbish(*shape, dtype=dtype):
+            return put(np.full(shape, 77, dtype))
+
+        lstm = spec.has_cell_state
+        self.x, self.hx, self.params = put(problem.x), put(problem.hx), put(problem.params)
+        self.dy, self.dhy = put(problem.dy), put(problem.dhy)
+        self.cx, self.dcy = (put(problem.cx), put(problem.dcy)) if lstm else (None, None)
+        self.y, self.dx = rubbish(T, B, spec.output_size), rubbish(T, B, spec.input_size)
+        self.hy, self.dhx = rubbish(*states, spec.state_size), rubbish(*states, spec.state_size)
+        self.cy, self.dcx = (
+            (rubbish(*states, spec.num_units), rubbish(*states, spec.num_units)) if lstm else (None, None)
+        )
+        self.dparams = rubbish(len(problem.params))
+        self.reserve = rubbish(plan.reserve_nbytes, dtype=np.dtype(np.uint8))
+
+    def run(self, plan, accumulate=False):
+        plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
+        plan.backward_data(
+            self.params,
+            self.y,
+            self.dy,
+            self.hx,
+            self.dhy,
+            self.dhx,
+            self.cx,
+            self.dcy,
+            self.dcx,
+            self.dx,
+            self.reserve,
+        )
+        plan.backward_weights(self.x, self.hx, self.y, self.dparams, self.reserve, accumulate)
+
+    def results(self, get):
+        found = {name: getattr(self, name) for name in NAMES}
+        return {name: get(array).copy() for name, array in found.items() if array is not None}
+
+
+def prepared(problem, device):
+    T, B, _ = problem.x.shape
+    return problem.op.prepare(T, B, is_training=True, sequence_lengths=problem.lengths, device=device)
+
+
+@examples(200)
+@given(problems(specs(dtypes=["float32", "float64", "float16"]), least_length=1))
+def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(play, problem):
+    played, _, device = play()
+    plan = prepared(problem, "cuda:0")
+    buffers = Buffers(problem, plan, device.from_host)
+    buffers.run(plan)
+    played.calls.clear()
+    allocations = len(device.allocations)
+    buffers.run(plan)
+    expected = run_numpy(problem)
+    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(host).items())
+    assert len(device.allocations) == allocations, "a prepared call allocates nothing"
+    assert len(played.calls) == 6, "three streams set, three passes"
+    assert not played.complaints
+
+
+@examples(200)
+@given(problems(specs(dtypes=["float32", "float64", "float16"])))
+def test_a_numpy_plan_gives_the_eager_numbers_again_and_again(problem):
+    plan = prepared(problem, None)
+    buffers = Buffers(problem, plan, np.copy)
+    buffers.run(plan)
+    buffers.run(plan)
+    expected = run_numpy(problem)
+    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(np.asarray).items())
+    buffers.run(plan, accumulate=True)
+    doubled = buffers.dparams.astype("f8")
+    np.testing.assert_allclose(doubled, 2 * expected["dparams"].astype("f8"), rtol=2e-3, atol=1e-3)
+
+
+@examples(100)
+@given(problems(specs(max_layers=3)), st.integers(0, 9))
+def test_a_numpy_plan_drops_as_the_eager_path_does(problem, seed):
+    op = ops.from_spec(problem.spec.replace(dropout=0.5, seed=seed, num_layers=2))
+    trial = make_problem(op, *problem.x.shape[:2], problem.lengths, seed)
+    start = op.dropout_state()
+    expected = run_numpy(trial)
+    op.set_dropout_state(start)
+    plan = prepared(trial, "cpu")
+    buffers = Buffers(trial, plan, np.copy)
+    buffers.run(plan)
+    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(np.asarray).items())
+
+
+def test_a_cudnn_plan_drops_as_the_eager_path_does(play):
+    _, _, device = play()
+    op = ops.CudnnGRU(2, 4, 3, dropout=0.5, seed=4, dtype="float64")
+    problem = make_problem(op, 3, 2, None, seed=1)
+    expected = run_numpy(problem)
+    plan = prepared(problem, "cuda:0")
+    buffers = Buffers(problem, plan, device.from_host)
+    buffers.run(plan)
+    for name, value in buffers.results(host).items():
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12)
+
+
+LSTM = ops.CudnnLSTM(1, 3, 4, dtype="float64", algo="auto", math_type="default")
+
+
+def test_a_plan_says_what_it_needs_and_what_runs():
+    plan = LSTM.prepare(5, 2, is_training=True)
+    assert (plan.algo, plan.math_type) == ("standard", "default")
+    assert plan.reserve_nbytes > 5 * 2 * 4 * 3 * 8
+    assert plan.workspace_nbytes == 0
+    assert LSTM.prepare(5, 2).reserve_nbytes == 0
+
+
+def fresh():
+    problem = make_problem(LSTM, 5, 2, None, seed=1)
+    plan = prepared(problem, None)
+    return plan, Buffers(problem, plan, np.copy)
+
+
+@pytest.mark.parametrize("name", ["x", "hx", "cx", "y", "hy", "cy", "params", "reserve"])
+@pytest.mark.parametrize("defect", ["shape", "dtype", "strided"])
+def test_a_bad_buffer_is_refused_by_name(name, defect):
+    plan, buffers = fresh()
+    good = getattr(buffers, name)
+    bad = {"shape": good[..., 1:].copy(), "dtype": good.astype("f4"), "strided": np.repeat(good, 2, axis=-1)[..., ::2]}
+    setattr(buffers, name, bad[defect])
+    with pytest.raises(ArgumentError) as caught:
+        buffers.run(plan)
+    assert caught.value.argument == name
+    if name != "y":
+        assert (buffers.y == 77).all()
+
+
+@pytest.mark.parametrize(("output", "other"), [("hy", "hx"), ("cy", "cx"), ("cy", "hy"), ("dhx", "dhy"), ("dcx", "cx")])
+def test_outputs_that_share_memory_are_refused(output, other):
+    plan, buffers = fresh()
+    setattr(buffers, output, getattr(buffers, other))
+    with pytest.raises(ArgumentError, match="memory of its own"):
+        buffers.run(plan)
+
+
+def test_what_may_be_null_may_be_none_and_what_may_not_is_named():
+    plan, b = fresh()
+    plan.forward(b.params, b.x, None, None, b.y, None, None, b.reserve)
+    plan.backward_data(b.params, b.y, b.dy, None, b.dhy, None, None, b.dcy, None, b.dx, b.reserve)
+    plan.backward_weights(b.x, None, b.y, b.dparams, b.reserve)
+    fwd = LSTM.forward(b.x, None, None, b.params)
+    assert np.array_equal(fwd.backward(b.dy, b.dhy, b.dcy).params, b.dparams)
+    for missing in ("dhy", "dcy"):
+        given_ = {"dhy": b.dhy, "dcy": b.dcy} | {missing: None}
+        with pytest.raises(ArgumentError, match=missing):
+            plan.backward_data(
+                b.params, b.y, b.dy, None, given_["dhy"], None, None, given_["dcy"], None, b.dx, b.reserve
+            )
+    with pytest.raises(ArgumentError, match="reserve"):
+        plan.forward(b.params, b.x, None, None, b.y, None, None)
+
+
+def test_a_plan_without_training_has_no_backward():
+    _, b = fresh()
+    inference = LSTM.prepare(5, 2)
+    inference.forward(b.params, b.x, None, None, b.y, None, None)
+    with pytest.raises(ArgumentError, match="is_training"):
+        inference.backward_weights(b.x, None, b.y, b.dparams, b.reserve)
+
+
+@pytest.mark.parametrize("lengths", [[5, 0], [0, 0]])
+def test_cudnn_prepares_single_native_calls_alone(play, lengths):
+    play()
+    with pytest.raises(ArgumentError, match="one native call"):
+        LSTM.prepare(5, 2, sequence_lengths=lengths, device="cuda:0")
+    with pytest.raises(ArgumentError, match="one native call"):
+        LSTM.prepare(65536, 2, device="cuda:0")
+
+
+def test_a_plan_is_for_one_device_and_refuses_to_pickle(play):
+    _, _, device = play()
+    plan, b = fresh()
+    with pytest.raises(ArgumentError, match="which the plan is for"):
+        plan.forward(b.params, device.from_host(b.x), None, None, b.y, None, None, b.reserve)
+    with pytest.raises(ArgumentTypeError, match="Plan"):
+        pickle.dumps(plan)
+
+
+@pytest.mark.parametrize(("T", "B"), [(0, 1), (1, 0), (True, 1), (2**31, 1), (1.0, 1)])
+def test_a_plan_needs_a_batch(T, B):
+    with pytest.raises(ArgumentError):
+        LSTM.prepare(T, B)
