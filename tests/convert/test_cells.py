@@ -49,13 +49,13 @@ def test_any_model_computes_the_same_in_linen_cells_and_comes_back(spec, seed):
     check_both_directions("flax", spec, seed, tolerance=TOLERANCE, lossless=spec.mode != "gru")
 
 
-@examples(30)
+@examples(20)
 @given(drawn(["lstm", "gru"]), seeds)
 def test_any_model_computes_the_same_in_equinox_cells_and_comes_back(spec, seed):
     check_both_directions("equinox", spec, seed, tolerance=TOLERANCE, lossless=spec.mode != "gru")
 
 
-@examples(30)
+@examples(15)  # each shape is compiled
 @given(drawn(["lstm"]), seeds)
 def test_any_lstm_computes_the_same_in_jax_experimental_rnn_and_comes_back(spec, seed):
     sizes = {"input_size": spec.input_size, "hidden_size": spec.num_units, "num_layers": spec.num_layers}
