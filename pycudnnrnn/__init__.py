@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pycudnnrnn import _libcudnn as libcudnn
-    from pycudnnrnn import errors, layout, ops, spec, testing
+    from pycudnnrnn import convert, errors, layout, ops, spec, testing
     from pycudnnrnn.layout import ParamLayout, Region
     from pycudnnrnn.spec import RNNSpec
 
@@ -30,7 +30,7 @@ _NAMES = {
     "Region": "layout",
 }
 
-__all__ = ["ParamLayout", "RNNSpec", "Region", "errors", "layout", "libcudnn", "ops", "spec", "testing"]
+__all__ = ["ParamLayout", "RNNSpec", "Region", "convert", "errors", "layout", "libcudnn", "ops", "spec", "testing"]
 
 
 def __getattr__(name: str) -> Any:
