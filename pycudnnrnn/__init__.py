@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "convert": "convert",
     "errors": "errors",
     "layout": "layout",
     "libcudnn": "_libcudnn",

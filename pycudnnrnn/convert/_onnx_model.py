@@ -74,6 +74,9 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
                 if name not in constants:
                     raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", "is no constant of the model")
                 arrays[f"{k}/{key}"] = _array(onnx, name, constants[name])
+            elif key.startswith("initial") and name in constants and _array(onnx, name, constants[name]).any():
+                why = "is a constant of the model and not 0; a state belongs to the call here: pass it there"
+                raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", why)
     units = settings[0].pop("hidden_size", None)
     if units is not None and any(a.ndim == 3 and a.shape[2] != units for k, a in arrays.items() if k.endswith("R")):
         raise ConvertError("onnx", "hidden_size", f"is {units}, and R has other columns")

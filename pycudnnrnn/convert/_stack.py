@@ -49,7 +49,8 @@ def find_cells(
             named.refuse(key, f"holds the same as {held[leaf[1]]!r}")
         held[leaf[1]] = key
     if not cells:
-        raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
+        where = "arrays" if layers is None else f"layers {shorten(layers)}"
+        raise ConvertError(named.framework, where, f"no recurrent cell among {shorten(sorted(named))}")
     found = [Cell(path, keys) for path, keys in cells.items()]
     if bidirectional and not any(_WORD.search(cell.path) for cell in found):
         ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
@@ -99,7 +100,9 @@ def _by_direction(
             if len(pair) != 2:
                 there = next(iter(pair.values())).path
                 raise ConvertError(
-                    framework, shorten(place), f"has one direction alone, {there!r}, and others have two: give `layers`"
+                    framework,
+                    shorten(place),
+                    f"has one direction alone, {there!r}: add the other, or give `layers` without it",
                 )
     ordered = _in_order(framework, {pair[min(pair)].path: pair for pair in pairs.values()}, layers)
     return [pair[key] for pair in ordered for key in sorted(pair)], 1 + both

@@ -52,7 +52,8 @@ def test_the_example_runs_a_keras_file(tmp_path):
 def test_converting_imports_no_framework():
     code = """
 import sys
-from pycudnnrnn import convert
+import pycudnnrnn
+convert = pycudnnrnn.convert
 heavy = {"torch", "jax", "keras", "flax", "equinox", "onnx", "onnxruntime", "h5py", "tensorflow", "click", "rich"}
 import numpy as np
 arrays = {"weight_ih_l0": np.ones((4, 3)), "weight_hh_l0": np.ones((4, 4))}

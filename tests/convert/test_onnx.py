@@ -116,6 +116,18 @@ def test_a_model_that_is_no_stack_of_ours_is_named(change, text):
     assert text in str(caught.value)
 
 
+@pytest.mark.parametrize("state", [0.0, 0.5])
+def test_a_state_that_the_model_holds_is_not_dropped_unless_it_is_zero(state):
+    c, nodes = torch_export("RNN")
+    nodes[-2].input.extend(["", "h0"])
+    model = model_of(nodes, ("one", np.array([1])), ("h0", np.full((1, 2, 4), state, "f4")))
+    if state:
+        with pytest.raises(ConvertError, match=r"initial_h of node 'n1': is a constant of the model and not 0"):
+            convert.onnx.from_model(model)
+    else:
+        equal_models(convert.onnx.from_model(model), c)
+
+
 def test_external_data_is_never_opened(tmp_path):
     model = convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3), 1))
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
