@@ -10,28 +10,93 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pycudnnrnn import _libcudnn as libcudnn
-    from pycudnnrnn import convert, errors, layout, ops, spec, testing
+    from pycudnnrnn import cells, checkpoint, convert, errors, layers, layout, ops, saveable, spec, testing
+    from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
+    from pycudnnrnn.checkpoint import Saver
+    from pycudnnrnn.layers import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh
     from pycudnnrnn.layout import ParamLayout, Region
+    from pycudnnrnn.saveable import (
+        CudnnGRUSaveable,
+        CudnnLSTMSaveable,
+        CudnnParamsFormatConverterGRU,
+        CudnnParamsFormatConverterLSTM,
+        CudnnParamsFormatConverterRelu,
+        CudnnParamsFormatConverterTanh,
+        CudnnRNNReluSaveable,
+        CudnnRNNTanhSaveable,
+        RNNParamsSaveable,
+    )
     from pycudnnrnn.spec import RNNSpec
 
 __version__ = "0.1.0"
 
 _MODULES = {
+    "cells": "cells",
+    "checkpoint": "checkpoint",
     "convert": "convert",
     "errors": "errors",
+    "layers": "layers",
     "layout": "layout",
     "libcudnn": "_libcudnn",
     "ops": "ops",
+    "saveable": "saveable",
     "spec": "spec",
     "testing": "testing",
 }
 _NAMES = {
+    "CudnnCompatibleGRUCell": "cells",
+    "CudnnCompatibleLSTMCell": "cells",
+    "CudnnGRU": "layers",
+    "CudnnGRUSaveable": "saveable",
+    "CudnnLSTM": "layers",
+    "CudnnLSTMSaveable": "saveable",
+    "CudnnParamsFormatConverterGRU": "saveable",
+    "CudnnParamsFormatConverterLSTM": "saveable",
+    "CudnnParamsFormatConverterRelu": "saveable",
+    "CudnnParamsFormatConverterTanh": "saveable",
+    "CudnnRNNRelu": "layers",
+    "CudnnRNNReluSaveable": "saveable",
+    "CudnnRNNTanh": "layers",
+    "CudnnRNNTanhSaveable": "saveable",
     "ParamLayout": "layout",
+    "RNNParamsSaveable": "saveable",
     "RNNSpec": "spec",
     "Region": "layout",
+    "Saver": "checkpoint",
 }
 
-__all__ = ["ParamLayout", "RNNSpec", "Region", "convert", "errors", "layout", "libcudnn", "ops", "spec", "testing"]
+__all__ = [
+    "CudnnCompatibleGRUCell",
+    "CudnnCompatibleLSTMCell",
+    "CudnnGRU",
+    "CudnnGRUSaveable",
+    "CudnnLSTM",
+    "CudnnLSTMSaveable",
+    "CudnnParamsFormatConverterGRU",
+    "CudnnParamsFormatConverterLSTM",
+    "CudnnParamsFormatConverterRelu",
+    "CudnnParamsFormatConverterTanh",
+    "CudnnRNNRelu",
+    "CudnnRNNReluSaveable",
+    "CudnnRNNTanh",
+    "CudnnRNNTanhSaveable",
+    "ParamLayout",
+    "RNNParamsSaveable",
+    "RNNSpec",
+    "Region",
+    "Saver",
+    "cells",
+    "checkpoint",
+    "convert",
+    "errors",
+    "layers",
+    "layout",
+    "libcudnn",
+    "ops",
+    "saveable",
+    "spec",
+    "testing",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ The one place that knows array libraries. A library is recognised by the arrays 
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any, NamedTuple
 
@@ -82,6 +83,63 @@ def check_shape(name: str, array: Any, shape: tuple[int, ...], axes: str) -> Non
     """Refuse an array of another shape; `axes` names the axes in the error text."""
     if tuple(array.shape) != shape:
         raise ArgumentError(name, f"{shape}, which is {axes}", tuple(array.shape), aspect="shape")
+
+
+def to_host(name: str, array: Any) -> Any:
+    """Return the NumPy array over a CPU array's memory, or a copy of a CUDA array, whatever its dtype.
+
+    Raises:
+        ArgumentError: its memory is not to be shared.
+    """
+    kind = kind_of(name, array)
+    if kind.library == "cupy":
+        return move(array, np)
+    if isinstance(array, np.ndarray):
+        return array
+    if kind.device != "cpu":
+        array = array.detach().cpu()
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise ArgumentError(name, "memory that NumPy can share", error) from error
+
+
+def check_device(device: Any) -> str:
+    """Return a device's name.
+
+    Raises:
+        ArgumentError: neither "cpu" nor "cuda" nor "cuda:<index>".
+    """
+    name = str(device)
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ArgumentError("device", "'cpu', 'cuda' or 'cuda:<index>'", repr(device))
+    return name
+
+
+def overwrite(array: Any, values: Any) -> None:
+    """Write a NumPy array into an array of any kind and device, cast to its dtype."""
+    kind = kind_of("array", array)
+    if kind.device == "cpu":
+        to_host("array", array)[...] = values
+        return
+    array[...] = sys.modules[kind.library].asarray(values.astype(str(array.dtype).rpartition(".")[2], copy=False))
+
+
+def namespace_of(array: Any) -> Any:
+    """Return the module whose functions take this array: its array API namespace, or its library."""
+    if isinstance(array, np.ndarray):
+        return np
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__()
+    library = sys.modules.get(type(array).__module__.partition(".")[0])
+    if library is None or not hasattr(library, "from_dlpack"):
+        raise ArgumentTypeError("inputs", "an array of NumPy, torch or an array API library", type(array))
+    return library
+
+
+def into_namespace(array: Any, namespace: Any) -> Any:
+    """Return a NumPy array as one of `namespace`, without a copy where the library can."""
+    return array if namespace is np else namespace.from_dlpack(array)
 
 
 def move(array: Any, xp: Any) -> Any:

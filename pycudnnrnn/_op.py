@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import warnings
 from collections.abc import Sequence
@@ -45,9 +44,7 @@ class CudnnRNN:
         self.__setstate__({"spec": spec, "dropout": {}})
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._dropout_lock:
-            moved = {engine.name: dropout.state() for engine, dropout in self._dropout.values()}
-            return {"spec": self.spec, "dropout": self._dropout_states | moved}
+        return {"spec": self.spec, "dropout": {state.engine: state for state in self.dropout_states()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
@@ -183,6 +180,12 @@ class CudnnRNN:
         """Return where this op's dropout stands on the engine of `device`."""
         return self._dropout_on(engine_for(_device_name(device))).state()
 
+    def dropout_states(self) -> list[DropoutState]:
+        """Return where dropout stands on each engine that it ran on, or was set on."""
+        with self._dropout_lock:
+            moved = {engine.name: dropout.state() for engine, dropout in self._dropout.values()}
+            return list((self._dropout_states | moved).values())
+
     def set_dropout_state(self, state: DropoutState) -> None:
         """Continue from a state that `dropout_state` gave, on the engine it came from.
 
@@ -268,12 +271,7 @@ class CudnnRNN:
 
 
 def _device_name(device: str | None) -> str:
-    if device is None:
-        return "cpu"
-    name = str(device)
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise ArgumentError("device", "'cpu', 'cuda' or 'cuda:<index>'", repr(device))
-    return name
+    return "cpu" if device is None else _arrays.check_device(device)
 
 
 def _check_bool(name: str, value: Any) -> bool:

@@ -39,6 +39,38 @@ class ArgumentTypeError(ArgumentError, TypeError):
     """An argument has the wrong type; also a `TypeError`."""
 
 
+class TFArgumentError(ArgumentError):
+    """An argument error in the words of TF 1.x, for callers that read them."""
+
+    def __init__(self, argument: str, expected: str, got: Any, text: str) -> None:
+        super().__init__(argument, expected, got)
+        self.args = (argument, expected, got, text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class TFArgumentTypeError(TFArgumentError, TypeError):
+    """The same, and also a `TypeError`."""
+
+
+class CheckpointError(PycudnnrnnError):
+    """A checkpoint cannot be restored: the file is damaged, hostile, or of something else.
+
+    `path` is the file, `reason` one of the words in `checkpoint.REASONS`, `detail` a sentence.
+    """
+
+    def __init__(self, path: Any, reason: str, detail: str) -> None:
+        super().__init__(path, reason, detail)
+        self.path = path
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}: {self.detail}"
+
+
 class StateError(PycudnnrnnError, RuntimeError):
     """A call came at the wrong moment: a backward without a reserve, or a second one on a reserve already used up."""
 

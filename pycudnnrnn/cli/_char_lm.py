@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from pycudnnrnn import _arrays, ops
+from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.spec import RNNSpec
@@ -104,16 +103,7 @@ class CharLM:
         tensors |= {"softmax/kernel": self.kernel, "softmax/bias": self.bias}
         tensors = {name: _arrays.move(array, np) for name, array in tensors.items()}
         metadata = {"spec": self.op.spec.to_json(), "alphabet": json.dumps(self.alphabet)}
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        try:
-            os.close(handle)
-            save_file(tensors, temporary, metadata)
-            with open(temporary, "rb") as file:  # noqa: PTH123
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_atomically(path, save(tensors, metadata))
 
     @classmethod
     def restore(cls, path: Path, device: str = "cpu") -> CharLM:

@@ -1,0 +1,217 @@
+"""What TF's plain cells share: variables under TF's names, states, and the sum that gates begin with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_int
+from pycudnnrnn._initializers import check_initializer, initial_value
+from pycudnnrnn._layer_checks import shape_of
+from pycudnnrnn._tf1_layer import TF1Layer
+from pycudnnrnn._tf_canonical import CELL_NAMES, cell_tensors
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TFArgumentError
+from pycudnnrnn.spec import INT32_MAX, DType, InputMode, RNNMode, RNNSpec, parse_dtype
+
+Array = npt.NDArray[Any]
+
+
+class LSTMStateTuple(NamedTuple):
+    """An LSTM cell's state."""
+
+    c: Any
+    h: Any
+
+
+class Cell(TF1Layer):
+    """What the cells share.
+
+    `reuse` is TF's: the way to share weights here is to share the cell. `dtype` None is the first input's. `seed`
+    decides the starting weights; None draws them. `input_mode` and `bias_mode` are the layer's; "skip_input" is for a
+    cell in layer 0 of such a layer.
+    """
+
+    _mode: ClassVar[RNNMode]
+
+    def __init__(
+        self,
+        num_units: int,
+        reuse: bool | None,
+        *,
+        kernel_initializer: Any,
+        name: str | None,
+        dtype: Any,
+        seed: int | None,
+        input_mode: str,
+        bias_mode: str,
+        **lstm_only: Any,
+    ) -> None:
+        if reuse is not None and not isinstance(reuse, bool):
+            raise ArgumentTypeError("reuse", "a bool or None", repr(reuse))
+        super().__init__(name or CELL_NAMES[self._mode], None if dtype is None else parse_dtype("dtype", dtype))
+        self._reuse, self._seed = reuse, seed
+        self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
+        self._spec = RNNSpec(
+            self._mode, 1, num_units, num_units, input_mode, dtype=self._dtype or DType.FLOAT32,
+            seed=0 if seed is None else seed, bias_mode=bias_mode, **lstm_only,
+        )  # fmt: skip
+
+    @property
+    def num_units(self) -> int:
+        return self._spec.num_units
+
+    @property
+    def state_size(self) -> Any:
+        """num_units; of the LSTM (c, h), h being as wide as the output."""
+        if self._spec.has_cell_state:
+            return LSTMStateTuple(self._spec.num_units, self._spec.state_size)
+        return self._spec.state_size
+
+    @property
+    def output_size(self) -> int:
+        return self._spec.state_size
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        """Return a state of zeros, in the structure of `state_size`. `batch_size` may be a whole float or an array.
+
+        Shapes:
+            [batch_size, n] for each n in `state_size`.
+        """
+        batch = _batch_size(batch_size)
+        numpy_dtype = parse_dtype("dtype", dtype).numpy
+        if self._spec.has_cell_state:
+            return LSTMStateTuple(*(np.zeros((batch, size), numpy_dtype) for size in self.state_size))
+        return np.zeros((batch, self.state_size), numpy_dtype)
+
+    def build(self, input_shape: Any) -> None:
+        """Make the variables, for inputs of this shape; a second build does nothing.
+
+        Shapes:
+            input_shape: (B, input_size), where B may be None.
+
+        Raises:
+            ArgumentError: an unknown last dimension; also a `ValueError`.
+        """
+        if self.built:
+            return
+        shape = shape_of(input_shape)
+        if not shape or shape[-1] is None:
+            text = f"Expected inputs.shape[-1] to be known, saw shape: {shape}"
+            raise TFArgumentError("input_shape", "a known last dimension", shape, text)
+        self._spec = self._spec.replace(input_size=shape[-1], dtype=self._dtype or DType.FLOAT32)
+        self._dtype = self._spec.dtype
+        seed = secrets.randbits(32) if self._seed is None else self._seed
+        for index, tensor in enumerate(cell_tensors(self._spec, 0)):
+            if tensor.kind == "pair":
+                continue
+            initializer: Any = self._kernel_initializer
+            if tensor.kind == "bias":  # TF's GRU cell starts with open gates; the layer does not
+                initializer = "ones" if tensor.name == "gates/bias" else "zeros"
+            value = initial_value(tensor.name, initializer, tensor.shape, self._dtype.numpy, [seed, index])
+            self._add(tensor.name, value)
+        self.built = True
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        """Return (output, new state) of one step.
+
+        Shapes:
+            inputs: [B, I]; state: [B, n] for each n in `state_size`; output: [B, output_size].
+
+        Raises:
+            ArgumentError: a wrong shape or structure.
+        """
+        if inputs.ndim != 2 or (self.built and inputs.shape[1] != self._spec.input_size):
+            size = self._spec.input_size if self.built else "input_size"
+            raise ArgumentError("inputs", f"[B, {size}]", tuple(inputs.shape), aspect="shape")
+        if not self.built:
+            self._dtype = self._dtype or parse_dtype("inputs dtype", inputs.dtype)
+            self.build(inputs.shape)
+        xp = _arrays.namespace_of(inputs)
+        weights = {name: _arrays.into_namespace(v.value, xp) for name, v in self._variables.items()}
+        return self._step(xp, weights, inputs, self._checked(state, inputs.shape[0]))
+
+    def __call__(self, inputs: Any, state: Any, scope: str | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Call the cell, and record the call; `scope` names the variables when this call builds them."""
+        return super().__call__(inputs, state, scope=scope, **kwargs)
+
+    def _checked(self, state: Any, batch: int) -> Any:
+        if state is None or isinstance(state, (tuple, list)):
+            raise ArgumentTypeError("state", f"one array [B, {self.state_size}]", type(state))
+        _arrays.check_shape("state", state, (batch, self.state_size), "[B, num_units]")
+        return state
+
+    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def _sum(self, w: Mapping[str, Any], x: Any, h: Any, prefix: str = "") -> Any:
+        """Return the pre-activations of all gates that share a kernel, side by side."""
+        kernel = w[f"{prefix}kernel"]
+        columns = kernel.shape[0] - self._spec.state_size
+        total = h @ kernel[columns:, :]
+        total = total + (_repeated(x, kernel.shape[1]) if self._skips else x @ kernel[:columns, :])
+        return total + w[f"{prefix}bias"] if f"{prefix}bias" in w else total
+
+    @property
+    def _skips(self) -> bool:
+        return self._spec.input_mode is InputMode.SKIP_INPUT
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Return (B, output_size) for (B, input_size)."""
+        return (shape_of(input_shape)[0], self.output_size)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments by name."""
+        config = {
+            "num_units": self.num_units,
+            "reuse": self._reuse,
+            "kernel_initializer": self._kernel_initializer,
+            "name": self._name,
+            "dtype": None if self._dtype is None else str(self._dtype),
+            "seed": self._seed,
+            "input_mode": str(self._spec.input_mode),
+            "bias_mode": str(self._spec.bias_mode),
+        }
+        return config | ({"num_proj": self._spec.num_proj, "cell_clip": self._spec.cell_clip} if self._is_lstm else {})
+
+    @property
+    def _is_lstm(self) -> bool:
+        return self._mode is RNNMode.LSTM
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return configuration and variables: what a cell is, without its calls and losses."""
+        own = [(n, v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items()]
+        return {"config": self.get_config(), "scope": self._scope, "spec": self._spec, "built": self.built, "own": own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["config"])  # type: ignore[misc]
+        self._scope, self._spec, self.built = state["scope"], state["spec"], state["built"]
+        for name, value, trainable, constraint in state["own"]:
+            self._add(name, value, trainable=trainable, constraint=constraint)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
+        copy = type(self).__new__(type(self))
+        memo[id(self)] = copy
+        copy.__setstate__(self.__getstate__())
+        return copy
+
+
+def _repeated(x: Any, width: int) -> Any:
+    """Put `x` beside itself until it is `width` wide; array API libraries share no name for it."""
+    batch, columns = x.shape
+    times = width // columns
+    xp = _arrays.namespace_of(x)
+    wide = xp.broadcast_to(x[:, None, :], (batch, times, columns))
+    return xp.reshape(wide, (batch, width))
+
+
+def _batch_size(value: Any) -> int:
+    if isinstance(value, float) or getattr(value, "ndim", None) == 0 or getattr(value, "shape", None) == (1,):
+        number = float(np.asarray(value).reshape(()))
+        if number.is_integer():
+            value = int(number)
+    return check_int("batch_size", value, 0, INT32_MAX)

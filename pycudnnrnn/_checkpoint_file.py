@@ -1,0 +1,326 @@
+"""One checkpoint file: writing it, and reading it without trusting it.
+
+The expected tensors decide, not the file. A reader knows every name, shape and dtype before it opens the file, and
+refuses on the first thing that differs, before it allocates anything. The header is checked here, and only then does
+the safetensors library see the bytes: the same bytes, read once from one open file.
+
+Source: the safetensors format: 8 bytes little-endian header length, JSON header, tensors without holes or overlap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+
+from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
+from pycudnnrnn.spec import DType
+
+Array = npt.NDArray[Any]
+
+HEADER_MAX: Final = 1 << 20
+"""Most bytes of header. 4096 tensors with TF's names take about two thirds of it; the library itself allows 100 MB."""
+
+TENSORS_MAX: Final = 4096
+"""Most tensors in a file: a bidirectional GRU of 256 layers has 4096."""
+
+FORMAT: Final = "pycudnnrnn-1"
+"""What the metadata's "format" says."""
+
+REASONS: Final = (
+    "unreadable",  # the operating system refuses, or it is no regular file
+    "size",  # more bytes than the expected tensors and a header can have
+    "header length",  # no room for what it says, or over the cap
+    "header text",  # no strict JSON
+    "duplicate key",
+    "header form",  # JSON, of another structure than safetensors' headers have
+    "too many tensors",
+    "metadata",  # of another program, or incomplete, or malformed
+    "spec",  # of another model than the one to restore
+    "missing tensor",
+    "unknown tensor",
+    "dtype",
+    "shape",
+    "offsets",  # overlap, hole, or another number of bytes than the shape has
+    "hash",  # the contents are not those that were written
+    "library",  # the safetensors library refuses what passed all of the above
+    "not finite",  # asked for with require_finite=True
+)
+"""Every `CheckpointError.reason`."""
+
+_DTYPES: Final = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
+    "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+}  # fmt: skip
+"""safetensors' names of NumPy's dtypes."""
+
+
+class TensorSpec(NamedTuple):
+    """What a tensor has to be."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        size = self.dtype.itemsize
+        for n in self.shape:
+            size *= n
+        return size
+
+
+class Contents(NamedTuple):
+    """What a file holds."""
+
+    tensors: dict[str, Array]
+    metadata: dict[str, str]
+
+
+Expectation = Callable[[Mapping[str, str]], Mapping[str, TensorSpec]]
+"""From the metadata to the tensors that there must be; it may raise `Refusal`."""
+
+
+class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointError does
+    """A reason to refuse a file, before its path is known."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+
+def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+    """Write a file atomically, with the hash of all it holds.
+
+    Raises:
+        ArgumentError: a dtype without a name in the format, or more tensors or header than a reader takes.
+    """
+    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
+    for name, array in arrays.items():
+        if array.dtype.name not in _DTYPES or not array.dtype.isnative:
+            raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
+    if len(arrays) > TENSORS_MAX:
+        raise ArgumentError("tensors", f"at most {TENSORS_MAX}", len(arrays))
+    full = {"format": FORMAT, **metadata}
+    full["sha256"] = _digest(arrays, full)
+    data: bytes = safetensors.numpy.save(arrays, full)
+    length = int.from_bytes(data[:8], "little")
+    if length > HEADER_MAX:
+        raise ArgumentError("tensors", f"names and metadata of at most {HEADER_MAX} bytes", length)
+    write_atomically(path, data)
+
+
+def read(path: Path, expect: Expectation, *, data_max: int | None, require_finite: bool = False) -> Contents:
+    """Read a file, whatever it holds.
+
+    `expect` turns the metadata into the tensors that there must be. `data_max` caps their bytes before anything is
+    read; None leaves that to `expect`.
+
+    Raises:
+        CheckpointError: the file is not what is expected.
+    """
+    try:
+        return _read(path, expect, data_max, require_finite=require_finite)
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+
+
+def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+    """Return what a file says that it holds: nothing of it has been checked against the contents.
+
+    Raises:
+        CheckpointError: no readable header.
+    """
+    try:
+        with _Source(path) as source:
+            entries, metadata, _ = _header(source)
+        specs = {n: TensorSpec(tuple(e["shape"]), _numpy_dtype(e["dtype"])) for n, e in entries.items()}
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+    return specs, metadata
+
+
+class _Source:
+    """An open file: opened once, so that nothing can be swapped between a check and a read."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            # Without O_NONBLOCK, opening a pipe would wait for a writer.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            raise Refusal("unreadable", str(error)) from error
+        status = os.fstat(self._descriptor)
+        self.size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self._descriptor)
+            raise Refusal("unreadable", "it is no regular file")
+
+    def read(self, offset: int, count: int) -> bytes:
+        parts = []
+        try:
+            while count and (part := os.pread(self._descriptor, count, offset)):
+                parts.append(part)
+                offset, count = offset + len(part), count - len(part)
+        except OSError as error:
+            raise Refusal("unreadable", str(error)) from error
+        if count:
+            raise Refusal("unreadable", "it became shorter while it was read")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def _read(path: Path, expect: Expectation, data_max: int | None, *, require_finite: bool) -> Contents:
+    with _Source(path) as source:
+        if data_max is not None and source.size > 8 + HEADER_MAX + data_max:
+            raise Refusal("size", f"{source.size} bytes where the expected tensors have {data_max}")
+        entries, metadata, data_start = _header(source)
+        if metadata.get("format") != FORMAT or "sha256" not in metadata:
+            raise Refusal("metadata", f"not written by this package: format is {metadata.get('format')!r}")
+        expected = expect(metadata)
+        _compare(entries, expected)
+        total = _check_offsets(entries, expected)
+        if source.size != data_start + total:
+            raise Refusal("offsets", f"{source.size - data_start} bytes of tensors where the header has {total}")
+        data = source.read(0, source.size)
+    tensors = _parsed(data, expected)
+    unhashed = {key: value for key, value in metadata.items() if key != "sha256"}
+    if _digest(tensors, unhashed) != metadata["sha256"]:
+        raise Refusal("hash", "the contents are not those that were written (SHA-256 differs)")
+    if require_finite:
+        for name, array in tensors.items():
+            if array.dtype.kind not in "biu" and not np.isfinite(array).all():
+                raise Refusal("not finite", f"{name} has a NaN or an infinity")
+    return Contents(tensors, metadata)
+
+
+def _header(source: _Source) -> tuple[dict[str, dict[str, Any]], dict[str, str], int]:
+    """Return entries and metadata of the header, of the right form, and where the tensors begin."""
+    if source.size < 8:
+        raise Refusal("header length", f"{source.size} bytes have no room for a header")
+    length = int.from_bytes(source.read(0, 8), "little")
+    if not 2 <= length <= min(HEADER_MAX, source.size - 8):
+        raise Refusal("header length", f"{length} bytes of header in a file of {source.size}; the cap is {HEADER_MAX}")
+    try:
+        header = json.loads(
+            source.read(8, length).decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise Refusal("header text", f"no strict JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise Refusal("header form", "no JSON object")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise Refusal("header form", "metadata is more than strings by name")
+    if len(header) > TENSORS_MAX:
+        raise Refusal("too many tensors", f"{len(header)}; the cap is {TENSORS_MAX}")
+    for name, entry in header.items():
+        if not _well_formed(entry):
+            raise Refusal("header form", f"the entry of {name!r} is no dtype, shape and two offsets")
+    return header, metadata, 8 + length
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Refusal("duplicate key", "a name appears twice in one object of the header")
+    return found
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _well_formed(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        return False
+    numbers = (entry["shape"], entry["data_offsets"])
+    return (
+        isinstance(entry["dtype"], str)
+        and all(isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in sizes) for sizes in numbers)
+        and len(entry["data_offsets"]) == 2
+    )
+
+
+def _compare(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec]) -> None:
+    for name in expected:
+        if name not in entries:
+            raise Refusal("missing tensor", f"{name!r} is not there")
+    for name, entry in entries.items():
+        if name not in expected:
+            raise Refusal("unknown tensor", f"{name!r} belongs to nothing here")
+        dtype, shape = _DTYPES[expected[name].dtype.name], list(expected[name].shape)
+        if entry["dtype"] != dtype:
+            raise Refusal("dtype", f"{name!r} is {entry['dtype']!r}, expecting {dtype!r}")
+        if entry["shape"] != shape:
+            raise Refusal("shape", f"{name!r} is {_short(entry['shape'])}, expecting {shape}")
+
+
+def _check_offsets(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec]) -> int:
+    """Refuse tensors that do not lie side by side from 0 on; return where they end."""
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        first, last = entry["data_offsets"]
+        if first != end or last - first != expected[name].nbytes:
+            wanted = (end, end + expected[name].nbytes)
+            raise Refusal("offsets", f"{name!r} lies at {_short([first, last])}, expecting {wanted}")
+        end = last
+    return end
+
+
+def _parsed(data: bytes, expected: Mapping[str, TensorSpec]) -> dict[str, Array]:
+    try:
+        found = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
+        return {
+            name: np.frombuffer(found[name]["data"], spec.dtype).reshape(spec.shape) for name, spec in expected.items()
+        }
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Refusal("library", str(error)) from error
+
+
+def _digest(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> str:
+    """Hash metadata and tensors by name: integrity, not authenticity, since anybody can compute it."""
+    found = hashlib.sha256()
+
+    def add(parts: Iterable[bytes]) -> None:
+        for part in parts:
+            found.update(len(part).to_bytes(8, "little"))
+            found.update(part)
+
+    for key in sorted(metadata):
+        add(text.encode("utf-8", "surrogatepass") for text in (key, metadata[key]))
+    for name in sorted(tensors):
+        array = tensors[name]
+        add(text.encode("utf-8", "surrogatepass") for text in (name, array.dtype.name, str(array.shape)))
+        raw = np.ascontiguousarray(array)
+        found.update(raw.nbytes.to_bytes(8, "little"))
+        found.update(raw.reshape(-1).view(np.uint8).data if raw.size else b"")
+    return found.hexdigest()
+
+
+def _numpy_dtype(theirs: str) -> np.dtype[Any]:
+    names = {theirs: ours for ours, theirs in _DTYPES.items()}
+    if theirs not in names:
+        raise Refusal("dtype", f"{theirs!r} is not one of {', '.join(names)}")
+    try:
+        return DType.BFLOAT16.numpy if theirs == "BF16" else np.dtype(names[theirs])
+    except MissingDependencyError as error:
+        raise Refusal("dtype", str(error)) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."

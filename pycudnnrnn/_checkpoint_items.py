@@ -1,0 +1,242 @@
+"""What a checkpoint can hold: each item knows its tensors by name, what they have to be, and how to take them back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn import _arrays
+from pycudnnrnn._checkpoint_file import Refusal, TensorSpec
+from pycudnnrnn._layer import OPAQUE_KERNEL, RNNLayer
+from pycudnnrnn._variable import Variable
+from pycudnnrnn.engines import DropoutState, engine_for
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
+from pycudnnrnn.spec import RNNSpec
+
+Array = npt.NDArray[Any]
+
+STRUCTURE = (
+    "mode", "num_layers", "num_units", "input_size", "input_mode", "direction", "num_proj", "bias_mode",
+)  # fmt: skip
+"""The fields of a spec that decide what its tensors mean. Names and shapes alone do not tell tanh from relu."""
+
+
+DROPOUT = "dropout_states/"
+"""What the names of dropout's own tensors begin with, within their layer."""
+
+DROPOUT_MAX = 16 << 20
+"""Most bytes of a layer's dropout states. cuDNN's grow with the number of threads that a GPU can hold."""
+
+
+class Item(Protocol):
+    """One entry of a checkpoint; names are full."""
+
+    def expected(self) -> dict[str, TensorSpec]:
+        """What a file has to hold for this item."""
+
+    def tensors(self) -> dict[str, Array]:
+        """What this item holds now."""
+
+    def state(self) -> dict[str, Any]:
+        """What goes into the metadata, as JSON."""
+
+    def check(self, state: Any) -> Any:
+        """Read what `state` wrote, into something for `assign`; raise `Refusal` when it is not for this item."""
+
+    def more(self, state: Any) -> dict[str, TensorSpec]:
+        """What a file has to hold besides, by what `check` returned."""
+
+    def assign(self, tensors: Mapping[str, Array], state: Any) -> None:
+        """Take tensors that are as expected, and what `check` returned."""
+
+
+def item_of(name: str, thing: Any) -> Item:
+    """Return the entry for a layer, a saveable, a variable or an array; `name` comes before its names.
+
+    Raises:
+        ArgumentTypeError: something else.
+        StateError: a layer that is not built.
+    """
+    if isinstance(thing, RNNLayer):
+        return _LayerItem(name, thing)
+    if isinstance(thing, (CudnnOpaqueParamsSaveable, RNNParamsSaveable)):
+        return _SaveableItem(name, thing)
+    try:
+        return _ArrayItem(name, thing)
+    except ArgumentTypeError:
+        expected = "a layer, a saveable, a variable or an array"
+        raise ArgumentTypeError(f"items[{name!r}]", expected, type(thing)) from None
+
+
+class _ArrayItem:
+    def __init__(self, name: str, thing: Any) -> None:
+        self.name = name
+        self.array: Any = thing.value if isinstance(thing, Variable) else thing
+        self.host: Array = _arrays.to_host(name, self.array)
+
+    def expected(self) -> dict[str, TensorSpec]:
+        return {self.name: TensorSpec(self.host.shape, self.host.dtype)}
+
+    def more(self, _: Any) -> dict[str, TensorSpec]:
+        return {}
+
+    def tensors(self) -> dict[str, Array]:
+        return {self.name: self.host}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def check(self, state: Any) -> None:
+        if state != {}:
+            raise Refusal("metadata", f"{self.name!r} was not an array")
+        if not self.host.flags.writeable:
+            raise ArgumentError(self.name, "an array to restore into", "a read-only one")
+
+    def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
+        _arrays.overwrite(self.array, tensors[self.name])
+
+
+class _SaveableItem:
+    def __init__(self, name: str, saveable: CudnnOpaqueParamsSaveable | RNNParamsSaveable) -> None:
+        self.prefix = f"{name}/" if name else ""
+        self.saveable = saveable
+        self.spec = saveable.spec if isinstance(saveable, CudnnOpaqueParamsSaveable) else None
+
+    def expected(self) -> dict[str, TensorSpec]:
+        if self.spec is None:
+            return {name: TensorSpec(array.shape, array.dtype) for name, array in self.tensors().items()}
+        dtype = self.spec.dtype.numpy
+        return {self.prefix + name: TensorSpec(shape, dtype) for name, shape in self.saveable.shapes().items()}
+
+    def more(self, _: Any) -> dict[str, TensorSpec]:
+        return {}
+
+    def tensors(self) -> dict[str, Array]:
+        return {self.prefix + name: array for name, array in self.saveable.tensors().items()}
+
+    def state(self) -> dict[str, Any]:
+        return {} if self.spec is None else {"spec": self.spec.to_json()}
+
+    def check(self, state: Any) -> None:
+        check_spec(state, self.spec)
+
+    def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
+        cut = len(self.prefix)
+        self.saveable.restore({n[cut:]: array for n, array in tensors.items() if n.startswith(self.prefix)})
+
+
+class _LayerItem:
+    """A layer: its weights under TF's names, its other variables, and where its dropout stands."""
+
+    def __init__(self, name: str, layer: RNNLayer) -> None:
+        if not layer.built:
+            raise StateError(f"the layer {layer.name!r} is not built, so what belongs to it is not known yet: build it")
+        self.layer = layer
+        # The place in the file names the layer's tensors, and not the layer's own name: two layers may share that.
+        self.weights = CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, name, layer.name)
+        self.prefix = f"{name}/" if name else ""
+        self.others = {
+            self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
+        }
+
+    def expected(self) -> dict[str, TensorSpec]:
+        dtype = self.layer.spec.dtype.numpy
+        found = {name: TensorSpec(shape, dtype) for name, shape in self.weights.shapes().items()}
+        return found | {name: TensorSpec(v.shape, v.dtype) for name, v in self.others.items()}
+
+    def more(self, state: list[Dropout]) -> dict[str, TensorSpec]:
+        return {dropout.name(self.prefix): dropout.expected for dropout in state if dropout.nbytes}
+
+    def tensors(self) -> dict[str, Array]:
+        found = self.weights.tensors() | {name: _arrays.to_host(name, v.value) for name, v in self.others.items()}
+        for state in self._dropout():
+            if state.data:
+                found[f"{self.prefix}{DROPOUT}{state.engine}"] = np.frombuffer(state.data, np.uint8)
+        return found
+
+    def state(self) -> dict[str, Any]:
+        rows = [[s.engine, s.seed, s.position, len(s.data)] for s in self._dropout()]
+        return {"spec": self.layer.spec.to_json(), "name": self.layer.name, "dropout": rows}
+
+    def _dropout(self) -> list[DropoutState]:
+        """Where dropout stands on each engine that it ran on, and where it would start on the layer's own."""
+        op, engine = self.layer.op, engine_for(self.layer.device or "cpu").name
+        states = {state.engine: state for state in op.dropout_states()}
+        return list(({engine: DropoutState(engine, op.spec.seed)} | states).values())
+
+    def check(self, state: Any) -> list[Dropout]:
+        check_spec(state, self.layer.spec, {"name", "dropout"})
+        if not isinstance(state["name"], str):
+            raise Refusal("metadata", "a layer's name is no string")
+        return dropout_states(state)
+
+    def assign(self, tensors: Mapping[str, Array], state: list[Dropout]) -> None:
+        self.weights.restore(tensors)
+        for name, variable in self.others.items():
+            variable.assign(tensors[name])
+        for dropout in state:
+            self.layer.op.set_dropout_state(dropout.read(self.prefix, tensors))
+
+
+def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) -> RNNSpec | None:
+    """Read the spec out of an item's state; `own` is what it has to agree with in `STRUCTURE`, None anything."""
+    if not isinstance(state, dict) or state.keys() != ({"spec"} if own or others else set()) | (others or set()):
+        raise Refusal("metadata", "an item's state has other fields than it should")
+    if "spec" not in state:
+        return None
+    try:
+        if not isinstance(state["spec"], str):
+            raise ArgumentTypeError("spec", "a string", type(state["spec"]))
+        spec = RNNSpec.from_json(state["spec"])
+    except (ValueError, TypeError) as error:
+        raise Refusal("spec", f"no spec: {error}") from error
+    for field in STRUCTURE if own else ():
+        if getattr(spec, field) != getattr(own, field):
+            raise Refusal("spec", f"{field} is {getattr(spec, field)}, expecting {getattr(own, field)}")
+    return spec
+
+
+class Dropout(NamedTuple):
+    """Where a layer's dropout stands on one engine, as the metadata has it; `nbytes` are in a tensor of their own."""
+
+    engine: str
+    seed: int
+    position: int
+    nbytes: int
+
+    def name(self, prefix: str) -> str:
+        return f"{prefix}{DROPOUT}{self.engine}"
+
+    @property
+    def expected(self) -> TensorSpec:
+        return TensorSpec((self.nbytes,), np.dtype(np.uint8))
+
+    def read(self, prefix: str, tensors: Mapping[str, Array]) -> DropoutState:
+        data = tensors[self.name(prefix)].tobytes() if self.nbytes else b""
+        return DropoutState(self.engine, self.seed, self.position, data)
+
+
+def dropout_states(state: Mapping[str, Any]) -> list[Dropout]:
+    """Read where a layer's dropout stands, on each engine that ran it."""
+    rows = state["dropout"]
+    if not isinstance(rows, list) or len(rows) > 16 or not all(map(_is_dropout, rows)):
+        raise Refusal("metadata", "dropout is no list of engine, seed, position and bytes")
+    found = [Dropout(*row) for row in rows]
+    if len({dropout.engine for dropout in found}) < len(found) or sum(d.nbytes for d in found) > DROPOUT_MAX:
+        raise Refusal("metadata", f"dropout of one engine twice, or of more than {DROPOUT_MAX} bytes")
+    return found
+
+
+def _is_dropout(row: Any) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == 4
+        and isinstance(row[0], str)
+        and re.fullmatch(r"[a-z0-9_]{1,32}", row[0]) is not None
+        and all(type(n) is int and 0 <= n < 2**64 for n in row[1:])
+    )

@@ -1,0 +1,444 @@
+"""What the four layers share: an RNN that owns its variable, the opaque buffer.
+
+A layer is an op, a buffer, and TF's base-layer members (`_tf1_layer`). It learns `input_size` when it is built, by
+`build` or by its first call. On the CPU the buffer is a NumPy array; calls with torch tensors share its memory.
+
+Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
+"""
+
+from __future__ import annotations
+
+import operator
+import secrets
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn import _arrays, ops
+from pycudnnrnn._initializers import check_initializer, initial_value
+from pycudnnrnn._layer_checks import check_words, layer_dtype, shape_of, wrong_rank
+from pycudnnrnn._layer_forward import LayerForward, Stream
+from pycudnnrnn._tf1_layer import NotBuiltError, TF1Layer
+from pycudnnrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    StateError,
+    TFArgumentError,
+    TFArgumentTypeError,
+)
+from pycudnnrnn.layout import canonical_shapes
+from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
+from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
+
+Array = npt.NDArray[Any]
+
+OPAQUE_KERNEL = "opaque_kernel"
+"""TF's name of the buffer, within the layer's scope."""
+
+
+class RNNLayer(TF1Layer):
+    """What the four layers share.
+
+    `seed` decides the starting weights and the dropout; None draws one. `kernel_initializer` (default
+    "glorot_uniform") and `bias_initializer` ("zeros") are names or callables over (shape, dtype), called once for each
+    canonical matrix or bias, and a seeded layer does not get the same numbers twice. `device` says where the layer
+    lives; None leaves that to the first input.
+
+    Raises:
+        ArgumentError: a value, or a combination, that cuDNN has no RNN for.
+        ArgumentTypeError: a value of the wrong type.
+    """
+
+    _mode: ClassVar[RNNMode]
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_units: int,
+        input_mode: str = InputMode.LINEAR_INPUT,
+        direction: str = Direction.UNIDIRECTIONAL,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        dtype: Any = DType.FLOAT32,
+        kernel_initializer: Any = None,
+        bias_initializer: Any = None,
+        name: str | None = None,
+        *,
+        device: str | None = None,
+        bias_mode: str = BiasMode.DOUBLE,
+        algo: str = Algorithm.STANDARD,
+        math_type: str | None = None,
+        compute_dtype: Any = None,
+        **lstm_only: Any,
+    ) -> None:
+        kind = type(self).__name__
+        if isinstance(input_mode, (int, np.integer)) and not isinstance(input_mode, bool):
+            raise ArgumentTypeError(
+                "input_mode", f"a string: this {kind} is the layer; with input_size it is ops.{kind}", input_mode
+            )
+        check_words(input_mode, direction)
+        super().__init__(name, layer_dtype(dtype))
+        self._input_mode = str(input_mode)
+        self._seed = seed
+        self._options: dict[str, Any] = {
+            "dropout": dropout, "bias_mode": bias_mode, "algo": algo, "math_type": math_type,
+            "compute_dtype": compute_dtype, **lstm_only,
+        }  # fmt: skip
+        self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
+        self._bias_initializer = check_initializer("bias_initializer", bias_initializer, "zeros")
+        self._device = None if device is None else _arrays.check_device(device)
+        # An input size that suits any mode; the real one comes with build. Everything else is checked here.
+        self._spec = self._spec_for(num_layers, num_units, num_units, direction, 0 if seed is None else seed)
+        self._op: ops.CudnnRNN | None = None
+        self._saveable: CudnnOpaqueParamsSaveable | None = None
+
+    def _spec_for(self, num_layers: int, num_units: int, input_size: int, direction: str, seed: int) -> RNNSpec:
+        return RNNSpec(
+            self._mode, num_layers, num_units, input_size, self._input_mode, direction, self._dtype, seed=seed,
+            **self._options,
+        )  # fmt: skip
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def num_layers(self) -> int:
+        return self._spec.num_layers
+
+    @property
+    def num_units(self) -> int:
+        return self._spec.num_units
+
+    @property
+    def input_mode(self) -> str:
+        """The mode that was asked for; `spec.input_mode` is the one in force."""
+        return self._input_mode
+
+    @property
+    def input_size(self) -> int:
+        """The width of the input.
+
+        Raises:
+            NotBuiltError: not built yet; a `ValueError`, as in TF.
+        """
+        if not self.built:
+            raise NotBuiltError("'input_size' is unknown since layer has not been built.")
+        return self._spec.input_size
+
+    @property
+    def rnn_mode(self) -> RNNMode:
+        return self._mode
+
+    @property
+    def direction(self) -> Direction:
+        return self._spec.direction
+
+    @property
+    def num_dirs(self) -> int:
+        return self._spec.num_dirs
+
+    @property
+    def device(self) -> str | None:
+        """Where the layer lives; None as long as that is open."""
+        return self._device
+
+    @property
+    def spec(self) -> RNNSpec:
+        """The whole description.
+
+        Raises:
+            NotBuiltError: not built yet.
+        """
+        return self.op.spec
+
+    @property
+    def op(self) -> ops.CudnnRNN:
+        """The op that runs this layer, for calls one level down.
+
+        Raises:
+            NotBuiltError: not built yet.
+        """
+        if self._op is None:
+            raise NotBuiltError(
+                f"the layer {self._name!r} has no op before it is built: call it, or build(input_shape)"
+            )
+        return self._op
+
+    @property
+    def params(self) -> Any:
+        """The opaque buffer; assigning copies into it.
+
+        Raises:
+            NotBuiltError: not built yet.
+        """
+        return self.op and self._variables[OPAQUE_KERNEL].value
+
+    @params.setter
+    def params(self, value: Any) -> None:
+        own = self.params
+        if value is not own:
+            self._variables[OPAQUE_KERNEL].assign(value)
+
+    @property
+    def saveable(self) -> CudnnOpaqueParamsSaveable | None:
+        """What saves and restores the buffer, in the scope `scope_name`; None before build, as in TF."""
+        return self._saveable
+
+    @property
+    def canonical_weight_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the canonical weights, in order.
+
+        Raises:
+            StateError: the layer is not built.
+        """
+        if not self.built:
+            raise StateError(f"{type(self).__name__}.canonical_weight_shapes invoked before input shape is known")
+        return [shape for *_, kind, shape in canonical_shapes(self._spec) if kind == "weight"]
+
+    @property
+    def canonical_bias_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the canonical biases that exist, in order."""
+        return [shape for *_, kind, shape in canonical_shapes(self._spec) if kind == "bias"]
+
+    def _canonical_weight_shape(self, layer: int) -> list[tuple[int, ...]]:
+        if not 0 <= layer < self.num_layers:
+            text = f"'layer' is not valid, got {layer}, expecting [0, {self.num_layers - 1}]"
+            raise TFArgumentError("layer", f"0 to {self.num_layers - 1}", layer, text)
+        each = len(self.canonical_weight_shapes) // self.num_layers
+        return self.canonical_weight_shapes[layer * each : (layer + 1) * each]
+
+    def state_shape(self, batch_size: int) -> tuple[list[int], ...]:
+        """Return the shapes of the states: (h, c) for LSTM, (h,) for the rest."""
+        rows, batch = self._spec.num_pseudo_layers, operator.index(batch_size)
+        h = [rows, batch, self._spec.state_size]
+        return (h, [rows, batch, self.num_units]) if self._spec.has_cell_state else (h,)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Return the shape of `outputs` for an input shape, None where that is open; `state_shape` has the states'."""
+        shape = shape_of(input_shape)
+        if len(shape) != 3:
+            raise wrong_rank(shape)
+        return (*shape[:2], self._spec.output_size)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments by name. Initializers that are callables stay callables."""
+        return {
+            "num_layers": self.num_layers,
+            "num_units": self.num_units,
+            "input_mode": self._input_mode,
+            "direction": str(self.direction),
+            "seed": self._seed,
+            "dtype": str(self._dtype),
+            "kernel_initializer": self._kernel_initializer,
+            "bias_initializer": self._bias_initializer,
+            "name": self._name,
+            "device": self._device,
+            **{name: str(v) if isinstance(v, StrEnum) else v for name, v in self._options.items()},
+        }
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    def build(self, input_shape: Any) -> None:
+        """Make the buffer, for inputs of this shape. The first call does it otherwise; a second build does nothing.
+
+        Shapes:
+            input_shape: (T, B, input_size), where T and B may be None.
+
+        Raises:
+            ArgumentError: not three dimensions, or an unknown last one; also a `ValueError`.
+        """
+        if not self.built:
+            self._build_on(input_shape, self._device or "cpu")
+
+    def _build_on(self, input_shape: Any, device: str) -> None:
+        shape = shape_of(input_shape)
+        if len(shape) != 3:
+            raise wrong_rank(shape)
+        if shape[2] is None:
+            text = "The last dimension of the inputs to `CudnnRNN` should be defined. Found `None`."
+            raise TFArgumentError("input_shape", "a known last dimension", shape, text)
+        # Unlike TF's, a layer without a seed is not the same in every process.
+        seed = secrets.randbits(32) if self._seed is None else self._seed
+        spec = self._spec_for(self.num_layers, self.num_units, shape[2], self.direction, seed)
+        op = ops.from_spec(spec)
+        self._attach(op, op.move_params(self._starting_params(op), device), device)
+
+    def _starting_params(self, op: ops.CudnnRNN) -> Array:
+        weights: list[Array] = []
+        biases: list[Array] = []
+        for p, lin_layer_id, _, kind, shape in canonical_shapes(op.spec):
+            named, initializer, lists = (
+                ("kernel_initializer", self._kernel_initializer, weights)
+                if kind == "weight"
+                else ("bias_initializer", self._bias_initializer, biases)
+            )
+            seed = [op.spec.seed, p, lin_layer_id] + ([1] if kind == "bias" else [])
+            lists.append(initial_value(named, initializer, shape, op.dtype.numpy, seed))
+        params: Array = op.canonical_to_params(weights, biases)
+        return params
+
+    def _attach(self, op: ops.CudnnRNN, params: Any, device: str) -> None:
+        self._op, self._spec, self._dtype, self._device = op, op.spec, op.dtype, device
+        if OPAQUE_KERNEL in self._variables:
+            self._variables[OPAQUE_KERNEL].value = params
+        else:
+            self._add(OPAQUE_KERNEL, params)
+        self._saveable = None
+        self._create_saveable()
+        self.built = True
+
+    def _create_saveable(self) -> None:
+        if self._saveable is not None:
+            raise StateError("Cudnn saveable already created.")
+        variable = self._variables[OPAQUE_KERNEL]
+        self._saveable = CudnnOpaqueParamsSaveable.of(
+            variable, self._spec, self.scope_name, f"{variable.name}_saveable"
+        )
+
+    def to(self, device: str | None = None, *, dtype: Any = None) -> Self:
+        """Move the layer to a device, cast it to a dtype, or both; the buffer is a new one. Return the layer.
+
+        Raises:
+            EngineError: no engine runs on `device`.
+        """
+        device = self._device if device is None else _arrays.check_device(device)
+        changes = {} if dtype is None else {"dtype": layer_dtype(dtype), "compute_dtype": None, "math_type": None}
+        if not self.built:
+            self._options |= {k: v for k, v in changes.items() if k != "dtype"}
+            self._dtype = changes.get("dtype", self._dtype)
+            self._device = device
+            self._spec = self._spec.replace(**changes)
+            return self
+        old, op = self.op, ops.from_spec(self._spec.replace(**changes)) if changes else self.op
+        device = device or "cpu"
+        params = old.move_params(self.params, device)
+        if changes:
+            cast = [[a.astype(op.dtype.numpy) for a in arrays] for arrays in old.params_to_canonical(params)]
+            params = op.canonical_to_params(*cast)
+            for state in old.dropout_states():
+                op.set_dropout_state(state)
+            self._options |= {k: v for k, v in changes.items() if k != "dtype"}
+        self._attach(op, params, device)
+        return self
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        inputs: Any,
+        initial_state: tuple[Any, ...] | None = None,
+        training: bool = True,
+        *,
+        sequence_lengths: Sequence[int] | None = None,
+        time_major: bool = True,
+        keep_reserve: bool | None = None,
+    ) -> LayerForward:
+        """Run the layer and keep what a backward needs, unless `keep_reserve` (default: `training`) is False.
+
+        `initial_state` is a tuple: (h, c) for LSTM, (h,) for the rest; None stands for zeros.
+
+        Shapes:
+            inputs: [T, B, I], or [B, T, I] with `time_major=False`; states: as `state_shape(B)`, either way;
+            outputs: as inputs, with D * U.
+
+        Raises:
+            ArgumentTypeError: a state that is no tuple; also a `ValueError`, which TF to 1.12 raised.
+            ArgumentError: a wrong shape, dtype or device, or a bad length.
+        """
+        kind = _arrays.kind_of("inputs", inputs)
+        if self._device not in {None, kind.device, kind.device.partition(":")[0]}:
+            raise ArgumentError("inputs", f"an array on {self._device}, where the layer is", kind.device)
+        if not self.built:
+            self._build_on(inputs.shape, kind.device)
+        states = self._states(initial_state)
+        params = _arrays.to_caller(self.params, kind)
+        fwd = self.op.run(
+            inputs, *states, params, training,
+            sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
+        )  # fmt: skip
+        return LayerForward.of(fwd)
+
+    def call(
+        self,
+        inputs: Any,
+        initial_state: tuple[Any, ...] | None = None,
+        training: bool = True,
+        *,
+        sequence_lengths: Sequence[int] | None = None,
+        time_major: bool = True,
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return (outputs, states); `forward` says more, and gives gradients. `states` is always a tuple."""
+        fwd = self.forward(
+            inputs,
+            initial_state,
+            training,
+            sequence_lengths=sequence_lengths,
+            time_major=time_major,
+            keep_reserve=False,
+        )
+        return fwd.outputs, fwd.states
+
+    def stream(self, initial_state: tuple[Any, ...] | None = None) -> Stream:
+        """Return a caller of this layer for inference piece by piece, which carries the states along.
+
+        Raises:
+            ArgumentError: a bidirectional layer, which has to see the end first.
+        """
+        if self.num_dirs == 2:
+            raise ArgumentError("direction", "'unidirectional': the other way starts at the end", str(self.direction))
+        self._states(initial_state)
+        return Stream(self, initial_state)
+
+    def _states(self, initial_state: Any) -> tuple[Any, Any]:
+        if initial_state is None:
+            return None, None
+        if not isinstance(initial_state, tuple):
+            text = f"Invalid initial_state type: {type(initial_state)}, expecting tuple."
+            raise TFArgumentTypeError("initial_state", "a tuple", type(initial_state), text)
+        count = 2 if self._spec.has_cell_state else 1
+        if len(initial_state) != count:
+            raise ArgumentError("initial_state", f"a tuple of {count}", f"a tuple of {len(initial_state)}")
+        return initial_state if count == 2 else (initial_state[0], None)
+
+    # --- copies -------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return configuration and canonical weights: what a layer is, without its layout, calls and losses."""
+        state: dict[str, Any] = {"config": self.get_config(), "scope": self._scope, "op": self._op}
+        if self._op is not None:
+            canonical = self._op.params_to_canonical(self.params)
+            state["canonical"] = [[_arrays.to_host("params", array) for array in arrays] for arrays in canonical]
+        state["others"] = [
+            (n, v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items() if n != OPAQUE_KERNEL
+        ]
+        state["regularizers"] = [(v.name.removeprefix(f"{self.scope_name}/"), r) for v, r in self._regularizers]
+        state["activity_regularizer"] = self._activity_regularizer
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["config"])  # type: ignore[misc]
+        self._scope = state["scope"]
+        op: ops.CudnnRNN | None = state["op"]
+        if op is not None:
+            device = self._device or "cpu"
+            self._attach(op, op.move_params(op.canonical_to_params(*state["canonical"]), device), device)
+        for name, value, trainable, constraint in state["others"]:
+            self._add(name, value, trainable=trainable, constraint=constraint)
+        self._regularizers = [(self._variables[name], function) for name, function in state["regularizers"]]
+        self._activity_regularizer = state["activity_regularizer"]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copy = type(self).__new__(type(self))
+        memo[id(self)] = copy
+        state = self.__getstate__()
+        if self._op is not None:  # an op of its own: the dropout position moves with calls
+            state["op"] = type(self._op).__new__(type(self._op))
+            state["op"].__setstate__(self._op.__getstate__())
+        copy.__setstate__(state)
+        return copy
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)
+        return f"{type(self).__name__}({given})"

@@ -1,0 +1,44 @@
+"""Checks of a layer's arguments, in the words of TF's layers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TFArgumentError, TFArgumentTypeError
+from pycudnnrnn.spec import AUTO_SELECT, Direction, DType, InputMode, parse_dtype
+
+_INPUT_MODES = (*map(str, InputMode), AUTO_SELECT)
+
+
+def check_words(input_mode: Any, direction: Any) -> None:
+    """Refuse unknown words in TF's own words, before anything else is looked at."""
+    if direction not in set(map(str, Direction)):
+        text = f"Invalid direction: {direction}, expecting unidirectional or bidirectional"
+        raise TFArgumentError("direction", "unidirectional or bidirectional", direction, text)
+    if input_mode not in set(_INPUT_MODES):
+        text = f"Invalid input_mode: {input_mode}, expect one of {_INPUT_MODES}"
+        raise TFArgumentError("input_mode", f"one of {_INPUT_MODES}", input_mode, text)
+
+
+def layer_dtype(dtype: Any) -> DType:
+    try:
+        return parse_dtype("dtype", dtype)
+    except ArgumentError as error:
+        text = f"Only support float16, float32, float64, provided {dtype}"
+        kind = TFArgumentTypeError if isinstance(error, TypeError) else TFArgumentError
+        raise kind("dtype", error.expected, dtype, text) from None
+
+
+def shape_of(shape: Any) -> tuple[int | None, ...]:
+    """Read a shape: a sequence of integers and None, or TF's TensorShape."""
+    try:
+        sizes = shape.as_list() if hasattr(shape, "as_list") else list(shape)
+        return tuple(None if n is None else operator.index(getattr(n, "value", n)) for n in sizes)
+    except TypeError:
+        raise ArgumentTypeError("input_shape", "a sequence of integers, or None where a size is open", shape) from None
+
+
+def wrong_rank(shape: tuple[int | None, ...]) -> TFArgumentError:
+    text = f"Expecting input_shape with 3 dims, got {len(shape)}"
+    return TFArgumentError("input_shape", "3 dimensions", shape, text)

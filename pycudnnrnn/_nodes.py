@@ -1,0 +1,126 @@
+"""The records of a layer's calls, TF's "nodes": what went in and came out, without keeping it alive."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pycudnnrnn.errors import ArgumentError, PycudnnrnnError, StateError
+
+NODES_KEPT: Final = 256
+"""Records of a layer that is called for ever must not grow for ever: the first and the latest are kept, so many."""
+
+
+class NodeError(PycudnnrnnError, AttributeError):
+    """A layer has no call, or several that differ, where a property needs exactly one."""
+
+
+class Node:
+    """One call of a layer. Shapes are kept; arrays are held weakly."""
+
+    def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.input_shapes = [tuple(array.shape) for array in inputs]
+        self.output_shapes = [tuple(array.shape) for array in outputs]
+        self._inputs = [weakref.ref(array) for array in inputs]
+        self._outputs = [weakref.ref(array) for array in outputs]
+
+    @property
+    def input_tensors(self) -> list[Any]:
+        """The input arrays, as long as somebody else keeps them.
+
+        Raises:
+            StateError: one of them is gone.
+        """
+        return self._alive("input", self._inputs)
+
+    @property
+    def output_tensors(self) -> list[Any]:
+        """The output arrays, as long as somebody else keeps them.
+
+        Raises:
+            StateError: one of them is gone.
+        """
+        return self._alive("output", self._outputs)
+
+    @staticmethod
+    def _alive(what: str, references: list[weakref.ref[Any]]) -> list[Any]:
+        found = [reference() for reference in references]
+        if any(array is None for array in found):
+            raise StateError(f"an {what} array of this call is gone: a layer records its calls without keeping arrays")
+        return found
+
+
+class Nodes:
+    """The calls of one layer, by number. Every answer is one item, or a list where there are several."""
+
+    def __init__(self, name: str) -> None:
+        self._layer = name
+        self._kept: OrderedDict[int, Node] = OrderedDict()
+        self._count = 0
+        self._one_shape = {"input_shapes": True, "output_shapes": True}
+
+    def add(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Node:
+        """Record a call."""
+        node = Node(inputs, outputs)
+        if self._kept:
+            first = self._kept[0]
+            for which in self._one_shape:
+                self._one_shape[which] &= getattr(node, which) == getattr(first, which)
+        if len(self._kept) == NODES_KEPT:
+            del self._kept[self._count - NODES_KEPT + 1]
+        self._kept[self._count] = node
+        self._count += 1
+        return node
+
+    def list(self) -> list[Node]:
+        return list(self._kept.values())
+
+    def at(self, index: int, which: str) -> Any:
+        """Return an attribute of call number `index`.
+
+        Raises:
+            StateError: the layer was never called, or this record was dropped.
+            ArgumentError: fewer calls than that.
+        """
+        if not self._count:
+            raise StateError(f"the layer {self._layer!r} has never been called: it has no {which.replace('_', ' ')}")
+        if not 0 <= index < self._count:
+            raise ArgumentError("node_index", f"0 to {self._count - 1}: a call of the layer", index)
+        if index not in self._kept:
+            raise StateError(f"the record of call {index} was dropped: the first and the latest calls are kept")
+        return _single(getattr(self._kept[index], which))
+
+    def only(self, which: str) -> Any:
+        """Return an attribute of the only call.
+
+        Raises:
+            NodeError: no call, or several.
+        """
+        self._check_any(which)
+        if self._count > 1:
+            raise NodeError(
+                f"the layer {self._layer!r} was called {self._count} times, so its {which.replace('_', ' ')} are not "
+                "one thing: ask for those of one call, with get_..._at(node_index)"
+            )
+        return self.at(0, which)
+
+    def same(self, which: str) -> Any:
+        """Return shapes that all calls share.
+
+        Raises:
+            NodeError: no call, or calls with different shapes.
+        """
+        self._check_any(which)
+        if not self._one_shape[which]:
+            raise NodeError(f"the layer {self._layer!r} was called with several {which.replace('_', ' ')}")
+        return self.at(0, which)
+
+    def _check_any(self, which: str) -> None:
+        if not self._count:
+            raise NodeError(f"the layer {self._layer!r} has never been called: it has no {which.replace('_', ' ')}")
+
+
+def _single(items: list[Any]) -> Any:
+    return items[0] if len(items) == 1 else items

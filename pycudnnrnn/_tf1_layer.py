@@ -1,0 +1,384 @@
+"""The members that TF 1.x gave every layer: variables, losses, calls on record, configuration.
+
+There is no graph here, so what TF's graph did is done as its eager mode does it: `add_update` is ignored, `losses`
+evaluates regularizers, `graph` is None.
+
+Source: tf.layers.Layer of TF 1.9, as the public pages of tf.contrib.cudnn_rnn list its members.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn._initializers import check_initializer, initial_value
+from pycudnnrnn._nodes import Node, Nodes
+from pycudnnrnn._variable import Variable
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.spec import DType, parse_dtype
+
+Array = npt.NDArray[Any]
+
+
+class TF1Layer:
+    """What layers and cells share; a subclass has `build`, `call` and `get_config`."""
+
+    supports_masking = False
+
+    def __init__(self, name: str | None, dtype: DType | None) -> None:
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ArgumentTypeError("name", "a string that is not empty, or None for the class's name", repr(name))
+        self._name = name or snake_case(type(self).__name__)
+        self._scope: str | None = None
+        self._dtype = dtype
+        self.built = False
+        self._variables: dict[str, Variable] = {}
+        self._regularizers: list[tuple[Variable, Callable[[Any], Any]]] = []
+        self._activity_regularizer: Callable[[Any], Any] | None = None
+        self._forget_calls()
+
+    def _forget_calls(self) -> None:
+        self._nodes = Nodes(self._name)
+        self._losses: list[Any] = []
+        self._input_losses: list[tuple[weakref.ref[Any], Any]] = []
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def scope_name(self) -> str:
+        """What the names of the variables begin with: the scope of the first call, or the layer's name."""
+        return self._scope or self._name
+
+    @property
+    def dtype(self) -> DType | None:
+        return self._dtype
+
+    @property
+    def graph(self) -> None:
+        """None: nothing is deferred to a graph."""
+        return
+
+    @property
+    def activity_regularizer(self) -> Callable[[Any], Any] | None:
+        """A function of the outputs whose value each call adds to `losses`, or None."""
+        return self._activity_regularizer
+
+    @activity_regularizer.setter
+    def activity_regularizer(self, function: Callable[[Any], Any] | None) -> None:
+        if function is not None and not callable(function):
+            raise ArgumentTypeError("activity_regularizer", "a callable or None", type(function))
+        self._activity_regularizer = function
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments by name; weights and calls are not among them."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return a new layer from what `get_config` returned, without weights."""
+        return cls(**config)
+
+    # --- calling ------------------------------------------------------------------------------------------------------
+
+    def build(self, input_shape: Any) -> None:
+        """Make the variables."""
+        raise NotImplementedError
+
+    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute."""
+        raise NotImplementedError
+
+    def __call__(self, inputs: Any, *args: Any, scope: str | None = None, **kwargs: Any) -> Any:
+        """Build if need be, `call`, and record the call. `scope` names the variables when this call builds them.
+
+        Raises:
+            ArgumentError: `call` returned None.
+        """
+        self._enter(scope)
+        outputs = self.call(inputs, *args, **kwargs)
+        if outputs is None:
+            raise ArgumentError("call", "a result", "None")
+        self._record(inputs, outputs)
+        return outputs
+
+    def apply(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the layer."""
+        return self(inputs, *args, **kwargs)
+
+    def _enter(self, scope: str | None) -> None:
+        if scope is not None and not isinstance(scope, str):
+            raise ArgumentTypeError("scope", "a string or None", type(scope))
+        if scope and not self.built:
+            self._scope = scope
+
+    def _record(self, inputs: Any, outputs: Any) -> None:
+        flat = flatten(outputs)
+        self._nodes.add([inputs], flat)
+        self._input_losses = [(ref, loss) for ref, loss in self._input_losses if ref() is not None]
+        if self._activity_regularizer is not None:
+            self.add_loss(self._activity_regularizer(flat[0]), inputs=inputs)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Return the shape of the output for an input shape, with None where that is open."""
+        raise NotImplementedError
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> None:  # noqa: ARG002
+        """Return None: outputs have no mask. Sequences end where `sequence_lengths` says.
+
+        Raises:
+            ArgumentTypeError: a mask was passed.
+        """
+        if mask is not None:
+            raise ArgumentTypeError("mask", "None: give sequence_lengths instead", type(mask))
+
+    # --- variables ----------------------------------------------------------------------------------------------------
+
+    def add_weight(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any = None,
+        initializer: Any = None,
+        regularizer: Callable[[Any], Any] | None = None,
+        trainable: bool = True,
+        constraint: Callable[[Any], Any] | None = None,
+        use_resource: bool | None = None,  # noqa: ARG002
+        partitioner: Any = None,
+    ) -> Variable:
+        """Return the variable of this name, made now if there is none.
+
+        `initializer` is a name or a callable over (shape, dtype); default glorot-uniform. The value of `regularizer` is
+        among `losses`. `constraint` is kept for the optimizer, as in TF. A variable is never cut into parts: with a
+        `partitioner` it is one part.
+
+        Raises:
+            StateError: a regularizer together with a partitioner.
+            ArgumentError: the name is taken by a variable of another shape or dtype.
+        """
+        if regularizer is not None and partitioner is not None:
+            raise StateError("a partitioned variable cannot have a regularizer without a graph")
+        shape = tuple(int(n) for n in shape)
+        numpy_dtype = parse_dtype("dtype", dtype).numpy if dtype is not None else (self._dtype or DType.FLOAT32).numpy
+        known = self._variables.get(name)
+        if known is not None:
+            if (known.shape, known.dtype) != (shape, numpy_dtype):
+                raise ArgumentError(name, f"the variable's {known.shape} {known.dtype}", f"{shape} {numpy_dtype}")
+            return known
+        initializer = check_initializer("initializer", initializer, "glorot_uniform")
+        seed = [int(n) for n in np.random.SeedSequence().generate_state(4)]
+        value = initial_value("initializer", initializer, shape, numpy_dtype, seed)
+        return self._add(name, value, trainable=trainable, regularizer=regularizer, constraint=constraint)
+
+    def _add(
+        self,
+        name: str,
+        value: Array,
+        *,
+        trainable: bool = True,
+        regularizer: Callable[[Any], Any] | None = None,
+        constraint: Callable[[Any], Any] | None = None,
+    ) -> Variable:
+        variable = Variable(f"{self.scope_name}/{name}", value, trainable=trainable, constraint=constraint)
+        self._variables[name] = variable
+        if regularizer is not None:
+            self._regularizers.append((variable, regularizer))
+        return variable
+
+    def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
+        """Call `add_weight`."""
+        return self.add_weight(*args, **kwargs)
+
+    def variables_by_name(self) -> dict[str, Variable]:
+        """Return all variables by their names within the layer, in the order they were made."""
+        return dict(self._variables)
+
+    @property
+    def trainable_weights(self) -> list[Variable]:
+        return [variable for variable in self._variables.values() if variable.trainable]
+
+    @property
+    def non_trainable_weights(self) -> list[Variable]:
+        return [variable for variable in self._variables.values() if not variable.trainable]
+
+    @property
+    def weights(self) -> list[Variable]:
+        """All variables, the trainable ones first."""
+        return self.trainable_weights + self.non_trainable_weights
+
+    @property
+    def variables(self) -> list[Variable]:
+        return self.weights
+
+    @property
+    def trainable_variables(self) -> list[Variable]:
+        return self.trainable_weights
+
+    @property
+    def non_trainable_variables(self) -> list[Variable]:
+        return self.non_trainable_weights
+
+    def count_params(self) -> int:
+        """Return the elements of all variables.
+
+        Raises:
+            StateError: not built yet. It is a `ValueError` too, as in TF.
+        """
+        if not self.built:
+            raise NotBuiltError(f"the layer {self._name!r} has no weights to count before it is built")
+        return sum(int(variable.value.size) for variable in self.weights)
+
+    def get_weights(self) -> list[Array]:
+        """Return copies of all variables, in the order of `weights`."""
+        return [variable.numpy() for variable in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Write all variables, in the order of `weights`.
+
+        Raises:
+            ArgumentError: a wrong number of arrays or a wrong shape. Nothing has been written then.
+        """
+        own = self.weights
+        if len(weights) != len(own):
+            raise ArgumentError("weights", f"{len(own)} arrays", f"{len(weights)} arrays")
+        arrays = [np.asarray(array) for array in weights]
+        for index, (variable, array) in enumerate(zip(own, arrays, strict=True)):
+            if array.shape != variable.shape:
+                raise ArgumentError(f"weights[{index}]", f"{variable.shape}", array.shape, aspect="shape")
+        for variable, array in zip(own, arrays, strict=True):
+            variable.assign(array)
+
+    # --- losses and updates -------------------------------------------------------------------------------------------
+
+    def add_loss(self, losses: Any, inputs: Any = None) -> None:
+        """Keep a loss or several. With `inputs` they belong to that array, and go when it goes."""
+        for loss in losses if isinstance(losses, (list, tuple)) else [losses]:
+            if inputs is None:
+                self._losses.append(loss)
+            else:
+                self._input_losses += [(weakref.ref(array), loss) for array in flatten(inputs)]
+
+    @property
+    def losses(self) -> list[Any]:
+        """All losses that were added and still stand, then the regularizers' values for the variables as they are."""
+        return self._losses + self._standing(None) + self._regularization()
+
+    def get_losses_for(self, inputs: Any) -> list[Any]:
+        """Return the losses added for these inputs; for None those that belong to no input."""
+        if inputs is None:
+            return self._losses + self._regularization()
+        return self._standing([id(array) for array in flatten(inputs)])
+
+    def _standing(self, ids: list[int] | None) -> list[Any]:
+        found: list[Any] = []
+        for reference, loss in self._input_losses:
+            array = reference()
+            if array is not None and (ids is None or id(array) in ids) and not any(loss is seen for seen in found):
+                found.append(loss)
+        return found
+
+    def _regularization(self) -> list[Any]:
+        return [regularizer(variable.value) for variable, regularizer in self._regularizers]
+
+    def add_update(self, updates: Any, inputs: Any = None) -> None:
+        """Do nothing: without a graph, an update has been made by the time it could be added."""
+
+    @property
+    def updates(self) -> list[Any]:
+        """An empty list; see `add_update`."""
+        return []
+
+    def get_updates_for(self, inputs: Any) -> list[Any]:  # noqa: ARG002
+        """Return an empty list; see `add_update`."""
+        return []
+
+    # --- calls on record ----------------------------------------------------------------------------------------------
+
+    @property
+    def inbound_nodes(self) -> list[Node]:
+        """The records of this layer's calls: the first, and the latest."""
+        return self._nodes.list()
+
+    @property
+    def outbound_nodes(self) -> list[Node]:
+        """An empty list: a layer does not learn what its outputs are used for."""
+        return []
+
+    @property
+    def input(self) -> Any:
+        """The input of the only call; AttributeError when there was none, or several. RuntimeError once it is gone."""
+        return self._nodes.only("input_tensors")
+
+    @property
+    def output(self) -> Any:
+        """The outputs of the only call: an array, or a flat list. Errors as of `input`."""
+        return self._nodes.only("output_tensors")
+
+    @property
+    def input_shape(self) -> Any:
+        """The shape that the inputs of all calls have; AttributeError when there was none, or they differ."""
+        return self._nodes.same("input_shapes")
+
+    @property
+    def output_shape(self) -> Any:
+        """The shapes that the outputs of all calls have. Errors as of `input_shape`."""
+        return self._nodes.same("output_shapes")
+
+    @property
+    def input_mask(self) -> None:
+        """None; AttributeError when there was no call, or several."""
+        self._nodes.only("input_shapes")
+
+    @property
+    def output_mask(self) -> None:
+        """None; AttributeError when there was no call, or several."""
+        self._nodes.only("output_shapes")
+
+    def get_input_at(self, node_index: int) -> Any:
+        """Return the input of a call; RuntimeError once it is gone, ValueError when there was no such call."""
+        return self._nodes.at(node_index, "input_tensors")
+
+    def get_output_at(self, node_index: int) -> Any:
+        """Return the outputs of a call. Errors as of `get_input_at`."""
+        return self._nodes.at(node_index, "output_tensors")
+
+    def get_input_shape_at(self, node_index: int) -> Any:
+        """Return the input's shape in a call; RuntimeError when never called."""
+        return self._nodes.at(node_index, "input_shapes")
+
+    def get_output_shape_at(self, node_index: int) -> Any:
+        """Return the outputs' shapes in a call; RuntimeError when never called."""
+        return self._nodes.at(node_index, "output_shapes")
+
+    def get_input_mask_at(self, node_index: int) -> None:
+        """Return None for a call that was made. Errors as of `get_input_shape_at`."""
+        self._nodes.at(node_index, "input_shapes")
+
+    def get_output_mask_at(self, node_index: int) -> None:
+        """Return None for a call that was made. Errors as of `get_input_shape_at`."""
+        self._nodes.at(node_index, "output_shapes")
+
+
+class NotBuiltError(StateError, ValueError):
+    """A layer was asked for what exists once it is built. A `ValueError` because TF raises one."""
+
+
+def flatten(structure: Any) -> list[Any]:
+    """Return the arrays of nested tuples and lists, in order."""
+    if isinstance(structure, (tuple, list)):
+        return [array for item in structure for array in flatten(item)]
+    return [structure]
+
+
+def snake_case(name: str) -> str:
+    """Turn a class's name into a scope's as TF does: CudnnRNNTanh is cudnn_rnn_tanh."""
+    split = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", split).lower()

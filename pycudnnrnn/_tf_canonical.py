@@ -1,0 +1,227 @@
+"""TF-canonical form: the names, shapes and stitching with which TF's plain cells keep a cuDNN RNN's weights.
+
+Where TF loses something, a tensor more keeps it: the two biases that TF sums are written beside their sum, under TF
+1.3's names, and a projection under the name that TF's LSTMCell gives it. Names here are relative: a scope comes before
+them. All arrays are NumPy's.
+
+Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.3 and 1.15.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
+
+Array = npt.NDArray[Any]
+Kind = Literal["weight", "bias", "projection", "pair"]
+
+CELL_NAMES: Final = {
+    RNNMode.LSTM: "cudnn_compatible_lstm_cell",
+    RNNMode.GRU: "cudnn_compatible_gru_cell",
+    RNNMode.RNN_TANH: "basic_rnn_cell",
+    RNNMode.RNN_RELU: "basic_rnn_cell",
+}
+"""The names of the cells in TF's variable scopes."""
+
+STACKED_GATES: Final[dict[RNNMode, tuple[int, ...]]] = {
+    RNNMode.LSTM: (LSTMGate.INPUT, LSTMGate.NEW, LSTMGate.FORGET, LSTMGate.OUTPUT),
+    RNNMode.GRU: (GRUGate.RESET, GRUGate.UPDATE),
+    RNNMode.RNN_TANH: (PlainGate.HIDDEN,),
+    RNNMode.RNN_RELU: (PlainGate.HIDDEN,),
+}
+"""Which gates share a kernel, in its order: TF's LSTM has i, c, f, o where cuDNN has i, f, c, o."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TFTensor:
+    """One tensor of a checkpoint: its name without scope, its shape, and what it is. `pair` is one of two biases."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+
+
+def cell_scope(spec: RNNSpec, pseudo_layer: int) -> str:
+    """Return where TF puts the cell of a pseudo-layer, with a slash at the end."""
+    layer, direction = divmod(pseudo_layer, spec.num_dirs)
+    cell = CELL_NAMES[spec.mode]
+    if spec.num_dirs == 1:
+        return f"rnn/multi_rnn_cell/cell_{layer}/{cell}/"
+    return f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{('fw', 'bw')[direction]}/{cell}/"
+
+
+def cell_tensors(spec: RNNSpec, layer: int) -> Iterator[TFTensor]:
+    """Yield the tensors of one cell of `layer`, named within the cell."""
+    units, state = spec.num_units, spec.state_size
+    skip = layer == 0 and spec.input_mode is InputMode.SKIP_INPUT
+    columns = 0 if skip else spec.layer_input_size(layer)
+    width = len(STACKED_GATES[spec.mode]) * units
+    gates = "gates/" if spec.mode is RNNMode.GRU else ""
+    yield TFTensor(f"{gates}kernel", (columns + state, width), "weight")
+    if spec.mode is RNNMode.GRU:
+        yield TFTensor("candidate/input_projection/kernel", (columns, units), "weight")
+        yield TFTensor("candidate/hidden_projection/kernel", (units, units), "weight")
+    if spec.bias_mode is not BiasMode.NONE:
+        yield TFTensor(f"{gates}bias", (width,), "bias")
+    if spec.mode is RNNMode.GRU and spec.has_input_bias:
+        yield TFTensor("candidate/input_projection/bias", (units,), "bias")
+    if spec.mode is RNNMode.GRU and spec.has_recurrent_bias:
+        yield TFTensor("candidate/hidden_projection/bias", (units,), "bias")
+    if spec.num_proj:
+        yield TFTensor("projection/kernel", (units, state), "projection")
+    if spec.bias_mode is BiasMode.DOUBLE:
+        yield TFTensor(f"{gates}bias_cudnn_0", (width,), "pair")
+        yield TFTensor(f"{gates}bias_cudnn_1", (width,), "pair")
+
+
+@functools.lru_cache(maxsize=256)
+def tf_tensors(spec: RNNSpec) -> tuple[TFTensor, ...]:
+    """List every tensor of `spec` in TF's order: all weights, all biases, then what TF does not write."""
+    found = [
+        dataclasses.replace(tensor, name=cell_scope(spec, p) + tensor.name)
+        for p in range(spec.num_pseudo_layers)
+        for tensor in cell_tensors(spec, p // spec.num_dirs)
+    ]
+    order = ("weight", "bias", "projection", "pair")
+    return tuple(sorted(found, key=lambda tensor: order.index(tensor.kind)))
+
+
+def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> dict[str, Array]:
+    """Stitch cuDNN-canonical lists into TF's tensors, in the order of `tf_tensors`.
+
+    Shapes:
+        weights: [rows, cols]; biases: [num_units]; kernels: [cols, gates * rows].
+    """
+    named = {}
+    for p in range(spec.num_pseudo_layers):
+        w, b = _own(weights, spec, p), _own(biases, spec, p)
+        for name, array in _stitched(spec, w, b).items():
+            named[cell_scope(spec, p) + name] = np.array(array, order="C")  # never a view: it is to outlive params
+    return {tensor.name: named[tensor.name] for tensor in tf_tensors(spec)}
+
+
+def from_tf(spec: RNNSpec, tensors: Mapping[str, Array]) -> tuple[list[Array], list[Array]]:
+    """Take TF's tensors apart into cuDNN-canonical (weights, biases). The pairs of biases may be absent.
+
+    A pair counts when its sum is the bias beside it. Otherwise, the bias counts (a trained cell may have changed it),
+    and is halved as TF does.
+
+    Raises:
+        ArgumentError: a tensor is missing, or has another shape.
+    """
+    weights: list[Array] = []
+    biases: list[Array] = []
+    for p in range(spec.num_pseudo_layers):
+        scope = cell_scope(spec, p)
+        own = {}
+        for tensor in cell_tensors(spec, p // spec.num_dirs):
+            array = _find(tensors, scope, tensor)
+            if array is not None:
+                own[tensor.name] = array
+        w, b = _taken_apart(spec, own)
+        weights += w
+        biases += b
+    return weights, biases
+
+
+def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array | None:
+    names = [scope + tensor.name]
+    if tensor.kind == "pair" and "gates/" in tensor.name:  # TF 1.3 wrote a space for the GRU; where is not certain
+        spaced = tensor.name.replace("cudnn_", "cudnn ")
+        names += [scope + spaced, scope + spaced.removeprefix("gates/")]
+    for name in names:
+        if name in tensors:
+            array = tensors[name]
+            if array.shape != tensor.shape:
+                raise ArgumentError(name, f"{tensor.shape}", array.shape, aspect="shape")
+            return array
+    if tensor.kind == "pair":
+        return None
+    raise ArgumentError("tensors", f"a tensor {names[0]!r}", sorted(tensors) or "none")
+
+
+def _own(arrays: Sequence[Array], spec: RNNSpec, pseudo_layer: int) -> Sequence[Array]:
+    each = len(arrays) // spec.num_pseudo_layers
+    return arrays[pseudo_layer * each : (pseudo_layer + 1) * each]
+
+
+def _stitched(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> dict[str, Array]:
+    gates, stacked = spec.num_gates, STACKED_GATES[spec.mode]
+    W, R = weights[:gates], weights[gates : 2 * gates]
+    bW, bR = (biases[:gates], biases[-gates:]) if biases else ((), ())
+    prefix = "gates/" if spec.mode is RNNMode.GRU else ""
+    found = {f"{prefix}kernel": np.concatenate([np.concatenate([W[g], R[g]], axis=1) for g in stacked]).T}
+    if spec.mode is RNNMode.GRU:
+        found["candidate/input_projection/kernel"] = W[GRUGate.NEW].T
+        found["candidate/hidden_projection/kernel"] = R[GRUGate.NEW].T
+        if spec.has_input_bias:
+            found["candidate/input_projection/bias"] = bW[GRUGate.NEW]
+        if spec.has_recurrent_bias:
+            found["candidate/hidden_projection/bias"] = bR[GRUGate.NEW]
+    if spec.num_proj:
+        found["projection/kernel"] = weights[2 * gates].T
+    if spec.bias_mode is BiasMode.DOUBLE:
+        first, second = (np.concatenate([b[g] for g in stacked]) for b in (bW, bR))
+        found |= {f"{prefix}bias_cudnn_0": first, f"{prefix}bias_cudnn_1": second}
+        found[f"{prefix}bias"] = _sum(first, second)
+    elif spec.bias_mode is not BiasMode.NONE:
+        found[f"{prefix}bias"] = np.concatenate([bW[g] for g in stacked])
+    return found
+
+
+def _taken_apart(spec: RNNSpec, own: Mapping[str, Array]) -> tuple[list[Array], list[Array]]:
+    gates, stacked, units = spec.num_gates, STACKED_GATES[spec.mode], spec.num_units
+    gru = spec.mode is RNNMode.GRU
+    prefix = "gates/" if gru else ""
+    kernel = own[f"{prefix}kernel"].T
+    columns = kernel.shape[1] - spec.state_size
+    W: list[Any] = [None] * gates
+    R: list[Any] = [None] * gates
+    for place, gate in enumerate(stacked):
+        rows = kernel[place * units : (place + 1) * units]
+        W[gate], R[gate] = rows[:, :columns], rows[:, columns:]
+    if gru:
+        W[GRUGate.NEW] = own["candidate/input_projection/kernel"].T
+        R[GRUGate.NEW] = own["candidate/hidden_projection/kernel"].T
+    weights = [*W, *R]
+    if spec.num_proj:
+        weights.append(own["projection/kernel"].T)
+    return weights, _biases(spec, own, prefix, stacked)
+
+
+def _biases(spec: RNNSpec, own: Mapping[str, Array], prefix: str, stacked: tuple[int, ...]) -> list[Array]:
+    if spec.bias_mode is BiasMode.NONE:
+        return []
+    units, bias = spec.num_units, own[f"{prefix}bias"]
+    sources = [bias]
+    if spec.bias_mode is BiasMode.DOUBLE:
+        first, second = (own.get(f"{prefix}bias_cudnn_{i}") for i in range(2))
+        if first is None or second is None or not np.array_equal(_sum(first, second), bias, equal_nan=True):
+            first = second = (bias / 2).astype(bias.dtype)
+        sources = [first, second]
+    candidates = [
+        name for name, there in (("input", spec.has_input_bias), ("hidden", spec.has_recurrent_bias)) if there
+    ]
+    biases: list[Array] = []
+    for source, candidate in zip(sources, candidates, strict=True):
+        found: list[Any] = [None] * spec.num_gates
+        for place, gate in enumerate(stacked):
+            found[gate] = source[place * units : (place + 1) * units]
+        if spec.mode is RNNMode.GRU:
+            found[GRUGate.NEW] = own[f"candidate/{candidate}_projection/bias"]
+        biases += found
+    return biases
+
+
+@np.errstate(all="ignore")  # an overflow to infinity is the sum too
+def _sum(first: Array, second: Array) -> Array:
+    total: Array = first + second
+    return total

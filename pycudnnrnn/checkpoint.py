@@ -1,0 +1,287 @@
+"""Checkpoints: weights in canonical form, in safetensors files that are written whole and read without trust.
+
+A `Saver` restores in place, and what it holds decides what a file must be. `save` and `load` keep one layer with its
+description. A file has no layout and no device in it, so it goes from any engine to any other. The hash in it finds
+damage; it does not say who wrote the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from pycudnnrnn import _checkpoint_file, layers
+from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._checkpoint_file import REASONS, TENSORS_MAX, Refusal, TensorSpec
+from pycudnnrnn._checkpoint_items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
+from pycudnnrnn._checks import check_int
+from pycudnnrnn._layer import RNNLayer
+from pycudnnrnn._tf_canonical import tf_tensors
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
+from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
+from pycudnnrnn.spec import INT32_MAX, RNNMode, RNNSpec
+
+__all__ = ["BOOK", "REASONS", "CheckpointError", "Inspection", "Saver", "inspect", "latest_checkpoint", "load", "save"]
+
+BOOK: Final = "checkpoint.json"
+"""The file beside the checkpoints that says which is the latest."""
+
+BOOK_MAX: Final = 1 << 20
+"""Most bytes of it."""
+
+
+class Saver:
+    """Save and restore several things in one file: layers, saveables, variables and arrays.
+
+    With a mapping, each name in the file begins with the thing's key ("" counts as none). With a sequence, saveables
+    and layers have their own names, and so have variables. `max_to_keep` checkpoints stay, the latest; None keeps all.
+
+    Raises:
+        ArgumentTypeError: something that cannot be saved.
+        ArgumentError: two things with one name.
+    """
+
+    def __init__(self, items: Mapping[str, Any] | Sequence[Any], max_to_keep: int | None = 5) -> None:
+        for key in items if isinstance(items, Mapping) else ():
+            if not isinstance(key, str):
+                raise ArgumentTypeError("items", "strings as keys", repr(key))
+        named = items if isinstance(items, Mapping) else _own_names(items)
+        own_scope = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
+        bare = () if isinstance(items, Mapping) else own_scope
+        self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
+        for prefix, thing in self._things.values():
+            if not isinstance(thing, (RNNLayer, *own_scope)):
+                item_of(prefix, thing)
+        self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
+        self._saved: list[Path] = []
+
+    @property
+    def last_checkpoints(self) -> list[Path]:
+        """The files that this saver wrote and that are still there, the latest last."""
+        return list(self._saved)
+
+    def save(self, path: str | os.PathLike[str], global_step: int | None = None) -> Path:
+        """Write a checkpoint atomically, note it as the folder's latest, delete this saver's oldest; return its path.
+
+        `global_step` goes into the name: "model.safetensors" at 100 is "model-100.safetensors".
+
+        Raises:
+            ArgumentError: two tensors with one name, or a dtype that the format does not have.
+            OSError: the file cannot be written. An older one of this name is untouched then.
+        """
+        target = _with_step(Path(path), global_step)
+        items = self._items()
+        tensors: dict[str, Any] = {}
+        for item in items.values():
+            found = item.tensors()
+            both = tensors.keys() & found.keys()
+            if both:
+                raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
+            tensors |= found
+        states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
+        _checkpoint_file.write(target, tensors, {"items": states})
+        self._saved = [*(saved for saved in self._saved if saved != target), target]
+        too_old = self._saved[: -self._max_to_keep] if self._max_to_keep else []
+        self._saved = self._saved[len(too_old) :]
+        _note(target, [saved for saved in self._saved if saved.parent == target.parent])
+        for old in too_old:
+            old.unlink(missing_ok=True)
+        return target
+
+    def restore(self, path: str | os.PathLike[str], *, require_finite: bool = False) -> None:
+        """Read a checkpoint into everything this saver holds, in place: all of it, or nothing.
+
+        Raises:
+            CheckpointError: the file is damaged, or not what this saver holds.
+        """
+        items = self._items()
+        expected: dict[str, TensorSpec] = {}
+        for item in items.values():
+            expected |= item.expected()
+        states: dict[str, Any] = {}
+
+        def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
+            found = _item_states(metadata)
+            if found.keys() != items.keys():
+                odd = sorted(found.keys() ^ items.keys())
+                raise Refusal("metadata", f"holds other things than this saver: {odd[:8]}")
+            states.update({key: item.check(found[key]) for key, item in items.items()})
+            for key, item in items.items():
+                expected.update(item.more(states[key]))
+            return expected
+
+        layers_in = sum(isinstance(thing, RNNLayer) for _, thing in self._things.values())
+        nbytes = sum(spec.nbytes for spec in expected.values()) + layers_in * DROPOUT_MAX
+        contents = _checkpoint_file.read(Path(path), expect, data_max=nbytes, require_finite=require_finite)
+        for key, item in items.items():
+            names = item.expected() | item.more(states[key])
+            item.assign({name: contents.tensors[name] for name in names}, states[key])
+
+    def _items(self) -> dict[str, Item]:
+        return {key: item_of(prefix, thing) for key, (prefix, thing) in self._things.items()}
+
+
+def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
+    """Write one layer with its spec, its other variables left out; `load` makes it anew from the file alone.
+
+    Raises:
+        ArgumentTypeError: not a layer.
+        StateError: a layer that is not built.
+    """
+    if not isinstance(layer, RNNLayer):
+        raise ArgumentTypeError("layer", "a layer", type(layer))
+    item = item_of("", layer)
+    others = layer.variables_by_name()
+    tensors = {name: array for name, array in item.tensors().items() if name not in others}
+    _checkpoint_file.write(Path(path), tensors, {"items": json.dumps({"model": item.state()})})
+    return Path(path)
+
+
+def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLayer:
+    """Return the layer that `save` wrote.
+
+    The spec in the file is validated as any spec, and what it asks for has to be there before anything is allocated.
+
+    Raises:
+        CheckpointError: the file is damaged, or not one model.
+    """
+    found: list[tuple[RNNSpec, str, list[Dropout]]] = []
+
+    def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
+        states = _item_states(metadata)
+        if states.keys() != {"model"}:
+            raise Refusal("metadata", "holds something else than one model")
+        state = states["model"]
+        spec = check_spec(state, None, {"name", "dropout"} | {"spec"})
+        if spec is None or not isinstance(state["name"], str) or not state["name"]:
+            raise Refusal("metadata", "the model has no name")
+        if spec.num_pseudo_layers > TENSORS_MAX:
+            raise Refusal("spec", f"{spec.num_pseudo_layers} pseudo-layers; the cap is {TENSORS_MAX} tensors")
+        try:
+            dtype = spec.dtype.numpy
+        except MissingDependencyError as error:
+            raise Refusal("spec", str(error)) from error
+        dropout = dropout_states(state)
+        found.append((spec, state["name"], dropout))
+        expected = {tensor.name: TensorSpec(tensor.shape, dtype) for tensor in tf_tensors(spec)}
+        return expected | {own.name(""): own.expected for own in dropout if own.nbytes}
+
+    contents = _checkpoint_file.read(Path(path), expect, data_max=None, require_finite=require_finite)
+    spec, name, dropout = found[0]
+    layer = _layer_of(spec, name)
+    weights = CudnnOpaqueParamsSaveable.of(layer.params, spec, None, name)
+    weights.restore(contents.tensors)
+    for state in dropout:
+        layer.op.set_dropout_state(state.read("", contents.tensors))
+    return layer
+
+
+class Inspection(NamedTuple):
+    """What a checkpoint holds: tensors by name, its items' states, and how many elements of which are not finite."""
+
+    tensors: dict[str, TensorSpec]
+    items: dict[str, Any]
+    non_finite: dict[str, int]
+
+
+def inspect(path: str | os.PathLike[str]) -> Inspection:
+    """Return what a file holds, without anything to restore into; its hash is checked.
+
+    Raises:
+        CheckpointError: the file is damaged, or not written by this package.
+    """
+    tensors, metadata = _checkpoint_file.read_header(Path(path))
+    contents = _checkpoint_file.read(Path(path), lambda _: tensors, data_max=None)
+    counts = {n: int(a.size - np.isfinite(a).sum()) for n, a in contents.tensors.items() if a.dtype.kind not in "biu"}
+    try:
+        items = _item_states(metadata)
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal
+    return Inspection(tensors, items, {name: count for name, count in counts.items() if count})
+
+
+def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
+    """Return the checkpoint that was saved last in a folder, or None where there is none.
+
+    Raises:
+        CheckpointError: the folder's book is damaged.
+    """
+    book = Path(folder) / BOOK
+    try:
+        with book.open("rb") as file:
+            text = file.read(BOOK_MAX + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(book, "unreadable", str(error)) from error
+    if len(text) > BOOK_MAX:
+        raise CheckpointError(book, "size", f"more than {BOOK_MAX} bytes")
+    try:
+        latest = json.loads(text.decode())["latest"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CheckpointError(book, "header text", f"no book of checkpoints: {error}") from error
+    if not isinstance(latest, str) or not latest or Path(latest).name != latest or "\0" in latest:
+        raise CheckpointError(book, "metadata", f"{latest!r} is no name of a file in this folder")
+    found = Path(folder) / latest
+    return found if found.is_file() else None
+
+
+def _note(latest: Path, kept: list[Path]) -> None:
+    book = {"latest": latest.name, "all": [path.name for path in kept]}
+    write_atomically(latest.parent / BOOK, (json.dumps(book, indent=1) + "\n").encode())
+
+
+def _item_states(metadata: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        states = json.loads(metadata["items"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise Refusal("metadata", f"it does not say what it holds: {error!r}") from error
+    if not isinstance(states, dict):
+        raise Refusal("metadata", "it does not say what it holds by name")
+    return states
+
+
+def _own_names(things: Sequence[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for thing in things:
+        if isinstance(thing, RNNLayer):
+            name = thing.scope_name
+        elif isinstance(thing, CudnnOpaqueParamsSaveable):
+            name = thing.scope or thing.name
+        elif getattr(thing, "name", None) is not None and not isinstance(thing, np.ndarray):
+            name = thing.name
+        else:
+            raise ArgumentTypeError("items", "a mapping, or a sequence of things that have names", type(thing))
+        if name in found:
+            raise ArgumentError("items", "different names; a mapping gives things other ones", f"{name!r} twice")
+        found[name] = thing
+    return found
+
+
+def _with_step(path: Path, global_step: Any) -> Path:
+    if global_step is None:
+        return path
+    step = check_int("global_step", np.asarray(global_step).item(), 0, 2**63 - 1)
+    return path.with_name(f"{path.stem}-{step}{path.suffix}")
+
+
+def _layer_of(spec: RNNSpec, name: str) -> RNNLayer:
+    kinds: dict[RNNMode, Any] = {
+        RNNMode.LSTM: layers.CudnnLSTM,
+        RNNMode.GRU: layers.CudnnGRU,
+        RNNMode.RNN_TANH: layers.CudnnRNNTanh,
+        RNNMode.RNN_RELU: layers.CudnnRNNRelu,
+    }
+    lstm_only = {"num_proj": spec.num_proj, "cell_clip": spec.cell_clip} if spec.mode is RNNMode.LSTM else {}
+    layer: RNNLayer = kinds[spec.mode](
+        spec.num_layers, spec.num_units, spec.input_mode, spec.direction, spec.dropout, spec.seed, spec.dtype,
+        "zeros", "zeros", name, bias_mode=spec.bias_mode, algo=spec.algo, math_type=spec.math_type,
+        compute_dtype=spec.compute_dtype, **lstm_only,
+    )  # fmt: skip
+    layer.build((None, None, spec.input_size))
+    return layer

@@ -1,0 +1,104 @@
+"""TF 1.5+'s layers, which own their variable: the same four cells as in `ops`.
+
+`_layer.RNNLayer` has what they share, and says what their arguments mean.
+
+Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pycudnnrnn._layer import RNNLayer
+from pycudnnrnn._layer_forward import LayerForward, LayerGradients, Stream
+from pycudnnrnn._variable import Variable
+from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode
+
+__all__ = [
+    "CudnnGRU",
+    "CudnnLSTM",
+    "CudnnRNNRelu",
+    "CudnnRNNTanh",
+    "LayerForward",
+    "LayerGradients",
+    "RNNLayer",
+    "Stream",
+    "Variable",
+]
+
+
+class CudnnLSTM(RNNLayer):
+    """The LSTM layer, with cuDNN's projection and cell clipping by keyword; `RNNLayer` says what arguments mean."""
+
+    _mode = RNNMode.LSTM
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_units: int,
+        input_mode: str = InputMode.LINEAR_INPUT,
+        direction: str = Direction.UNIDIRECTIONAL,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        dtype: Any = DType.FLOAT32,
+        kernel_initializer: Any = None,
+        bias_initializer: Any = None,
+        name: str | None = None,
+        *,
+        device: str | None = None,
+        num_proj: int | None = None,
+        cell_clip: float | tuple[float, float] | None = None,
+        bias_mode: str = BiasMode.DOUBLE,
+        algo: str = Algorithm.STANDARD,
+        math_type: str | None = None,
+        compute_dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            num_layers, num_units, input_mode, direction, dropout, seed, dtype, kernel_initializer, bias_initializer,
+            name, device=device, num_proj=num_proj, cell_clip=cell_clip, bias_mode=bias_mode, algo=algo,
+            math_type=math_type, compute_dtype=compute_dtype,
+        )  # fmt: skip
+
+
+class _WithoutCellState(RNNLayer):
+    def __init__(
+        self,
+        num_layers: int,
+        num_units: int,
+        input_mode: str = InputMode.LINEAR_INPUT,
+        direction: str = Direction.UNIDIRECTIONAL,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        dtype: Any = DType.FLOAT32,
+        kernel_initializer: Any = None,
+        bias_initializer: Any = None,
+        name: str | None = None,
+        *,
+        device: str | None = None,
+        bias_mode: str = BiasMode.DOUBLE,
+        algo: str = Algorithm.STANDARD,
+        math_type: str | None = None,
+        compute_dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            num_layers, num_units, input_mode, direction, dropout, seed, dtype, kernel_initializer, bias_initializer,
+            name, device=device, bias_mode=bias_mode, algo=algo, math_type=math_type, compute_dtype=compute_dtype,
+        )  # fmt: skip
+
+
+class CudnnGRU(_WithoutCellState):
+    """The GRU layer, reset after the recurrent product; `RNNLayer` says what arguments mean."""
+
+    _mode = RNNMode.GRU
+
+
+class CudnnRNNTanh(_WithoutCellState):
+    """The tanh RNN layer; `RNNLayer` says what arguments mean."""
+
+    _mode = RNNMode.RNN_TANH
+
+
+class CudnnRNNRelu(_WithoutCellState):
+    """The relu RNN layer; `RNNLayer` says what arguments mean."""
+
+    _mode = RNNMode.RNN_RELU

@@ -1,0 +1,294 @@
+"""Cells and layers: the same weights give the same numbers, before training and after it."""
+
+import contextlib
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, RNNSpec, ops
+from pycudnnrnn.cells import (
+    CellStack,
+    CudnnCompatibleRNNReluCell,
+    CudnnCompatibleRNNTanhCell,
+    LSTMStateTuple,
+    cell_of,
+)
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
+from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing.strategies import make_problem, specs
+from tests.helpers.examples import examples
+
+ALL = [CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell, CudnnCompatibleRNNTanhCell, CudnnCompatibleRNNReluCell]
+
+
+def saveable_of(params, spec, scope="m"):
+    return CudnnOpaqueParamsSaveable.of(params, spec, scope, "saveable")
+
+
+def train(problem, steps):
+    """Take SGD steps, clipped, towards a target that the RNN can follow."""
+    target = np.abs(np.tanh(problem.dy))
+    for _ in range(steps):
+        fwd = problem.forward()
+        gradient = fwd.backward(fwd.output - target).params
+        problem.params[:] -= 0.01 * gradient / max(1, np.linalg.norm(gradient))
+
+
+def agree(problem, stack, tolerance):
+    lstm = problem.spec.has_cell_state
+    states = (problem.hx, problem.cx) if lstm else (problem.hx,)
+    fwd = problem.forward(is_training=False)
+    outputs, after = stack(problem.x, states, sequence_lengths=problem.lengths)
+    for ours, theirs in zip((outputs, *after), (fwd.output, fwd.output_h, fwd.output_c), strict=False):
+        assert np.abs(ours - theirs).max(initial=0) <= tolerance
+    return outputs
+
+
+@examples(300)
+@given(specs(), st.integers(0, 2**16), st.booleans(), st.sampled_from([None, 4]))
+def test_cells_with_restored_weights_are_the_layer(spec, seed, ragged, permuted):
+    with use_engine(PermutedLayoutEngine(permuted)) if permuted else contextlib.nullcontext():
+        problem = make_problem(ops.from_spec(spec), 4, 3, [4, 0, 2] if ragged else None, seed)
+        stack = CellStack(spec, "m")
+        stack.load(saveable_of(problem.params, spec).tensors())
+        agree(problem, stack, 1e-12)
+
+
+# TF lists these four configurations, and runs the first with one direction and the second with two.
+CONFIGURATIONS = [(1, 3, 4, 5, 6), (2, 8, 4, 8, 16), (2, 3, 4, 5, 6), (1, 2, 2, 4, 1)]
+
+
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+@pytest.mark.parametrize(("L", "T", "U", "I", "B"), CONFIGURATIONS)
+def test_after_128_training_steps_cells_and_layer_agree_to_1e_12(L, T, U, I, B, mode, direction):
+    """TF's testCudnnCompatible*: train on cuDNN, save, restore into cells; and here also back again."""
+    spec = RNNSpec(mode, L, U, I, direction=direction, dtype="float64")
+    problem = make_problem(ops.from_spec(spec), T, B, None, seed=L * 100 + T)
+    problem.params[:] = np.abs(problem.params) * 0.3 if mode == "rnn_relu" else problem.params  # no unit is dead
+    before = problem.params.copy()
+    train(problem, 128)
+    assert np.isfinite(problem.params).all()
+    assert np.abs(problem.params - before).max() > 1e-3
+    stack = CellStack(spec)
+    stack.load(saveable_of(problem.params, spec, None).tensors())
+    outputs = agree(problem, stack, 1e-12)
+
+    stack.cells[0].variables[0].assign_add(0.125)  # a cell that was trained further
+    back = np.zeros_like(problem.params)
+    saveable_of(back, spec, None).restore(stack.tensors())
+    moved = agree(make_problem_with(problem, back), stack, 1e-12)
+    assert not np.allclose(moved, outputs)
+
+
+def make_problem_with(problem, params):
+    import dataclasses
+
+    return dataclasses.replace(problem, params=params)
+
+
+# TF's ops tests: named cases, then a grid over lengths, layout and projection. Its own fp16 training never ran in fp16.
+CASES = {"xsmall": (1, 1, 1, 1), "small": (4, 4, 4, 4), "medium": (128, 64, 8, 16)}
+MODES = [(case, "gru", None) for case in CASES] + [(case, "lstm", None) for case in CASES]
+MODES += [(case, "lstm", CASES[case][0] // 2) for case in ("small", "medium")]
+
+
+@pytest.mark.parametrize(("case", "mode", "num_proj"), MODES)
+@pytest.mark.parametrize("variable_seq_lengths", [False, True])
+@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_inference_is_that_of_the_cells(case, mode, num_proj, variable_seq_lengths, time_major, dtype):
+    """TF's test_inference and test_inference_fp16, with its recipe: weights in [-0.01, 0.01], inputs in [0, 1)."""
+    U, I, B, T = CASES[case]
+    rng = np.random.RandomState(0)
+    spec = RNNSpec(mode, 1, U, I, dtype=dtype, num_proj=num_proj)
+    op = ops.from_spec(spec)
+    params = rng.uniform(-0.01, 0.01, op.params_size()).astype(dtype)
+    x, h, c = rng.rand(T, B, I), rng.rand(1, B, spec.state_size), rng.rand(1, B, U)
+    x, h, c = (a.astype(dtype) for a in (x, h, c))
+    lengths = rng.randint(1, T + 1, B) if variable_seq_lengths else None
+    if variable_seq_lengths:
+        lengths[0] = T
+    if not time_major:
+        x = np.ascontiguousarray(x.swapaxes(0, 1))
+    states = (h, c) if mode == "lstm" else (h,)
+    options = {"sequence_lengths": lengths, "time_major": time_major}
+    stack = CellStack(spec)
+    stack.load(saveable_of(params, spec, None).tensors())
+    expected, expected_states = stack(x, states, **options)
+    found = op(x, *states, params, False, **options)
+    rtol, atol = (5e-3, 5e-4) if dtype == "float16" else (1e-6, 1e-6)
+    for ours, theirs in zip(found, (expected, *expected_states), strict=True):
+        assert ours.dtype == theirs.dtype == dtype
+        assert np.allclose(ours, theirs, rtol=rtol, atol=atol)
+
+
+def test_a_stack_runs_batch_major_and_on_torch():
+    spec = RNNSpec("lstm", 2, 3, 5, direction="bidirectional", dtype="float64", num_proj=2, cell_clip=0.3)
+    problem = make_problem(ops.from_spec(spec), 4, 3, [4, 0, 2], 1)
+    stack = CellStack(spec)
+    stack.load(saveable_of(problem.params, spec, None).tensors())
+    states, options = (problem.hx, problem.cx), {"sequence_lengths": problem.lengths}
+    expected, after = stack(problem.x, states, **options)
+    batch_major, _ = stack(problem.x.swapaxes(0, 1), states, time_major=False, **options)
+    assert np.array_equal(batch_major.swapaxes(0, 1), expected)
+    in_torch, h_and_c = stack(torch.from_numpy(problem.x), tuple(map(torch.from_numpy, states)), **options)
+    assert isinstance(in_torch, torch.Tensor)
+    assert np.allclose(in_torch.numpy(), expected, atol=1e-14)
+    assert np.allclose(h_and_c[1].numpy(), after[1], atol=1e-14)
+    assert stack(problem.x[:0], states)[0].shape == (0, 3, 4)
+
+
+@pytest.mark.parametrize("clip", [0.2, (-0.1, 0.4)])
+def test_a_clipped_cell_is_the_clipped_layer(clip):
+    spec = RNNSpec("lstm", 1, 3, 5, dtype="float64", cell_clip=clip)
+    problem = make_problem(ops.from_spec(spec), 4, 3, None, 1)
+    stack = CellStack(spec)
+    stack.load(saveable_of(problem.params, spec, None).tensors())
+    agree(problem, stack, 1e-12)
+    _, (_, c) = stack(problem.x, (problem.hx, problem.cx))
+    low, high = spec.cell_clip
+    assert c.min() == low
+    assert c.max() == high
+
+
+class Namespace:
+    """Arrays that know array API names alone, as a strict library's do."""
+
+    def __init__(self):
+        for name in ("tanh", "where", "zeros_like", "full_like", "maximum", "broadcast_to", "reshape"):
+            setattr(self, name, self.wrap(getattr(np, name)))
+        self.concat = self.wrap(lambda arrays, axis: np.concatenate(arrays, axis=axis))
+        self.stack = self.wrap(np.stack)
+        self.permute_dims = self.wrap(np.transpose)
+        self.zeros = self.wrap(np.zeros)
+        self.from_dlpack = Strict
+
+    @staticmethod
+    def wrap(function):
+        def bare(a):
+            return [bare(item) for item in a] if isinstance(a, (list, tuple)) else getattr(a, "a", a)
+
+        return lambda *args, **kwargs: Strict(function(*map(bare, args), **kwargs))
+
+
+class Strict:
+    def __init__(self, a):
+        self.a, self.shape, self.ndim, self.dtype = a, a.shape, a.ndim, a.dtype
+
+    def __array_namespace__(self):
+        return Namespace()
+
+    def __getitem__(self, key):
+        return Strict(self.a[key])
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "lt", "gt"):
+
+    def _operate(self, other, name=f"__{_name}__"):
+        return Strict(getattr(self.a, name)(getattr(other, "a", other)))
+
+    setattr(Strict, f"__{_name}__", _operate)
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+@pytest.mark.parametrize("input_mode", ["linear_input", "skip_input"])
+def test_cells_need_nothing_but_the_array_api(mode, input_mode):
+    clip = {"cell_clip": 0.2} if mode == "lstm" else {}
+    spec = RNNSpec(mode, 2, 4, 4, input_mode, "bidirectional", "float64", **clip)
+    problem = make_problem(ops.from_spec(spec), 3, 2, [3, 1], 1)
+    stack = CellStack(spec)
+    stack.load(saveable_of(problem.params, spec, None).tensors())
+    states = (problem.hx, problem.cx) if mode == "lstm" else (problem.hx,)
+    expected, _ = stack(problem.x, states, sequence_lengths=problem.lengths)
+    found, _ = stack(Strict(problem.x), tuple(map(Strict, states)), sequence_lengths=problem.lengths)
+    assert np.array_equal(found.a, expected)
+
+
+# --- one cell ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_lstm_cells_state_is_c_then_h():
+    cell = CudnnCompatibleLSTMCell(3, seed=1)
+    x, c, h = (np.random.default_rng(i).normal(size=(2, n)) for i, n in enumerate((5, 3, 3)))
+    output, state = cell(x, (c, h))
+    assert isinstance(state, LSTMStateTuple)
+    assert output is state.h
+    kernel, bias = (v.numpy() for v in cell.variables)
+    i, g, f, o = np.split(np.concatenate([x, h], axis=1) @ kernel + bias, 4, axis=1)
+    expected = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+    assert np.allclose(state.c, expected, atol=1e-14)
+    assert np.allclose(output, np.tanh(expected) / (1 + np.exp(-o)), atol=1e-14)
+    assert cell.state_size == (3, 3)
+    for bad in (c, (c,), (c, h, h)):
+        with pytest.raises(ValueError, match=r"Expecting state to be a tuple with length 2\."):
+            cell(x, bad)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_fresh_cell_starts_with_tfs_values(kind):
+    cell = kind(4, seed=3)
+    cell.build((None, 6))
+    values = {v.name.partition("/")[2]: v.numpy() for v in cell.variables}
+    expected_ones = {"gates/bias"} if kind is CudnnCompatibleGRUCell else set()
+    for name, value in values.items():
+        if name.endswith("bias"):
+            assert (value == (name in expected_ones)).all(), name
+        else:
+            bound = np.sqrt(6 / sum(value.shape))
+            assert 0.5 * bound < np.abs(value).max() <= bound
+    twin = kind(4, seed=3)
+    twin.build((None, 6))
+    assert all(np.array_equal(a, b) for a, b in zip(cell.get_weights(), twin.get_weights(), strict=True))
+    names = {
+        CudnnCompatibleLSTMCell: "cudnn_compatible_lstm_cell",
+        CudnnCompatibleGRUCell: "cudnn_compatible_gru_cell",
+    }
+    assert cell.name == names.get(kind, "basic_rnn_cell")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_cells_pickle_and_copy_with_their_weights(kind):
+    cell = kind(3, seed=2)
+    x, state = np.ones((2, 5)), cell.zero_state(2, "float64")
+    expected = cell(x, state)[0]
+    for twin in (pickle.loads(pickle.dumps(cell)), copy.deepcopy(cell), kind.from_config(cell.get_config())):
+        assert np.array_equal(twin(x, state)[0], expected)
+    assert cell.compute_output_shape((None, 5)) == (None, 3)
+
+
+def test_a_cell_takes_the_dtype_of_its_first_input_and_keeps_its_width():
+    cell = CudnnCompatibleRNNTanhCell(3)
+    assert cell.dtype is None
+    cell(np.ones((2, 5), "float16"), np.zeros((2, 3), "float16"))
+    assert cell.dtype == "float16"
+    for bad in (np.ones((2, 6), "float16"), np.ones(5, "float16")):
+        with pytest.raises(ArgumentError, match="inputs shape"):
+            cell(bad, np.zeros((2, 3), "float16"))
+    for bad in (None, (np.zeros((2, 3)),)):
+        with pytest.raises(ArgumentTypeError, match="state"):
+            cell(np.ones((2, 5), "float16"), bad)
+    with pytest.raises(ArgumentTypeError, match="array API"):
+        CudnnCompatibleRNNTanhCell(3, dtype="float32")(memoryview(np.ones((2, 5))), None)
+
+
+def test_a_stack_says_which_tensor_is_missing():
+    spec = RNNSpec("gru", 1, 2, 3)
+    with pytest.raises(ArgumentError, match="rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel"):
+        CellStack(spec).load({"kernel": np.ones((5, 4))})
+
+
+def test_a_cell_of_a_higher_layer_does_not_skip():
+    spec = RNNSpec("rnn_relu", 2, 3, 3, "skip_input")
+    shapes = []
+    for layer in range(2):
+        cell = cell_of(spec, layer)
+        cell.build((None, 3))
+        shapes.append(cell.variables[0].shape)
+    assert shapes == [(3, 3), (6, 3)]
