@@ -138,8 +138,8 @@ def namespace_of(array: Any) -> Any:
 
 
 def into_namespace(array: Any, namespace: Any) -> Any:
-    """Return a NumPy array as one of `namespace`, without a copy where the library can."""
-    return array if namespace is np else namespace.from_dlpack(array)
+    """Return a NumPy array as one of `namespace`, without a copy where it can; other arrays stay as they are."""
+    return namespace.from_dlpack(array) if isinstance(array, np.ndarray) and namespace is not np else array
 
 
 def move(array: Any, xp: Any) -> Any:

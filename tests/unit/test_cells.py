@@ -129,6 +129,40 @@ def test_inference_is_that_of_the_cells(case, mode, num_proj, variable_seq_lengt
         assert np.allclose(ours, theirs, rtol=rtol, atol=atol)
 
 
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+@pytest.mark.parametrize(("mode", "num_proj"), [("lstm", None), ("lstm", 2), ("gru", None), ("rnn_tanh", None)])
+@pytest.mark.parametrize("lengths", [None, [5, 1, 0, 3]])
+@pytest.mark.parametrize("time_major", [False, True])
+def test_gradients_are_those_of_the_cells(direction, mode, num_proj, lengths, time_major):
+    """TF's test_training with autograd over the cells: it had one layer, one direction, and no length of 0."""
+    spec = RNNSpec(mode, 2, 3, 4, direction=direction, dtype="float64", num_proj=num_proj)
+    problem = make_problem(ops.from_spec(spec), 5, 4, lengths, 7)
+    x, dy = (a if time_major else np.ascontiguousarray(a.swapaxes(0, 1)) for a in (problem.x, problem.dy))
+    states, d_states = (problem.hx, problem.cx), (problem.dhy, problem.dcy)
+    if mode != "lstm":
+        states, d_states = states[:1], d_states[:1]
+    options = {"sequence_lengths": lengths, "time_major": time_major}
+    grads = problem.op.forward(x, *states, problem.params, **options).backward(dy, *d_states)
+
+    stack = CellStack(spec)
+    stack.load(saveable_of(problem.params, spec, None).tensors())
+    for cell in stack.cells:
+        for variable in cell.variables:
+            variable.value = torch.tensor(variable.value, requires_grad=True)
+    given_arrays = [torch.tensor(a, requires_grad=True) for a in (x, *states)]
+    outputs, after = stack(given_arrays[0], tuple(given_arrays[1:]), **options)
+    results, upstream = (outputs, *after), map(torch.from_numpy, (dy, *d_states))
+    sum((a * b).sum() for a, b in zip(results, upstream, strict=True)).backward()
+
+    for ours, theirs in zip((grads.input, grads.input_h, grads.input_c), given_arrays, strict=False):
+        assert np.abs(ours - theirs.grad.numpy()).max() < 1e-12
+    of_params = saveable_of(grads.params, spec, None).tensors()
+    for name, variable in stack._named().items():
+        # Each of the two biases that TF sums has the whole gradient, so their sum has it twice.
+        twice = 2 if name.endswith(("cell/bias", "gates/bias")) else 1
+        assert np.abs(of_params[name] / twice - variable.value.grad.numpy()).max() < 1e-12, name
+
+
 def test_a_stack_runs_batch_major_and_on_torch():
     spec = RNNSpec("lstm", 2, 3, 5, direction="bidirectional", dtype="float64", num_proj=2, cell_clip=0.3)
     problem = make_problem(ops.from_spec(spec), 4, 3, [4, 0, 2], 1)

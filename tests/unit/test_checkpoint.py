@@ -129,7 +129,7 @@ def test_dropout_continues_where_it_was(tmp_path):
 
 
 def test_dropout_states_that_only_a_gpu_can_read_are_kept_for_it(tmp_path):
-    """CuDNN's are bytes; a machine without a GPU carries them from one file into the next."""
+    """They are bytes: a machine without a GPU carries them from one file into the next."""
     states = [ops.DropoutState("cudnn", 5, 3, b"\x01\x02\x03" * 100), ops.DropoutState("numpy", 2**64 - 1, 7)]
     layer = built(dropout=0.5)
     for state in states:

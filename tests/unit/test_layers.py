@@ -199,6 +199,30 @@ def test_an_optimizer_written_for_arrays_trains_a_layer(rule):
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_inference_is_the_same_with_any_dropout(kind):
+    """TF's test_inference_with_dropout; training is not."""
+    x = batch(5, 3, 5)
+    results = []
+    for dropout in (0.0, 0.5, 1.0):
+        layer = built(kind, dropout=dropout)
+        results.append(layer(x, training=False)[0])
+        assert np.array_equal(layer(x)[0], results[0]) == (dropout == 0)
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 5), (4, 0, 5), (0, 0, 5)])
+def test_without_time_or_without_a_batch_states_pass_through(shape):
+    layer = built(direction="bidirectional")
+    states = (batch(4, shape[1], 3), batch(4, shape[1], 3, seed=1))
+    fwd = layer.forward(batch(*shape), states)
+    assert fwd.outputs.shape == (*shape[:2], 6)
+    assert all(np.array_equal(a, b) for a, b in zip(fwd.states, states, strict=True))
+    grads = fwd.backward(np.ones_like(fwd.outputs), states)
+    assert all(np.array_equal(a, b) for a, b in zip(grads.initial_state, states, strict=True))
+    assert not grads.params.any()
+
+
 # --- starting values --------------------------------------------------------------------------------------------------
 
 
@@ -466,3 +490,31 @@ def test_every_layer_is_exported_and_is_no_op():
         assert getattr(package, kind.__name__) is kind
         assert issubclass(kind, RNNLayer)
         assert kind is not getattr(ops, kind.__name__)
+
+
+def test_a_layer_of_a_dtype_or_shape_that_is_no_such_thing_is_refused():
+    with pytest.raises(TypeError, match="Only support float16, float32, float64, provided None"):
+        CudnnGRU(1, 2, dtype=None)
+    with pytest.raises(ArgumentTypeError, match="input_shape"):
+        CudnnGRU(1, 2).build("ab1")
+    with pytest.raises(ArgumentTypeError, match="scope"):
+        CudnnGRU(1, 2)(batch(1, 1, 1), scope=3)
+
+
+def test_a_tensor_shape_builds_and_a_scope_names():
+    class Dimension:
+        def __init__(self, value):
+            self.value = value
+
+    class TensorShape:
+        def as_list(self):
+            return [None, Dimension(2), 3]
+
+    layer = CudnnGRU(1, 2, dtype="float64")
+    layer.build(TensorShape())
+    assert layer.input_size == 3
+    named = CudnnGRU(1, 2, dtype="float64")
+    named(batch(1, 1, 3), scope="outer/gru")
+    assert named.variables[0].name == "outer/gru/opaque_kernel"
+    assert named.saveable.prefix == "outer/gru/"
+    assert "num_units=2" in repr(named)

@@ -1,0 +1,167 @@
+"""TF 1.13's format converters: an opaque buffer to and from TF-canonical tensors.
+
+Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.13 and 1.15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn import _arrays, ops
+from pycudnnrnn._tf_canonical import from_tf, tf_tensors, to_tf
+from pycudnnrnn._variable import Variable
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec, parse_dtype
+
+Array = npt.NDArray[Any]
+
+
+class CudnnParamsFormatConverter:
+    """Convert an opaque buffer to and from TF-canonical tensors, and cuDNN-canonical ones, for one shape of RNN.
+
+    The positional order is TF 1.13's; TF 1.15 put `num_proj` before `input_mode`, here it is named.
+
+    Raises:
+        ArgumentError: a value, or a combination, that cuDNN has no RNN for.
+    """
+
+    _mode: ClassVar[RNNMode | None] = None
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_units: int,
+        input_size: int,
+        input_mode: str = InputMode.LINEAR_INPUT,
+        direction: str = Direction.UNIDIRECTIONAL,
+        *,
+        num_proj: int | None = None,
+        bias_mode: str = BiasMode.DOUBLE,
+        rnn_mode: str | None = None,
+    ) -> None:
+        mode = self._mode or rnn_mode
+        if mode is None:
+            raise ArgumentTypeError("rnn_mode", "given by name, or by one of the four classes", "None")
+        self._spec = RNNSpec(
+            mode, num_layers, num_units, input_size, input_mode, direction, num_proj=num_proj, bias_mode=bias_mode
+        )
+
+    @classmethod
+    def of(cls, spec: RNNSpec) -> CudnnParamsFormatConverter:
+        """Return the converter of `spec`; buffers may have any dtype."""
+        converter = CudnnParamsFormatConverter.__new__(_CONVERTERS[spec.mode])
+        converter._spec = spec  # noqa: SLF001
+        return converter
+
+    @property
+    def spec(self) -> RNNSpec:
+        return self._spec
+
+    def opaque_to_tf_canonical(self, opaque: Any) -> tuple[list[Array], ...]:
+        """Return (weights, biases), or (weights, biases, weights_proj) with a projection, each in TF's order.
+
+        The biases are sums, as in TF.
+        """
+        named = self.named(opaque)
+        lists = self._lists(named)
+        return lists if self._spec.num_proj else lists[:2]
+
+    def tf_canonical_to_opaque(self, tf_canonicals: Sequence[Any], weights_proj: Sequence[Any] | None = None) -> Array:
+        """Return a new buffer from one flat list: all weights, then all biases; each bias is halved.
+
+        Raises:
+            ArgumentError: a wrong number of arrays, or a wrong shape.
+        """
+        tensors = [t for t in tf_tensors(self._spec) if t.kind in {"weight", "bias"}]
+        projections = [t for t in tf_tensors(self._spec) if t.kind == "projection"]
+        given = [*tf_canonicals]
+        if len(given) != len(tensors):
+            raise ArgumentError("tf_canonicals", f"{len(tensors)} arrays", f"{len(given)} arrays")
+        if len(weights_proj or ()) != len(projections):
+            raise ArgumentError("weights_proj", f"{len(projections)} arrays", f"{len(weights_proj or ())} arrays")
+        arrays = [host_of(f"tf_canonicals[{i}]", array) for i, array in enumerate([*given, *(weights_proj or ())])]
+        named = {t.name: array for t, array in zip([*tensors, *projections], arrays, strict=True)}
+        opaque: Array = self.opaque(named)
+        return opaque
+
+    def named(self, opaque: Any) -> dict[str, Array]:
+        """Return every tensor of a buffer by its name without scope, the pairs of biases too."""
+        return to_tf(self._spec, *self._opaque_to_cu_canonical(opaque))
+
+    def opaque(self, named: Mapping[str, Array], out: Any = None) -> Any:
+        """Return the buffer, `out` or a new one, of tensors by name; `from_tf` says which biases count."""
+        weights, biases = from_tf(self._spec, named)
+        return self._cu_canonical_to_opaque([*weights, *biases], out)
+
+    def check(self, opaque: Any) -> None:
+        """Refuse a buffer that cannot hold this RNN; nothing is copied."""
+        opaque = value_of(opaque)
+        self._op(opaque.dtype).params_to_canonical(opaque, copy=False)
+
+    def _lists(self, named: Mapping[str, Array]) -> tuple[list[Array], list[Array], list[Array]]:
+        found: dict[str, list[Array]] = {"weight": [], "bias": [], "projection": [], "pair": []}
+        for tensor in tf_tensors(self._spec):
+            found[tensor.kind].append(named[tensor.name])
+        return found["weight"], found["bias"], found["projection"]
+
+    def _op(self, dtype: Any) -> ops.CudnnRNN:
+        return ops.from_spec(self._spec.replace(dtype=parse_dtype("dtype", dtype), dropout=0.0))
+
+    def _opaque_to_cu_canonical(self, opaque: Any) -> tuple[list[Array], list[Array]]:
+        opaque = value_of(opaque)
+        weights, biases = self._op(opaque.dtype).params_to_canonical(opaque, copy=False)
+        return [host_of("opaque", array) for array in weights], [host_of("opaque", array) for array in biases]
+
+    def _cu_canonical_to_opaque(self, cu_canonicals: Sequence[Array], out: Any = None) -> Any:
+        op = self._op(cu_canonicals[0].dtype if out is None else out.dtype)
+        count = len(op.layout().weights)
+        given = [np.asarray(array, op.dtype.numpy) for array in cu_canonicals]
+        if out is None:
+            return op.canonical_to_params(given[:count], given[count:])
+        kind = _arrays.kind_of("opaque_params", out)
+        xp = engine_for(kind.device).xp
+        target = _arrays.to_engine("opaque_params", out, kind, op.dtype, xp)  # shares the memory of `out`
+        moved = [_arrays.move(array, xp) for array in given]
+        return op.canonical_to_params(moved[:count], moved[count:], out=target)
+
+
+class CudnnParamsFormatConverterLSTM(CudnnParamsFormatConverter):
+    _mode = RNNMode.LSTM
+
+
+class CudnnParamsFormatConverterGRU(CudnnParamsFormatConverter):
+    _mode = RNNMode.GRU
+
+
+class CudnnParamsFormatConverterTanh(CudnnParamsFormatConverter):
+    _mode = RNNMode.RNN_TANH
+
+
+class CudnnParamsFormatConverterRelu(CudnnParamsFormatConverter):
+    _mode = RNNMode.RNN_RELU
+
+
+CudnnParamsFormatConverterBasic = CudnnParamsFormatConverterTanh
+"""TF's name for what its tanh and relu converters share."""
+
+_CONVERTERS: dict[RNNMode, type[CudnnParamsFormatConverter]] = {
+    RNNMode.LSTM: CudnnParamsFormatConverterLSTM,
+    RNNMode.GRU: CudnnParamsFormatConverterGRU,
+    RNNMode.RNN_TANH: CudnnParamsFormatConverterTanh,
+    RNNMode.RNN_RELU: CudnnParamsFormatConverterRelu,
+}
+
+
+def value_of(array: Any) -> Any:
+    return array.value if isinstance(array, Variable) else array
+
+
+def host_of(name: str, array: Any) -> Array:
+    """Return the NumPy array over an array's memory."""
+    host: Array = _arrays.to_host(name, value_of(array))
+    return host

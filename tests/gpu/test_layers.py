@@ -1,0 +1,70 @@
+"""Layers and their checkpoints on a GPU: from there to a machine without one, and back."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver
+
+
+@pytest.fixture(autouse=True)
+def _on_a_gpu(cuda):
+    if cuda.on_shim:
+        pytest.skip("weights are copied between host and device, which the shim cannot do")
+
+
+def both(kind=CudnnLSTM, **keywords):
+    """Two layers that start alike, on the CPU and on the device."""
+    made = [kind(2, 6, direction="bidirectional", seed=3, device=device, **keywords) for device in ("cpu", "cuda")]
+    for layer in made:
+        layer.build((None, None, 5))
+    return made
+
+
+def canonical(layer, cuda):
+    arrays = [a for arrays in layer.op.params_to_canonical(layer.params) for a in arrays]
+    return [a if isinstance(a, np.ndarray) else cuda.get(a) for a in arrays]
+
+
+@pytest.mark.parametrize("kind", [CudnnLSTM, CudnnGRU])
+def test_a_layer_computes_on_the_device_what_it_computes_on_the_cpu(cuda, kind):
+    on_cpu, on_gpu = both(kind)
+    x = np.random.default_rng(0).normal(size=(7, 4, 5)).astype("f4")
+    lengths = [7, 0, 3, 5]
+    for _ in range(3):
+        ours = on_gpu.forward(cuda.put(x), sequence_lengths=lengths)
+        expected = on_cpu.forward(x, sequence_lengths=lengths)
+        assert np.allclose(cuda.get(ours.outputs), expected.outputs, atol=1e-5)
+        on_gpu.params -= 0.01 * ours.backward(cuda.put(np.ones_like(expected.outputs))).params
+        on_cpu.params -= 0.01 * expected.backward(np.ones_like(expected.outputs)).params
+
+
+def test_a_checkpoint_goes_from_the_device_to_the_cpu_and_back_bit_for_bit(cuda, tmp_path):
+    on_cpu, on_gpu = both()
+    on_gpu.params += cuda.put(np.random.default_rng(1).normal(size=on_gpu.params.shape).astype("f4"))
+    path = Saver({"m": on_gpu, "step": np.array(3)}).save(tmp_path / "gpu.safetensors")
+    Saver({"m": on_cpu, "step": np.array(0)}).restore(path)
+    expected = canonical(on_gpu, cuda)
+    assert all(np.array_equal(a, b) for a, b in zip(canonical(on_cpu, cuda), expected, strict=True))
+    on_gpu.params[...] = 0
+    Saver({"m": on_gpu}).restore(Saver({"m": on_cpu}).save(tmp_path / "cpu.safetensors"))
+    assert all(np.array_equal(a, b) for a, b in zip(canonical(on_gpu, cuda), expected, strict=True))
+    twin = pickle.loads(pickle.dumps(on_gpu))
+    assert twin.device.startswith("cuda")
+    assert all(np.array_equal(a, b) for a, b in zip(canonical(twin, cuda), expected, strict=True))
+    moved = on_gpu.to("cpu")
+    assert isinstance(moved.params, np.ndarray)
+    assert all(np.array_equal(a, b) for a, b in zip(canonical(moved, cuda), expected, strict=True))
+
+
+def test_dropout_continues_on_the_device_where_a_checkpoint_left_it(cuda, tmp_path):
+    _, layer = both(dropout=0.5)
+    x = cuda.put(np.random.default_rng(0).normal(size=(7, 4, 5)).astype("f4"))
+    layer(x)
+    path = Saver({"m": layer}).save(tmp_path / "m")
+    expected = [cuda.get(layer(x)[0]) for _ in range(2)]
+    _, twin = both(dropout=0.5)
+    Saver({"m": twin}).restore(path)
+    for outputs in expected:
+        assert np.array_equal(cuda.get(twin(x)[0]), outputs)
