@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pycudnnrnn import _libcudnn as libcudnn
-    from pycudnnrnn import cells, checkpoint, errors, layers, layout, ops, saveable, spec, testing
+    from pycudnnrnn import cells, checkpoint, convert, errors, layers, layout, ops, saveable, spec, testing
     from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
     from pycudnnrnn.checkpoint import Saver
     from pycudnnrnn.layers import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh
@@ -33,6 +33,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "cells": "cells",
     "checkpoint": "checkpoint",
+    "convert": "convert",
     "errors": "errors",
     "layers": "layers",
     "layout": "layout",
@@ -86,6 +87,7 @@ __all__ = [
     "Saver",
     "cells",
     "checkpoint",
+    "convert",
     "errors",
     "layers",
     "layout",

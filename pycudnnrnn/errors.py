@@ -79,6 +79,19 @@ class LayoutError(PycudnnrnnError, ValueError):
     """A parameter layout is impossible, or two layouts that had to be equal are not."""
 
 
+class ConvertError(PycudnnrnnError, ValueError):
+    """Weights cannot be converted: from or to which framework, what it is about, and why."""
+
+    def __init__(self, framework: str, what: str, why: str) -> None:
+        super().__init__(framework, what, why)
+        self.framework = framework
+        self.what = what
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.framework}: {self.what}: {self.why}"
+
+
 class EngineError(PycudnnrnnError, RuntimeError):
     """No engine can run what was asked for on the device that was named."""
 

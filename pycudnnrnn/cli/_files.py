@@ -1,0 +1,167 @@
+"""Files of weights, each read by its safe reader alone, and never by another when that one refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from pycudnnrnn import convert
+from pycudnnrnn.convert._onnx_model import read_nodes
+from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
+
+FORMATS: Final = {
+    ".pt": "pytorch", ".pth": "pytorch", ".h5": "keras", ".hdf5": "keras", ".onnx": "onnx", ".safetensors": None
+}  # fmt: skip
+"""What a file's name says about its framework; safetensors holds any one's arrays."""
+
+_TORCH_AT_LEAST: Final = (2, 10)
+"""weights_only was bypassed before: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
+
+_HEADER_NBYTES_AT_MOST: Final = 2**24
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a file holds: arrays under their names, and what it says about the converter's keywords."""
+
+    arrays: dict[str, Any]
+    keywords: dict[str, Any]
+
+
+def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
+    """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
+
+    Raises:
+        PycudnnrnnError: it cannot be read, or holds more than arrays.
+    """
+    readers = {".pt": _read_torch, ".pth": _read_torch, ".safetensors": _read_safetensors, ".onnx": _read_onnx}
+    if format_of in readers:
+        return readers[format_of](path)
+    arrays, settings = convert.keras.read_h5(path), convert.keras.read_settings(path)
+    used = {name: value for name, value in settings.items() if layers is None or name in layers}
+    if any(value != next(iter(used.values())) for value in used.values()):
+        raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
+    return Source(arrays, dict(next(iter(used.values()), {})))
+
+
+def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
+    """Write a file by its suffix: all of it, or nothing; the old file stays until the new one is whole.
+
+    `model` is the `Canonical`, which a .onnx file is made of.
+
+    Raises:
+        PycudnnrnnError: the format cannot hold this framework's arrays, or the folder takes no file.
+    """
+    writers: dict[str, Callable[[Path], None]] = {
+        ".pt": lambda to: _write_torch(to, arrays),
+        ".pth": lambda to: _write_torch(to, arrays),
+        ".safetensors": lambda to: _write_safetensors(to, arrays, framework),
+        ".onnx": lambda to: _write_onnx(to, model),
+        ".h5": lambda to: convert.keras.write_h5(to, arrays),
+        ".hdf5": lambda to: convert.keras.write_h5(to, arrays),
+    }
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=format_of)
+    except OSError as error:
+        raise PycudnnrnnError(f"cannot write to {path.parent}: {error.strerror}") from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        writers[format_of](temporary)
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # mkstemp's own mode is for the owner alone
+        temporary.replace(path)
+    except OSError as error:
+        raise PycudnnrnnError(f"cannot write {path}: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_torch(path: Path) -> Source:
+    torch = _torch("reading a .pt file")
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < _TORCH_AT_LEAST:
+        raise PycudnnrnnError(f"a .pt file can make torch {torch.__version__} run code: torch 2.10 is needed")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # unpickling raises what it likes
+        first = str(error).partition("\n")[0]
+        raise PycudnnrnnError(f"{path} is no file of weights alone: {type(error).__name__}: {first}") from error
+    if not isinstance(found, dict):
+        raise PycudnnrnnError(f"{path} holds no dict of tensors, but a {type(found).__name__}")
+    return Source(found, {})
+
+
+def _write_torch(path: Path, arrays: dict[str, Any]) -> None:
+    torch = _torch("writing a .pt file")
+    torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+
+
+def _read_safetensors(path: Path) -> Source:
+    from safetensors import SafetensorError  # noqa: PLC0415
+    from safetensors.numpy import load  # noqa: PLC0415
+
+    try:
+        data = path.read_bytes()
+        _check_header(path, data)
+        return Source(load(data), {})
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+        raise PycudnnrnnError(f"{path} is no readable safetensors file: {error}") from error
+
+
+def _check_header(path: Path, data: bytes) -> None:
+    """Refuse a name that stands twice: safetensors would take the last one silently."""
+    size = int.from_bytes(data[:8], "little")
+    if size > min(_HEADER_NBYTES_AT_MOST, len(data) - 8):
+        raise ValueError(f"its header claims {size} bytes")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise ValueError(f"a name stands twice in {path.name}")
+        return dict(pairs)
+
+    try:
+        json.loads(data[8 : 8 + size], object_pairs_hook=unique)
+    except RecursionError:
+        raise ValueError("its header is nested too deep") from None
+
+
+def _write_safetensors(path: Path, arrays: dict[str, Any], framework: str) -> None:
+    from safetensors.numpy import save_file  # noqa: PLC0415
+
+    save_file(arrays, path, {"framework": framework})
+
+
+def _read_onnx(path: Path) -> Source:
+    onnx = _onnx("reading a .onnx file")
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf has its own exceptions, and no common root
+        raise PycudnnrnnError(f"{path} is no readable ONNX model: {error}") from error
+    return Source(*read_nodes(model, None))
+
+
+def _write_onnx(path: Path, model: Any) -> None:
+    path.write_bytes(convert.onnx.to_model(model, sequence_lens=True).SerializeToString())
+
+
+def _torch(purpose: str) -> Any:
+    try:
+        import torch  # noqa: PLC0415
+    except ImportError as error:
+        raise PycudnnrnnError(f"{purpose} needs torch, which is not installed (safetensors files do not)") from error
+    return torch
+
+
+def _onnx(purpose: str) -> Any:
+    try:
+        import onnx  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingDependencyError("onnx", "convert", purpose) from error
+    return onnx

@@ -1,0 +1,212 @@
+"""`pycudnnrnn convert`: a file of weights of one framework to a file of another's."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pycudnnrnn import convert as converters
+from pycudnnrnn import ops
+from pycudnnrnn.cli import _files
+from pycudnnrnn.cli._runners import RUNNERS
+from pycudnnrnn.convert import Canonical
+from pycudnnrnn.errors import ConvertError, PycudnnrnnError
+from pycudnnrnn.layout import canonical_shapes
+from pycudnnrnn.spec import DType
+
+FRAMEWORKS: Final = (
+    "pytorch", "keras", "onnx", "flax", "equinox", "jax_rnn", "gluon", "chainer", "tensorflow"
+)  # fmt: skip
+
+TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e-2, DType.BFLOAT16: 1e-1}
+"""Largest difference that counts as equal; Keras and onnxruntime compute float64 models in float32 here and there."""
+
+
+@click.command()
+@click.argument("source", metavar="SRC", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--from", "from_", type=click.Choice(FRAMEWORKS), help="SRC's framework; its suffix says it, or this.")
+@click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework; its suffix says it, or this.")
+@click.option("-s", "--source-option", "source_options", multiple=True, metavar="KEY=VALUE",
+              help="A keyword of to_canonical, such as prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
+@click.option("-t", "--target-option", "target_options", multiple=True, metavar="KEY=VALUE",
+              help="A keyword of from_canonical, such as prefix=rnn. or api=nnx.")  # fmt: skip
+@click.option("--verify", is_flag=True, help="Run both sides on random input, where their framework is installed.")
+@click.option("--force", is_flag=True, help="Overwrite DST.")
+def convert(
+    source: Path,
+    target: Path,
+    from_: str | None,
+    to: str | None,
+    source_options: tuple[str, ...],
+    target_options: tuple[str, ...],
+    verify: bool,
+    force: bool,
+) -> None:
+    r"""Convert RNN weights from one framework's file to another's.
+
+    Files are .pt (a state dict of tensors, no code), .safetensors, .h5 (Keras) and .onnx. Nothing in a file is run, and
+    a file that its safe reader refuses is not read another way.
+
+    \b
+    Examples:
+      pycudnnrnn convert model.pt model.weights.h5 -s prefix=encoder.lstm
+      pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm,lstm_1 --verify
+      pycudnnrnn convert model.onnx model.safetensors --to flax -t api=nnx
+    """
+    console = Console(soft_wrap=True)
+    source_format, source_framework = framework_of(source, from_, "SRC", "--from")
+    target_format, target_framework = framework_of(target, to, "DST", "--to")
+    if target.is_symlink():
+        raise PycudnnrnnError(f"{target} is a symbolic link, which is not followed")
+    if target.exists() and not force:
+        raise PycudnnrnnError(f"{target} exists: --force overwrites it")
+    reader, writer = module_of(source_framework), module_of(target_framework)
+    given = options_of(reader.to_canonical, source_options, "-s")
+    found = _files.read(source, source_format, given.get("layers"))
+    read_with = found.keywords | given
+    write_with = options_of(writer.from_canonical, target_options, "-t")
+    c: Canonical = reader.to_canonical(found.arrays, **read_with)
+    arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
+    console.print(f"{source}: {c.spec!r}", markup=False, highlight=False)
+    console.print(table_of(reader, found.arrays, read_with, writer, write_with, c, arrays))
+    if verify:
+        check(console, c, {"SRC": (source_framework, found.arrays), "DST": (target_framework, arrays)})
+    _files.write(target, target_format, target_framework, arrays, c)
+    console.print(f"written: {target}, {len(arrays)} arrays of {target_framework}", markup=False, highlight=False)
+
+
+def framework_of(path: Path, given: str | None, which: str, flag: str) -> tuple[str, str]:
+    """Return the file's format and its framework."""
+    if path.suffix not in _files.FORMATS:
+        raise click.UsageError(f"{which} has to end in {', '.join(_files.FORMATS)}, got {path.name!r}")
+    usual = _files.FORMATS[path.suffix]
+    if given and usual and given != usual:
+        raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
+    if not given and not usual:
+        raise click.UsageError(f"{path.name!r} does not say whose arrays it holds: give {flag}")
+    return path.suffix, given or str(usual)
+
+
+def module_of(framework: str) -> ModuleType:
+    module: ModuleType = getattr(converters, framework)
+    return module
+
+
+def options_of(function: Any, options: tuple[str, ...], flag: str) -> dict[str, Any]:
+    """Read KEY=VALUE for the keywords of a converter."""
+    known = [name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    found: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or key not in known:
+            raise click.UsageError(f"{flag} takes KEY=VALUE with a key of {', '.join(known) or 'none'}, got {option!r}")
+        found[key] = value_of(key, value)
+    return found
+
+
+def value_of(key: str, text: str) -> Any:
+    """Read a value: a list for `layers` and `activations`, true, false, a number, or text."""
+    if key in {"layers", "activations"}:
+        return text.split(",")
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else text
+
+
+def table_of(
+    reader: ModuleType, arrays: Any, read_with: Any, writer: ModuleType, write_with: Any, c: Canonical, written: Any
+) -> Table:
+    """Say which arrays of SRC are in each array of DST.
+
+    Found by doing: both converters run on arrays that hold nothing but their own number.
+    """
+    flat = _flat(arrays)
+    numbered = {key: np.full(np.shape(array), i + 1.0) for i, (key, array) in enumerate(flat.items())}
+    names = list(flat)
+    try:
+        traced = reader.to_canonical(numbered, **read_with)
+        origins = [_origins(array, names) for array in (*traced.weights, *traced.biases)]
+    except ConvertError:
+        origins = [set()] * (len(c.weights) + len(c.biases))
+    small = c.spec.replace(num_units=2, input_size=2, num_proj=1 if c.spec.num_proj else None, dtype="float64")
+    shapes = [(region[3], region[4]) for region in canonical_shapes(small)]
+    into: dict[str, set[str]] = {name: set() for name in written}
+    for i, origin in enumerate(origins):  # names do not depend on sizes, so a small model shows where each part goes
+        parts = [(kind, np.full(shape, float(i == j))) for j, (kind, shape) in enumerate(shapes)]
+        weights, biases = (tuple(part for kind, part in parts if kind == wanted) for wanted in ("weight", "bias"))
+        with contextlib.suppress(ConvertError):  # nnx's GRU refuses the bias that it has no place for: it goes nowhere
+            for name, array in writer.from_canonical(Canonical(small, weights, biases), **write_with).items():
+                into[name].update(origin if array.any() else ())
+    table = Table("in DST", "shape", "from SRC")
+    for name, array in written.items():
+        table.add_row(name, str(array.shape), ", ".join(sorted(into[name])) or "(zeros)")
+    return table
+
+
+def check(console: Console, c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> None:
+    """Run our op and each side's framework on the same random input, ragged lengths and states; print the worst error.
+
+    Raises:
+        PycudnnrnnError: a side computes something else.
+    """
+    rng = np.random.default_rng(0)
+    spec, T = c.spec, 7
+    lengths = np.array([T, 1, 4, T, 2])
+    dtype = spec.dtype.numpy
+    x = rng.normal(size=(T, len(lengths), spec.input_size)).astype(dtype)
+    hx = rng.normal(size=(spec.num_pseudo_layers, len(lengths), spec.state_size)).astype(dtype)
+    cx = rng.normal(size=(spec.num_pseudo_layers, len(lengths), spec.num_units)).astype(dtype)
+    op = ops.from_spec(spec)
+    params = op.canonical_to_params(c.weights, c.biases)
+    fwd = op.run(x, hx, cx if spec.has_cell_state else None, params, False, sequence_lengths=lengths.tolist(),
+                 time_major=True, keep_reserve=False)  # fmt: skip
+    ours = [a for a in (fwd.output, fwd.output_h, fwd.output_c) if a is not None]
+    for side, (framework, arrays) in sides.items():
+        name = f"{framework} ({side})"
+        run, packages = RUNNERS.get(framework, (None, ()))
+        missing = [package for package in packages if importlib.util.find_spec(package) is None]
+        if run is None or missing:
+            console.print(f"verify: {name}: not run, {', '.join(missing) or 'it'} is not installed")
+            continue
+        usual = module_of(framework).from_canonical(c)
+        if not _holds(arrays, usual):
+            console.print(f"verify: {name}: not run, these are not the arrays of the module that would run")
+            continue
+        theirs = [a for a in run(usual, spec, x, hx, cx, lengths) if a is not None]
+        pairs = zip(ours, theirs, strict=True)
+        error = max(float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()) for a, b in pairs)
+        console.print(f"verify: {name}: worst error {error:.1e}")
+        if not error <= TOLERANCES[spec.dtype]:
+            raise PycudnnrnnError(f"{name} computes something else than the op: worst error {error:.1e}")
+
+
+def _holds(arrays: Any, usual: dict[str, Any]) -> bool:
+    """Say whether every array that the runner would take is in the file, whatever its name is there."""
+    stored = {(np.shape(a), np.asarray(a).tobytes()) for a in _flat(arrays).values()}
+    return all((a.shape, a.tobytes()) in stored for a in usual.values())
+
+
+def _origins(array: Any, names: list[str]) -> set[str]:
+    numbers = {int(number) for number in np.unique(array) if number == int(number)}
+    return {names[number - 1] for number in numbers if 1 <= number <= len(names)}
+
+
+def _flat(arrays: Any, above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in arrays.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{above}{key}/")
+        elif hasattr(value, "shape"):
+            found[f"{above}{key}"] = value
+    return found

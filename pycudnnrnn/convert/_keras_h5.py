@@ -1,0 +1,147 @@
+"""Keras's HDF5 files as dicts of arrays, and back: `.weights.h5` of Keras 3, and the older `.h5` of whole models.
+
+No model is built, since building one from a file's configuration can run code: the configuration is read as text, for
+the few values in it that decide what a recurrent layer computes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pycudnnrnn.convert._canonical import Array
+from pycudnnrnn.convert._named import Named, shorten
+from pycudnnrnn.errors import ConvertError, MissingDependencyError
+
+_DEEPEST: Final = 32
+"""Levels of groups. A hard link can make a group its own descendant, and then there is no end."""
+
+_MOST_EXPANSION: Final = 100
+"""Declared bytes a byte of the file, at most: an array of 10**13 elements that were never written takes no room."""
+
+_LAYERS: Final = frozenset({"LSTM", "GRU", "SimpleRNN"})
+_SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
+
+_VARS: Final = {"kernel": 0, "recurrent_kernel": 1, "bias": 2}
+_PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(kernel|recurrent_kernel|bias)")
+
+
+def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read every floating-point array of a file, under its path.
+
+    Optimizer state is left out. `keras.to_canonical` reads what comes back.
+
+    Raises:
+        ConvertError: not an HDF5 file, or one with links to elsewhere or arrays larger than itself.
+        MissingDependencyError: h5py is not installed.
+    """
+    h5py = _h5py()
+    try:
+        with h5py.File(path, "r") as file:
+            room = _MOST_EXPANSION * os.fstat(file.id.get_vfd_handle()).st_size
+            found: dict[str, Array] = {}
+            for name, dataset in _datasets(h5py, file, "", 0):
+                if not name.startswith("optimizer") and dataset.dtype.kind == "f" and dataset.shape is not None:
+                    room -= dataset.nbytes
+                    if room < 0:
+                        raise ConvertError("keras", shorten(name), "declares more bytes than the file can hold")
+                    found[name] = dataset[()]
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
+        if isinstance(error, ConvertError):
+            raise
+        raise ConvertError("keras", str(path), f"cannot be read as HDF5: {error}") from error
+    return found
+
+
+def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Read what each recurrent layer of an older `.h5` was made with: keywords of `keras.to_canonical`, by layer.
+
+    A `.weights.h5` does not say it, and gives nothing.
+
+    Raises:
+        ConvertError: not an HDF5 file, a configuration that is no JSON, or a Bidirectional layer that does not
+            concatenate.
+        MissingDependencyError: h5py is not installed.
+    """
+    h5py = _h5py()
+    try:
+        with h5py.File(path, "r") as file:
+            text = file.attrs.get("model_config", "{}")
+        config = json.loads(text)
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+    found: dict[str, dict[str, Any]] = {}
+    _collect(config, found, 0)
+    return found
+
+
+def _collect(config: Any, found: dict[str, dict[str, Any]], depth: int) -> None:
+    """Walk models in models; a layer is {"class_name": ..., "config": {"name": ...}}."""
+    if depth > _DEEPEST or not isinstance(config, dict) or not isinstance(config.get("config"), dict):
+        return
+    kind, own = config.get("class_name"), config["config"]
+    name = str(own.get("name"))
+    if kind == "Bidirectional" and isinstance(own.get("layer"), dict):
+        inner: dict[str, dict[str, Any]] = {}
+        _collect(own["layer"], inner, depth + 1)
+        if inner and own.get("merge_mode", "concat") != "concat":
+            raise ConvertError("keras", shorten(name), "is Bidirectional, and does not concatenate: cuDNN does")
+        for settings in inner.values():
+            found[name] = settings
+    elif kind in _LAYERS:
+        found[name] = {key: own[key] for key in _SETTINGS if key in own}
+    for layer in own.get("layers", []) if isinstance(own.get("layers"), list) else []:
+        _collect(layer, found, depth + 1)
+
+
+def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
+    """Write what `keras.from_canonical` gives as a `.weights.h5` file, for `model.load_weights` of Keras 3.
+
+    The model has to have these recurrent layers, and no other with variables.
+
+    Raises:
+        ConvertError: a name that `keras.from_canonical` does not write.
+        MissingDependencyError: h5py is not installed.
+    """
+    h5py = _h5py()
+    places: dict[str, Any] = {}
+    for name in Named("keras", arrays):
+        match = _PATH.fullmatch(name)
+        if not match:
+            raise ConvertError("keras", shorten(name), "has no place in a .weights.h5 file")
+        way = f"{match[2]}_layer/" if match[2] else ""
+        places[f"layers/{match[1]}/{way}cell/vars/{_VARS[match[3]]}"] = arrays[name]
+    with h5py.File(Path(path), "w") as file:
+        file.create_group("vars")
+        for place, array in places.items():
+            file.create_dataset(place, data=array)
+        for layer in file["layers"].values():  # Keras looks for the layer's own variables too: there are none
+            layer.create_group("vars")
+
+
+def _datasets(h5py: Any, group: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if depth > _DEEPEST:
+        raise ConvertError("keras", shorten(path), f"is nested deeper than {_DEEPEST} groups")
+    for name in sorted(group):
+        full = f"{path}{name}"
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise ConvertError("keras", shorten(full), "is a link to elsewhere, which is not followed")
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            yield from _datasets(h5py, item, f"{full}/", depth + 1)
+        elif isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual:
+                raise ConvertError("keras", shorten(full), "keeps its data in another file, which is not opened")
+            yield full, item
+
+
+def _h5py() -> Any:
+    try:
+        import h5py  # noqa: PLC0415  optional
+    except ImportError as error:
+        raise MissingDependencyError("h5py", "convert", "reading or writing Keras files") from error
+    return h5py

@@ -1,0 +1,191 @@
+"""The dict of arrays that a converter reads: each key is taken once, with its shape; what is left over is named."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.spec import DType, RNNMode
+
+Array = npt.NDArray[Any]
+
+_DTYPES: Final = frozenset(map(str, DType))
+_NAMED_AT_MOST: Final = 8
+_DEEPEST: Final = 16
+"""Levels of a nested dict. The deepest tree of a framework here has five; a dict that holds itself has no end."""
+
+
+class Named:
+    """Arrays under their names, to be taken one by one.
+
+    Nested dicts, and keys that are tuples, become names joined by "/"; `joints` is what else joins the parts of a name.
+    With a `prefix`, only what is under it counts.
+
+    Raises:
+        ConvertError: not a dict, a key that is no name, or nothing in it.
+    """
+
+    def __init__(self, framework: str, arrays: Any, prefix: str = "", joints: re.Pattern[str] | None = None) -> None:
+        self.framework = framework
+        self._joints = joints
+        if not isinstance(arrays, Mapping):
+            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {type(arrays).__name__}")
+        if not isinstance(prefix, str):
+            raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
+        self.prefix = prefix
+        self._dtype: np.dtype[Any] | None = None
+        self._left: dict[str, Any] = {}
+        for key, value in self._flat(arrays, ()):
+            if not key.startswith(prefix):
+                continue
+            if key[len(prefix) :] in self._left:
+                raise ConvertError(framework, repr(key), "is there twice")
+            self._left[key[len(prefix) :]] = value
+        self._all = dict(self._left)
+        if not self._left:
+            raise ConvertError(
+                framework, "arrays", f"there is no key under the prefix {prefix!r}" if prefix else "empty"
+            )
+
+    def _flat(self, arrays: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+        if len(above) > _DEEPEST:
+            raise ConvertError(self.framework, "arrays", f"is nested deeper than {_DEEPEST} levels")
+        for key, value in arrays.items():
+            parts = key if isinstance(key, tuple) else (key,)
+            if not all(isinstance(part, (str, int)) and not isinstance(part, bool) for part in parts):
+                raise ConvertError(self.framework, f"key {shorten(key)}", "expecting a string")
+            path = (*above, *map(str, parts))
+            if isinstance(value, Mapping):
+                yield from self._flat(value, path)
+            elif self._joints is None:
+                yield "/".join(path), value
+            else:
+                yield "/".join(part for part in self._joints.split("/".join(path)) if part), value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._all
+
+    def drop(self, wanted: Callable[[str], bool]) -> None:
+        """Leave out every key that is not wanted: it belongs to another part of the model."""
+        self._all = {key: value for key, value in self._all.items() if wanted(key)}
+        self._left = dict(self._all)
+
+    def shape(self, key: str, rank: int) -> tuple[int, ...]:
+        """Return the shape of an array that sizes are read from.
+
+        Raises:
+            ConvertError: missing, of another rank, or with a size of 0.
+        """
+        found = tuple(self._array(key).shape)
+        if len(found) != rank or 0 in found:
+            self.refuse(key, f"expecting {rank} axes with elements, got shape {found}")
+        return found
+
+    def any_shape(self, key: str) -> tuple[int, ...]:
+        """Return the shape of an array, whatever it is."""
+        return tuple(self._array(key).shape)
+
+    def take(self, key: str, *shape: int) -> Array:
+        """Return an array of this shape, once.
+
+        Raises:
+            ConvertError: missing, of another shape, or of another dtype than those taken before.
+        """
+        array = self._array(key)
+        if array.shape != shape:
+            self.refuse(key, f"expecting shape {shape}, got {array.shape}")
+        self._dtype = self._dtype or array.dtype
+        if array.dtype != self._dtype:
+            self.refuse(key, f"expecting {self._dtype} like the arrays before it, got {array.dtype}")
+        self._left.pop(key, None)
+        return array
+
+    def finish(self) -> None:
+        """Refuse what nothing took."""
+        if self._left:
+            left = sorted(self._left)
+            more = f" and {len(left) - _NAMED_AT_MOST} more" if len(left) > _NAMED_AT_MOST else ""
+            names = ", ".join(shorten(self.prefix + key) for key in left[:_NAMED_AT_MOST])
+            raise ConvertError(self.framework, names + more, "unexpected: it belongs to no RNN that was found here")
+
+    def refuse(self, key: str, why: str) -> NoReturn:
+        """Raise a `ConvertError` about a key."""
+        raise ConvertError(self.framework, shorten(self.prefix + key), why)
+
+    def _array(self, key: str) -> Array:
+        if key not in self._all:
+            raise ConvertError(self.framework, shorten(self.prefix + key), "missing")
+        return as_numpy(self.framework, self.prefix + key, self._all[key])
+
+
+def as_numpy(framework: str, key: str, value: Any) -> Array:
+    """Return an array of any CPU library as a NumPy array of a dtype that cuDNN has, in native byte order.
+
+    Raises:
+        ConvertError: not an array, not on the CPU, or of another dtype.
+    """
+    try:
+        array = _exported(value)
+    except Exception as error:  # any library's own way of refusing
+        why = f"cannot be read as an array on the CPU: {type(error).__name__}: {error}"
+        raise ConvertError(framework, shorten(key), why) from error
+    if array is None:
+        raise ConvertError(framework, shorten(key), f"expecting an array, got {type(value).__name__}")
+    if array.dtype.name not in _DTYPES:
+        raise ConvertError(framework, shorten(key), f"expecting a floating dtype that cuDNN has, got {array.dtype}")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _exported(value: Any) -> Array | None:
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        tensor = value.detach()
+        torch = sys.modules["torch"]
+        if tensor.dtype is torch.bfloat16:  # NumPy has no such dtype, so the bits travel as integers
+            bits: Array = tensor.view(torch.int16).numpy()
+            return bits.view(DType.BFLOAT16.numpy)
+        exported: Array = tensor.numpy()
+        return exported
+    if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape")):
+        return np.asarray(value)
+    return None
+
+
+def mode_of(framework: str, key: str, rows: int, units: int, activation: str) -> RNNMode:
+    """Tell the cell from how many times its gates go into the stack.
+
+    Raises:
+        ConvertError: not the rows of an LSTM, a GRU or a plain cell, or an activation that cuDNN does not have.
+    """
+    plain = plain_mode(framework, activation)
+    modes = {4 * units: RNNMode.LSTM, 3 * units: RNNMode.GRU, units: plain}
+    if rows not in modes:
+        why = f"{rows} gate rows for {units} units: expecting 4 times (LSTM), 3 times (GRU) or once (tanh, relu)"
+        raise ConvertError(framework, shorten(key), why)
+    return modes[rows]
+
+
+def plain_mode(framework: str, activation: str) -> RNNMode:
+    """Return the plain cell of this activation.
+
+    Raises:
+        ConvertError: neither tanh nor relu.
+    """
+    modes = {"tanh": RNNMode.RNN_TANH, "relu": RNNMode.RNN_RELU}
+    if not isinstance(activation, str) or activation not in modes:
+        raise ConvertError(framework, f"activation {shorten(activation)}", "cuDNN has 'tanh' and 'relu' alone")
+    return modes[activation]
+
+
+def shorten(value: Any) -> str:
+    """Return a repr that fits an error text."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,135 @@
+"""Models that are stacks of cells under names of their own: which keys are one cell, and where it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from pycudnnrnn.convert._named import Named, shorten
+from pycudnnrnn.errors import ConvertError
+
+_WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")
+_NUMBER: Final = re.compile(r"[0-9]+")
+
+
+class Cell(NamedTuple):
+    """The keys of one cell, by what they hold."""
+
+    path: str
+    keys: dict[str, str]
+
+
+def find_cells(
+    named: Named, leaf_of: Callable[[str], tuple[str, str] | None], layers: Sequence[str] | None, bidirectional: Any
+) -> tuple[list[Cell], int]:
+    """Return the cells of the model, pseudo-layer by pseudo-layer, and the number of directions.
+
+    `leaf_of` splits a key into its cell's path and what it holds. A cell is of a direction when its path says so
+    ("forward_lstm", "backward_rnn"); `bidirectional=True` pairs cells whose paths do not. `layers` names the layers
+    in order, and leaves the rest of the model out. Without it every key counts, and the layers stand in the order of
+    the numbers in their names.
+
+    Raises:
+        ConvertError: no cell, a direction or a layer that is missing, or layers whose order the names do not say.
+    """
+    if bidirectional not in (None, True, False):
+        raise ConvertError(named.framework, "bidirectional", f"expecting None, True or False, got {bidirectional!r}")
+    if layers is not None:
+        if not isinstance(layers, (list, tuple)) or not all(isinstance(n, str) and n.strip("/") for n in layers):
+            raise ConvertError(named.framework, "layers", f"expecting a list of names, got {shorten(layers)}")
+        named.drop(lambda key: any(_is_under(key, name) for name in layers))
+    cells: dict[str, dict[str, str]] = {}
+    for key in named:
+        leaf = leaf_of(key)
+        if leaf is None:
+            continue
+        held = cells.setdefault(leaf[0], {})
+        if leaf[1] in held:
+            named.refuse(key, f"holds the same as {held[leaf[1]]!r}")
+        held[leaf[1]] = key
+    if not cells:
+        where = "arrays" if layers is None else f"layers {shorten(layers)}"
+        raise ConvertError(named.framework, where, f"no recurrent cell among {shorten(sorted(named))}")
+    found = [Cell(path, keys) for path, keys in cells.items()]
+    if bidirectional and not any(_WORD.search(cell.path) for cell in found):
+        ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
+        if len(ordered) % 2:
+            raise ConvertError(named.framework, "bidirectional", f"{len(ordered)} cells do not make pairs")
+        return ordered, 2
+    return _by_direction(named.framework, found, layers, bidirectional)
+
+
+def path_of(layer: int, direction: int, num_layers: int, num_dirs: int) -> str:
+    """Return the path, ending in a slash, of a cell in a stack that has no naming of its own."""
+    way = f"{('forward', 'backward')[direction]}/" if num_dirs == 2 else ""
+    return (f"{layer}/" if num_layers > 1 else "") + way
+
+
+def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str]) -> list[str]:
+    """Return the names of the layers to write: those given, or the usual ones.
+
+    Raises:
+        ConvertError: not one different name a layer.
+    """
+    if layers is None:
+        return usual
+    names = list(layers) if isinstance(layers, (list, tuple)) else []
+    if len(set(names)) != len(usual) or len(names) != len(usual) or not all(isinstance(n, str) for n in names):
+        raise ConvertError(framework, "layers", f"expecting {len(usual)} different names, got {shorten(layers)}")
+    return names
+
+
+def _by_direction(
+    framework: str, cells: list[Cell], layers: Sequence[str] | None, bidirectional: Any
+) -> tuple[list[Cell], int]:
+    pairs: dict[str, dict[bool, Cell]] = {}
+    for cell in cells:
+        words = _WORD.findall(cell.path)
+        backward = any(word in {"backward", "bw"} for _, word in words)
+        place = _WORD.sub(r"\1", cell.path)
+        pair = pairs.setdefault(place, {})
+        if backward in pair:
+            raise ConvertError(framework, shorten(cell.path), f"stands where {pair[backward].path!r} stands")
+        pair[backward] = cell
+    both = any(_WORD.search(cell.path) for cell in cells)
+    if bidirectional is False and both:
+        raise ConvertError(framework, "bidirectional", "is False, and the names say forward and backward")
+    if both:
+        for place, pair in pairs.items():
+            if len(pair) != 2:
+                there = next(iter(pair.values())).path
+                raise ConvertError(
+                    framework,
+                    shorten(place),
+                    f"has one direction alone, {there!r}: add the other, or give `layers` without it",
+                )
+    ordered = _in_order(framework, {pair[min(pair)].path: pair for pair in pairs.values()}, layers)
+    return [pair[key] for pair in ordered for key in sorted(pair)], 1 + both
+
+
+def _in_order(framework: str, places: dict[str, Any], layers: Sequence[str] | None) -> list[Any]:
+    """Sort by `layers`, or by the numbers in the paths where they are all that differs."""
+    if layers is not None:
+        ordered = []
+        left = dict(places)
+        for name in layers:
+            mine = [path for path in left if _is_under(path, name)]
+            if not mine:
+                raise ConvertError(framework, f"layers: {shorten(name)}", "no recurrent cell is under this name")
+            numbered = {path: left.pop(path) for path in mine}
+            ordered += _in_order(framework, numbered, None)
+        return ordered
+    if len({re.sub(r"_?[0-9]+", "", path) for path in places}) > 1:
+        names = ", ".join(shorten(path) for path in sorted(places)[:8])
+        raise ConvertError(framework, names, "the names do not say the order of these layers: give `layers`")
+    return [places[path] for path in sorted(places, key=_natural)]
+
+
+def _natural(path: str) -> list[Any]:
+    """Sort lstm before lstm_1, lstm_2 before lstm_10."""
+    return [[int(n[:18]) for n in _NUMBER.findall(part)] for part in path.split("/")]
+
+
+def _is_under(path: str, name: str) -> bool:
+    return f"/{name.strip('/')}/" in f"/{path}/"

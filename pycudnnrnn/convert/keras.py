@@ -1,0 +1,180 @@
+"""Keras: `LSTM`, `GRU`, `SimpleRNN`, `Bidirectional` (Keras 2 and 3), and `CuDNNLSTM`, `CuDNNGRU` (Keras 2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
+from pycudnnrnn.convert._gates import from_columns, from_rows, to_columns, to_rows
+from pycudnnrnn.convert._keras_h5 import read_h5, read_settings, write_h5
+from pycudnnrnn.convert._named import Named, mode_of, plain_mode
+from pycudnnrnn.convert._stack import Cell, find_cells, named_layers
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.spec import RNNMode
+
+__all__ = ["from_canonical", "read_h5", "read_settings", "to_canonical", "write_h5"]
+
+_KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
+_VARS: Final = ("kernel", "recurrent_kernel", "bias")
+_CLASSES: Final = {
+    RNNMode.LSTM: "lstm", RNNMode.GRU: "gru", RNNMode.RNN_TANH: "simple_rnn", RNNMode.RNN_RELU: "simple_rnn"
+}  # fmt: skip
+
+
+def to_canonical(
+    arrays: Any,
+    *,
+    layers: Sequence[str] | None = None,
+    activation: str = "tanh",
+    recurrent_activation: str = "sigmoid",
+    reset_after: bool = True,
+    go_backwards: bool = False,
+) -> Canonical:
+    """Read `kernel`, `recurrent_kernel` and `bias` of one layer, or of a stack of layers under paths.
+
+    A key is what Keras calls the variable (`w.path`), what `read_h5` gives, or the bare name. `layers` names the layers
+    in order, and leaves the others out, a Dense above all; without it every key counts. Whether a layer is CuDNNLSTM or
+    CuDNNGRU shows in the size of its bias. `activation`, `recurrent_activation`, `reset_after` and `go_backwards` are
+    what the layer was made with: the arrays do not say, but for a reset-before GRU's bias.
+
+    The one bias of LSTM and SimpleRNN becomes cuDNN's single input bias, which it is exactly. GRU and the CuDNN layers
+    have two, kept apart. `use_bias=False` is bias mode none. A Bidirectional layer has to concatenate (its default).
+
+    Raises:
+        ConvertError: a key that is missing, unexpected or misshapen, layers that have no order, or a layer that cuDNN
+            has no RNN for: a reset-before GRU, another activation, one that runs backwards alone.
+
+    Source: keras.layers (3.15); tf.compat.v1.keras.layers.CuDNNLSTM (2.15).
+    """
+    plain = plain_mode("keras", activation)
+    if not isinstance(recurrent_activation, str) or recurrent_activation != "sigmoid":
+        raise ConvertError("keras", "recurrent_activation", f"cuDNN has 'sigmoid' alone, not {recurrent_activation!r}")
+    if go_backwards is not False:
+        raise ConvertError("keras", "go_backwards", "cuDNN has no backward direction alone: reverse the input instead")
+    named = Named("keras", arrays)
+    cells, num_dirs = find_cells(named, _leaf, layers, None)
+    U, columns = named.shape(_key(cells[0], "recurrent_kernel"), 2)
+    inputs = named.shape(_key(cells[0], "kernel"), 2)[0]
+    mode = mode_of("keras", _key(cells[0], "recurrent_kernel"), columns, U, activation)
+    if mode in (RNNMode.LSTM, RNNMode.GRU) and plain is RNNMode.RNN_RELU:
+        raise ConvertError("keras", "activation", f"cuDNN has no {str(mode)!r} with 'relu', only with 'tanh'")
+    if mode is RNNMode.GRU and reset_after is not True:
+        raise ConvertError("keras", "reset_after", _RESET_BEFORE)
+    bias_shape = _bias_shape(named, mode, cells[0], columns)
+    cudnn = bias_shape == (2 * columns,) and mode in (RNNMode.LSTM, RNNMode.GRU)
+    found = []
+    for p, cell in enumerate(cells):
+        rows = inputs if p < num_dirs else num_dirs * U
+        W = named.take(_key(cell, "kernel"), rows, columns)
+        R = named.take(_key(cell, "recurrent_kernel"), U, columns)
+        W, R = _from_cudnn(mode, W, R) if cudnn else (from_columns("keras", mode, W), from_columns("keras", mode, R))
+        biases: list[Array | None] = [None, None]
+        if bias_shape is not None:
+            sets = named.take(_key(cell, "bias"), *bias_shape).reshape(-1, columns)
+            biases[: len(sets)] = [from_rows("keras", mode, bias) for bias in sets]
+        found.append(PseudoLayer(W, R, *biases))
+    named.finish()
+    return assemble("keras", mode, found, num_dirs)
+
+
+def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: bool = False) -> dict[str, Array]:
+    """Write the variables, named and ordered as Keras does: `model.set_weights(list(d.values()))` takes them.
+
+    The names are "lstm/lstm_cell/kernel", "bidirectional_1/forward_lstm_1/lstm_cell/kernel" and so on, with `layers` in
+    the place of the outer names. `cudnn=True` writes Keras 2's CuDNNLSTM or CuDNNGRU. One-bias layers hold the sum.
+    Absent biases are left out (`use_bias=False`), or zeros in the CuDNN layers; skip input becomes identity matrices.
+
+    Raises:
+        ConvertError: a projection, cell clipping, or a plain cell where `cudnn=True`.
+    """
+    pseudo_layers = split("keras", c)
+    spec = c.spec
+    if cudnn and spec.mode not in (RNNMode.LSTM, RNNMode.GRU):
+        raise ConvertError("keras", "cudnn", f"there are CuDNNLSTM and CuDNNGRU alone, and this is {str(spec.mode)!r}")
+    inner = f"cu_dnn{_CLASSES[spec.mode]}" if cudnn else _CLASSES[spec.mode]
+    outer = "bidirectional" if spec.num_dirs == 2 else inner
+    names = named_layers("keras", layers, [_numbered(outer, k) for k in range(spec.num_layers)])
+    found: dict[str, Array] = {}
+    for p, layer in enumerate(pseudo_layers):
+        k, direction = divmod(p, spec.num_dirs)
+        path = names[k] + "/"
+        if spec.num_dirs == 2:
+            path += f"{('forward', 'backward')[direction]}_{_numbered(inner, k)}/"
+        path += "" if cudnn else f"{inner}_cell/"
+        write = _written_cudnn if cudnn else _written
+        found |= {path + name: array for name, array in write(spec.mode, layer).items()}
+    return found
+
+
+_RESET_BEFORE: Final = (
+    "the GRU resets before the recurrent product, and cuDNN's after it: they compute different things, and no weights "
+    "make them equal"
+)
+
+
+def _bias_shape(named: Named, mode: RNNMode, cell: Cell, columns: int) -> tuple[int, ...] | None:
+    if "bias" not in cell.keys:
+        return None
+    shapes: dict[RNNMode, list[tuple[int, ...]]] = {
+        RNNMode.LSTM: [(columns,), (2 * columns,)],
+        RNNMode.GRU: [(2, columns), (2 * columns,)],
+    }
+    allowed = shapes.get(mode, [(columns,)])
+    key = cell.keys["bias"]
+    shape = named.any_shape(key)
+    if shape in allowed:
+        return shape
+    if mode is RNNMode.GRU and shape == (columns,):
+        named.refuse(key, f"has shape {shape}: {_RESET_BEFORE}")
+    return named.refuse(key, f"expecting shape {' or '.join(map(str, allowed))}, got {shape}")
+
+
+def _from_cudnn(mode: RNNMode, W: Array, R: Array) -> tuple[Array, Array]:
+    """Read CuDNNLSTM's matrices: each gate's block holds cuDNN's own matrix, in cuDNN's order of elements.
+
+    So the recurrent block is that matrix, and the input block is its memory in another shape, not its transpose.
+    """
+    U = len(R)
+    blocks_W = [block.reshape(U, len(W)) for block in np.split(W, W.shape[1] // U, axis=1)]
+    blocks_R = np.split(R, R.shape[1] // U, axis=1)
+    return from_rows("keras", mode, np.concatenate(blocks_W)), from_rows("keras", mode, np.concatenate(blocks_R))
+
+
+def _written(mode: RNNMode, layer: PseudoLayer) -> dict[str, Array]:
+    found = {"kernel": to_columns("keras", mode, layer.W), "recurrent_kernel": to_columns("keras", mode, layer.R)}
+    if layer.biases and mode is RNNMode.GRU:
+        found["bias"] = np.stack([to_rows("keras", mode, bias) for bias in (layer.input_bias, layer.recurrent_bias)])
+    elif layer.biases:
+        found["bias"] = to_rows("keras", mode, layer.sum_of_biases)
+    return found
+
+
+def _written_cudnn(mode: RNNMode, layer: PseudoLayer) -> dict[str, Array]:
+    G, U, inputs = layer.W.shape
+    blocks_W = to_rows("keras", mode, layer.W).reshape(G, U, inputs)
+    blocks_R = to_rows("keras", mode, layer.R).reshape(G, U, U)
+    biases = [to_rows("keras", mode, bias) for bias in (layer.input_bias, layer.recurrent_bias)]
+    return {
+        "kernel": np.concatenate([block.reshape(inputs, U) for block in blocks_W], axis=1),
+        "recurrent_kernel": np.concatenate(list(blocks_R), axis=1),
+        "bias": np.concatenate(biases),
+    }
+
+
+def _leaf(key: str) -> tuple[str, str] | None:
+    match = _KEY.fullmatch(key)
+    if not match:
+        return None
+    return match[1] or "", match[2] or _VARS[int(match[3])]
+
+
+def _key(cell: Cell, leaf: str) -> str:
+    return cell.keys.get(leaf, f"{cell.path}/{leaf}".lstrip("/"))
+
+
+def _numbered(name: str, k: int) -> str:
+    return f"{name}_{k}" if k else name

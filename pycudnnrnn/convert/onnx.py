@@ -1,0 +1,140 @@
+"""ONNX: the LSTM, GRU and RNN operators, as arrays, as nodes of a model, and as a model to write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
+from pycudnnrnn.convert._gates import from_rows, to_rows
+from pycudnnrnn.convert._named import Named, mode_of, shorten
+from pycudnnrnn.convert._onnx_model import from_model, to_model
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.spec import RNNMode
+
+__all__ = ["from_canonical", "from_model", "to_canonical", "to_model"]
+
+_KEY: Final = re.compile(r"(?:([0-9]{1,6})/)?([WRBP])")
+_DIRECTIONS: Final = {"forward": 1, "bidirectional": 2}
+_LBR: Final = (
+    "linear_before_reset=1 (that is cuDNN's GRU; with the operator's default 0 the reset comes before the recurrent "
+    "product, which cuDNN does not have)"
+)
+
+
+def to_canonical(
+    arrays: Any,
+    *,
+    direction: str | None = None,
+    activations: Sequence[str] | None = None,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    linear_before_reset: int = 0,
+    clip: float | None = None,
+    input_forget: int = 0,
+) -> Canonical:
+    """Read the inputs W, R and B of one node, or "0/W", "0/R", "0/B", "1/W" ... of a chain of nodes.
+
+    The keywords are the operator's attributes with the operator's defaults, so a GRU needs `linear_before_reset=1`.
+    The operator shows in the shapes; `activations=["Relu"]` (one a direction) gives the relu cell. No B is bias mode
+    none.
+
+    Raises:
+        ConvertError: an array that is missing, unexpected or misshapen, or what cuDNN has no RNN for: peepholes (P),
+            `clip`, `input_forget`, other activations, a reset-before GRU, the reverse direction alone.
+
+    Source: ONNX operators LSTM, GRU and RNN, opset 22.
+    """
+    named = Named("onnx", arrays)
+    matches = [match for key in named if (match := _KEY.fullmatch(key))]
+    prefixes = sorted({match[1] for match in matches if match[1]}, key=int)
+    layers = [f"{prefix}/" for prefix in prefixes] or [""]
+    if prefixes and [int(prefix) for prefix in prefixes] != list(range(len(prefixes))):
+        named.refuse(f"{layers[-1]}W", f"expecting layers 0 to {len(prefixes) - 1} without a gap")
+    D, rows, I = named.shape(f"{layers[0]}W", 3)
+    U = named.shape(f"{layers[0]}R", 3)[2]
+    if D not in (1, 2):
+        named.refuse(f"{layers[0]}W", f"expecting 1 or 2 directions, got {D}")
+    _check_direction(direction, D)
+    relu = activations is not None and _lower(activations)[:1] == ["relu"]
+    mode = mode_of("onnx", f"{layers[0]}R", rows, U, "relu" if relu else "tanh")
+    _check_attributes(mode, D, activations, activation_alpha, activation_beta, linear_before_reset, clip, input_forget)
+    has_bias = f"{layers[0]}B" in named
+    found = []
+    for k, layer in enumerate(layers):
+        if f"{layer}P" in named and mode is RNNMode.LSTM:
+            named.refuse(f"{layer}P", "holds peepholes, which cuDNN's LSTM does not have")
+        W = named.take(f"{layer}W", D, rows, D * U if k else I)
+        R = named.take(f"{layer}R", D, rows, U)
+        B = named.take(f"{layer}B", D, 2 * rows) if has_bias else [np.empty(0)] * D
+        for d in range(D):
+            bW, bR = (from_rows("onnx", mode, half) for half in np.split(B[d], 2)) if has_bias else (None, None)
+            found.append(PseudoLayer(from_rows("onnx", mode, W[d]), from_rows("onnx", mode, R[d]), bW, bR))
+    named.finish()
+    return assemble("onnx", mode, found, D)
+
+
+def from_canonical(c: Canonical) -> dict[str, Array]:
+    """Write W, R and B of one node, or "0/W" ... of a chain of nodes; `to_model` writes the model around them.
+
+    B is left out where there is no bias; a single bias stands beside zeros, and skip input becomes identity matrices.
+    The nodes have to say what arrays do not: `linear_before_reset=1` of a GRU, `activations` of a relu RNN.
+
+    Raises:
+        ConvertError: a projection, or cell clipping (the operator's clip bounds the gates, not the cell).
+    """
+    layers = split("onnx", c)
+    spec = c.spec
+    found: dict[str, Array] = {}
+    for k in range(spec.num_layers):
+        own = layers[k * spec.num_dirs : (k + 1) * spec.num_dirs]
+        path = f"{k}/" if spec.num_layers > 1 else ""
+        found[f"{path}W"] = np.stack([to_rows("onnx", spec.mode, layer.W) for layer in own])
+        found[f"{path}R"] = np.stack([to_rows("onnx", spec.mode, layer.R) for layer in own])
+        if own[0].biases:
+            pairs = [(layer.input_bias, layer.recurrent_bias) for layer in own]
+            halves = [[to_rows("onnx", spec.mode, bias) for bias in pair] for pair in pairs]
+            found[f"{path}B"] = np.stack([np.concatenate(pair) for pair in halves])
+    return found
+
+
+def _check_direction(direction: Any, num_dirs: int) -> None:
+    if direction == "reverse":
+        why = "cuDNN has no reverse direction alone: convert it as 'forward', and reverse its input and output in time"
+        raise ConvertError("onnx", "direction 'reverse'", why)
+    if direction is not None and (not isinstance(direction, str) or _DIRECTIONS.get(direction) != num_dirs):
+        raise ConvertError("onnx", "direction", f"W has {num_dirs} direction(s), and this says {shorten(direction)}")
+
+
+def _check_attributes(
+    mode: RNNMode,
+    num_dirs: int,
+    activations: Any,
+    alpha: Any,
+    beta: Any,
+    linear_before_reset: Any,
+    clip: Any,
+    input_forget: Any,
+) -> None:
+    usual = {RNNMode.LSTM: ["sigmoid", "tanh", "tanh"], RNNMode.GRU: ["sigmoid", "tanh"]}
+    wanted = usual.get(mode, [mode.removeprefix("rnn_")]) * num_dirs
+    if activations is not None and _lower(activations) != wanted:
+        raise ConvertError("onnx", "activations", f"cuDNN has {wanted} alone, not {shorten(activations)}")
+    for name, value in {"activation_alpha": alpha, "activation_beta": beta}.items():
+        if value is not None and value not in ([], ()):
+            raise ConvertError("onnx", name, "cuDNN's activations take no parameter")
+    if clip is not None:
+        raise ConvertError("onnx", "clip", "bounds the sums that go into the gates; cuDNN bounds the cell state alone")
+    if input_forget:
+        raise ConvertError("onnx", "input_forget", "cuDNN's LSTM does not couple the input and forget gates")
+    if mode is RNNMode.GRU and (isinstance(linear_before_reset, bool) or linear_before_reset != 1):
+        raise ConvertError("onnx", "linear_before_reset", f"expecting {_LBR}")
+
+
+def _lower(activations: Any) -> list[str]:
+    if isinstance(activations, str) or not isinstance(activations, (list, tuple)):
+        raise ConvertError("onnx", "activations", f"expecting a list of names, got {shorten(activations)}")
+    return [str(name).lower() for name in activations]

@@ -1,0 +1,60 @@
+"""PyTorch: the state dict of `nn.LSTM`, `nn.GRU` or `nn.RNN`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pycudnnrnn.convert import _two_biases
+from pycudnnrnn.convert._canonical import Array, Canonical
+from pycudnnrnn.convert._named import Named
+from pycudnnrnn.errors import ConvertError
+
+_KEY: Final = re.compile(r"(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l([0-9]{1,6})(_reverse)?")
+_KINDS: Final = {"W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh", "projection": "weight_hr"}
+
+
+def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: str = "tanh") -> Canonical:
+    """Read a state dict, of tensors or NumPy arrays.
+
+    With a `prefix` ("encoder.lstm", with or without its dot) only the keys under it are read, and the rest is another
+    part's. `nonlinearity` is what `nn.RNN` was made with: the state dict does not say. `bias=False` gives bias mode
+    none; dropout is not in a state dict (`c.spec.replace(dropout=...)`).
+
+    Raises:
+        ConvertError: a key that is missing, unexpected or misshapen, or another nonlinearity.
+
+    Source: torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN (2.13).
+    """
+    named = Named("pytorch", arrays, _with_dot(arrays, prefix))
+    matches = [match for key in named if (match := _KEY.fullmatch(key))]
+    if not matches:
+        named.refuse("weight_ih_l0", "missing, and so is every other key of an RNN")
+    num_layers = 1 + max(int(match[1]) for match in matches)
+    num_dirs = 1 + any(match[2] for match in matches)
+    has_biases = any(match[0].startswith("bias") for match in matches)
+    return _two_biases.read("pytorch", named, _name, num_layers, num_dirs, nonlinearity, has_biases=has_biases)
+
+
+def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
+    """Write a state dict, in the order of PyTorch's own; `prefix` goes before every name as it is.
+
+    A single bias becomes a pair with zeros, and skip input identity matrices: equal in value.
+
+    Raises:
+        ConvertError: cell clipping.
+    """
+    if not isinstance(prefix, str):
+        raise ConvertError("pytorch", "prefix", f"expecting a string, got {type(prefix).__name__}")
+    return {prefix + name: array for name, array in _two_biases.write("pytorch", c, _name).items()}
+
+
+def _name(kind: str, layer: int, direction: int) -> str:
+    return f"{_KINDS[kind]}_l{layer}{'_reverse' if direction else ''}"
+
+
+def _with_dot(arrays: Any, prefix: str) -> str:
+    if not prefix or not isinstance(prefix, str) or prefix.endswith(".") or not isinstance(arrays, dict):
+        return prefix
+    literal = any(isinstance(key, str) and key.startswith(prefix + "weight_ih_l0") for key in arrays)
+    return prefix if literal else prefix + "."

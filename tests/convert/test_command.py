@@ -1,0 +1,264 @@
+"""`pycudnnrnn convert`: files in and out, what it refuses, and how it ends."""
+
+import importlib.util
+import os
+import pickle
+import struct
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.cli import _files, main
+from pycudnnrnn.cli import convert as command
+from tests.helpers.oracles import equal_dicts, need, random_canonical
+
+need("torch", "keras", "onnx", "onnxruntime", "flax", "h5py")
+import h5py  # noqa: E402
+import onnx  # noqa: E402
+import torch  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(
+    # keras.Variable.__array__ has not followed NumPy 2
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run the command in `tmp_path`; return its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pycudnnrnn", "convert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return ended.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A state dict of a model with an LSTM in it, and the LSTM's part of it."""
+    torch.manual_seed(1)
+    lstm = torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True)
+    whole = torch.nn.ModuleDict({"lstm": lstm, "head": torch.nn.Linear(8, 2)})
+    torch.save(whole.state_dict(), tmp_path / "model.pt")
+    return {name: tensor.numpy() for name, tensor in lstm.state_dict().items()}
+
+
+def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tmp_path):
+    code, out, err = run("model.pt", "one.onnx", "-s", "prefix=lstm", "--verify")
+    assert (code, err) == (0, "")
+    assert "verify: pytorch (SRC): worst error" in out
+    assert "verify: onnx (DST): worst error" in out
+    assert "0/W" in out
+    assert "lstm.weight_ih_l0, lstm.weight_ih_l0_reverse" in out
+    assert run("one.onnx", "two.pt")[0] == 0
+    two = torch.load(tmp_path / "two.pt", weights_only=True)
+    equal_dicts({name: tensor.numpy() for name, tensor in two.items()}, model)
+    code, out, _ = run("two.pt", "three.weights.h5", "--verify")
+    assert code == 0
+    assert "verify: keras (DST): worst error" in out
+    code, out, _ = run("three.weights.h5", "four.safetensors", "--to", "flax", "--verify")
+    assert code == 0
+    assert "verify: keras (SRC): worst error" in out
+    assert "verify: flax (DST): worst error" in out
+    assert run("four.safetensors", "five.safetensors", "--from", "flax", "--to", "pytorch", "-t", "prefix=rnn.")[0] == 0
+    five = load_file(tmp_path / "five.safetensors")
+    for name, array in model.items():
+        if name.startswith("weight"):
+            assert np.array_equal(five["rnn." + name], array), name
+    summed = model["bias_ih_l1"] + model["bias_hh_l1"]
+    assert np.array_equal(five["rnn.bias_ih_l1"] + five["rnn.bias_hh_l1"], summed)
+    assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+def test_the_table_names_what_each_array_was_made_of(run, tmp_path):
+    c = random_canonical(RNNSpec("gru", 1, 4, 3), 1)
+    save_file(convert.equinox.from_canonical(c), tmp_path / "eqx.safetensors")
+    code, out, _ = run("eqx.safetensors", "k.h5", "--from", "equinox")
+    assert code == 0
+    rows = {line.split("│")[1].strip(): line.split("│")[3].strip() for line in out.splitlines() if line.count("│") == 4}
+    assert rows == {
+        "gru/gru_cell/kernel": "weight_ih",
+        "gru/gru_cell/recurrent_kernel": "weight_hh",
+        "gru/gru_cell/bias": "bias, bias_n",
+    }
+
+
+def test_a_keras_file_says_itself_what_its_layers_compute(run, tmp_path):
+    import keras
+
+    layers = [keras.layers.SimpleRNN(4, activation=a, name=a, return_sequences=True) for a in ("relu", "tanh", "gelu")]
+    keras.Sequential([keras.Input((None, 3)), *layers]).save(tmp_path / "m.h5")
+    code, out, _ = run("m.h5", "relu.safetensors", "--to", "pytorch", "-s", "layers=relu")
+    assert (code, "rnn_relu" in out) == (0, True)
+    code, out, _ = run("m.h5", "tanh.safetensors", "--to", "pytorch", "-s", "layers=tanh")
+    assert (code, "rnn_tanh" in out) == (0, True)
+    code, _, err = run("m.h5", "gelu.safetensors", "--to", "pytorch", "-s", "layers=gelu")
+    assert (code, "activation 'gelu'" in err) == (1, True)
+    code, _, err = run("m.h5", "two.safetensors", "--to", "pytorch", "-s", "layers=relu,tanh")
+    assert (code, "differ in more than their weights: relu, tanh" in err) == (1, True)
+
+
+def test_what_cannot_be_run_is_said_and_not_called_verified(run, model, tmp_path, monkeypatch):
+    code, out, _ = run("model.pt", "m.safetensors", "-s", "prefix=lstm", "--to", "gluon", "--verify")
+    assert code == 0
+    assert "verify: gluon (DST): not run" in out
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        command.importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else found(name)
+    )
+    code, out, _ = run("model.pt", "m.onnx", "-s", "prefix=lstm", "--verify")
+    assert code == 0
+    assert "verify: onnx (DST): not run, onnxruntime is not installed" in out
+    assert "verify: pytorch (SRC): worst error" in out
+
+
+def test_a_side_that_computes_something_else_fails_and_writes_nothing(run, model, tmp_path, monkeypatch):
+    runner, packages = command.RUNNERS["onnx"]
+
+    def wrong(*arguments):
+        y, hy, cy = runner(*arguments)
+        return y + 0.01, hy, cy
+
+    monkeypatch.setitem(command.RUNNERS, "onnx", (wrong, packages))
+    code, _, err = run("model.pt", "m.onnx", "-s", "prefix=lstm", "--verify")
+    assert code == 1
+    assert "onnx (DST) computes something else than the op: worst error 1.0e-02" in err
+    assert not (tmp_path / "m.onnx").exists()
+
+
+def test_an_existing_file_stays_unless_forced_and_a_link_stays_anyway(run, model, tmp_path):
+    (tmp_path / "old.onnx").write_bytes(b"precious")
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "old.onnx")
+    for target, force, text in (("old.onnx", [], "--force"), ("link.onnx", ["--force"], "symbolic link")):
+        code, _, err = run("model.pt", target, "-s", "prefix=lstm", *force)
+        assert code == 1
+        assert text in err
+        assert (tmp_path / "old.onnx").read_bytes() == b"precious"
+    assert run("model.pt", "old.onnx", "-s", "prefix=lstm", "--force")[0] == 0
+    onnx.checker.check_model(onnx.load(tmp_path / "old.onnx"))
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(run, model, tmp_path, monkeypatch):
+    (tmp_path / "old.pt").write_bytes(b"precious")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(_files, "_write_torch", fail)
+    code, _, err = run("model.pt", "old.pt", "-s", "prefix=lstm", "--force")
+    assert (code, "disk full" in err) == (1, True)
+    assert (tmp_path / "old.pt").read_bytes() == b"precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "old.pt"]
+
+
+class Evil:
+    """Unpickled, it makes a folder."""
+
+    def __reduce__(self):
+        return os.mkdir, ("evil-was-here",)
+
+
+def header(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+TENSOR = b'"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
+
+
+def hostile_files(folder):
+    torch.save({"weight_ih_l0": Evil()}, folder / "evil.pt")
+    (folder / "pickle.pt").write_bytes(pickle.dumps(Evil()))
+    torch.save([torch.ones(2)], folder / "list.pt")
+    (folder / "text.h5").write_text("no HDF5")
+    (folder / "text.onnx").write_text("no protobuf")
+    (folder / "text.safetensors").write_text("no header at all")
+    (folder / "pickle.safetensors").write_bytes(pickle.dumps(Evil()))
+    (folder / "twice.safetensors").write_bytes(header(b"{" + TENSOR + b"," + TENSOR + b"}") + b"\0" * 4)
+    (folder / "huge.safetensors").write_bytes(struct.pack("<Q", 2**62) + b"{}")
+    (folder / "deep.safetensors").write_bytes(header(b"[" * 100_000))
+    with h5py.File(folder / "link.h5", "w") as file:
+        file["layers"] = h5py.ExternalLink("/etc/hostname", "/")
+    m = convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3), 1))
+    onnx.save(m, folder / "outside.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    outside = (folder / "outside.onnx").read_bytes()
+    assert b"weights.bin" in outside
+    (folder / "outside.onnx").write_bytes(outside.replace(b"weights.bin", b"/etc/passwd"))
+    (folder / "nothing.pt").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("evil.pt", "is no file of weights alone"),
+        ("pickle.pt", "is no file of weights alone"),
+        ("nothing.pt", "is no file of weights alone"),
+        ("list.pt", "holds no dict of tensors, but a list"),
+        ("text.h5", "cannot be read as HDF5"),
+        ("link.h5", "is a link to elsewhere"),
+        ("text.onnx", "is no readable ONNX model"),
+        ("outside.onnx", "keeps its data in another file"),
+        ("text.safetensors", "is no readable safetensors file"),
+        ("pickle.safetensors", "is no readable safetensors file"),
+        ("twice.safetensors", "a name stands twice"),
+        ("huge.safetensors", "its header claims"),
+        ("deep.safetensors", "is no readable safetensors file"),
+    ],
+)
+def test_a_hostile_file_ends_in_one_line_and_runs_nothing(run, name, text, tmp_path):
+    (tmp_path / "sub").mkdir()
+    hostile_files(tmp_path / "sub")
+    source = ["--from", "pytorch"] if name.endswith("safetensors") else []
+    code, _, err = run(f"sub/{name}", "out.safetensors", "--to", "pytorch", *source)
+    assert code == 1
+    assert text in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "evil-was-here").exists()
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_the_evil_file_is_evil(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hostile_files(tmp_path)
+    pickle.loads((tmp_path / "pickle.pt").read_bytes())
+    assert (tmp_path / "evil-was-here").exists()
+
+
+def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.9.1")
+    code, _, err = run("model.pt", "m.onnx", "-s", "prefix=lstm")
+    assert (code, "torch 2.10 is needed" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["model.pt", "m.onnx"], 1, "pytorch: 'weight_ih_l0': missing"),
+        (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "there is no key under the prefix 'decoder.'"),
+        (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 1, "cannot write to nowhere"),
+        (["model.pt", "m.safetensors", "--to", "equinox", "-s", "prefix=lstm", "-s", "nonlinearity=gelu"], 1, "'gelu'"),
+        (["nowhere.pt", "m.onnx"], 2, "does not exist"),
+        (["model.pt", "m.npz"], 2, "DST has to end in"),
+        (["model.pt", "m.safetensors"], 2, "give --to"),
+        (["model.pt", "m.onnx", "--from", "keras"], 2, "a .pt file is pytorch's"),
+        (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, nonlinearity"),
+        (["model.pt", "m.onnx", "-t", "prefix"], 2, "KEY=VALUE"),
+        (["model.pt", "m.onnx", "--to", "theano"], 2, "theano"),
+        (["--help"], 0, "Nothing in a file is run"),
+    ],
+)
+def test_it_ends_with_an_exit_code_and_one_line(run, model, arguments, code, text):
+    found, out, err = run(*arguments)
+    assert found == code
+    assert text in " ".join((out + err).split())
+    if code == 1:
+        assert len(err.splitlines()) == 1

@@ -1,0 +1,287 @@
+"""Keras's layers and files, against Keras 3 itself; Keras 2's CuDNN layers by recorded conventions."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+from tests.helpers.oracles import (
+    check_both_directions,
+    equal_dicts,
+    equal_models,
+    need,
+    random_call,
+    random_canonical,
+    run_ours,
+    worst,
+)
+
+need("keras", "h5py")
+import h5py  # noqa: E402
+import keras  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(
+    # keras.Variable.__array__ has not followed NumPy 2; Keras's own saving trips over it
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
+
+LOOPED = 2e-6
+"""Keras on torch loops over time in float32, whatever the dtype, where there is a mask or a SimpleRNN."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def float64():
+    """Make Keras compute in float64; its dtype policy remembers the floatx of the first layer that was ever made."""
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+def reading(spec):
+    return {"activation": "relu"} if spec.mode == "rnn_relu" else {}
+
+
+projecting = specs(input_modes=["linear_input"], clip=False, max_layers=2)
+
+
+@examples(60)
+@given(projecting.filter(lambda spec: not spec.num_proj), st.integers(0, 2**31))
+def test_any_model_computes_the_same_in_keras_and_comes_back(spec, seed):
+    check_both_directions("keras", spec, seed, read=reading(spec), tolerance=LOOPED)
+
+
+def sequential(*layers):
+    """Build a model of Keras's own, with random biases."""
+    model = keras.Sequential([keras.Input((None, 3)), *layers])
+    rng = np.random.default_rng(3)
+    model.set_weights([0.5 * rng.normal(size=w.shape) for w in model.get_weights()])
+    return model
+
+
+def stack(kind, **keywords):
+    layers = keras.layers
+    one = getattr(layers, kind)(5, return_sequences=True, name="first", **keywords)
+    two = getattr(layers, kind)(5, return_sequences=True, name="second", **keywords)
+    return layers.Bidirectional(one, name="b_first"), layers.Bidirectional(two, name="a_second")
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "SimpleRNN"])
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("way", ["variables", "weights.h5", "h5"])
+def test_a_model_of_kerass_own_is_read_from_memory_and_from_both_of_its_files(kind, use_bias, way, tmp_path):
+    model = sequential(*stack(kind, use_bias=use_bias), keras.layers.Dense(2))
+    names = ["b_first", "a_second"]
+    if way == "variables":
+        arrays = {w.path: w.numpy() for w in model.weights}
+    elif way == "h5":
+        model.save(tmp_path / "model.h5")
+        arrays = convert.keras.read_h5(tmp_path / "model.h5")
+    else:
+        model.save_weights(tmp_path / "model.weights.h5")
+        arrays = convert.keras.read_h5(tmp_path / "model.weights.h5")
+        names = ["bidirectional", "bidirectional_1"]
+    with pytest.raises(ConvertError, match=r"give `layers`|unexpected: it belongs to no RNN"):
+        convert.keras.to_canonical(arrays)
+    c = convert.keras.to_canonical(arrays, layers=names)
+    assert (c.spec.num_layers, c.spec.num_dirs, c.spec.num_units, c.spec.input_size) == (2, 2, 5, 3)
+    assert c.spec.bias_mode == (("double" if kind == "GRU" else "single_input") if use_bias else "none")
+    x = random_call(c.spec, 1)[0]
+    zeros = np.zeros((4, x.shape[1], 5))
+    inner = keras.Model(model.inputs, model.layers[-2].output)
+    theirs = keras.ops.convert_to_numpy(inner(keras.ops.convert_to_tensor(x.swapaxes(0, 1)))).swapaxes(0, 1)
+    ours = run_ours(c, x, zeros, zeros, [len(x)] * x.shape[1])[0]
+    assert np.abs(ours - theirs).max() <= (LOOPED if kind == "SimpleRNN" else 1e-12)
+
+
+def test_layers_with_numbered_names_need_no_list_of_them():
+    lstm = random_canonical(RNNSpec("lstm", 12, 4, 3, bias_mode="single_input", dtype="float64"), 1)
+    arrays = convert.keras.from_canonical(lstm)
+    mixed = dict(sorted(arrays.items()))
+    assert list(mixed) != list(arrays), "lstm_10 sorts before lstm_2 as text"
+    equal_models(convert.keras.to_canonical(mixed), lstm)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "SimpleRNN"])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_file_that_we_write_is_loaded_by_keras(kind, bidirectional, tmp_path):
+    layers = [getattr(keras.layers, kind)(5, return_sequences=True) for _ in range(2)]
+    model = sequential(*(keras.layers.Bidirectional(layer) if bidirectional else layer for layer in layers))
+    mode = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh"}[kind]
+    direction = "bidirectional" if bidirectional else "unidirectional"
+    c = random_canonical(RNNSpec(mode, 2, 5, 3, direction=direction, dtype="float64"), 4)
+    arrays = convert.keras.from_canonical(c)
+    convert.keras.write_h5(tmp_path / "ours.weights.h5", arrays)
+    model.load_weights(tmp_path / "ours.weights.h5")
+    for theirs, name in zip(model.get_weights(), arrays, strict=True):
+        assert np.array_equal(theirs, arrays[name]), name
+    read = convert.keras.read_h5(tmp_path / "ours.weights.h5")
+    equal_dicts(convert.keras.from_canonical(convert.keras.to_canonical(read)), arrays)
+
+
+def keras2_hdf5_rule(weights, gates):
+    """What Keras 2 does to a CuDNN layer's weights when it loads them into LSTM or GRU(reset_after=True).
+
+    Recorded from keras/saving/hdf5_format.py, `_convert_rnn_weights` (2.15): the input block of a gate is transposed
+    and reshaped in column-major order, the recurrent one transposed; LSTM sums its two biases, GRU stacks them.
+    """
+    kernel, recurrent, bias = weights
+    blocks = [block.T.reshape(block.shape, order="F") for block in np.hsplit(kernel, gates)]
+    turned = [block.T for block in np.hsplit(recurrent, gates)]
+    halves = bias.reshape(2, -1)
+    return np.hstack(blocks), np.hstack(turned), halves.sum(axis=0) if gates == 4 else halves
+
+
+@pytest.mark.parametrize(("mode", "gates"), [("lstm", 4), ("gru", 3)])
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+def test_cudnn_layers_of_keras_2_follow_its_recorded_rule(mode, gates, direction):
+    """Recorded conventions: no Keras that runs today has these layers."""
+    c = random_canonical(RNNSpec(mode, 2, 4, 3, direction=direction, dtype="float64"), 5)
+    arrays = convert.keras.from_canonical(c, cudnn=True)
+    equal_models(convert.keras.to_canonical(arrays), c)
+    plain = list(convert.keras.from_canonical(c).values())
+    values = list(arrays.values())
+    for k in range(0, len(values), 3):
+        for ours, ruled in zip(plain[k : k + 3], keras2_hdf5_rule(values[k : k + 3], gates), strict=True):
+            np.testing.assert_array_equal(ours, ruled)
+    call = random_call(c.spec, 2)
+    assert worst(run_ours(convert.keras.to_canonical(arrays), *call), run_ours(c, *call)) == 0
+
+
+def one_layer(mode="gru", **changes):
+    c = random_canonical(RNNSpec(mode, 1, 4, 3), 1)
+    named = {name.rpartition("/")[2]: array for name, array in convert.keras.from_canonical(c).items()}
+    return {name: array for name, array in (named | changes).items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    ("given", "keywords", "text"),
+    [
+        (one_layer(bias=np.ones(12, "f4")), {}, "resets before the recurrent product"),
+        (one_layer(), {"reset_after": False}, "resets before the recurrent product"),
+        (one_layer(), {"activation": "relu"}, "no 'gru' with 'relu'"),
+        (one_layer(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has 'sigmoid' alone"),
+        (one_layer(), {"go_backwards": True}, "reverse the input instead"),
+        (one_layer(kernel=None), {}, "'kernel': missing"),
+        (one_layer(kernel=np.ones((12, 3), "f4")), {}, "'kernel': expecting shape (12, 12), got (12, 3)"),
+        (one_layer(bias=np.ones((3, 12), "f4")), {}, "expecting shape (2, 12) or (24,), got (3, 12)"),
+        (one_layer(gamma=np.ones(2)), {}, "'gamma': unexpected"),
+        ({"dense/kernel": np.ones((3, 2))}, {"layers": ["lstm"]}, "no recurrent cell among []"),
+        ({f"bidirectional/forward_gru/{k}": v for k, v in one_layer().items()}, {}, "has one direction alone"),
+    ],
+)
+def test_what_cannot_be_read_is_named(given, keywords, text):
+    with pytest.raises(ConvertError) as caught:
+        convert.keras.to_canonical(given, **keywords)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "keywords", "text"),
+    [
+        (RNNSpec("lstm", 1, 4, 3, num_proj=2), {}, "num_proj"),
+        (RNNSpec("lstm", 1, 4, 3, cell_clip=2.0), {}, "cell_clip"),
+        (RNNSpec("rnn_tanh", 1, 4, 3), {"cudnn": True}, "CuDNNLSTM and CuDNNGRU alone"),
+        (RNNSpec("gru", 2, 4, 3), {"layers": ["one"]}, "expecting 2 different names"),
+    ],
+)
+def test_what_keras_cannot_hold_is_named(spec, keywords, text):
+    with pytest.raises(ConvertError) as caught:
+        convert.keras.from_canonical(random_canonical(spec, 1), **keywords)
+    assert text in str(caught.value)
+
+
+def hostile(file, what):
+    if what == "a link out of the file":
+        file["layers"] = h5py.ExternalLink("/etc/hostname", "/")
+    elif what == "a soft link":
+        file["layers"] = h5py.SoftLink("/elsewhere")
+    elif what == "an array kept in another file":
+        file.create_dataset("kernel", (4,), "f4", external=[("/etc/hostname", 0, 16)])
+    elif what == "an array larger than the file":
+        file.create_dataset("kernel", (10**13,), "f4", chunks=(1024,))
+    elif what == "a group inside itself":
+        file.create_group("a")["a"] = file
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("a link out of the file", "is a link to elsewhere"),
+        ("a soft link", "is a link to elsewhere"),
+        ("an array kept in another file", "keeps its data in another file"),
+        ("an array larger than the file", "declares more bytes"),
+        ("a group inside itself", "nested deeper"),
+    ],
+)
+def test_a_hostile_file_is_refused_before_it_does_harm(what, text, tmp_path):
+    with h5py.File(tmp_path / "evil.h5", "w") as file:
+        hostile(file, what)
+    with pytest.raises(ConvertError, match=text):
+        convert.keras.read_h5(tmp_path / "evil.h5")
+
+
+@pytest.fixture(scope="module")
+def good_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("h5") / "good.h5"
+    convert.keras.write_h5(path, convert.keras.from_canonical(random_canonical(RNNSpec("gru", 1, 4, 3), 1)))
+    return path
+
+
+def test_a_damaged_file_is_a_convert_error(good_file):
+    @examples(1000)
+    @given(st.binary(min_size=1, max_size=64), st.integers(0, 2**31), st.booleans())
+    def check(noise, seed, cut):
+        rng = np.random.default_rng(seed)
+        data = bytearray(good_file.read_bytes())
+        for byte in noise:
+            data[int(rng.integers(len(data)))] = byte
+        damaged = good_file.with_name("damaged.h5")
+        damaged.write_bytes(bytes(data[: int(rng.integers(len(data)))] if cut else data))
+        with contextlib.suppress(ConvertError):
+            convert.keras.to_canonical(convert.keras.read_h5(damaged))
+
+    check()
+
+
+def test_a_whole_models_file_says_what_its_layers_were_made_with(tmp_path):
+    rnn = keras.layers.SimpleRNN(4, activation="relu", return_sequences=True)
+    inner = keras.Sequential([keras.Input((None, 3)), keras.layers.GRU(4, reset_after=False, return_sequences=True)])
+    model = keras.Sequential([inner, keras.layers.Bidirectional(rnn, name="both"), keras.layers.Dense(2)])
+    model.save(tmp_path / "m.h5")
+    found = convert.keras.read_settings(tmp_path / "m.h5")
+    assert found.pop("both") == {"activation": "relu", "go_backwards": False}
+    (gru,) = found.values()
+    assert gru == {
+        "activation": "tanh", "recurrent_activation": "sigmoid", "reset_after": False, "go_backwards": False
+    }  # fmt: skip
+    model.save_weights(tmp_path / "m.weights.h5")
+    assert convert.keras.read_settings(tmp_path / "m.weights.h5") == {}
+
+
+def test_a_bidirectional_layer_that_sums_is_refused(tmp_path):
+    both = keras.layers.Bidirectional(keras.layers.LSTM(4), merge_mode="sum")
+    keras.Sequential([keras.Input((None, 3)), both]).save(tmp_path / "m.h5")
+    with pytest.raises(ConvertError, match="does not concatenate"):
+        convert.keras.read_settings(tmp_path / "m.h5")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "3", '{"config": {"layers": 3}}', '{"config": {"layers": [3, {}]}}']
+)
+def test_a_damaged_configuration_is_a_convert_error_or_says_nothing(text, tmp_path):
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.attrs["model_config"] = text[:60_000]
+    if (text[0] == "{" and text.endswith("}")) or text == "3":
+        assert convert.keras.read_settings(tmp_path / "m.h5") == {}
+    else:
+        with pytest.raises(ConvertError, match="its configuration cannot be read"):
+            convert.keras.read_settings(tmp_path / "m.h5")

@@ -1,0 +1,215 @@
+"""ONNX's operators and models, against onnxruntime; and the operators' own test cases from the onnx package."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+from tests.helpers.oracles import (
+    check_both_directions,
+    equal_models,
+    need,
+    random_canonical,
+    run_ours,
+    worst,
+)
+
+need("onnx", "onnxruntime")
+import onnx  # noqa: E402
+import onnxruntime  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
+
+FLOAT32 = 3e-6
+"""onnxruntime computes these operators in float32."""
+
+plain = specs(input_modes=["linear_input"], clip=False, dtypes=["float32"]).filter(lambda spec: not spec.num_proj)
+
+
+def reading(spec):
+    if spec.mode == "gru":
+        return {"linear_before_reset": 1}
+    return {"activations": ["Relu"] * spec.num_dirs} if spec.mode == "rnn_relu" else {}
+
+
+@examples(200)
+@given(plain, st.integers(0, 2**31))
+def test_any_model_computes_the_same_in_onnxruntime_and_comes_back(spec, seed):
+    check_both_directions("onnx", spec, seed, read=reading(spec), tolerance=FLOAT32)
+
+
+@examples(100)
+@given(plain, st.integers(0, 2**31))
+def test_a_written_model_is_read_back_bit_for_bit(spec, seed):
+    c = random_canonical(spec, seed)
+    back = convert.onnx.from_model(convert.onnx.to_model(c))
+    if spec.bias_mode in ("none", "double"):
+        equal_models(back, c)
+    equal_models(back, convert.onnx.from_model(convert.onnx.to_model(back)))
+
+
+def test_a_written_model_runs_without_lengths_and_for_any_batch():
+    c = random_canonical(RNNSpec("gru", 2, 4, 3, direction="bidirectional"), 1)
+    session = onnxruntime.InferenceSession(convert.onnx.to_model(c).SerializeToString())
+    assert [i.name for i in session.get_inputs()] == ["input", "initial_h"]
+    for T, B in ((5, 2), (1, 7)):
+        x = np.random.default_rng(T).normal(size=(T, B, 3)).astype("f4")
+        hx = np.ones((4, B, 4), "f4")
+        y, hy = session.run(None, {"input": x, "initial_h": hx})
+        assert worst(run_ours(c, x, hx, None, [T] * B), (y, hy, None)) <= FLOAT32
+
+
+def torch_export(kind):
+    """Build the nodes as torch's exporter does: a Squeeze between layers, Constants for weights."""
+    c = random_canonical(RNNSpec(kind.lower() if kind != "RNN" else "rnn_tanh", 2, 4, 3), 2)
+    arrays = convert.onnx.from_canonical(c)
+    extra = {"linear_before_reset": 1} if kind == "GRU" else {}
+    nodes = [helper.make_node("Constant", [], [k], value=numpy_helper.from_array(a)) for k, a in arrays.items()]
+    for k, (below, above) in enumerate((("x", "y0"), ("y0_flat", "y1"))):
+        nodes.append(
+            helper.make_node(kind, [below, f"{k}/W", f"{k}/R", f"{k}/B"], [above], name=f"n{k}", hidden_size=4, **extra)
+        )
+        nodes.append(helper.make_node("Squeeze", [above, "one"], [f"{above}_flat"]))
+    return c, nodes
+
+
+def model_of(nodes, *constants):
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants]
+    x = helper.make_tensor_value_info("x", 1, ["T", "B", 3])
+    y = helper.make_tensor_value_info("y1_flat", 1, ["T", "B", 4])
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_a_chain_of_nodes_with_constants_is_read_as_layers(kind):
+    c, nodes = torch_export(kind)
+    model = model_of(nodes, ("one", np.array([1])))
+    onnx.checker.check_model(model)
+    equal_models(convert.onnx.from_model(model), c)
+    one = convert.onnx.from_model(model, nodes=["n1"])
+    assert (one.spec.num_layers, one.spec.input_size) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda nodes: nodes[-2].input.__setitem__(0, "x"), "does not read the output of 'n0'"),
+        (lambda nodes: nodes[-2].attribute.append(helper.make_attribute("clip", 3.0)), "have equal ones"),
+        (lambda nodes: nodes[-2].attribute.append(helper.make_attribute("zoneout", 3.0)), "unknown: ['zoneout']"),
+        (lambda nodes: nodes[-2].input.__setitem__(1, "x"), "is no constant of the model"),
+        (
+            lambda nodes: [setattr(a, "i", 7) for n in nodes for a in n.attribute if a.name == "hidden_size"],
+            "is 7, and R",
+        ),
+        (lambda nodes: [n.attribute.pop() for n in (nodes[-2], nodes[-4])], "expecting linear_before_reset=1"),
+    ],
+)
+def test_a_model_that_is_no_stack_of_ours_is_named(change, text):
+    _, nodes = torch_export("GRU")
+    change(nodes)
+    with pytest.raises(ConvertError) as caught:
+        convert.onnx.from_model(model_of(nodes, ("one", np.array([1]))))
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("state", [0.0, 0.5])
+def test_a_state_that_the_model_holds_is_not_dropped_unless_it_is_zero(state):
+    c, nodes = torch_export("RNN")
+    nodes[-2].input.extend(["", "h0"])
+    model = model_of(nodes, ("one", np.array([1])), ("h0", np.full((1, 2, 4), state, "f4")))
+    if state:
+        with pytest.raises(ConvertError, match=r"initial_h of node 'n1': is a constant of the model and not 0"):
+            convert.onnx.from_model(model)
+    else:
+        equal_models(convert.onnx.from_model(model), c)
+
+
+def test_external_data_is_never_opened(tmp_path):
+    model = convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3), 1))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    loaded = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    with pytest.raises(ConvertError, match="keeps its data in another file"):
+        convert.onnx.from_model(loaded)
+
+
+def node_arrays(mode="lstm", **changes):
+    c = random_canonical(RNNSpec(mode, 1, 4, 3), 1)
+    found = convert.onnx.from_canonical(c) | changes
+    return {name: array for name, array in found.items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    ("given", "keywords", "text"),
+    [
+        (node_arrays(P=np.ones((1, 12), "f4")), {}, "peepholes"),
+        (node_arrays(), {"clip": 1.0}, "bounds the sums that go into the gates"),
+        (node_arrays(), {"input_forget": 1}, "does not couple"),
+        (node_arrays(), {"direction": "reverse"}, "reverse its input and output in time"),
+        (node_arrays(), {"direction": "bidirectional"}, "W has 1 direction(s)"),
+        (node_arrays(), {"activations": ["Sigmoid", "Tanh", "Relu"]}, "cuDNN has ['sigmoid', 'tanh', 'tanh'] alone"),
+        (node_arrays(), {"activation_alpha": [0.1]}, "take no parameter"),
+        (node_arrays("gru"), {}, "expecting linear_before_reset=1"),
+        (node_arrays("rnn_tanh"), {"activations": ["Affine"]}, "cuDNN has ['tanh'] alone"),
+        (node_arrays(R=None), {}, "'R': missing"),
+        (node_arrays(B=np.ones((1, 16), "f4")), {}, "'B': expecting shape (1, 32), got (1, 16)"),
+        ({f"{k}/{n}": a for k in (0, 2) for n, a in node_arrays().items()}, {}, "without a gap"),
+    ],
+)
+def test_what_cannot_be_read_is_named(given, keywords, text):
+    with pytest.raises(ConvertError) as caught:
+        convert.onnx.to_canonical(given, **keywords)
+    assert text in str(caught.value)
+
+
+def backend_cases():
+    """Return the operators' own cases. Their weights are nearly constant: they check equations, not gate orders."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other operators' cases overflow on purpose while they are built
+        from onnx.backend.test.case.node import collect_testcases
+
+        cases = collect_testcases(None)
+    kinds = ("test_lstm_", "test_gru_", "test_simple_rnn_", "test_rnn_")
+    return [case for case in cases if case.name.startswith(kinds) and "expanded" not in case.name]
+
+
+NOT_CUDNN = {"test_lstm_with_peepholes": "peepholes", "test_gru_seq_length": "linear_before_reset"}
+
+
+@pytest.mark.parametrize("case", backend_cases(), ids=lambda case: case.name)
+def test_the_operators_own_cases_give_their_results(case):
+    node = case.model.graph.node[0]
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    for inputs, outputs in case.data_sets:
+        given = dict(zip(filter(None, node.input), inputs, strict=True))
+        names = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
+        given = {key: given[name] for key, name in zip(names, node.input, strict=False) if name}
+        x, arrays = given["X"], {key: given[key] for key in "WRBP" if key in given}
+        reverse = attributes.get("direction") == b"reverse"
+        # The gru cases leave linear_before_reset at 0, and agree all the same where r meets a zero: no state, no bias
+        keywords = {"linear_before_reset": 1} if node.op_type == "GRU" and case.name not in NOT_CUDNN else {}
+        if case.name in NOT_CUDNN:
+            with pytest.raises(ConvertError, match=NOT_CUDNN[case.name]):
+                convert.onnx.to_canonical(arrays, **keywords)
+            continue
+        c = convert.onnx.to_canonical(arrays, **keywords)
+        x = x.swapaxes(0, 1) if attributes.get("layout") else x
+        x = x[::-1].copy() if reverse else x
+        states = np.zeros((c.spec.num_dirs, x.shape[1], c.spec.num_units), x.dtype)
+        y, hy, cy = run_ours(c, np.ascontiguousarray(x), states, states, [len(x)] * x.shape[1])
+        y = (y[::-1] if reverse else y).reshape(*y.shape[:2], c.spec.num_dirs, -1).swapaxes(1, 2)
+        places = [place for place, name in zip((y, hy, cy), node.output, strict=False) if name]
+        assert places
+        for ours, theirs in zip(places, outputs, strict=True):
+            if attributes.get("layout"):
+                ours = ours.swapaxes(0, 1) if ours.ndim == 3 else ours.transpose(2, 0, 1, 3)  # noqa: PLW2901
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-7)
+
+
+def test_there_are_as_many_cases_as_there_were():
+    assert len(backend_cases()) >= 18

@@ -1,0 +1,243 @@
+"""Gluon, Chainer and TensorFlow 1.x, by their recorded conventions: none of the three installs on a Python of today.
+
+Each convention is written out here once more, gate by gate and by name, as the framework's source has it. For
+TensorFlow the cells' equations are written out as well, on the variables that the converter gives.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.layout import canonical_shapes
+from pycudnnrnn.testing.reference import relu, sigmoid
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+from tests.helpers.oracles import equal_dicts, equal_models, random_call, random_canonical, run_ours, worst
+
+seeds = st.integers(0, 2**31)
+double = specs(input_modes=["linear_input"], bias_modes=["double"], clip=False)
+
+
+def by_gate(c):
+    """Return {(pseudo-layer, "weight" or "bias", "W" or "R", gate's name): array}."""
+    found = {}
+    arrays = iter([*c.weights, *c.biases])
+    for p, lin_layer_id, gate, kind, _ in canonical_shapes(c.spec):
+        side = "P" if gate == "projection" else "WR"[lin_layer_id >= c.spec.num_gates]
+        found[p, kind, side, gate] = next(arrays)
+    return found
+
+
+GLUON_GATES = {
+    "lstm": [
+        "input",
+        "forget",
+        "new",
+        "output",
+    ],  # gluon/rnn/rnn_layer.py and rnn_cell.py, 1.9.1: i, f, c (in_transform), o
+    "gru": ["reset", "update", "new"],  # r, z (update), o (next_h_tmp)
+    "rnn_tanh": ["hidden"],
+    "rnn_relu": ["hidden"],
+}
+
+
+@examples(200)
+@given(double, seeds)
+def test_gluon_by_recorded_names_and_gate_order(spec, seed):
+    c = random_canonical(spec, seed)
+    gate = by_gate(c)
+    expected = {}
+    for p in range(spec.num_pseudo_layers):
+        name = f"{'lr'[p % spec.num_dirs]}{p // spec.num_dirs}_"
+        for kind, word in (("weight", "weight"), ("bias", "bias")):
+            for side, half in (("W", "i2h"), ("R", "h2h")):
+                parts = [gate[p, kind, side, g] for g in GLUON_GATES[spec.mode]]
+                expected[f"{name}{half}_{word}"] = np.concatenate(parts)
+        if spec.num_proj:
+            expected[f"{name}h2r_weight"] = gate[p, "weight", "P", "projection"]
+    found = convert.gluon.from_canonical(c, prefix="rnn0_")
+    equal_dicts(found, {f"rnn0_{name}": array for name, array in expected.items()})
+    equal_models(convert.gluon.to_canonical(found, prefix="rnn0_", activation=spec.mode.removeprefix("rnn_")
+                 if spec.mode.startswith("rnn") else "relu"), c)  # fmt: skip
+
+
+CHAINER_IDS = {
+    # n_step_lstm.py, 7.8, the code: w0 i, w1 f, w2 c (tanh), w3 o; its docstring has w2 and w3 the other way
+    "lstm": ["input", "forget", "new", "output"],
+    "gru": ["reset", "update", "new"],  # functions/rnn/n_step_gru.py: r, z, h_bar
+    "rnn_tanh": ["hidden"],
+    "rnn_relu": ["hidden"],
+}
+
+
+@examples(200)
+@given(double.filter(lambda spec: not spec.num_proj), seeds)
+def test_chainer_by_recorded_numbers(spec, seed):
+    c = random_canonical(spec, seed)
+    gate = by_gate(c)
+    expected = {}
+    for p in range(spec.num_pseudo_layers):
+        for letter, kind in (("w", "weight"), ("b", "bias")):
+            names = [(side, g) for side in "WR" for g in CHAINER_IDS[spec.mode]]
+            expected |= {f"{p}/{letter}{j}": gate[p, kind, side, g] for j, (side, g) in enumerate(names)}
+    found = convert.chainer.from_canonical(c)
+    equal_dicts(found, expected)
+    activation = "relu" if spec.mode == "rnn_relu" else "tanh"
+    keywords = {"bidirectional": spec.num_dirs == 2, "activation": activation}
+    equal_models(convert.chainer.to_canonical(found, **keywords), c)
+    slashed = {f"/{name}": array for name, array in found.items()}
+    equal_models(convert.chainer.to_canonical(slashed, **keywords), c)
+
+
+def tf_cell(spec, v):
+    """Return the step of TF's cell on its own variables: core_rnn_cell / cudnn_rnn_ops.py (r1.15)."""
+
+    def step(x, h, c):
+        xh = np.concatenate([x, h], axis=1)
+        if spec.mode == "lstm":
+            i, j, f, o = np.split(xh @ v["kernel"] + v.get("bias", 0), 4, axis=1)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(j)
+            h = sigmoid(o) * np.tanh(c)
+            return (h @ v["projection/kernel"] if spec.num_proj else h), c
+        if spec.mode == "gru":
+            r, u = np.split(sigmoid(xh @ v["gates/kernel"] + v.get("gates/bias", 0)), 2, axis=1)
+            into = x @ v["candidate/input_projection/kernel"] + v.get("candidate/input_projection/bias", 0)
+            of = h @ v["candidate/hidden_projection/kernel"] + v.get("candidate/hidden_projection/bias", 0)
+            return (1 - u) * np.tanh(into + r * of) + u * h, c
+        return {"rnn_tanh": np.tanh, "rnn_relu": relu}[spec.mode](xh @ v["kernel"] + v.get("bias", 0)), c
+
+    return step
+
+
+def run_tf(spec, arrays, x, hx, cx, lengths):
+    """Walk the cells as dynamic_rnn and stack_bidirectional_dynamic_rnn do."""
+    below, hy, cy = x, hx.copy(), cx.copy()
+    cell = {"lstm": "cudnn_compatible_lstm_cell", "gru": "cudnn_compatible_gru_cell"}.get(spec.mode, "basic_rnn_cell")
+    for layer in range(spec.num_layers):
+        above = []
+        for way in range(spec.num_dirs):
+            path = f"rnn/multi_rnn_cell/cell_{layer}/{cell}/"
+            if spec.num_dirs == 2:
+                path = f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{('fw', 'bw')[way]}/{cell}/"
+            own = {name.removeprefix(path): array for name, array in arrays.items() if name.startswith(path)}
+            step, p = tf_cell(spec, own), layer * spec.num_dirs + way
+            out = np.zeros((*x.shape[:2], spec.state_size))
+            for t in range(len(x))[:: -1 if way else 1]:
+                h, c = step(below[t], hy[p], cy[p])
+                runs = (t < lengths)[:, None]
+                hy[p], cy[p] = np.where(runs, h, hy[p]), np.where(runs, c, cy[p])
+                out[t] = np.where(runs, h, 0)
+            above.append(out)
+        below = np.concatenate(above, axis=2)
+    return below, hy, cy if spec.has_cell_state else None
+
+
+@examples(200)
+@given(specs(input_modes=["linear_input"], clip=False), seeds)
+def test_tensorflows_cells_compute_the_same_on_what_we_write(spec, seed):
+    c = random_canonical(spec, seed)
+    arrays = convert.tensorflow.from_canonical(c)
+    call = random_call(spec, seed)
+    theirs = run_tf(spec, arrays, *call)
+    assert worst(run_ours(c, *call), theirs) <= 1e-10
+    activation = "relu" if spec.mode == "rnn_relu" else "tanh"
+    back = convert.tensorflow.to_canonical(arrays, activation=activation)
+    if spec.bias_mode in ("double", "none") or (spec.bias_mode == "single_input" and spec.mode != "gru"):
+        equal_models(back, c)
+    summed = convert.tensorflow.from_canonical(c, keep_biases_apart=False)
+    assert not any("bias_cudnn" in name for name in summed)
+    for model in (back, convert.tensorflow.to_canonical(summed, activation=activation)):
+        assert worst(run_ours(model, *call), theirs) <= 1e-10
+
+
+@examples(100)
+@given(specs(input_modes=["skip_input"], clip=False), seeds)
+def test_skip_input_has_a_place_in_tensorflows_names(spec, seed):
+    c = random_canonical(spec, seed)
+    arrays = convert.tensorflow.from_canonical(c)
+    kernel = next(array for name, array in arrays.items() if name.endswith(("_cell/kernel", "gates/kernel")))
+    assert len(kernel) == spec.state_size
+    back = convert.tensorflow.to_canonical(arrays, activation="relu" if spec.mode == "rnn_relu" else "tanh")
+    assert back.spec.input_mode == "skip_input"
+    call = random_call(spec, seed)
+    assert worst(run_ours(back, *call), run_ours(c, *call)) <= 1e-12
+
+
+def test_a_pair_counts_while_its_sum_is_the_bias_and_no_longer():
+    c = random_canonical(RNNSpec("lstm", 1, 4, 3, dtype="float64"), 1)
+    arrays = convert.tensorflow.from_canonical(c, prefix="net/")
+    trained = arrays | {name: array + 0.1 for name, array in arrays.items() if name.endswith("/bias")}
+    back = convert.tensorflow.to_canonical(trained, prefix="net/")
+    assert back.spec.bias_mode == "double"
+    for gate in range(4):
+        np.testing.assert_allclose(back.biases[gate], c.biases[gate] + c.biases[gate + 4] + 0.1)
+        assert not back.biases[gate + 4].any()
+    equal_models(convert.tensorflow.to_canonical(arrays, prefix="net/"), c)
+    old = {name.replace("bias_cudnn_", "bias_cudnn "): array for name, array in arrays.items()}
+    equal_models(convert.tensorflow.to_canonical(old, prefix="net/"), c)  # the space of TF 1.3
+
+
+def test_names_are_those_of_tensorflows_checkpoints():
+    uni = convert.tensorflow.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 1), keep_biases_apart=False)
+    assert {name: array.shape for name, array in uni.items()} == {
+        "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel": (7, 16),
+        "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/bias": (16,),
+    }
+    both = convert.tensorflow.from_canonical(random_canonical(RNNSpec("gru", 1, 4, 3, direction="bidirectional"), 1))
+    path = "stack_bidirectional_rnn/cell_0/bidirectional_rnn/bw/cudnn_compatible_gru_cell/"
+    assert {name.removeprefix(path): a.shape for name, a in both.items() if name.startswith(path)} == {
+        "gates/kernel": (7, 8),
+        "candidate/input_projection/kernel": (3, 4),
+        "candidate/hidden_projection/kernel": (4, 4),
+        "gates/bias": (8,),
+        "gates/bias_cudnn_0": (8,),
+        "gates/bias_cudnn_1": (8,),
+        "candidate/input_projection/bias": (4,),
+        "candidate/hidden_projection/bias": (4,),
+    }
+
+
+def written(framework, mode="lstm", **changes):
+    found = getattr(convert, framework).from_canonical(random_canonical(RNNSpec(mode, 2, 4, 3), 1)) | changes
+    return {name: array for name, array in found.items() if array is not None}
+
+
+TF = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/"
+
+
+@pytest.mark.parametrize(
+    ("framework", "given", "keywords", "text"),
+    [
+        ("gluon", written("gluon", l1_h2h_bias=None), {}, "'l1_h2h_bias': missing"),
+        ("gluon", written("gluon", l1_i2h_weight=np.ones((16, 3), "f4")), {}, "expecting shape (16, 4), got (16, 3)"),
+        ("gluon", written("gluon", dense0_weight=np.ones(2, "f4")), {}, "'dense0_weight': unexpected"),
+        ("gluon", written("gluon", "rnn_tanh"), {"activation": "softrelu"}, "cuDNN has 'tanh' and 'relu' alone"),
+        ("chainer", written("chainer", **{"1/w7": None}), {}, "'1/w7': missing"),
+        ("chainer", written("chainer"), {"bidirectional": True}, "'1/w0': expecting shape (4, 3), got (4, 4)"),
+        ("chainer", written("chainer"), {"bidirectional": 1}, "expecting True or False"),
+        ("chainer", written("chainer", extra=np.ones(2, "f4")), {}, "'extra': unexpected"),
+        ("tensorflow", written("tensorflow", **{TF + "bias_cudnn_1": None}), {}, "bias_cudnn_1': missing"),
+        ("tensorflow", written("tensorflow", **{TF + "kernel": np.ones((7, 16), "f4")}), {}, "expecting shape (8, 16)"),
+        ("tensorflow", written("tensorflow", global_step=np.ones(())), {}, "'global_step': unexpected"),
+        ("tensorflow", written("tensorflow"), {"prefix": "net/"}, "there is no key under the prefix 'net/'"),
+    ],
+)
+def test_what_cannot_be_read_is_named(framework, given, keywords, text):
+    with pytest.raises(ConvertError) as caught:
+        getattr(convert, framework).to_canonical(given, **keywords)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("framework", "spec", "text"),
+    [
+        ("chainer", RNNSpec("lstm", 1, 4, 3, num_proj=2), "num_proj"),
+        *((name, RNNSpec("lstm", 1, 4, 3, cell_clip=2.0), "cell_clip") for name in ("chainer", "gluon", "tensorflow")),
+    ],
+)
+def test_what_these_frameworks_cannot_hold_is_named(framework, spec, text):
+    with pytest.raises(ConvertError, match=text):
+        getattr(convert, framework).from_canonical(random_canonical(spec, 1))

@@ -1,0 +1,200 @@
+"""What only a GPU can answer, asked once and recorded by name; and memory, streams and threads on a real device."""
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn._libcudnn import cudnnWgradMode_t
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.errors import CudnnError
+from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.test_numbers import run, run_numpy, worst
+
+LSTM = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
+
+
+class Prepared:
+    """A plan with its buffers, forward and backward-data done."""
+
+    def __init__(self, cuda, op=LSTM, lengths=None):
+        self.problem = p = make_problem(op, 6, 4, lengths, seed=5)
+        self.plan = op.prepare(6, 4, is_training=True, sequence_lengths=lengths, device="cuda")
+        put, empty = cuda.put, lambda like: cuda.put(np.full_like(like, 77))
+        self.x, self.hx, self.cx, self.params = put(p.x), put(p.hx), put(p.cx), put(p.params)
+        self.dy, self.dhy, self.dcy = put(p.dy), put(p.dhy), put(p.dcy)
+        self.y, self.hy, self.cy, self.dx = empty(p.dy), empty(p.hx), empty(p.cx), empty(p.x)
+        self.dhx, self.dcx, self.d_params = empty(p.hx), empty(p.cx), empty(p.params)
+        self.reserve = put(np.zeros(self.plan.reserve_nbytes, np.uint8))
+
+    def forward(self):
+        self.plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
+
+    def backward_data(self):
+        self.plan.backward_data(
+            self.params,
+            self.y,
+            self.dy,
+            self.hx,
+            self.dhy,
+            self.dhx,
+            self.cx,
+            self.dcy,
+            self.dcx,
+            self.dx,
+            self.reserve,
+        )
+
+
+def test_set_mode_of_the_weight_gradient(cuda, answer):
+    """SET is used nowhere until it is known to equal zero-fill and ADD."""
+    b = Prepared(cuda)
+    b.forward()
+    b.backward_data()
+    b.plan.backward_weights(b.x, b.hx, b.y, b.d_params, b.reserve)
+    added = cuda.get(b.d_params).copy()
+    native, at = b.plan._native._plan, cuda.device.address
+    target = cuda.put(np.full_like(added, 77))
+    with b.plan._native._engine.launching() as (handle, _):
+        try:
+            cuda.engine.library.cudnnRNNBackwardWeights_v8(
+                handle, native._rnn, cudnnWgradMode_t.SET, None, native._x, at(b.x), native._h, at(b.hx), native._y,
+                at(b.y), native.params_nbytes, at(target), native.workspace_nbytes, at(b.plan._native._workspace),
+                native.reserve_nbytes, at(b.reserve),
+            )  # fmt: skip
+        except CudnnError as error:
+            answer("SET mode", f"refused: {error.status}")
+            return
+    answer("SET mode", {"equal to ADD on zeros": bool(np.array_equal(cuda.get(target), added))})
+
+
+def test_null_gradients_of_final_states(cuda, answer):
+    """NULL dhy and dcy are never passed until they are known to stand for zeros."""
+    zeros, null = Prepared(cuda), Prepared(cuda)
+    zeros.dhy, zeros.dcy = cuda.put(np.zeros_like(zeros.problem.hx)), cuda.put(np.zeros_like(zeros.problem.cx))
+    zeros.forward()
+    zeros.backward_data()
+    null.forward()
+    native = null.plan._native
+    with native._engine.launching() as (handle, _):
+        try:
+            native._plan.backward_data(
+                handle, null.params, null.y, null.dy, null.hx, None, null.dhx, null.cx, None, null.dcx, null.dx,
+                native._workspace, null.reserve,
+            )  # fmt: skip
+        except CudnnError as error:
+            answer("NULL dhy and dcy", f"refused: {error.status}")
+            return
+    same = {name: bool(np.array_equal(cuda.get(getattr(null, name)), cuda.get(getattr(zeros, name)))) for name in
+            ("dx", "dhx", "dcx")}  # fmt: skip
+    answer("NULL dhy and dcy", {"equal to zeros": same})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_padding_is_exactly_zero_and_nan_in_it_never_leaks(cuda, answer, dtype):
+    op = ops.CudnnGRU(2, 12, 7, dtype=dtype, direction="bidirectional")
+    lengths = [6, 2, 4, 1]
+    problem = make_problem(op, 6, 4, lengths, seed=5)
+    clean = run(cuda, problem)
+    for b, length in enumerate(lengths):
+        problem.x[length:, b], problem.dy[length:, b] = np.nan, np.nan
+    dirty = run(cuda, problem)
+    outside = {name: bool(all(not clean[name][n:, b].any() for b, n in enumerate(lengths))) for name in ("y", "dx")}
+    answer(f"padding {dtype}", {"zero": outside, "NaN stays": all(np.isfinite(a).all() for a in dirty.values())})
+    assert outside == {"y": True, "dx": True}
+    assert all(np.array_equal(dirty[name], clean[name]) for name in clean)
+
+
+def test_the_precision_of_clip_bounds_in_float64(cuda, answer):
+    op = ops.CudnnLSTM(1, 12, 7, dtype="float64", cell_clip=0.1)  # 0.1 is no float
+    problem = make_problem(op, 6, 4, None, seed=5)
+    found = run(cuda, problem)
+    most = float(np.abs(found["cy"]).max())
+    ratio, errors = worst(found, run_numpy(problem), problem)
+    bound = {0.1: "double", float(np.float32(0.1)): "float"}.get(most, most)
+    answer("clip", {"bound in float64 as": bound, "worst error in eps": ratio, **errors})
+    assert abs(most - 0.1) < 1e-8
+
+
+def test_ragged_lengths_need_no_order(cuda):
+    problem = make_problem(LSTM, 6, 4, [2, 6, 1, 4], seed=5)
+    ratio, _ = worst(run(cuda, problem), run_numpy(problem), problem)
+    assert ratio <= 16
+
+
+@contextlib.contextmanager
+def another_stream(cuda):
+    if cuda.on_shim:
+        from tests.shim.host_device import Stream
+
+        before, cuda.device.current = cuda.device.current, Stream()
+        yield
+        cuda.device.current = before
+    else:
+        with cuda.device.xp.cuda.Stream(non_blocking=True) as stream:
+            yield
+        stream.synchronize()
+
+
+def test_two_streams_give_what_one_gives(cuda):
+    problem = make_problem(LSTM, 6, 4, [6, 2, 4, 1], seed=5)
+    expected = run(cuda, problem)
+    for _ in range(20):
+        with another_stream(cuda):
+            found = run(cuda, problem)
+        again = run(cuda, problem)
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
+        assert all(np.array_equal(again[name], expected[name]) for name in expected)
+
+
+def test_eight_threads_give_what_one_gives(cuda):
+    problem = make_problem(LSTM, 6, 4, [6, 2, 4, 1], seed=5)
+    expected, wrong = run(cuda, problem), []
+
+    def work():
+        with use_engine(cuda.engine):
+            for _ in range(25):
+                found = run(cuda, problem)
+                wrong.extend(name for name in expected if not np.array_equal(found[name], expected[name]))
+
+    threads = [threading.Thread(target=work) for _ in range(1 if cuda.on_shim else 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_nothing_outside_the_buffers_is_written(cuda):
+    """Guard bytes around every output of a prepared call."""
+    b = Prepared(cuda, lengths=[6, 2, 4, 1])
+    guarded = {}
+    for name in ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params", "reserve"):
+        array = getattr(b, name)
+        whole = cuda.put(np.full(array.nbytes + 512, 0xA5, np.uint8))
+        inside = whole[256 : 256 + array.nbytes].view(array.dtype).reshape(array.shape)
+        setattr(b, name, inside)
+        guarded[name] = whole
+    b.forward()
+    b.backward_data()
+    b.plan.backward_weights(b.x, b.hx, b.y, b.d_params, b.reserve)
+    for name, whole in guarded.items():
+        raw = cuda.get(whole)
+        assert (raw[:256] == 0xA5).all(), name
+        assert (raw[-256:] == 0xA5).all(), name
+
+
+def test_an_element_count_just_under_the_32_bit_limit(cuda, answer):
+    if cuda.on_shim:
+        pytest.skip("8 GiB of host memory would show nothing")
+    T, B, U = 65535, 128, 255
+    op = ops.CudnnGRU(1, U, 1, dtype="float16")
+    xp, params = cuda.device.xp, op.init_params(seed=1, device="cuda")
+    x = xp.random.default_rng(0).standard_normal((T, B, 1), dtype=xp.float32).astype(xp.float16)
+    output, _ = op(x, None, params, is_training=False)
+    alone, _ = op(xp.ascontiguousarray(x[:, -1:]), None, params, is_training=False)
+    error = float(abs(output[:, -1:].astype(xp.float32) - alone.astype(xp.float32)).max())
+    answer("2**31 elements", {"elements": T * B * U, "last sequence differs by": error})
+    assert error <= 5e-3

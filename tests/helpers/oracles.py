@@ -1,0 +1,106 @@
+"""The frameworks that the converters are held against: installed, or else a skip on a desk and a failure in CI."""
+
+import importlib
+import os
+import warnings
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("KERAS_BACKEND", "torch")  # the one backend of Keras that computes in float64 without a switch
+
+from pycudnnrnn import convert, ops
+from pycudnnrnn.cli._runners import RUNNERS
+from pycudnnrnn.testing.strategies import make_problem
+
+
+def need(*names):
+    """Import frameworks; where one is missing, skip, and in CI fail: there a skip would hide a broken environment."""
+    for name in names:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what a framework says while it is imported is not about us
+                importlib.import_module(name)
+        except ImportError as error:
+            if os.environ.get("CI"):
+                pytest.fail(f"CI has to have {name}: {error}")
+            pytest.skip(f"needs {name}", allow_module_level=True)
+
+
+def random_canonical(spec, seed):
+    """Return a model with random weights and random, unequal biases."""
+    op = ops.from_spec(spec)
+    problem = make_problem(op, 1, 1, None, seed)
+    return convert.Canonical(spec, *op.params_to_canonical(problem.params))
+
+
+def random_call(spec, seed):
+    """Return x, hx, cx and ragged, unsorted lengths of at least 1; the first is the longest."""
+    rng = np.random.default_rng(seed)
+    T, B = int(rng.integers(3, 7)), int(rng.integers(2, 5))
+    problem = make_problem(ops.from_spec(spec), T, B, None, seed)
+    lengths = rng.integers(1, T + 1, B)
+    lengths[rng.integers(B)] = T
+    return problem.x, problem.hx, problem.cx, lengths
+
+
+def run_ours(c, x, hx, cx, lengths):
+    """Run a converted model on our op."""
+    op = ops.from_spec(c.spec)
+    params = op.canonical_to_params(c.weights, c.biases)
+    states = (hx, cx) if c.spec.has_cell_state else (hx,)
+    fwd = op.forward(x, *states, params, is_training=False, sequence_lengths=[int(n) for n in lengths])
+    return fwd.output, fwd.output_h, fwd.output_c
+
+
+def worst(ours, theirs):
+    """Return the largest difference of output, output_h and output_c, relative where they pass 1 (relu may)."""
+    assert [a is None for a in ours] == [b is None for b in theirs]
+    found = 0.0
+    for a, b in zip(ours, theirs, strict=True):
+        if a is not None:
+            assert a.shape == b.shape
+            found = max(found, float((np.abs(a - b) / np.maximum(1, np.abs(b))).max()))
+    return found
+
+
+def check_both_directions(framework, spec, seed, *, read=None, write=None, tolerance=1e-12, lossless=True):
+    """Hold a random model against the real framework, out and back in, and the way back bit for bit."""
+    module = getattr(convert, framework)
+    c = random_canonical(spec, seed)
+    arrays = module.from_canonical(c, **(write or {}))
+    call = random_call(spec, seed + 1)
+    theirs = RUNNERS[framework][0](arrays, spec, *call)
+    out = worst(run_ours(c, *call), theirs)
+    back = module.to_canonical(arrays, **(read or {}))
+    error = max(out, worst(run_ours(back, *call), theirs))
+    assert error <= tolerance, (out, error)
+    equal_dicts(module.from_canonical(back, **(write or {})), arrays)
+    for ours, theirs_too in zip(back.weights, c.weights, strict=True):
+        assert ours.tobytes() == theirs_too.tobytes()
+    if back.spec == spec and lossless:
+        equal_models(back, c)
+    return error
+
+
+def equal_dicts(ours, theirs):
+    """Assert equal names in equal order, and equal bits."""
+    assert list(ours) == list(theirs)
+    for name, array in ours.items():
+        assert array.dtype == theirs[name].dtype, name
+        assert array.shape == theirs[name].shape, name
+        assert array.tobytes() == theirs[name].tobytes(), name
+
+
+def equal_models(ours, theirs):
+    """Assert equal specs, and equal bits."""
+    assert ours.spec == theirs.spec
+    for mine, other in ((ours.weights, theirs.weights), (ours.biases, theirs.biases)):
+        assert len(mine) == len(other)
+        assert all(a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in zip(mine, other, strict=True))
+
+
+def randomized(arrays, seed, scale=0.5):
+    """Return arrays of the same names and shapes with random numbers: a framework's own biases are often zeros."""
+    rng = np.random.default_rng(seed)
+    return {name: (scale * rng.normal(size=a.shape)).astype(a.dtype) for name, a in arrays.items()}
