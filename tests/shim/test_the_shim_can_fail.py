@@ -84,7 +84,7 @@ def unnoticed(played, engine, device, problem, name, change):
     return intact and all(np.array_equal(found[key], expected[key]) for key in expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_between_plan_and_library_is_noticed(play, fault):
     name, change = FAULTS[fault]
@@ -102,7 +102,7 @@ def test_a_fault_between_plan_and_library_is_noticed(play, fault):
     assert (status != 0) == (fault not in UNSEEN), "noticed" if status else "not noticed"
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 def test_without_a_fault_nothing_is_noticed(play):
     played, engine, device = play()
     problem = make_problem(ops.CudnnLSTM(2, 3, 5, num_proj=2, dtype="float64"), 4, 3, [4, 2, 1], seed=7)
