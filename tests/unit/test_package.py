@@ -96,7 +96,9 @@ def test_the_demo_takes_a_text_of_ones_own_with_characters_held_out_alone(tmp_pa
 def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
     command = [sys.executable, *QUICK, "--updates", "1000000", "--seconds", "200", "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    time.sleep(6)
+    while "to train on" not in process.stderr.readline():  # a loaded machine may take its time until then
+        pass
+    time.sleep(4)
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 130, messages
