@@ -37,10 +37,6 @@ class Call:
     kind: Kind
     params: Any
 
-    def data_shape(self, width: int) -> tuple[int, ...]:
-        T, B = self.schedule.T, self.schedule.B
-        return (T, B, width) if self.schedule.time_major else (B, T, width)
-
     @property
     def data_axes(self) -> str:
         return "[T, B, {}]" if self.schedule.time_major else "[B, T, {}]"
@@ -48,7 +44,7 @@ class Call:
     def data(self, name: str, data: Any, width: int) -> Any:
         """Check an array over time and batch, and return the engine's over it."""
         data = _arrays.to_engine(name, data, self.kind, self.spec.dtype, self.engine.xp)
-        _arrays.check_shape(name, data, self.data_shape(width), self.data_axes.format(width))
+        _arrays.check_shape(name, data, self.schedule.data_shape(width), self.data_axes.format(width))
         return data
 
     def states(self, name_h: str, h: Any | None, name_c: str, c: Any | None) -> tuple[Any | None, Any | None]:

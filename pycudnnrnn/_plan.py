@@ -35,7 +35,7 @@ class Plan:
     @property
     def algo(self) -> Algorithm:
         """The algorithm that runs."""
-        return Algorithm.STANDARD if self._spec.algo is Algorithm.AUTO else self._spec.algo
+        return self._spec.untuned_algo
 
     @property
     def math_type(self) -> MathType:

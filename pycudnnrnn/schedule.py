@@ -31,6 +31,10 @@ class Schedule:
     lengths: tuple[int, ...] | None = None
     time_major: bool = True
 
+    def data_shape(self, width: int) -> tuple[int, int, int]:
+        """The shape of an array over time and batch."""
+        return (self.T, self.B, width) if self.time_major else (self.B, self.T, width)
+
     @functools.cached_property
     def order(self) -> npt.NDArray[np.intp]:
         """Sequences, longest first; equal lengths keep their order."""
@@ -84,6 +88,11 @@ class Chunk:
     stop: int
     rows: tuple[int, ...] | None
     lengths: tuple[int, ...] | None
+
+    def within(self, schedule: Schedule) -> Schedule:
+        """This chunk as a batch of its own."""
+        batch = schedule.B if self.rows is None else len(self.rows)
+        return Schedule(self.stop - self.start, batch, self.lengths, schedule.time_major)
 
     def covers(self, schedule: Schedule) -> bool:
         """Whether this is the batch as it stands, so that nothing has to be cut out of its arrays."""

@@ -326,6 +326,11 @@ class RNNSpec:
         return len(GATES[self.mode])
 
     @property
+    def untuned_algo(self) -> Algorithm:
+        """`algo`, or the standard one where "auto" has measured nothing."""
+        return Algorithm.STANDARD if self.algo is Algorithm.AUTO else self.algo
+
+    @property
     def state_size(self) -> int:
         """Width of h, and of one direction's output: num_proj if there is one, else num_units."""
         return self.num_proj or self.num_units

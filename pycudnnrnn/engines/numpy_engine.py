@@ -322,7 +322,7 @@ def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
     T, B, width = schedule.T, schedule.B, rows.shape[1]
     if schedule.lengths is None and schedule.time_major:
         return rows.reshape(T, B, width).astype(dtype, copy=False)
-    data = np.zeros((T, B, width) if schedule.time_major else (B, T, width), dtype)
+    data = np.zeros(schedule.data_shape(width), dtype)
     by_time = data if schedule.time_major else data.swapaxes(0, 1)
     by_time[schedule.rows] = rows
     return data

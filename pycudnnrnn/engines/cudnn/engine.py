@@ -27,7 +27,7 @@ from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
-from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
+from pycudnnrnn.spec import TIME_MAX, RNNSpec
 
 PLANS_MAX: Final = 64
 """Plans kept by an engine, oldest dropped first: a plan is a few small native objects."""
@@ -93,8 +93,7 @@ class CudnnEngine:
             return known
         with self._device.active():
             handle = self._handle(self._device.stream())
-            algo = Algorithm.STANDARD if spec.algo is Algorithm.AUTO else spec.algo
-            with RNNDescriptor(self.library, spec, algo=algo) as rnn:
+            with RNNDescriptor(self.library, spec, algo=spec.untuned_algo) as rnn:
                 nbytes = weight_space_nbytes(handle, rnn)
                 base = self._device.empty((nbytes,), BYTES)
                 layout = query_layout(handle, rnn, spec, self._device.address(base), nbytes)
@@ -162,7 +161,7 @@ class CudnnEngine:
             whole = len(chunks) == 1 and chunks[0].covers(schedule)
             states = (spec.num_pseudo_layers, schedule.B)
             make = device.empty if whole else device.zeros
-            y = make(_data_shape(schedule, spec.output_size), dtype)
+            y = make(schedule.data_shape(spec.output_size), dtype)
             hy = self._start(hx, (*states, spec.state_size), dtype, whole=whole)
             cy = self._start(cx, (*states, spec.num_units), dtype, whole=whole) if spec.has_cell_state else None
             spaces = [self._scratch(plan.reserve_nbytes) for plan in plans]
@@ -194,12 +193,12 @@ class CudnnEngine:
         whole = len(reserve.pieces) == 1 and reserve.pieces[0].chunk.covers(schedule)
         states = (spec.num_pseudo_layers, schedule.B)
         with self._following(reserve) as handle:
-            dy = device.zeros(_data_shape(schedule, spec.output_size), dtype) if dy is None else dy
+            dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
             dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
             if spec.has_cell_state and dcy is None:
                 dcy = device.zeros((*states, spec.num_units), dtype)
             make = device.empty if whole else device.zeros
-            dx = make(_data_shape(schedule, spec.input_size), dtype)
+            dx = make(schedule.data_shape(spec.input_size), dtype)
             dhx = self._start(dhy, dhy.shape, dtype, whole=whole)
             dcx = self._start(dcy, (*states, spec.num_units), dtype, whole=whole) if spec.has_cell_state else None
             workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
@@ -242,7 +241,7 @@ class CudnnEngine:
         """Run a chunk from the states in `h` and `c`, and leave its own there and its output in `y`."""
         device = self._device
         part = _cut(device, schedule, chunk)
-        x_part, y_part = part(x), device.empty(_chunk_shape(schedule, chunk, y.shape[2]), y.dtype)
+        x_part, y_part = part(x), device.empty(chunk.within(schedule).data_shape(y.shape[2]), y.dtype)
         h_part, c_part = _rows(device, h, chunk), None if c is None else _rows(device, c, chunk)
         hy, cy = device.empty(h_part.shape, h.dtype), None if c_part is None else device.empty(c_part.shape, h.dtype)
         plan.forward(handle, params, x_part, h_part, c_part, y_part, hy, cy, workspace, space)
@@ -266,7 +265,7 @@ class CudnnEngine:
         """Go back through a chunk, from the state gradients in `dh` and `dc` to those before it."""
         device, chunk, schedule = self._device, piece.chunk, reserve.schedule
         dy_part = _cut(device, schedule, chunk)(dy)
-        dx_part = device.empty(_chunk_shape(schedule, chunk, dx.shape[2]), dx.dtype)
+        dx_part = device.empty(chunk.within(schedule).data_shape(dx.shape[2]), dx.dtype)
         dhy, dcy = _rows(device, dh, chunk), None if dc is None else _rows(device, dc, chunk)
         dhx, dcx = device.empty(dhy.shape, dh.dtype), None if dcy is None else device.empty(dcy.shape, dh.dtype)
         piece.plan.backward_data(
@@ -302,8 +301,7 @@ class CudnnEngine:
         training: bool,
         dropout: CudnnDropout | None,
     ) -> Plan:
-        batch = schedule.B if chunk.rows is None else len(chunk.rows)
-        native = Schedule(chunk.stop - chunk.start, batch, chunk.lengths, schedule.time_major)
+        native = chunk.within(schedule)
         plans = self._plans if dropout is None else dropout.plans
         key = (spec, native, training)
         with self._lock:
@@ -329,15 +327,6 @@ class CudnnEngine:
     def _check(self, name: str, array: Any | None, alignment: int) -> None:
         if array is not None and array.size:
             check_array(name, array, self._device.address(array), alignment)
-
-
-def _data_shape(schedule: Schedule, width: int) -> tuple[int, int, int]:
-    return (schedule.T, schedule.B, width) if schedule.time_major else (schedule.B, schedule.T, width)
-
-
-def _chunk_shape(schedule: Schedule, chunk: Chunk, width: int) -> tuple[int, int, int]:
-    batch = schedule.B if chunk.rows is None else len(chunk.rows)
-    return _data_shape(Schedule(chunk.stop - chunk.start, batch, time_major=schedule.time_major), width)
 
 
 def _cut(device: CudaDevice, schedule: Schedule, chunk: Chunk) -> Callable[[Any], Any]:

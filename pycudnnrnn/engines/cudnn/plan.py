@@ -34,7 +34,6 @@ class Plan:
         dropout: DropoutDescriptor | None,
     ) -> None:
         library = handle.library
-        algo = Algorithm.STANDARD if spec.algo is Algorithm.AUTO else spec.algo
         T, B, lengths = schedule.T, schedule.B, schedule.lengths
         layout = (
             cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED
@@ -43,7 +42,7 @@ class Plan:
         )
         self._library, self._device = library, device
         self.training = training
-        self._rnn = RNNDescriptor(library, spec, dropout, algo=algo)
+        self._rnn = RNNDescriptor(library, spec, dropout, algo=spec.untuned_algo)
         self._x, self._y = (
             RNNDataDescriptor(library, spec.dtype, T, B, width, lengths=lengths, layout=layout)
             for width in (spec.input_size, spec.output_size)
@@ -51,7 +50,7 @@ class Plan:
         states = (spec.num_pseudo_layers, B)
         self._h = TensorDescriptor(library, spec.dtype, (*states, spec.state_size))
         self._c = TensorDescriptor(library, spec.dtype, (*states, spec.num_units)) if spec.has_cell_state else None
-        if algo is Algorithm.PERSIST_DYNAMIC:
+        if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
             library.cudnnBuildRNNDynamic(handle, self._rnn, B)
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
