@@ -16,7 +16,7 @@ NEGATIVE_TABLE = """
 import ctypes, sys
 import numpy as np
 from pycudnnrnn import libcudnn
-from pycudnnrnn import _libcudnn_types as types
+from pycudnnrnn._libcudnn import types
 from pycudnnrnn.errors import ArgumentError
 
 lib = libcudnn.load()

@@ -9,7 +9,7 @@ import pytest
 
 from pycudnnrnn import libcudnn
 from pycudnnrnn._libcudnn import FROM_8
-from pycudnnrnn._libcudnn_enums import CEnum, cudnnDataType_t, cudnnStatus8_t, cudnnStatus_t
+from pycudnnrnn._libcudnn.enums import CEnum, cudnnDataType_t, cudnnStatus8_t, cudnnStatus_t
 from tests.abi.make_digest import check_with_gcc, digest
 
 ENUMS = {enum.__name__: enum for enum in CEnum.__subclasses__()}

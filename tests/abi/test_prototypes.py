@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pycudnnrnn._libcudnn_prototypes import PROTOTYPES
+from pycudnnrnn._libcudnn.prototypes import PROTOTYPES
 from pycudnnrnn.errors import VersionError
 from tests.abi.make_digest import digest
 

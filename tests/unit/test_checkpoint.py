@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import pycudnnrnn as package
 from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh, Saver, checkpoint, ops
-from pycudnnrnn._checkpoint_file import HEADER_MAX, TENSORS_MAX
+from pycudnnrnn.checkpoint._file import HEADER_MAX, TENSORS_MAX
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, PycudnnrnnError, StateError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
@@ -360,15 +360,15 @@ def test_a_file_that_shrinks_or_fails_while_it_is_read_is_refused(tmp_path, monk
     saver = Saver({"a": np.zeros(3)})
     path = saver.save(tmp_path / "m")
     real = os.pread
-    monkeypatch.setattr("pycudnnrnn._checkpoint_file.os.pread", lambda fd, n, at: real(fd, n, at) if n == 8 else b"")
+    monkeypatch.setattr("pycudnnrnn.checkpoint._file.os.pread", lambda fd, n, at: real(fd, n, at) if n == 8 else b"")
     assert reason_of(saver, path) == "unreadable"
 
     def fail(*_):
         raise OSError("bad sector")
 
-    monkeypatch.setattr("pycudnnrnn._checkpoint_file.os.pread", fail)
+    monkeypatch.setattr("pycudnnrnn.checkpoint._file.os.pread", fail)
     assert reason_of(saver, path) == "unreadable"
-    monkeypatch.setattr("pycudnnrnn._checkpoint_file.os.pread", lambda fd, n, at: real(fd, min(n, 5), at))
+    monkeypatch.setattr("pycudnnrnn.checkpoint._file.os.pread", lambda fd, n, at: real(fd, min(n, 5), at))
     saver.restore(path)
 
 
@@ -391,7 +391,7 @@ def test_a_swap_between_check_and_read_changes_nothing(tmp_path, monkeypatch):
 
     forget(array)
     with monkeypatch.context() as patch:
-        patch.setattr("pycudnnrnn._checkpoint_file.os.fstat", swap)
+        patch.setattr("pycudnnrnn.checkpoint._file.os.fstat", swap)
         saver.restore(link)
     assert array.tolist() == [0, 1, 2]
     assert len(opened) == 1

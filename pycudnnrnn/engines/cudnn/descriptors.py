@@ -28,7 +28,7 @@ from pycudnnrnn._libcudnn import (
     cudnnTensorDescriptor_t,
     cudnnTensorFormat_t,
 )
-from pycudnnrnn._libcudnn_types import int32_values
+from pycudnnrnn._libcudnn.types import int32_values
 from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.engines.cudnn.settings import (
     ALGORITHMS,

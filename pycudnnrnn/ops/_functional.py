@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pycudnnrnn._arrays import kind_of
-from pycudnnrnn._op import CudnnRNN
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.spec import Direction, DType, InputMode, RNNMode, RNNSpec, parse_dtype
 
 

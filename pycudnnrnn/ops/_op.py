@@ -11,12 +11,12 @@ import numpy as np
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int
-from pycudnnrnn._forward import Call, Forward, check_params
-from pycudnnrnn._plan import Plan
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.ops._forward import Call, Forward, check_params
+from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 

@@ -11,7 +11,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pycudnnrnn._libcudnn_enums import (
+from pycudnnrnn._libcudnn.enums import (
     CEnum,
     cudnnDataType_t,
     cudnnDirectionMode_t,
@@ -28,7 +28,7 @@ from pycudnnrnn._libcudnn_enums import (
     cudnnTensorFormat_t,
     cudnnWgradMode_t,
 )
-from pycudnnrnn._libcudnn_types import (
+from pycudnnrnn._libcudnn.types import (
     OPAQUE,
     Enumerated,
     Kind,

@@ -15,14 +15,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pycudnnrnn import _checkpoint_file, layers
+from pycudnnrnn import layers
 from pycudnnrnn._atomic import write_atomically
-from pycudnnrnn._checkpoint_file import REASONS, TENSORS_MAX, Refusal, TensorSpec
-from pycudnnrnn._checkpoint_items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
 from pycudnnrnn._checks import check_int
-from pycudnnrnn._layer import RNNLayer
-from pycudnnrnn._tf_canonical import tf_tensors
+from pycudnnrnn._tf1.canonical import tf_tensors
+from pycudnnrnn.checkpoint import _file
+from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
+from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
+from pycudnnrnn.layers._layer import RNNLayer
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import INT32_MAX, RNNMode, RNNSpec
 
@@ -84,7 +85,7 @@ class Saver:
                 raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
             tensors |= found
         states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
-        _checkpoint_file.write(target, tensors, {"items": states})
+        _file.write(target, tensors, {"items": states})
         self._saved = [*(saved for saved in self._saved if saved != target), target]
         too_old = self._saved[: -self._max_to_keep] if self._max_to_keep else []
         self._saved = self._saved[len(too_old) :]
@@ -117,7 +118,7 @@ class Saver:
 
         layers_in = sum(isinstance(thing, RNNLayer) for _, thing in self._things.values())
         nbytes = sum(spec.nbytes for spec in expected.values()) + layers_in * DROPOUT_MAX
-        contents = _checkpoint_file.read(Path(path), expect, data_max=nbytes, require_finite=require_finite)
+        contents = _file.read(Path(path), expect, data_max=nbytes, require_finite=require_finite)
         for key, item in items.items():
             names = item.expected() | item.more(states[key])
             item.assign({name: contents.tensors[name] for name in names}, states[key])
@@ -138,7 +139,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
-    _checkpoint_file.write(Path(path), tensors, {"items": json.dumps({"model": item.state()})})
+    _file.write(Path(path), tensors, {"items": json.dumps({"model": item.state()})})
     return Path(path)
 
 
@@ -171,7 +172,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         expected = {tensor.name: TensorSpec(tensor.shape, dtype) for tensor in tf_tensors(spec)}
         return expected | {own.name(""): own.expected for own in dropout if own.nbytes}
 
-    contents = _checkpoint_file.read(Path(path), expect, data_max=None, require_finite=require_finite)
+    contents = _file.read(Path(path), expect, data_max=None, require_finite=require_finite)
     spec, name, dropout = found[0]
     layer = _layer_of(spec, name)
     weights = CudnnOpaqueParamsSaveable.of(layer.params, spec, None, name)
@@ -195,8 +196,8 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
-    tensors, metadata = _checkpoint_file.read_header(Path(path))
-    contents = _checkpoint_file.read(Path(path), lambda _: tensors, data_max=None)
+    tensors, metadata = _file.read_header(Path(path))
+    contents = _file.read(Path(path), lambda _: tensors, data_max=None)
     counts = {n: int(a.size - np.isfinite(a).sum()) for n, a in contents.tensors.items() if a.dtype.kind not in "biu"}
     try:
         items = _item_states(metadata)

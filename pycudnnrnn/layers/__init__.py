@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pycudnnrnn._layer import RNNLayer
-from pycudnnrnn._layer_forward import LayerForward, LayerGradients, Stream
-from pycudnnrnn._variable import Variable
+from pycudnnrnn._tf1.variable import Variable
+from pycudnnrnn.layers._forward import LayerForward, LayerGradients, Stream
+from pycudnnrnn.layers._layer import RNNLayer
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol, Self
 
-from pycudnnrnn._forward import Forward, Gradients
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.ops._forward import Forward, Gradients
 
 
 @dataclasses.dataclass(frozen=True)

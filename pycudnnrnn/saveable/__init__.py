@@ -1,7 +1,7 @@
 """Weights under TF's names: what a checkpoint holds, and the way between it and the opaque buffer.
 
 A saveable reads and writes the buffer that it was given; it owns nothing. It never needs a GPU library: names, shapes
-and stitching are arithmetic (`_tf_canonical`).
+and stitching are arithmetic (`_tf1.canonical`).
 
 Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2, 1.4, 1.13 and 1.15.
 """
@@ -14,7 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._format_converters import (
+from pycudnnrnn._tf1.canonical import tf_tensors
+from pycudnnrnn.canonical import to_canonical
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.saveable._format_converters import (
     CudnnParamsFormatConverter,
     CudnnParamsFormatConverterBasic,
     CudnnParamsFormatConverterGRU,
@@ -24,10 +28,6 @@ from pycudnnrnn._format_converters import (
     host_of,
     value_of,
 )
-from pycudnnrnn._tf_canonical import tf_tensors
-from pycudnnrnn.canonical import to_canonical
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]

@@ -1,6 +1,6 @@
 """What the four layers share: an RNN that owns its variable, the opaque buffer.
 
-A layer is an op, a buffer, and TF's base-layer members (`_tf1_layer`). It learns `input_size` when it is built, by
+A layer is an op, a buffer, and TF's base-layer members (`_tf1.layer`). It learns `input_size` when it is built, by
 `build` or by its first call. On the CPU the buffer is a NumPy array; calls with torch tensors share its memory.
 
 Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._initializers import check_initializer, initial_value
-from pycudnnrnn._layer_checks import check_words, layer_dtype, shape_of, wrong_rank
-from pycudnnrnn._layer_forward import LayerForward, Stream
-from pycudnnrnn._tf1_layer import NotBuiltError, TF1Layer
+from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
+from pycudnnrnn._tf1.initializers import check_initializer, initial_value
+from pycudnnrnn._tf1.layer import NotBuiltError, TF1Layer
 from pycudnnrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -29,6 +28,7 @@ from pycudnnrnn.errors import (
     TFArgumentError,
     TFArgumentTypeError,
 )
+from pycudnnrnn.layers._forward import LayerForward, Stream
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec

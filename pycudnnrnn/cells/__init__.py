@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._cell import Cell, LSTMStateTuple
-from pycudnnrnn._tf_canonical import cell_scope
+from pycudnnrnn._tf1.canonical import cell_scope
+from pycudnnrnn.cells._cell import Cell, LSTMStateTuple
 from pycudnnrnn.errors import ArgumentError, TFArgumentError
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec

@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pycudnnrnn._forward import Forward, Gradients
-from pycudnnrnn._functional_ops import (
+from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.ops._forward import Forward, Gradients
+from pycudnnrnn.ops._functional import (
     cudnn_gru,
     cudnn_lstm,
     cudnn_rnn_canonical_to_opaque_params,
@@ -21,10 +23,8 @@ from pycudnnrnn._functional_ops import (
     cudnn_rnn_relu,
     cudnn_rnn_tanh,
 )
-from pycudnnrnn._op import CudnnRNN
-from pycudnnrnn._plan import Plan
-from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.ops._op import CudnnRNN
+from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
 
 __all__ = [

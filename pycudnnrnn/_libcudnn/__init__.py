@@ -17,7 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn import _discovery
-from pycudnnrnn._libcudnn_enums import (
+from pycudnnrnn._libcudnn.enums import (
     CEnum,
     cudnnDataType_t,
     cudnnDirectionMode_t,
@@ -36,8 +36,8 @@ from pycudnnrnn._libcudnn_enums import (
     cudnnTensorFormat_t,
     cudnnWgradMode_t,
 )
-from pycudnnrnn._libcudnn_prototypes import PROTOTYPES, RESULTS, Prototype
-from pycudnnrnn._libcudnn_types import (
+from pycudnnrnn._libcudnn.prototypes import PROTOTYPES, RESULTS, Prototype
+from pycudnnrnn._libcudnn.types import (
     Array,
     Kind,
     cudaStream_t,

@@ -16,9 +16,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._initializers import check_initializer, initial_value
-from pycudnnrnn._nodes import Node, Nodes
-from pycudnnrnn._variable import Variable
+from pycudnnrnn._tf1.initializers import check_initializer, initial_value
+from pycudnnrnn._tf1.nodes import Node, Nodes
+from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.spec import DType, parse_dtype
 

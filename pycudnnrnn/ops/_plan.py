@@ -6,9 +6,9 @@ from typing import Any
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import Kind
-from pycudnnrnn._forward import Call, check_params
 from pycudnnrnn.engines import Engine, EnginePlan
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.ops._forward import Call, check_params
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 

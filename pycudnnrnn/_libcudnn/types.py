@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._checks import check_int, check_real
-from pycudnnrnn._libcudnn_enums import CEnum
+from pycudnnrnn._libcudnn.enums import CEnum
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 FLOAT_MAX: Final = float(np.finfo(np.float32).max)

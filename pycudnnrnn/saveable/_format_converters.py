@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._tf_canonical import from_tf, tf_tensors, to_tf
-from pycudnnrnn._variable import Variable
+from pycudnnrnn._tf1.canonical import from_tf, tf_tensors, to_tf
+from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec, parse_dtype

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checkpoint_file import Refusal, TensorSpec
-from pycudnnrnn._layer import OPAQUE_KERNEL, RNNLayer
-from pycudnnrnn._variable import Variable
+from pycudnnrnn._tf1.variable import Variable
+from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 
