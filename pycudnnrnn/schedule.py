@@ -21,6 +21,8 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 Step = tuple[int, int]
 """The packed rows [first, last) of one time step."""
 
+_BOOLS = frozenset({bool, np.bool_})
+
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
@@ -145,6 +147,8 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
         raise ArgumentTypeError(
             name, "host integers (a list or a NumPy array): reading a device array would synchronise", type(lengths)
         )
+    if not isinstance(lengths, np.ndarray) and not _BOOLS.isdisjoint(map(type, lengths)):
+        raise ArgumentTypeError(name, "integers", "a list with booleans")  # NumPy would make 1 of True
     array = np.array(lengths)
     if array.size and array.dtype.kind not in "iu":
         raise ArgumentTypeError(name, "integers", array.dtype, aspect="dtype")

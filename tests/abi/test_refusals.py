@@ -257,27 +257,6 @@ def test_each_case_of_ours_that_is_stricter_exists(lib, raw, name, change):
     assert not our_rnn(lib, call)
 
 
-BEYOND_C = [2**31, 2**32 + 16, 2**63, True, False, 3.0, "3", None]
-"""What no `int` can hold; ctypes alone would have wrapped or taken it."""
-
-
-@pytest.mark.parametrize("name", ["I", "H", "L"])
-@pytest.mark.parametrize("wrong", BEYOND_C)
-def test_a_size_that_no_c_int_holds_is_refused(lib, name, wrong):
-    assert not our_rnn(lib, PLAIN | {name: wrong})
-
-
-@pytest.mark.parametrize("name", ["T", "B", "V"])
-@pytest.mark.parametrize("wrong", BEYOND_C)
-def test_a_batch_size_that_no_c_int_holds_is_refused(lib, name, wrong):
-    assert not our_data(lib, {"data": 0, "layout": 0, "T": 5, "B": 1, "V": 4, "lengths": [1]} | {name: wrong})
-
-
-@pytest.mark.parametrize("wrong", [2**31, 2**32 + 1, True, 1.0, "1", None])
-def test_a_length_that_no_c_int_holds_is_refused(lib, wrong):
-    assert not our_data(lib, {"data": 0, "layout": 0, "T": 5, "B": 2, "V": 4, "lengths": [5, wrong]})
-
-
 def test_lengths_on_a_device_are_refused_with_the_reason(lib):
     class OnDevice:
         __cuda_array_interface__ = {}  # noqa: RUF012
@@ -288,7 +267,7 @@ def test_lengths_on_a_device_are_refused_with_the_reason(lib):
 
 def test_too_few_or_too_many_lengths_are_refused(lib):
     for lengths in ([], [5], [5, 5, 5]):
-        with pytest.raises(ArgumentError, match="sequence_lengths count"):
+        with pytest.raises(ArgumentError, match="sequence_lengths shape"):
             RNNDataDescriptor(lib, DType.FLOAT32, 5, 2, 4, lengths=lengths)
 
 

@@ -135,36 +135,6 @@ def test_a_bad_array_is_refused_by_name_before_anything_crosses(play, name, defe
     assert len(played.launches) == passes
 
 
-@pytest.mark.parametrize(
-    ("shape", "name"),
-    [
-        ((65536, 32768, 1, 1), "input_data"),
-        ((1, 2**31, 1, 1), "input_data"),
-        ((2, 2**29, 1, 4), "gates"),
-        ((1, 2**28, 1, 8), "output"),
-    ],
-)
-def test_sizes_that_overflow_32_bits_are_refused_in_python(play, shape, name):
-    """R15: no memory is needed to see it, and no call is made."""
-    from pycudnnrnn.engines.cudnn.checks import check_sizes
-    from pycudnnrnn.schedule import Schedule
-
-    T, B, inputs, units = shape
-    op = ops.CudnnGRU(1, units, inputs)
-    with pytest.raises(ArgumentError) as caught:
-        check_sizes(op.spec, Schedule(T, B))
-    assert caught.value.argument in {name, "output", "input_data"}
-    check_sizes(op.spec, Schedule(1, 2**31 // max(units, inputs) - 1))
-
-
-def test_states_that_overflow_32_bits_are_refused_in_python():
-    from pycudnnrnn.engines.cudnn.checks import check_sizes
-    from pycudnnrnn.schedule import Schedule
-
-    with pytest.raises(ArgumentError, match="input_h"):
-        check_sizes(ops.CudnnGRU(1024, 2048, 8).spec, Schedule(1, 1024))
-
-
 @pytest.mark.parametrize("algo", ["persist_static", "persist_dynamic", "persist_static_small_h"])
 def test_persistent_algorithms_refuse_ragged_lengths_by_name(play, algo):
     played, _, device = play()

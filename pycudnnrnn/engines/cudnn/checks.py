@@ -12,15 +12,29 @@ PARAMS_ALIGNMENT_NBYTES: Final = 16
 """Alignment of params. Source: the widest load that cuDNN's kernels make; CuPy's and torch's own arrays have 256."""
 
 
+def check_matrices(spec: RNNSpec) -> None:
+    """Refuse an RNN with a matrix that 32-bit indices cannot hold; its descriptor would be made all the same.
+
+    Raises:
+        ArgumentError: more than 2**31 - 1 elements in one matrix.
+
+    Source: cudnnSetRNNDescriptor_v8 takes such sizes, and cudnnSetTensorNdDescriptor refuses them (observed, 9.28).
+    """
+    widths = {spec.state_size, spec.layer_input_size(0), spec.layer_input_size(spec.num_layers - 1)}
+    if spec.num_units * max(widths) > INT32_MAX:
+        raise ArgumentError("params", f"at most {INT32_MAX} elements in a matrix", (spec.num_units, max(widths)))
+
+
 def check_sizes(spec: RNNSpec, schedule: Schedule) -> None:
     """Refuse a batch whose element counts cuDNN's 32-bit indices cannot hold: it accepts some of them silently.
 
     Raises:
-        ArgumentError: more than 2**31 - 1 elements of data or of states, or ragged lengths with an algorithm that
-            takes equal ones only.
+        ArgumentError: more than 2**31 - 1 elements of data, of states or of a matrix, or ragged lengths with an
+            algorithm that takes equal ones only.
 
     Source: cudnnSetRNNDataDescriptor takes such sizes, and cudnnSetTensorNdDescriptor refuses them (observed, 9.28).
     """
+    check_matrices(spec)
     T, B = schedule.T, schedule.B
     for name, width in (("input_data", spec.input_size), ("output", spec.output_size), ("gates", spec.num_units)):
         if T * B * width > INT32_MAX:

@@ -28,7 +28,6 @@ from pycudnnrnn._libcudnn import (
     cudnnTensorDescriptor_t,
     cudnnTensorFormat_t,
 )
-from pycudnnrnn._libcudnn.types import int32_values
 from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.engines.cudnn.settings import (
     ALGORITHMS,
@@ -43,7 +42,8 @@ from pycudnnrnn.engines.cudnn.settings import (
     RNNSettings,
     TensorSettings,
 )
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, VersionError, version_text
+from pycudnnrnn.errors import ArgumentError, VersionError, version_text
+from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import (
     INT32_MAX,
     TIME_MAX,
@@ -271,7 +271,8 @@ class RNNDataDescriptor(Owned):
         check_int("time", time, 1, TIME_MAX)
         check_int("batch", batch, 1, INT32_MAX)
         check_int("vector_size", vector_size, 1, INT32_MAX)
-        lengths = checked_lengths(lengths, time, batch)
+        checked = check_lengths(lengths, time, batch)
+        lengths = np.full(batch, time, np.int32) if checked is None else np.array(checked, np.int32)
         if layout == cudnnRNNDataLayout_t.SEQ_MAJOR_PACKED:
             _check_packed(lengths, time)
         super().__init__(
@@ -299,25 +300,6 @@ class RNNDataDescriptor(Owned):
             list(lengths),
             fill.raw[:itemsize],
         )
-
-
-def checked_lengths(lengths: Any, time: int, batch: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return one length for each sequence, from 0 to `time`, as int32 on the host."""
-    if lengths is None:
-        return np.full(batch, time, np.int32)
-    if hasattr(lengths, "__cuda_array_interface__"):
-        raise ArgumentTypeError(
-            "sequence_lengths",
-            "integers on the host (reading them back from a device would synchronise)",
-            "a device array",
-        )
-    values = int32_values("sequence_lengths", lengths)
-    if len(values) != batch:
-        raise ArgumentError("sequence_lengths", f"one for each of {batch} sequences", len(values), "count")
-    wrong = values[(values < 0) | (values > time)]
-    if wrong.size:
-        raise ArgumentError("sequence_lengths", f"integers from 0 to {time}", int(wrong[0]))
-    return values
 
 
 def _check_packed(lengths: np.ndarray[Any, np.dtype[np.int32]], time: int) -> None:

@@ -15,7 +15,7 @@ from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn import long_bidirectional
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
+from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_matrices, check_sizes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
@@ -91,6 +91,7 @@ class CudnnEngine:
         known = self._layouts.get(spec)
         if known is not None:
             return known
+        check_matrices(spec)
         with self._device.active():
             handle = self._handle(self._device.stream())
             with RNNDescriptor(self.library, spec, algo=spec.untuned_algo) as rnn:
@@ -108,9 +109,9 @@ class CudnnEngine:
         check_sizes(spec, schedule)
         chunks = native_chunks(schedule, TIME_MAX)
         if len(chunks) != 1 or not chunks[0].covers(schedule):
-            raise ArgumentError(
-                "sequence_lengths", f"one native call: 1 to {TIME_MAX} steps, no empty sequence", "a batch in parts"
-            )
+            if schedule.lengths is not None and 0 in schedule.lengths:
+                raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
+            raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", schedule.T)
         with self._device.active():
             handle = self._handle(self._device.stream())
             native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
