@@ -1,4 +1,4 @@
-"""R15: each integer that a user can give, at its limits, beyond them and where C would wrap; a refusal calls nothing."""
+"""R15: each integer that a user can give, at its limits, beyond them and where C would wrap: a refusal calls nothing."""
 
 import dataclasses
 from collections.abc import Callable
