@@ -52,6 +52,23 @@ def test_groups_are_all_steps_in_order_and_only_a_single_step_exceeds_the_limit(
     assert [step for group in groups for step in group] == steps
     for group in groups:
         assert len(group) == 1 or sum(last - first for first, last in group) <= limit
+    for group, following in itertools.pairwise(groups):  # and none could have taken one step more
+        assert sum(last - first for first, last in [*group, following[0]]) > limit
+
+
+@examples(500)
+@given(batches, st.integers(1, 4), st.booleans())
+def test_a_chunk_is_a_batch_of_its_own_with_its_sequences_and_steps(batch, limit, time_major):
+    T, B, lengths = batch
+    schedule = Schedule(T, B, check_lengths(lengths, T, B), time_major)
+    full = [T] * B if lengths is None else list(lengths)
+    for chunk in native_chunks(schedule, limit):
+        part = chunk.within(schedule)
+        rows = range(B) if chunk.rows is None else chunk.rows
+        expected = [min(full[b], chunk.stop) - chunk.start for b in rows]
+        assert (part.T, part.B, part.time_major) == (chunk.stop - chunk.start, len(rows), time_major)
+        assert part.lengths == (None if set(expected) == {part.T} else tuple(expected))
+        assert chunk.covers(schedule) == (len(rows) == B and part.T == T)
 
 
 @pytest.mark.parametrize("lengths", [None, [4, 4, 4], (4, 4, 4), np.array([4, 4, 4])])
