@@ -42,7 +42,8 @@ def child(lib, tmp_path):
 
     def run(code, *, cwd=tmp_path, env=None):
         command = [sys.executable, "-X", "dev", "-W", "error", "-P", "-c", textwrap.dedent(code)]
-        inherited = {name: os.environ[name] for name in ("PATH", "HOME", "PYCUDNNRNN_LIBRARY") if name in os.environ}
+        names = ("PATH", "HOME", "PYCUDNNRNN_LIBRARY", "COVERAGE_PROCESS_CONFIG")
+        inherited = {name: os.environ[name] for name in names if name in os.environ}
         env = inherited | {"PYTHONPATH": str(ROOT)} | (env or {})
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
 

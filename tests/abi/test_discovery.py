@@ -85,6 +85,13 @@ def test_a_wheel_whose_file_is_gone_is_said_so(nowhere):
         find(Context(environment={}))
 
 
+def test_a_wheel_that_lists_no_libcudnn_is_passed_by(nowhere):
+    library = install_wheel(nowhere / "site", "nvidia-cudnn-cu12")
+    install_wheel(nowhere / "site", "nvidia-cudnn-cu13")
+    (nowhere / "site" / "nvidia_cudnn_cu13-9.28.0.dist-info" / "RECORD").write_text("nvidia/cudnn/include/cudnn.h,,\n")
+    assert find(Context(environment={}))[0] == Candidate(library, "wheel nvidia-cudnn-cu12")
+
+
 def test_cudnn_9_is_preferred_to_8_and_lib64_is_looked_at(nowhere):
     root = {"CUDNN_PATH": str(nowhere / "toolkit")}
     eight = put(nowhere / "toolkit" / "lib64", "libcudnn.so.8")

@@ -60,10 +60,11 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_interpreter_ends_quietly(child, shape):
+def test_the_interpreter_ends_quietly(child, shape, measured):
     expected = 3 if shape == "sys.exit with a code" else 0
     result = child(f"COUNT, EXPECTED = 100, {expected}\n{FORKS}\n{SHAPES[shape]}\n")
     assert (result.stdout, result.stderr, result.returncode) == ("all ended\n", "", 0)
+    measured("R13", shapes=1, exits=100)
 
 
 def test_an_uncaught_error_shows_its_own_traceback_only(child):

@@ -37,7 +37,7 @@ def resident_nbytes():
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_million_cycles_leave_nothing(lib, name):
+def test_a_million_cycles_leave_nothing(lib, name, measured):
     make, before = MAKERS[name], live()
     for _ in range(WARM_UP):
         make(lib)
@@ -50,6 +50,7 @@ def test_a_million_cycles_leave_nothing(lib, name):
     del owner
     gc.collect()
     growth = resident_nbytes() - resident
+    measured("R2", cycles=CYCLES, worst_growth_in_bytes=growth)
     assert live() == before
     assert RELEASE_FAILURES == []
     assert growth <= GROWTH_MAX_NBYTES

@@ -13,7 +13,7 @@ def shim_path(tmp_path_factory):
 
 
 @pytest.fixture
-def play(shim_path):
+def play(shim_path, measured):
     """Give a function that makes a shim and runs CUDA calls on it until the test ends."""
     entered, shims = [], []
 
@@ -30,5 +30,6 @@ def play(shim_path):
     for context in reversed(entered):
         context.__exit__(None, None, None)
     for _, _, device in shims:
+        measured("R10", guarded_arrays=len(device.allocations))
         assert all(memory.intact() for memory in device.allocations), "bytes outside an array were written"
     assert not RELEASE_FAILURES

@@ -56,7 +56,7 @@ def test_dropout_on_two_streams_moves_on_one_after_the_other(play):
     assert (device.current, first) in device.waits
 
 
-def test_threads_have_handles_of_their_own_and_equal_results(play):
+def test_threads_have_handles_of_their_own_and_equal_results(play, measured):
     """R12: 8 threads; no handle is in two of them, and every result is the NumPy engine's, bit for bit."""
     played, engine, device = play()
     problem = make_problem(LSTM, 3, 2, [3, 1], seed=1)
@@ -78,6 +78,7 @@ def test_threads_have_handles_of_their_own_and_equal_results(play):
     for thread in threads:
         thread.join()
     assert wrong == [False] * 8 * ROUNDS
+    measured("R12", threads=8, forwards_with_backward=8 * ROUNDS)
     users = {}
     for _, handle, _, thread in played.launches:
         users.setdefault(handle, set()).add(thread)
@@ -125,7 +126,7 @@ def test_more_threads_than_handles_is_an_error(play, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
-def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play):
+def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play, measured):
     """R14: 100 children; each can still use the NumPy engine."""
     played, _, device = play()
     problem = make_problem(LSTM, 3, 2, None, seed=1)
@@ -144,4 +145,5 @@ def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(p
             finally:
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
+        measured("R14", children_refused=1)
     assert np.array_equal(run(problem, arrays)["y"], expected)

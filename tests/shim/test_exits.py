@@ -68,10 +68,11 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape):
+def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape, measured):
     expected = 3 if shape == "sys.exit with a code" else 0
     code = f"PATH, EXPECTED = {str(shim_path)!r}, {expected}\n{CHILD}{SHAPES[shape]}\n"
     command = [sys.executable, "-W", "error", "-P", "-c", code]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("all ended\n", "", 0)
+    measured("R13", shapes=1, exits=100)

@@ -1,0 +1,50 @@
+"""`docs/reliability.md`, made from the results file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.reliability.rows import ROWS, Row
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(__file__).parent / "results.json"
+DOCUMENT = ROOT / "docs" / "reliability.md"
+
+HEAD = """# Reliability, as measured
+
+Made by `make reliability` from `tests/reliability/results.json`; do not edit. Each row is a promise, the number it is
+held to, and what was counted when its tests last ran. A row counts as met only if a fault planted in the code turned
+one of its tests red: the second table names both. The tests of the cuDNN engine run on the real libcudnn's descriptors
+with a stand-in for the GPU: they show call discipline, not cuDNN's numerics.
+"""
+
+
+def numbers(result: dict[str, Any]) -> str:
+    found = [f"{value:,} {name.replace('_', ' ')}" for name, value in result.get("measured", {}).items()]
+    tests = f"{result['tests']} tests" if "tests" in result else ""
+    skipped = f"{result['skipped']} skipped" if result.get("skipped") else ""
+    return ", ".join(filter(None, [*found, tests, skipped])) or "-"
+
+
+def line(row: Row, result: dict[str, Any]) -> str:
+    when = f"{result['date']}, {result['commit'][:7]}" if "date" in result else "-"
+    return f"| {row.name} | {row.promise} | {row.target} | {numbers(result)} | {result['status']} | {when} |"
+
+
+def document(results: dict[str, Any]) -> str:
+    nothing = {"status": "not run"}
+    lines = [HEAD, "| | promise | target | measured | status | when |", "| --- | --- | --- | --- | --- | --- |"]
+    lines += [line(row, results.get(row.name, nothing)) for row in ROWS]
+    lines += ["", "| | fault planted | first test that it turned red |", "| --- | --- | --- |"]
+    for row in ROWS:
+        result = results.get(row.name, nothing)
+        if result.get("fault"):
+            fault = result["fault"].replace("|", "\\|").replace("\n", " ")
+            lines.append(f"| {row.name} | {fault} | `{result['red'] or 'none'}` |")
+    return "\n".join(lines) + "\n"
+
+
+def write_document() -> None:
+    DOCUMENT.write_text(document(json.loads(RESULTS.read_text())))

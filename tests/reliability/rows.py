@@ -1,0 +1,101 @@
+"""The rows: a promise, its number, the tests that measure it, and a fault that they must see."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """A change of one file that the row's tests must not survive."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table; `tests` are pytest arguments, `needs` says why a row cannot be measured on this machine."""
+
+    name: str
+    promise: str
+    target: str
+    tests: tuple[str, ...] = ()
+    fault: Fault | None = None
+    needs: str = ""
+
+
+GPU = "a GPU"
+
+ROWS = (
+    Row(
+        "R1", "the binding equals the headers of cuDNN 8.9.7, 9.0 and 9.28", "every prototype and used constant",
+        ("tests/abi/test_prototypes.py", "tests/abi/test_enums.py"),
+        Fault(
+            "pycudnnrnn/_libcudnn/prototypes.py", "inputSize=int32_t, hiddenSize=int32_t, projSize=int32_t",
+            "inputSize=int32_t, projSize=int32_t, hiddenSize=int32_t",
+        ),
+    ),
+    Row(
+        "R2", "descriptors that are made and freed leave nothing", "1,000,000 of each type, growth <= 1 MiB",
+        ("tests/abi/test_soak.py",),
+        Fault("pycudnnrnn/engines/cudnn/owned.py", "        destroy(pointer)\n", "        pass\n"),
+    ),
+    Row("R3", "models that are made, run and closed leave no device memory", "10,000 cycles, drift 0 B", needs=GPU),
+    Row(
+        "R4", "mutated checkpoints are refused", "200,000; each reason 100 times; peak <= 16 MiB over twice the layout",
+        ("tests/fuzz",),
+        Fault("pycudnnrnn/checkpoint/_file.py", '!= metadata["sha256"]', '== metadata["sha256"]'),
+    ),
+    Row(
+        "R5", "named attack files are refused", "12 of 12", ("tests/unit/test_checkpoint.py", "-k", "named_attack"),
+        Fault("pycudnnrnn/checkpoint/_file.py", "<= min(HEADER_MAX, source.size - 8)", "<= 2**62"),
+    ),
+    Row(
+        "R6", "no foreign library is loaded", "0 loads in 8 scenarios", ("tests/abi/test_hijack.py",),
+        Fault("pycudnnrnn/_discovery.py", "        _check_trust(file)\n", ""),
+    ),
+    Row(
+        "R7", "properties hold for drawn inputs", "2,000 examples a layout property, 300 a numeric one",
+        ("tests/properties", "tests/unit/test_layout.py", "tests/unit/test_schedule.py", "tests/shim/test_numbers.py"),
+        Fault("pycudnnrnn/layout.py", "        end += region.size\n", "        end += region.size + 1\n"),
+    ),
+    Row(
+        "R8", "an allocation that fails changes nothing", "every allocation, in turn",
+        ("tests/shim/test_failures.py", "-k", "allocation"),
+        Fault("pycudnnrnn/engines/cudnn/engine.py", "dropout.launched_on(stream)", "x[...] = 0; dropout.launched_on(stream)"),
+    ),
+    Row(
+        "R9", "each status at each call is a typed error", "every code of 9.x, at the first and last of each call",
+        ("tests/shim/test_failures.py", "-k", "each_status"),
+        Fault("pycudnnrnn/_libcudnn/__init__.py", "if result and self", "if result > 5000 and self"),
+    ),
+    Row(
+        "R10", "nothing is written beside an array", "guard bytes in every test of the native path",
+        ("tests/shim",), Fault("tests/shim/shim.py", "", ""),
+    ),
+    Row("R11", "compute-sanitizer finds nothing", "0 findings in memcheck, initcheck and racecheck", needs=GPU),
+    Row(
+        "R12", "threads have handles of their own and equal results", "8 threads, 10,000 calls in CI, 80,000 at night",
+        ("tests/shim/test_concurrency.py", "-k", "threads_have"),
+        Fault("pycudnnrnn/engines/cudnn/handles.py", "threading.local()", "type('', (), {})()"),
+    ),
+    Row(
+        "R13", "the interpreter ends quietly with objects alive", "1,000 exits in 10 shapes",
+        ("tests/abi/test_exits.py", "tests/shim/test_exits.py"),
+        Fault("pycudnnrnn/engines/cudnn/owned.py", "self._finalizer.atexit = False", "self._finalizer.atexit = True"),
+    ),
+    Row(
+        "R14", "a forked child is refused, and its parent goes on", "100 of 100 children",
+        ("tests/shim/test_concurrency.py", "-k", "forked"),
+        Fault("pycudnnrnn/engines/cudnn/handles.py", "if self._count and os.getpid()", "if not self._count and os.getpid()"),
+    ),
+    Row(
+        "R15", "integers beyond a limit are refused, and nothing is called", "every integer a user can give",
+        ("tests/shim/test_boundaries.py",),
+        Fault("pycudnnrnn/engines/cudnn/checks.py", "if T * B * width > INT32_MAX", "if T * B * width > 2**32"),
+    ),
+    Row("R18", "after an illegal access every call fails at once", "`DeviceLostError` in 10 ms, no retry", needs=GPU),
+    Row("R19", "equal seeds give equal bits", "100 runs a mode", needs=GPU),
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""The table is what its results say, and a row counts only with a red fault."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.reliability.__main__ import ROOT, counts_of, measure
+from tests.reliability.report import DOCUMENT, RESULTS, document
+from tests.reliability.rows import ROWS, Fault, Row
+
+
+def test_the_document_is_made_from_the_results():
+    assert DOCUMENT.read_text() == document(json.loads(RESULTS.read_text()))
+
+
+def test_all_twenty_rows_are_there_in_order():
+    assert [row.name for row in ROWS] == [f"R{number}" for number in range(1, 21)]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.fault], ids=lambda row: row.name)
+def test_each_fault_can_still_be_planted(row):
+    assert row.fault.old in (ROOT / row.fault.path).read_text()
+    assert row.fault.old != row.fault.new
+
+
+def test_numbers_are_summed_the_worst_is_kept_and_failures_are_named(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        "import json\n"
+        "def test_a(record_property):\n    record_property('R1', json.dumps({'calls': 2, 'worst_ms': 5}))\n"
+        "def test_b(record_property):\n    record_property('R1', json.dumps({'calls': 3, 'worst_ms': 4}))\n"
+        "    raise AssertionError\n"
+    )
+    report = tmp_path / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "test_it.py"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    counts, measured, failed = counts_of(report)
+    assert counts == {"tests": 2, "failures": 1, "errors": 0, "skipped": 0}
+    assert measured == {"R1": {"calls": 5, "worst_ms": 5}}
+    assert failed == ["test_it::test_b"]
+
+
+def test_a_row_whose_fault_stays_green_does_not_count():
+    harmless = Fault("pycudnnrnn/layout.py", "tightly packed", "packed tightly")
+    row = Row("R0", "", "", ("tests/unit/test_layout.py", "-k", "gates_have"), harmless)
+    assert measure(row, "dev")["status"] == "not counted: its fault stayed green"
