@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 
-.PHONY: demo test lint bench gpu-check clean
+.PHONY: demo test lint bench gpu-check reliability clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m pycudnnrnn demo $(ARGS)
@@ -27,6 +27,10 @@ OUT ?= tests/gpu/results
 gpu-check:
 	PYCUDNNRNN_REQUIRE_GPU=1 PYCUDNNRNN_GPU_RESULTS=$(OUT)/$$(date -u +%Y-%m-%d-%H%M).json \
 		$(PYTHON) -m pytest -c tests/gpu/pytest.ini --rootdir . tests/gpu $(ARGS)
+
+# The table R1 to R20: measured, each row with a fault that must turn it red; docs/reliability.md is made from it.
+reliability: $(VENV)/.test $(VENV)/.cudnn
+	$(BIN)/python -m tests.reliability $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist

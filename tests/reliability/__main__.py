@@ -46,7 +46,7 @@ def pytest(folder: Path, arguments: list[str], profile: str, report: Path) -> su
 
 def counts_of(report: Path) -> tuple[dict[str, int], dict[str, dict[str, float]], list[str]]:
     """Read what passed, what the rows measured (sums; the largest of what is named worst_ or peak_), what failed."""
-    suite = next(ET.parse(report).getroot().iter("testsuite"))  # noqa: S314  our own file
+    suite = next(ET.parse(report).getroot().iter("testsuite"))
     counts = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
     measured: dict[str, dict[str, float]] = collections.defaultdict(dict)
     failed = []

@@ -16,7 +16,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table; `tests` are pytest arguments, `needs` says why a row cannot be measured on this machine."""
+    """One line of the table; `tests` are pytest arguments, `needs` is what this machine does not have."""
 
     name: str
     promise: str
@@ -64,7 +64,10 @@ ROWS = (
     Row(
         "R8", "an allocation that fails changes nothing", "every allocation, in turn",
         ("tests/shim/test_failures.py", "-k", "allocation"),
-        Fault("pycudnnrnn/engines/cudnn/engine.py", "dropout.launched_on(stream)", "x[...] = 0; dropout.launched_on(stream)"),
+        Fault(
+            "pycudnnrnn/engines/cudnn/engine.py", "dropout.launched_on(stream)",
+            "x[...] = 0; dropout.launched_on(stream)",
+        ),
     ),
     Row(
         "R9", "each status at each call is a typed error", "every code of 9.x, at the first and last of each call",
@@ -89,7 +92,7 @@ ROWS = (
     Row(
         "R14", "a forked child is refused, and its parent goes on", "100 of 100 children",
         ("tests/shim/test_concurrency.py", "-k", "forked"),
-        Fault("pycudnnrnn/engines/cudnn/handles.py", "if self._count and os.getpid()", "if not self._count and os.getpid()"),
+        Fault("pycudnnrnn/engines/cudnn/handles.py", "if self._count and os", "if not self._count and os"),
     ),
     Row(
         "R15", "integers beyond a limit are refused, and nothing is called", "every integer a user can give",

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.reliability import load
 from tests.reliability.__main__ import ROOT, counts_of, measure
 from tests.reliability.report import DOCUMENT, RESULTS, document
 from tests.reliability.rows import ROWS, Fault, Row
@@ -45,3 +46,11 @@ def test_a_row_whose_fault_stays_green_does_not_count():
     harmless = Fault("pycudnnrnn/layout.py", "tightly packed", "packed tightly")
     row = Row("R0", "", "", ("tests/unit/test_layout.py", "-k", "gates_have"), harmless)
     assert measure(row, "dev")["status"] == "not counted: its fault stayed green"
+
+
+def test_the_load_run_finds_nothing_wrong_and_would_find_a_wrong_result(monkeypatch):
+    assert load.run(3000)["wrong"] == []
+    monkeypatch.setattr(load, "SAMPLE", 5)
+    right = load.reference.forward
+    monkeypatch.setattr(load.reference, "forward", lambda *given: (right(*given)[0] + 1e-6, None, None))
+    assert "an eager call" in load.run(1000)["wrong"]
