@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from enum import IntEnum, StrEnum
@@ -64,7 +65,7 @@ class DType(StrEnum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
-    @property
+    @functools.cached_property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; bfloat16 needs the `ml_dtypes` package.
 
@@ -80,7 +81,7 @@ class DType(StrEnum):
             return bfloat16
         return np.dtype(self.value)
 
-    @property
+    @functools.cached_property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return {DType.FLOAT16: 2, DType.BFLOAT16: 2, DType.FLOAT32: 4, DType.FLOAT64: 8}[self]
@@ -310,6 +311,18 @@ class RNNSpec:
             if applies:
                 raise ArgumentError("algo", f"'standard' (or 'auto') with {reason}", repr(str(self.algo)))
 
+    def __hash__(self) -> int:
+        """Hash once: specs are looked up at every call, and hashing fifteen fields takes longer than some of these."""
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
+            object.__setattr__(self, "_hash", known)
+        return int(known)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Not the hash: those of strings differ from process to process.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     @property
     def num_dirs(self) -> int:
         """Directions: 1 or 2."""
@@ -324,6 +337,11 @@ class RNNSpec:
     def num_gates(self) -> int:
         """4 for LSTM, 3 for GRU, 1 for tanh and relu."""
         return len(GATES[self.mode])
+
+    @functools.cached_property
+    def without_dropout(self) -> RNNSpec:
+        """The same RNN with neither dropout nor seed: what decides its params and their layout."""
+        return self.replace(seed=0, dropout=0.0) if self.seed or self.dropout else self
 
     @property
     def untuned_algo(self) -> Algorithm:

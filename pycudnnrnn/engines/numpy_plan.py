@@ -18,8 +18,18 @@ class NumpyPlan:
         self, engine: NumpyEngine, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: NumpyDropout | None
     ) -> None:
         self._engine, self._spec, self._schedule = engine, spec, schedule
+        self.spec = spec
         self._training, self._dropout = training, dropout
         self.reserve_nbytes = reserve_nbytes(spec, schedule, drops=dropout is not None) if training else 0
+
+    def forward_if_plain(self, *_: object) -> bool:
+        return False  # checks are no matter beside the arithmetic
+
+    def backward_data_if_plain(self, *_: object) -> bool:
+        return False
+
+    def backward_weights_if_plain(self, *_: object, accumulate: bool) -> bool:  # noqa: ARG002
+        return False
 
     def forward(
         self,

@@ -35,11 +35,11 @@ class Plan:
     @property
     def algo(self) -> Algorithm:
         """The algorithm that runs."""
-        return self._spec.untuned_algo
+        return self._native.spec.untuned_algo
 
     @property
     def math_type(self) -> MathType:
-        return self._spec.math_type
+        return self._native.spec.math_type
 
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any = None) -> None:
         """Write the output to `y` and the final states to `hy` and `cy`.
@@ -50,6 +50,8 @@ class Plan:
         Raises:
             ArgumentError: an array of another shape, dtype or device, an output that shares memory, or no reserve.
         """
+        if self._native.forward_if_plain(params, x, hx, cx, y, hy, cy, reserve):
+            return
         call = self._call(x, params)
         x = call.data("x", x, self._spec.input_size)
         y = call.data("y", y, self._spec.output_size)
@@ -80,6 +82,8 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
+        if self._native.backward_data_if_plain(params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve):
+            return
         call = self._call(dx, params)
         y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
         dx = call.data("dx", dx, self._spec.input_size)
@@ -99,6 +103,8 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
+        if self._native.backward_weights_if_plain(x, hx, y, d_params, reserve, accumulate=accumulate):
+            return
         call = self._call(x, d_params, name="d_params")
         x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
         hx, _ = call.states("hx", hx, "cx", None)

@@ -7,6 +7,8 @@ import itertools
 import cupy
 import numpy as np
 
+from pycudnnrnn.errors import CaptureError
+
 GUARD = 64
 GUARD_BYTE = 0xA5
 ALIGNMENT = 256
@@ -39,6 +41,7 @@ class Stream:
 
     def __init__(self):
         self.ptr = next(self._addresses)
+        self.capturing = None
 
 
 class HostDevice:
@@ -96,12 +99,17 @@ class HostDevice:
     def fill_zero(array):
         host(array)[...] = 0
 
-    def take(self, array, indices, axis):
-        return self.from_host(np.take(host(array), indices, axis=axis))
+    def refuse_capture(self, stream, what):
+        if stream.capturing is not None:
+            raise CaptureError(what)
+
+    @staticmethod
+    def take(array, indices, axis, out):
+        host(out)[...] = np.take(host(array), host(indices), axis=axis)
 
     @staticmethod
     def put(target, indices, axis, values):
-        host(target)[(slice(None),) * axis + (indices,)] = host(values)
+        host(target)[(slice(None),) * axis + (host(indices),)] = host(values)
 
     def gather(self, array, first, second):
         return self.from_host(host(array)[first, second])

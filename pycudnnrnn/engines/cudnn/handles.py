@@ -27,9 +27,8 @@ class Handle(Owned):
 
     def __init__(self, library: Library) -> None:
         super().__init__(library, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy")
-
-    def set_stream(self, address: int) -> None:
-        self.library.cudnnSetStream(self, address)
+        self.pointer = self._pointer
+        self.set_stream = library.cudnnSetStream.bind(handle=self)
 
 
 class _Lease:
