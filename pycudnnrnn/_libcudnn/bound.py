@@ -41,7 +41,8 @@ class Bound:
         self._open = tuple(names.index(name) for name in left)
         self._required = tuple((i, name) for i, name in enumerate(left) if not getattr(kinds[name], "null", False))
         types = [kind.native for kind in kinds.values()]
-        self._foreign = ctypes.CFUNCTYPE(RESULTS[prototype.result], *types)(ctypes.cast(foreign, ctypes.c_void_p).value)
+        address = ctypes.cast(foreign, ctypes.c_void_p).value or 0
+        self._foreign: Any = ctypes.CFUNCTYPE(RESULTS[prototype.result], *types)(address)
 
     def __call__(self, *pointers: Any) -> None:
         for place, name in self._required:

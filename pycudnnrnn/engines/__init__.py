@@ -40,7 +40,8 @@ class Dropout(Protocol):
 class Reserve(Protocol):
     """What a forward leaves for its backward. A backward-data uses it up: from `touched` on it cannot be used again."""
 
-    touched: bool
+    @property
+    def touched(self) -> bool: ...
 
     def copy(self) -> Reserve:
         """Return one that a backward can use up while this one stays as it is."""
@@ -87,7 +88,7 @@ class EagerCall(Protocol):
     """Forwards of one kind, with everything made before but their results."""
 
     def run_if_plain(self, params: Any, x: Any, hx: Any, cx: Any) -> tuple[Any, Any, Any | None, Reserve | None] | None:
-        """Run and return what `Engine.forward` does; None if one of the arrays, which come unchecked, is not plainly right."""
+        """Run on unchecked arrays and return what `Engine.forward` does; None if one of them is not plainly right."""
 
 
 class Engine(Protocol):

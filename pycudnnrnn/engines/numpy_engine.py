@@ -70,15 +70,8 @@ class NumpyEngine:
 
         return NumpyPlan(self, spec, schedule, training=training, dropout=dropout)
 
-    def eager(
-        self,
-        spec: RNNSpec,
-        schedule: Schedule,
-        *,
-        dropout: NumpyDropout | None,
-        keep_reserve: bool,  # noqa: ARG002
-    ) -> None:
-        return None  # checks are no matter beside the arithmetic
+    def eager(self, *_: object, **__: object) -> None:
+        """None: checks are no matter beside the arithmetic."""
 
     @np.errstate(all="ignore")  # NaN and infinity are data
     def forward(

@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.ops._algorithms import algorithm_choices, load_algorithm_choices, save_algorithm_choices
 from pycudnnrnn.ops._forward import Forward, Gradients
 from pycudnnrnn.ops._functional import (
     cudnn_gru,
@@ -28,6 +30,8 @@ from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
 
 __all__ = [
+    "AlgorithmChoice",
+    "AlgorithmTrial",
     "CudnnGRU",
     "CudnnLSTM",
     "CudnnRNN",
@@ -37,6 +41,7 @@ __all__ = [
     "Forward",
     "Gradients",
     "Plan",
+    "algorithm_choices",
     "cudnn_gru",
     "cudnn_lstm",
     "cudnn_rnn_canonical_to_opaque_params",
@@ -45,6 +50,8 @@ __all__ = [
     "cudnn_rnn_relu",
     "cudnn_rnn_tanh",
     "from_spec",
+    "load_algorithm_choices",
+    "save_algorithm_choices",
 ]
 
 

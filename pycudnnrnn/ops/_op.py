@@ -21,7 +21,6 @@ from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
-
 EAGER_MAX: Final = 64
 """Kinds of calls that an op remembers; then it begins anew."""
 

@@ -72,7 +72,7 @@ class PlainArrays:
     KNOWN_MAX: Final = 64
     """Sets of addresses remembered; a pool of memory gives few, and comes back to them."""
 
-    __slots__ = ("_apart", "_device", "_ndarray", "_nbytes", "_wanted")
+    __slots__ = ("_apart", "_device", "_nbytes", "_ndarray", "_wanted")
 
     def __init__(self, ndarray: Any, device: int, wanted: Sequence[Wanted], *, apart: bool) -> None:
         """Describe the arrays, in the order of `addresses`; `apart` refuses any two that share memory."""

@@ -14,7 +14,9 @@ from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn import long_bidirectional, parts
+from pycudnnrnn.engines.cudnn.algorithms import Data, choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
+from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
@@ -28,7 +30,7 @@ from pycudnnrnn.engines.cudnn.reserve import CudnnReserve
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
-from pycudnnrnn.spec import TIME_MAX, RNNSpec
+from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
 PLANS_MAX: Final = 64
 """Plans kept by an engine, oldest dropped first: a plan is a few small native objects."""
@@ -37,7 +39,7 @@ PLANS_MAX: Final = 64
 class CudnnEngine:
     """Run RNNs by libcudnn on one CUDA device.
 
-    State: the handle pool, and the layouts and plans asked for so far, under a lock.
+    State: the handle pool, the layouts and plans asked for so far, under a lock, and the algorithms chosen.
     """
 
     name = "cudnn"
@@ -51,6 +53,7 @@ class CudnnEngine:
         self._layouts: dict[RNNSpec, ParamLayout] = {}
         self._plans: dict[Any, Plan] = {}
         self._lock = threading.Lock()
+        self.choices = ChoiceBook(device.gpu, library.version)
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
         spec = spec.without_dropout
@@ -78,19 +81,47 @@ class CudnnEngine:
                 "sequence_lengths", f"one native call: 1 to {TIME_MAX} steps, no empty sequence", "a batch in parts"
             )
         with self._device.active():
-            handle = self.handle_on(self._device.stream())
+            stream = self._device.stream()
+            self._device.refuse_capture(stream, "preparing a plan")
+            spec = self.resolved(spec, schedule, training=training, dropout=dropout)
+            handle = self.handle_on(stream)
             native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
             return PreparedPlan(self, self._device, spec, schedule, native, dropout)
 
+    def resolved(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        training: bool,
+        dropout: CudnnDropout | None,
+        data: Data | None = None,
+    ) -> RNNSpec:
+        """Return the spec with "auto" decided."""
+        if spec.algo is not Algorithm.AUTO:
+            return spec
+        drops = dropout is not None
+        choice = choose(self, self._device, spec, schedule, training=training, drops=drops, data=data)
+        return spec.replace(algo=choice.algo, math_type=choice.math_type)
+
     def eager(
-        self, spec: RNNSpec, schedule: Schedule, *, dropout: CudnnDropout | None, keep_reserve: bool
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        dropout: CudnnDropout | None,
+        keep_reserve: bool,
+        data: Data | None = None,
     ) -> EagerForward | None:
         chunks = native_chunks(schedule, TIME_MAX)
         if len(chunks) != 1 or not chunks[0].covers(schedule):
             return None
         training = keep_reserve or dropout is not None
         with self._device.active():
-            handle = self.handle_on(self._device.stream())
+            stream = self._device.stream()
+            self._device.refuse_capture(stream, "an eager forward, which takes memory")
+            spec = self.resolved(spec, schedule, training=training, dropout=dropout, data=data)
+            handle = self.handle_on(stream)
             plan = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
         return EagerForward(
             self, self._device, spec, schedule, chunks[0], plan, dropout=dropout, keep_reserve=keep_reserve
@@ -128,7 +159,8 @@ class CudnnEngine:
             return long_bidirectional.forward(
                 self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve
             )
-        call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve)
+        data = Data(params, x, hx, cx)
+        call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
         if call is not None:
             return call.run(params, x, hx, cx)
         return self._forward_in_parts(
@@ -186,11 +218,12 @@ class CudnnEngine:
             dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
             if spec.has_cell_state and dcy is None:
                 dcy = device.zeros((*states, spec.num_units), dtype)
-            dcx = None
+            dcx: Any = None
             workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
             if reserve.whole:
                 dx, dhx = device.empty(schedule.data_shape(spec.input_size), dtype), device.empty(dhy.shape, dtype)
-                dcx = device.empty(dcy.shape, dtype) if spec.has_cell_state else None
+                if spec.has_cell_state:
+                    dcx = device.empty((*states, spec.num_units), dtype)
                 (piece,) = reserve.pieces
                 reserve.touched = True
                 piece.plan.backward_data(
@@ -199,7 +232,8 @@ class CudnnEngine:
                 )  # fmt: skip
             else:
                 dx, dhx = device.zeros(schedule.data_shape(spec.input_size), dtype), device.copy(dhy)
-                dcx = device.copy(dcy) if spec.has_cell_state else None
+                if spec.has_cell_state:
+                    dcx = device.copy(dcy)
                 prepared = parts.prepare_backward(device, reserve, dy, dx, dhx, dcx)
                 reserve.touched = True
                 parts.run_backward(device, handle, reserve, prepared, dy, dx, dhx, dcx, workspace)

@@ -13,7 +13,7 @@ from pycudnnrnn.spec import RNNSpec
 
 @dataclasses.dataclass
 class Piece:
-    """One native forward: what its backward reads again. `rows` are the chunk's sequences, where not all, on the device."""
+    """One native forward: what its backward reads again. `rows`: the chunk's sequences, on the device; None for all."""
 
     plan: Plan
     chunk: Chunk
