@@ -47,6 +47,27 @@ class Reserve(Protocol):
         """Return one that a backward can use up while this one stays as it is."""
 
 
+class EngineGraph(Protocol):
+    """A plan's calls captured over the graph's own buffers; what a cell or an inference plan does not have is None."""
+
+    x: Any
+    hx: Any
+    cx: Any
+    y: Any
+    hy: Any
+    cy: Any
+    dy: Any
+    dhy: Any
+    dcy: Any
+    dx: Any
+    dhx: Any
+    dcx: Any
+    d_params: Any
+
+    def replay(self) -> None:
+        """Run on the current stream; a training step's dropout moves on."""
+
+
 class EnginePlan(Protocol):
     """One kind of call with everything made that does not change; its calls get native, checked arrays.
 
@@ -82,6 +103,13 @@ class EnginePlan(Protocol):
     def backward_weights_if_plain(
         self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
     ) -> bool: ...
+
+    def capture(self, params: Any, *, carry_state: bool) -> EngineGraph:
+        """Capture the calls once, on checked params; with `carry_state` final states become the next initial ones.
+
+        Raises:
+            CaptureError: this engine, or this algorithm, has no graphs, or the stream is being captured already.
+        """
 
 
 class EagerCall(Protocol):

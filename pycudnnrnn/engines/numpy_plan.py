@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pycudnnrnn.engines import EngineGraph
 from pycudnnrnn.engines.numpy_cells import Array
 from pycudnnrnn.engines.numpy_engine import NumpyDropout, NumpyEngine
 from pycudnnrnn.engines.numpy_reserve import NumpyReserve, reserve_nbytes
+from pycudnnrnn.errors import CaptureError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -30,6 +32,9 @@ class NumpyPlan:
 
     def backward_weights_if_plain(self, *_: object, accumulate: bool) -> bool:  # noqa: ARG002
         return False
+
+    def capture(self, params: Array, *, carry_state: bool) -> EngineGraph:  # noqa: ARG002
+        raise CaptureError("a plan on the CPU: what is captured is a stream of CUDA calls, and here there are none")
 
     def forward(
         self,

@@ -25,6 +25,7 @@ from pycudnnrnn.ops._functional import (
     cudnn_rnn_relu,
     cudnn_rnn_tanh,
 )
+from pycudnnrnn.ops._graph import Graph
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
@@ -40,6 +41,7 @@ __all__ = [
     "DropoutState",
     "Forward",
     "Gradients",
+    "Graph",
     "Plan",
     "algorithm_choices",
     "cudnn_gru",

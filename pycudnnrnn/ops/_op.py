@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, EagerCall, Engine, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -231,10 +231,10 @@ class CudnnRNN:
             check_int("T", T, 1, INT32_MAX),
             check_int("B", B, 1, INT32_MAX),
             check_lengths(sequence_lengths, T, B),
-            _check_bool("time_major", time_major),
+            check_bool("time_major", time_major),
         )
         engine = engine_for(_device_name(device))
-        training = _check_bool("is_training", is_training)
+        training = check_bool("is_training", is_training)
         dropout = self._dropout_on(engine) if training and self._drops else None
         native = engine.plan(self.spec, schedule, training=training, dropout=dropout)
         return Plan(engine, self.spec, schedule, native, training)
@@ -263,9 +263,9 @@ class CudnnRNN:
             if results is not None:
                 return Forward(Call(eager.engine, self.spec, eager.schedule, eager.kind, params), *results)
         spec = self.spec
-        is_training = _check_bool("is_training", is_training)
-        time_major = _check_bool("time_major", time_major)
-        keep_reserve = is_training if keep_reserve is None else _check_bool("keep_reserve", keep_reserve)
+        is_training = check_bool("is_training", is_training)
+        time_major = check_bool("time_major", time_major)
+        keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         kind = _arrays.kind_of("input_data", x)
         engine = engine_for(kind.device)
         x = _arrays.to_engine("input_data", x, kind, spec.dtype, engine.xp)
@@ -328,9 +328,3 @@ def _eager_key(x: Any, is_training: Any, lengths: Any, time_major: Any, keep_res
 
 def _device_name(device: str | None) -> str:
     return "cpu" if device is None else _arrays.check_device(device)
-
-
-def _check_bool(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(name, "a Python bool", repr(value))
-    return bool(value)

@@ -6,9 +6,11 @@ from typing import Any
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import Kind
+from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, EnginePlan
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._forward import Call, check_params
+from pycudnnrnn.ops._graph import Graph
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -111,6 +113,26 @@ class Plan:
         reserve = self._reserve(call.kind, reserve)
         self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
         self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
+
+    def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
+        """Capture the forward, and in training both backward passes after it, as one CUDA graph on buffers of its own.
+
+        `params` is read where it is at every replay; the graph keeps it alive. With `carry_state` a replay leaves its
+        final states in `hx` and `cx` too, so that the next one goes on from there. The work runs once before it is
+        captured; dropout does not move by that. What cannot be captured is refused, and nothing is changed then.
+
+        Raises:
+            CaptureError: a plan on the CPU, an algorithm that cuDNN cannot capture, or a stream that is being captured.
+            ArgumentError: params that cannot be used, or `carry_state` with both directions.
+        """
+        if check_bool("carry_state", carry_state) and self._spec.num_dirs == 2:
+            raise ArgumentError("carry_state", "False with both directions: one of them starts at the end", carry_state)
+        kind = _arrays.kind_of("params", params)
+        if kind.device != self._engine.device:
+            wanted = f"an array on {self._engine.device}, which the plan is for"
+            raise ArgumentError("params", wanted, kind.device, "device")
+        native = check_params("params", params, kind, self._spec, self._engine)
+        return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
 
     def _call(self, data: Any, params: Any, name: str = "params") -> Call:
         kind = _arrays.kind_of("x", data)

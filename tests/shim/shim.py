@@ -30,6 +30,9 @@ WORKSPACE_FILL = 0xCD
 
 HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
 
+PASSES = ("cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8")
+CAPTURABLE = (*PASSES, "cudnnSetStream", "cudnnGetVersion")
+
 NULL_POINTER, BAD_SIZE, BAD_VALUE, EXECUTION_FAILED, INTERNAL = 2002, 2006, 2000, 5000, 4000
 
 
@@ -73,6 +76,7 @@ class Shim:
         self.complaints = []
         self.launches = []
         self.ran = []
+        self._device = None
         self.refused = {}
         self.layouts = {}
         self._kept = {}
@@ -90,7 +94,7 @@ class Shim:
         from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
         device = HostDevice()
-        device.shim = self
+        device.shim, self._device = self, device
         return CudnnEngine(self.library, device), device
 
     def _called(self, name, pointer, count):
@@ -103,6 +107,10 @@ class Shim:
         try:
             if (name, nth) in self.fail:
                 return self.fail[name, nth]
+            if name in PASSES and self._recorded(name, arguments):
+                return 0
+            if name not in CAPTURABLE and self._device is not None and self._device.current.capturing is not None:
+                raise Refused(EXECUTION_FAILED, "called during a capture")  # noqa: TRY301
             return getattr(self, name)(*arguments) or 0
         except Refused as refused:
             self.complaints.append(f"{name}: {refused}")
@@ -110,6 +118,23 @@ class Shim:
         except Exception as error:  # noqa: BLE001  nothing may pass through C
             self.complaints.append(f"{name}: {error!r}")
             return INTERNAL
+
+    def _recorded(self, name, arguments):
+        """Record a pass if its handle's stream is captured; a replay runs on the stream that is current then."""
+        handle, device = arguments[0], self._device
+        stream = device and device.streams.get(self.handles.get(handle))
+        if not stream or stream.capturing is None:
+            return False
+
+        def run():
+            kept, self.handles[handle] = self.handles[handle], device.current.ptr
+            try:
+                getattr(self, name)(*arguments)
+            finally:
+                self.handles[handle] = kept
+
+        stream.capturing.append(run)
+        return True
 
     # --- handles, streams, versions
 

@@ -92,6 +92,7 @@ def choose(
     Raises:
         CaptureError: it would have to be measured while the stream is captured.
         EngineError: no candidate runs.
+        MemoryError: there is no memory for any of them.
     """
     kind = kind_of_call(engine, spec, schedule, training=training, drops=drops)
     known = engine.choices.find(kind)
@@ -108,7 +109,7 @@ def choose(
         data = data or _stand_in(engine, device, spec, schedule)
         dropout = CudnnDropout(handle, device, spec, DropoutState("cudnn", spec.seed)) if drops else None
         bench = _Bench(device, handle, spec, schedule, data, dropout, training=training)
-        trials = []
+        trials, failures = [], []
         for candidate in candidates(kind.spec, schedule):
             time, reason = None, ""
             try:
@@ -117,10 +118,13 @@ def choose(
                 else:
                     reason = "another layout"
             except (CudnnError, LayoutError, MemoryError) as error:
+                failures.append(error)
                 reason = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else str(error)
             trials.append(AlgorithmTrial(candidate.algo, candidate.math_type, time, reason))
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
+            if all(isinstance(error, MemoryError) for error in failures):
+                raise failures[0]
             reasons = "; ".join(f"{trial.algo} with {trial.math_type}: {trial.reason}" for trial in trials)
             raise EngineError(f"algo='auto': no algorithm runs {spec!r} with T={schedule.T}, B={schedule.B}: {reasons}")
         _, best = min(ran, key=lambda pair: pair[0])

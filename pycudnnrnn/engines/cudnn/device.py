@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.errors import CaptureError, EngineError, MissingDependencyError
+from pycudnnrnn.errors import CaptureError, CudnnError, EngineError, MissingDependencyError
 
 BYTES: Final = np.dtype(np.uint8)
 """The dtype of scratch memory."""
@@ -142,27 +142,32 @@ class CudaDevice:
             raise CaptureError(f"{what}, while the stream is captured: op.prepare does it before, plan.capture for you")
 
     def capture(self, work: Callable[[], None]) -> Any:
-        """Return a CUDA graph of what work puts on the current stream, which is one of its own; nothing runs.
+        """Return a CUDA graph of what work puts on the current stream, which is one of its own; nothing of it runs.
 
         The work is run once before, so that what CUDA and cuDNN load at first use is loaded; waits for it.
+
+        Raises:
+            CaptureError: cuDNN or CUDA refused something during the capture.
         """
+        failures = (CudnnError, self.xp.cuda.runtime.CUDARuntimeError)
         stream = self.xp.cuda.Stream(non_blocking=True)
-        before = self.stream()
-        self.wait(stream, before)
+        self.wait(stream, self.stream())
         with stream:
             work()
             stream.synchronize()
             stream.begin_capture(self.xp.cuda.runtime.streamCaptureModeThreadLocal)
             try:
                 work()
-            except BaseException:
+            except BaseException as error:
                 with contextlib.suppress(self.xp.cuda.runtime.CUDARuntimeError):
                     stream.end_capture()  # or the thread stays in it
+                if isinstance(error, failures):
+                    raise CaptureError(f"this call cannot be captured: {error}") from error
                 raise
             try:
                 return stream.end_capture()
-            except self.xp.cuda.runtime.CUDARuntimeError as error:
-                raise CaptureError(f"CUDA ended the capture: {error}") from error
+            except failures as error:
+                raise CaptureError(f"this call cannot be captured: {error}") from error
 
     @staticmethod
     def copy_bytes(target: Any, values: Any) -> None:

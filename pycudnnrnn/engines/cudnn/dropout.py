@@ -64,6 +64,18 @@ class CudnnDropout:
             yield
             self.position += 1
 
+    @contextlib.contextmanager
+    def left_alone(self, stream: Any) -> Iterator[None]:
+        """Let something run that moves the states on, and put them back after it; all of it on or after `stream`."""
+        with self.lock:
+            self._device.wait(stream, self._last_stream)
+            self._last_stream = stream
+            before = self._device.copy(self._states)
+            try:
+                yield
+            finally:
+                self._device.copy_bytes(self._states, before)
+
     def state(self) -> DropoutState:
         with self.lock, self._device.active():
             self._device.wait(self._device.stream(), self._last_stream)

@@ -61,7 +61,9 @@ class CudnnEngine:
         if known is not None:
             return known
         with self._device.active():
-            handle = self.handle_on(self._device.stream())
+            stream = self._device.stream()
+            self._device.refuse_capture(stream, "asking for a layout")
+            handle = self.handle_on(stream)
             with RNNDescriptor(self.library, spec, algo=spec.untuned_algo) as rnn:
                 nbytes = weight_space_nbytes(handle, rnn)
                 base = self._device.empty((nbytes,), BYTES)
@@ -71,7 +73,9 @@ class CudnnEngine:
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> CudnnDropout:
         with self._device.active():
-            return CudnnDropout(self.handle_on(self._device.stream()), self._device, spec, state)
+            stream = self._device.stream()
+            self._device.refuse_capture(stream, "setting up dropout states")
+            return CudnnDropout(self.handle_on(stream), self._device, spec, state)
 
     def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> PreparedPlan:
         check_sizes(spec, schedule)
@@ -126,6 +130,14 @@ class CudnnEngine:
         return EagerForward(
             self, self._device, spec, schedule, chunks[0], plan, dropout=dropout, keep_reserve=keep_reserve
         )
+
+    def check_process(self) -> None:
+        """Refuse to work in a forked child.
+
+        Raises:
+            ForkError: the process is a fork of one that used this engine.
+        """
+        self._handles.check_process()
 
     def handle_on(self, stream: Any) -> Handle:
         """Give this thread's handle, set to a stream."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted, check_array
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -118,6 +119,13 @@ class PreparedPlan:
     ) -> None:
         at = self._at(x=x, hx=hx, y=y, d_params=d_params, reserve=reserve)
         self._backward_weights(d_params, *at, accumulate=accumulate)
+
+    def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
+        check_array("params", params, self._device.address(params), PARAMS_ALIGNMENT_NBYTES)
+        return CudnnGraph(
+            self._engine, self._device, self.spec, self.schedule, self._plan, self._dropout, params,
+            carry_state=carry_state,
+        )  # fmt: skip
 
     def _at(self, **arrays: Any) -> list[int | None]:
         """Addresses of arrays whose shapes were checked, after the check that cuDNN can read them in place."""
