@@ -126,8 +126,9 @@ def read(path: str | os.PathLike[str], name: str = "path") -> tuple[AlgorithmCho
     """
     try:
         content = json.loads(Path(path).read_bytes())
-        if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
-            raise ArgumentError(name, f"a file of {FORMAT}, version {VERSION}", path)
+        found = [content["format"], content["version"], type(content["version"]), type(content["choices"])]
+        if found != [FORMAT, VERSION, int, list]:
+            raise ValueError(f"it begins with {found[:2]}")
         return tuple(_choice(entry) for entry in content["choices"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArgumentError(name, f"a file of {FORMAT}, version {VERSION}", f"{path}: {error}") from error
