@@ -27,7 +27,7 @@ class Bound:
         CudnnError: the function returned a status other than success.
     """
 
-    __slots__ = ("_arguments", "_foreign", "_library", "_name", "_open", "_required")
+    __slots__ = ("_arguments", "_foreign", "_kinds", "_library", "_name", "_names", "_open", "_required")
 
     def __init__(self, library: Library, prototype: Prototype, foreign: Any, given: Mapping[str, Any]) -> None:
         kinds = prototype.parameters
@@ -37,10 +37,10 @@ class Bound:
             raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
         self._library, self._name = library, prototype.name
         self._arguments = [kind.convert(name, given[name]) if name in given else None for name, kind in kinds.items()]
-        names = list(kinds)
-        self._open = tuple(names.index(name) for name in left)
+        self._names, self._kinds = list(kinds), list(kinds.values())
+        self._open = tuple(self._names.index(name) for name in left)
         self._required = tuple((i, name) for i, name in enumerate(left) if not getattr(kinds[name], "null", False))
-        types = [kind.native for kind in kinds.values()]
+        types = [kind.native for kind in self._kinds]
         address = ctypes.cast(foreign, ctypes.c_void_p).value or 0
         self._foreign: Any = ctypes.CFUNCTYPE(RESULTS[prototype.result], *types)(address)
 
@@ -51,6 +51,11 @@ class Bound:
         arguments = self._arguments.copy()
         for place, pointer in zip(self._open, pointers, strict=True):
             arguments[place] = pointer
-        status = self._foreign(*arguments)
+        try:
+            status = self._foreign(*arguments)
+        except ctypes.ArgumentError:
+            for place, pointer in zip(self._open, pointers, strict=True):
+                self._kinds[place].convert(self._names[place], pointer)  # names the argument, in our own error
+            raise
         if status:
             raise self._library.status_error(self._name, status)

@@ -74,6 +74,7 @@ class HostDevice:
         self.streams = {}
         self.times = {}
         self.timings = 0
+        self.copies = 0
 
     gpu = "host memory"
 
@@ -188,6 +189,7 @@ class HostDevice:
 
     def to_host(self, array):
         self._not_in_capture("a copy to the host")
+        self.copies += 1
         return host(array).copy()
 
     def from_host(self, array):

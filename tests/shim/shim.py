@@ -90,10 +90,10 @@ class Shim:
         Shim.current = self
         self.library = libcudnn.Library(_discovery.Opened(dll, version, Path(path), "shim", ()))
 
-    def engine_and_device(self):
+    def engine_and_device(self, device=None):
         from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
-        device = HostDevice()
+        device = device or HostDevice()
         device.shim, self._device = self, device
         return CudnnEngine(self.library, device), device
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -115,8 +114,12 @@ class PlainArrays:
         return where
 
     def _overlap(self, where: Sequence[int | None]) -> bool:
-        ranges = sorted((a, a + n) for a, n in zip(where, self._nbytes, strict=True) if a is not None)
-        return any(later[0] < earlier[1] for earlier, later in itertools.pairwise(ranges))
+        end = 0
+        for start, nbytes in sorted([(a, n) for a, n in zip(where, self._nbytes, strict=True) if a is not None]):
+            if start < end:
+                return True
+            end = start + nbytes
+        return False
 
 
 def _strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

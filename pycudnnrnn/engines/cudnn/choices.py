@@ -125,13 +125,16 @@ def read(path: str | os.PathLike[str], name: str = "path") -> tuple[AlgorithmCho
         OSError: no file that can be read.
     """
     try:
-        content = json.loads(Path(path).read_bytes())
-        found = [content["format"], content["version"], type(content["version"]), type(content["choices"])]
-        if found != [FORMAT, VERSION, int, list]:
-            raise ValueError(f"it begins with {found[:2]}")
-        return tuple(_choice(entry) for entry in content["choices"])
+        return _choices(json.loads(Path(path).read_bytes()))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArgumentError(name, f"a file of {FORMAT}, version {VERSION}", f"{path}: {error}") from error
+
+
+def _choices(content: dict[str, Any]) -> tuple[AlgorithmChoice, ...]:
+    found = [content["format"], content["version"], type(content["version"]), type(content["choices"])]
+    if found != [FORMAT, VERSION, int, list]:
+        raise ValueError(f"it begins with {found[:2]}")
+    return tuple(_choice(entry) for entry in content["choices"])
 
 
 def _choice(entry: dict[str, Any]) -> AlgorithmChoice:
