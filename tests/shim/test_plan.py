@@ -175,13 +175,16 @@ def defective(device, good, defect, other):
         return cupy.ndarray(good.shape, good.dtype, memptr=raw.data + 4)
     if defect == "reshaped":
         return good.reshape(-1, 1) if good.ndim == 1 else good.reshape(good.shape[0], -1)
+    if defect == "on another device":
+        memory = cupy.cuda.UnownedMemory(good.data.ptr, good.nbytes, good, device_id=1)
+        return cupy.ndarray(good.shape, good.dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
     if defect == "overlapping":
         return cupy.ndarray(good.shape, good.dtype, memptr=other.data)
     raise AssertionError(defect)
 
 
 DEFECTS = ["shape", "dtype", "host", "strided", "a part with the strides of the whole", "misaligned", "reshaped",
-           "overlapping"]  # fmt: skip
+           "overlapping", "on another device"]  # fmt: skip
 PASSES = {
     "forward": (["x", "hx", "cx", "params"], ["y", "hy", "cy", "reserve"]),
     "backward_data": (["params", "y", "dy", "hx", "dhy", "cx", "dcy"], ["dx", "dhx", "dcx", "reserve"]),
@@ -225,7 +228,10 @@ def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_cr
             call(plan, name, good)
         setattr(good, array, kept)
         assert len(played.launches) == before
-        if defect != "host" or array not in {"x", "dx"}:  # which say what kind the others have to be
+        if defect not in {"host", "on another device"} or array not in {
+            "x",
+            "dx",
+        }:  # which say what kind the others have to be
             assert caught.value.argument == {"dparams": "d_params"}.get(blamed, blamed)
         tried += 1
     assert tried >= len(pairs) - 1
