@@ -279,7 +279,7 @@ class CudnnRNN:
         hx, cx = call.states("input_h", hx, "input_c", cx)
         dropout = self._dropout_on(engine) if is_training and self._drops else None
         results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
-        if key is not None:
+        if key is not None and (eager is None or eager.engine is not engine):
             self._remember(key, engine, kind, schedule, dropout, keep_reserve)
         return Forward(call, *results)
 
@@ -323,7 +323,7 @@ def _eager_key(x: Any, is_training: Any, lengths: Any, time_major: Any, keep_res
         except ValueError:
             return None
     shape = getattr(x, "shape", None)
-    return (shape, is_training, lengths, time_major, keep_reserve) if type(shape) is tuple else None
+    return (type(x), shape, is_training, lengths, time_major, keep_reserve) if type(shape) is tuple else None
 
 
 def _device_name(device: str | None) -> str:

@@ -54,7 +54,7 @@ class Plan:
         """
         if self._native.forward_if_plain(params, x, hx, cx, y, hy, cy, reserve):
             return
-        call = self._call(x, params)
+        call = self._call("x", x, params)
         x = call.data("x", x, self._spec.input_size)
         y = call.data("y", y, self._spec.output_size)
         hx, cx = call.states("hx", hx, "cx", cx)
@@ -86,7 +86,7 @@ class Plan:
         """
         if self._native.backward_data_if_plain(params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve):
             return
-        call = self._call(dx, params)
+        call = self._call("dx", dx, params)
         y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
         dx = call.data("dx", dx, self._spec.input_size)
         hx, cx = call.states("hx", hx, "cx", cx)
@@ -107,7 +107,7 @@ class Plan:
         """
         if self._native.backward_weights_if_plain(x, hx, y, d_params, reserve, accumulate=accumulate):
             return
-        call = self._call(x, d_params, name="d_params")
+        call = self._call("x", x, d_params, name="d_params")
         x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
         hx, _ = call.states("hx", hx, "cx", None)
         reserve = self._reserve(call.kind, reserve)
@@ -134,10 +134,12 @@ class Plan:
         native = check_params("params", params, kind, self._spec, self._engine)
         return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
 
-    def _call(self, data: Any, params: Any, name: str = "params") -> Call:
-        kind = _arrays.kind_of("x", data)
+    def _call(self, which: str, data: Any, params: Any, name: str = "params") -> Call:
+        kind = _arrays.kind_of(which, data)
         if kind.device != self._engine.device:
-            raise ArgumentError("x", f"an array on {self._engine.device}, which the plan is for", kind.device, "device")
+            raise ArgumentError(
+                which, f"an array on {self._engine.device}, which the plan is for", kind.device, "device"
+            )
         params = check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
         return Call(self._engine, self._spec, self._schedule, kind, params)
 

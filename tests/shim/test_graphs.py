@@ -175,6 +175,9 @@ def test_what_takes_memory_or_asks_is_refused_by_name_during_the_callers_own_cap
     arrays = on_device(device, problem)
     eager = {
         "whole": lambda: op.forward(arrays["x"], None, None, arrays["params"], is_training=False),
+        "ragged": lambda: op.forward(
+            arrays["x"], None, None, arrays["params"], is_training=False, sequence_lengths=[3, 1]
+        ),
         "in parts": lambda: op.forward(arrays["x"], None, None, arrays["params"], sequence_lengths=[3, 0]),
         "dropout": lambda: op.forward(arrays["x"], None, None, arrays["params"]),
         "prepare": lambda: op.prepare(3, 2, device="cuda:0"),

@@ -132,11 +132,11 @@ class CudaDevice:
         """Refuse what a CUDA graph cannot hold while the stream is being captured.
 
         Raises:
-            CaptureError: it is, or CUDA cannot say because another capture forbids this stream.
+            CaptureError: it is, or CUDA cannot say because of another capture, or one that has failed.
         """
         try:
             capturing = stream.is_capturing()
-        except self.xp.cuda.runtime.CUDARuntimeError:  # cudaErrorStreamCaptureImplicit
+        except RuntimeError:  # cudaErrorStreamCaptureImplicit, or a capture that has failed
             capturing = True
         if capturing:
             raise CaptureError(f"{what}, while the stream is captured: op.prepare does it before, plan.capture for you")

@@ -315,10 +315,10 @@ def cudnn_engine(index: int | None) -> CudnnEngine:
         MissingDependencyError: CuPy is not installed.
         EngineError: no such device, or no libcudnn that can be used.
     """
-    device = CudaDevice(index)
-    return _engine(device.index)
+    return _engine(CudaDevice().index if index is None else index)
 
 
 @functools.cache
 def _engine(index: int) -> CudnnEngine:
-    return CudnnEngine(_libcudnn.load(), CudaDevice(index))
+    device = CudaDevice(index)
+    return CudnnEngine(_libcudnn.load(), device)

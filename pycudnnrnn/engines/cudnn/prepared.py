@@ -30,7 +30,6 @@ class PreparedPlan:
     ) -> None:
         self._engine, self._device, self._plan, self._dropout = engine, device, plan, dropout
         self.spec, self.schedule = spec, schedule
-        self.algo, self.math_type = spec.algo, spec.math_type
         self.workspace_nbytes, self.reserve_nbytes = plan.workspace_nbytes, plan.reserve_nbytes
         self._workspace = device.empty((plan.workspace_nbytes,), BYTES) if plan.workspace_nbytes else None
         self._workspace_at = None if self._workspace is None else device.address(self._workspace)
