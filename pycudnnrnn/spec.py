@@ -65,26 +65,31 @@ class DType(StrEnum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
-    @functools.cached_property
+    @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; bfloat16 needs the `ml_dtypes` package.
 
         Raises:
             MissingDependencyError: bfloat16 without ml_dtypes.
         """
-        if self is DType.BFLOAT16:
-            try:
-                import ml_dtypes  # noqa: PLC0415  optional
-            except ImportError as error:
-                raise MissingDependencyError("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays") from error
-            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            return bfloat16
-        return np.dtype(self.value)
+        known = _NUMPY_DTYPES.get(self)
+        if known is not None:
+            return known
+        try:
+            import ml_dtypes  # noqa: PLC0415  optional
+        except ImportError as error:
+            raise MissingDependencyError("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays") from error
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
 
-    @functools.cached_property
+    @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return {DType.FLOAT16: 2, DType.BFLOAT16: 2, DType.FLOAT32: 4, DType.FLOAT64: 8}[self]
+        return _ITEMSIZES[self]
+
+
+_ITEMSIZES: Final = {DType.FLOAT16: 2, DType.BFLOAT16: 2, DType.FLOAT32: 4, DType.FLOAT64: 8}
+_NUMPY_DTYPES: Final = {DType(name): np.dtype(name) for name in ("float16", "float32", "float64")}
 
 
 class MathType(StrEnum):

@@ -179,6 +179,7 @@ def test_what_takes_memory_or_asks_is_refused_by_name_during_the_callers_own_cap
             arrays["x"], None, None, arrays["params"], is_training=False, sequence_lengths=[3, 1]
         ),
         "in parts": lambda: op.forward(arrays["x"], None, None, arrays["params"], sequence_lengths=[3, 0]),
+        "backward": lambda: fwd.backward_data(arrays["dy"]),
         "dropout": lambda: op.forward(arrays["x"], None, None, arrays["params"]),
         "prepare": lambda: op.prepare(3, 2, device="cuda:0"),
         "capture": lambda: plan.capture(arrays["params"]),
@@ -187,9 +188,10 @@ def test_what_takes_memory_or_asks_is_refused_by_name_during_the_callers_own_cap
         "auto": lambda: ops.CudnnLSTM(1, 3, 4, algo="auto").prepare(9, 9, device="cuda:0"),
     }
     plan = op.prepare(3, 2, device="cuda:0")
+    fwd = op.forward(arrays["x"], None, None, arrays["params"], is_training=False, keep_reserve=True)
     if again:
         for name, work in eager.items():
-            if name not in {"auto", "layout", "states"}:
+            if name not in {"auto", "layout", "states", "backward"}:
                 work()
     launches = len(played.launches)
     for work in eager.values():

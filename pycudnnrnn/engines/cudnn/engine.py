@@ -268,6 +268,7 @@ class CudnnEngine:
         """Work on the current stream after the forward's, which then waits: its memory goes back to its own pool."""
         with self._device.active():
             stream = self._device.stream()
+            self._device.refuse_capture(stream, "an eager backward, which takes memory")
             self._device.wait(stream, reserve.stream)
             yield self.handle_on(stream)
             self._device.wait(reserve.stream, stream)
