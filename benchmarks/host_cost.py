@@ -1,62 +1,225 @@
-"""Time the host's share of a cuDNN call, without a GPU: `python -m benchmarks.host_cost`.
+"""Time the host's share of the cuDNN path, without a GPU: `python -m benchmarks.host_cost > results.jsonl`.
 
-The library is the tests' shim with a callback that does nothing, so that what is measured is this package: checks,
-plans, arguments, the foreign call. Memory is host memory. Figures are microseconds, median and lowest of many.
+The library is the tests' shim with a callback that does nothing, and memory is host memory, given out from a ring as a
+pool would: what is measured is this package, and CuPy's array objects. The floor, `raw`, is a C program's call, which
+on this library takes nanoseconds, so that a row's time is its cost over `raw`. A row that needs a GPU is not run.
+
+One JSON object a line: the environment, then a row each. Times are microseconds.
 """
 
 from __future__ import annotations
 
+import collections
 import ctypes
+import datetime as dt
+import itertools
 import json
-import statistics
+import os
+import platform
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cupy
+import numpy as np
+
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
+from pycudnnrnn.ops._op import _eager_key
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
-from tests.shim.host_device import host_allocator
+from tests.shim.host_device import HostDevice, host_allocator
+
+ROUNDS = 2000
+IMPORTS = 15
+SETS = 128
+"""Sets of buffers that B1 goes round: more than a plan remembers, so that each call is checked anew."""
+
+NEEDS_A_GPU = "needs a GPU, and none was there"
 
 
-def measure(call: Callable[[], Any], times: int = 3000) -> dict[str, float]:
-    for _ in range(100):
-        call()
-    taken = []
-    for _ in range(times):
+class RingDevice(HostDevice):
+    """A host device whose empty arrays come from blocks made before, for about what a memory pool takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rings: dict[int, Iterator[Any]] = {}
+        self.pooled = False
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        if not self.pooled:
+            return super().empty(shape, dtype)
+        nbytes = dtype.itemsize
+        for size in shape:
+            nbytes *= size
+        ring = self._rings.get(nbytes)
+        if ring is None:
+            ring = self._rings[nbytes] = itertools.cycle([self.allocate(nbytes) for _ in range(64)])
+        return cupy.ndarray(shape, dtype, memptr=next(ring))
+
+
+def row(name: str, bound: str, problem: str, which: str, times: list[float] | None = None, **more: Any) -> None:
+    """Print a row; `goal` at its top says that it measures the named goal, `extras` has the rest."""
+    reason = more.pop("reason", None)
+    p10, median, p90 = (
+        (None,) * 3 if times is None else (round(float(np.percentile(times, p)), 3) for p in (10, 50, 90))
+    )
+    unit = more.pop("unit", "us")
+    value = more.pop("value", median)
+    content = {
+        "suite": "host_cost", "group": "binding", "problem": problem, "competitor": "ours", "pass": which,
+        "dtype": "float32", "threads": 1, "status": "not_run" if reason else "ok", "reason": reason,
+        "median_us": median, "p10_us": p10, "p90_us": p90, "rounds": len(times or ()),
+        "lowest_us": None if times is None else round(min(times), 3),
+        "goal": name if more.pop("whole", True) else None, "value": value, "unit": unit,
+        "extras": {"row": name, "goal": bound, **more},
+    }  # fmt: skip
+    print(json.dumps(content), flush=True)
+
+
+def measured(**calls: Callable[[], Any]) -> dict[str, list[float]]:
+    """Time calls in turn, so that a slow spell of the machine falls on all of them."""
+    for call in calls.values():
+        for _ in range(200):
+            call()
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    clock = time.perf_counter_ns
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            start = clock()
+            call()
+            taken[name].append((clock() - start) / 1000)
+    nothing = float(np.median([-(clock() - clock()) / 1000 for _ in range(ROUNDS)]))
+    return {name: [t - nothing for t in times] for name, times in taken.items()}
+
+
+def environment() -> dict[str, Any]:
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    return {
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "commit": git.stdout.strip() or "unknown",
+        "command": "python -m benchmarks.host_cost",
+        "machine": model.partition(": ")[2] or platform.processor(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "gpu": [],
+        "library": "the tests' shim, with a callback that does nothing",
+        "versions": {"python": platform.python_version(), "numpy": np.__version__, "cupy": cupy.__version__},
+        "units": "microseconds",
+    }
+
+
+def imports(code: str) -> list[float]:
+    """Wall times of a new interpreter that runs `code`, each less one that runs nothing."""
+
+    def run(program: str) -> float:
         start = time.perf_counter_ns()
-        call()
-        taken.append((time.perf_counter_ns() - start) / 1000)
-    return {"median_us": round(statistics.median(taken), 2), "lowest_us": round(min(taken), 2)}
+        subprocess.run([sys.executable, "-c", program], check=True)
+        return (time.perf_counter_ns() - start) / 1000
+
+    run(code)
+    return [run(code) - run("pass") for _ in range(IMPORTS)]
 
 
 def main() -> None:
+    print(json.dumps({"environment": environment()}))
     path = shim.build(Path(tempfile.mkdtemp()))
     played = shim.Shim(path)
-    engine, device = played.engine_and_device()
+    device = RingDevice()
+    engine, _ = played.engine_and_device(device)
+    with use_engine(engine), host_allocator(device):
+        _run(path, played, engine, device)
+
+
+def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> None:
     op = ops.CudnnLSTM(1, 128, 128)
+    shape = "LSTM T=1 B=1 I=H=128"
     problem = make_problem(op, 1, 1, None, seed=0)
     x, hx, cx, params = map(device.from_host, (problem.x, problem.hx, problem.cx, problem.params))
-    with use_engine(engine), host_allocator(device):
-        fwd = op.forward(x, hx, cx, params, is_training=False)
-        y, hy, cy = fwd.output, fwd.output_h, fwd.output_c
-        plan = op.prepare(1, 1, device="cuda:0")
-        plan.forward(params, x, hx, cx, y, hy, cy)
-        dll = ctypes.CDLL(str(path))
-        dll.shim_set_hook.argtypes = [ctypes.c_void_p]
-        dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
-        (native,) = engine._plans.values()  # noqa: SLF001
-        handle = engine._handles.get()  # noqa: SLF001
-        scratch = device.empty((native.workspace_nbytes,), y.dtype)
-        results = {
-            "foreign call alone": measure(lambda: native.forward(handle, params, x, hx, cx, y, hy, cy, scratch, None)),
-            "prepared forward": measure(lambda: plan.forward(params, x, hx, cx, y, hy, cy)),
-            "eager forward": measure(lambda: op.forward(x, hx, cx, params, is_training=False)),
+    plan = op.prepare(1, 1, device="cuda:0")
+    lengths = np.arange(128) % 20 + 1
+    batch = make_problem(op, 20, 128, lengths.tolist(), seed=0)
+    data = device.from_host(batch.x)
+
+    def outputs() -> list[Any]:
+        return [device.from_host(a) for a in (problem.x, problem.hx, problem.cx)]
+
+    sets = itertools.cycle([outputs() for _ in range(SETS)])
+
+    def eager() -> Any:
+        return op.forward(x, hx, cx, params, is_training=False)
+
+    def ragged() -> Any:
+        return op.forward(data, None, None, params, is_training=False, sequence_lengths=lengths)
+
+    graph = plan.capture(params)
+    graph._native._graph.launch = lambda: None  # noqa: SLF001
+    y, hy, cy = outputs()
+    device.pooled = True
+    hot = _hot_path(played, device, {"prepared": lambda: plan.forward(params, x, hx, cx, y, hy, cy), "eager": eager,
+                                     "eager, ragged": ragged})  # fmt: skip
+    dll = ctypes.CDLL(str(path))
+    dll.shim_set_hook.argtypes = [ctypes.c_void_p]
+    dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
+    native = next(iter(engine._plans.values()))  # noqa: SLF001
+    handle = engine._handles.get().pointer  # noqa: SLF001
+    addresses = [device.address(a) for a in (x, y, hx, hy, cx, cy, params, device.empty((1 << 20,), np.dtype("u1")))]
+    times = measured(
+        foreign=lambda: native.call_forward(handle, *addresses, None),
+        fixed=lambda: plan.forward(params, x, hx, cx, y, hy, cy),
+        changing=lambda: plan.forward(params, x, hx, cx, *next(sets)),
+        eager=eager,
+        replay=graph.replay,
+        key_array=lambda: _eager_key(data, False, lengths, True, None),
+        key_list=lambda: _eager_key(data, False, batch.lengths, True, None),
+        key_none=lambda: _eager_key(data, False, None, True, None),
+    )
+    foreign = round(float(np.median(times["foreign"])), 3)
+    row("B1", "<= 6 us", shape, "prepared forward, other pointers each time", times["changing"],
+        foreign_call_us=foreign, sets=SETS)  # fmt: skip
+    row("B2", "<= 5 us", shape, "prepared forward, the same pointers", times["fixed"], foreign_call_us=foreign)
+    row("B3", "<= 40 us", shape, "eager forward", times["eager"], foreign_call_us=foreign,
+        memory="a ring of blocks in a pool's place")  # fmt: skip
+    row("B4", "<= 1.0", shape, "eager forward over torch's",
+        reason=f"{NEEDS_A_GPU}: torch's cuDNN path runs nowhere else")  # fmt: skip
+    row("B5", "<= 3 us", shape, "graph replay", reason=f"{NEEDS_A_GPU}: cudaGraphLaunch, and CuPy's call of it")
+    row("B5", "<= 3 us", shape, "graph replay, this package's share", times["replay"], whole=False,
+        excludes="CuPy's Graph.launch and cudaGraphLaunch")  # fmt: skip
+    nothing = float(np.median(times["key_none"]))
+    for kind in ("array", "list"):
+        row("B6", "<= 0.3 us", "T=20 B=128, ragged", f"work on known lengths, {kind}",
+            [t - nothing for t in times[f"key_{kind}"]])  # fmt: skip
+    for what, counts in hot.items():
+        row("B7", "0 / 0", shape, f"queries and synchronisations, {what}", value=sum(counts.values()),
+            unit="calls", counts=counts)  # fmt: skip
+    binding = imports("import pycudnnrnn; from pycudnnrnn import ops, libcudnn")
+    row("B8", "<= 300 ms", "import", "import pycudnnrnn, ops and libcudnn", binding,
+        value=round(float(np.median(binding)) / 1000, 1), unit="ms",
+        numpy_ms=round(float(np.median(imports("import numpy"))) / 1000, 1))  # fmt: skip
+
+
+def _hot_path(played: Any, device: RingDevice, calls: dict[str, Callable[[], Any]]) -> dict[str, dict[str, int]]:
+    """Count what repeated calls ask of cuDNN beside the stream and the passes themselves, and of the device."""
+    usual = {*shim.PASSES, "cudnnSetStream"}
+    found = {}
+    for name, call in calls.items():
+        call()
+        played.calls.clear()
+        copies, allocations = device.copies, len(device.allocations)
+        for _ in range(10):
+            call()
+        asked = collections.Counter(function for function, *_ in played.calls if function not in usual)
+        found[name] = {
+            "queries_and_descriptors": sum(asked.values()),
+            "synchronisations": device.copies - copies,
+            "allocations_outside_the_pool": len(device.allocations) - allocations,
         }
-    print(json.dumps(results, indent=1))
+    return found
 
 
 if __name__ == "__main__":

@@ -35,6 +35,13 @@ def check_int(name: str, value: Any, low: int, high: int) -> int:
     return number
 
 
+def check_bool(name: str, value: Any) -> bool:
+    """Return `value` as a bool; numbers are refused, NumPy booleans are taken."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(name, "a Python bool", repr(value))
+    return bool(value)
+
+
 def check_real(name: str, value: Any) -> float:
     """Return `value` as a float; booleans, strings and NaN are refused."""
     if isinstance(value, (bool, np.bool_, str, bytes)):

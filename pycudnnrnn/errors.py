@@ -75,6 +75,10 @@ class StateError(PycudnnrnnError, RuntimeError):
     """A call came at the wrong moment: a backward without a reserve, or a second one on a reserve already used up."""
 
 
+class CaptureError(StateError):
+    """A CUDA graph cannot hold what was asked for, or not at this moment; nothing was launched."""
+
+
 class LayoutError(PycudnnrnnError, ValueError):
     """A parameter layout is impossible, or two layouts that had to be equal are not."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from enum import IntEnum, StrEnum
@@ -71,19 +72,24 @@ class DType(StrEnum):
         Raises:
             MissingDependencyError: bfloat16 without ml_dtypes.
         """
-        if self is DType.BFLOAT16:
-            try:
-                import ml_dtypes  # noqa: PLC0415  optional
-            except ImportError as error:
-                raise MissingDependencyError("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays") from error
-            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            return bfloat16
-        return np.dtype(self.value)
+        known = _NUMPY_DTYPES.get(self)
+        if known is not None:
+            return known
+        try:
+            import ml_dtypes  # noqa: PLC0415  optional
+        except ImportError as error:
+            raise MissingDependencyError("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays") from error
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
 
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return {DType.FLOAT16: 2, DType.BFLOAT16: 2, DType.FLOAT32: 4, DType.FLOAT64: 8}[self]
+        return _ITEMSIZES[self]
+
+
+_ITEMSIZES: Final = {DType.FLOAT16: 2, DType.BFLOAT16: 2, DType.FLOAT32: 4, DType.FLOAT64: 8}
+_NUMPY_DTYPES: Final = {DType(name): np.dtype(name) for name in ("float16", "float32", "float64")}
 
 
 class MathType(StrEnum):
@@ -310,6 +316,18 @@ class RNNSpec:
             if applies:
                 raise ArgumentError("algo", f"'standard' (or 'auto') with {reason}", repr(str(self.algo)))
 
+    def __hash__(self) -> int:
+        """Hash once: specs are looked up at every call, and hashing fifteen fields takes longer than some of these."""
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
+            object.__setattr__(self, "_hash", known)
+        return int(known)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Not the hash: those of strings differ from process to process.
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     @property
     def num_dirs(self) -> int:
         """Directions: 1 or 2."""
@@ -324,6 +342,11 @@ class RNNSpec:
     def num_gates(self) -> int:
         """4 for LSTM, 3 for GRU, 1 for tanh and relu."""
         return len(GATES[self.mode])
+
+    @functools.cached_property
+    def without_dropout(self) -> RNNSpec:
+        """The same RNN with neither dropout nor seed: what decides its params and their layout."""
+        return self.replace(seed=0, dropout=0.0) if self.seed or self.dropout else self
 
     @property
     def untuned_algo(self) -> Algorithm:

@@ -17,6 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn import _discovery
+from pycudnnrnn._libcudnn.bound import Bound
 from pycudnnrnn._libcudnn.enums import (
     CEnum,
     cudnnDataType_t,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROTOTYPES",
+    "Bound",
     "CEnum",
     "Function",
     "Library",
@@ -182,6 +184,12 @@ class Function:
         if result and self.prototype.result == "cudnnStatus_t":
             raise self._library.status_error(self.prototype.name, result)
         return result
+
+    def bind(self, **given: Any) -> Bound:
+        """Give all arguments but some pointers once; see `Bound`."""
+        if self._foreign is None:
+            raise self._missing()
+        return Bound(self._library, self.prototype, self._foreign, given)
 
     def _converted(self, arguments: Sequence[Any]) -> list[Any]:
         named = zip(self.prototype.parameters.items(), arguments, strict=True)

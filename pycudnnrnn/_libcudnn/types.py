@@ -32,6 +32,11 @@ class Kind:
     def convert(self, name: str, value: Any, /) -> Any:
         raise NotImplementedError
 
+    @property
+    def native(self) -> Any:
+        """The type that ctypes itself has for it, where there is one."""
+        raise NotImplementedError
+
     def from_param(self, value: Any) -> Any:
         """Convert one argument of a call, for ctypes."""
         return self.convert("value", value)
@@ -73,6 +78,10 @@ class Integer(Kind):
     low: int
     high: int
 
+    @property
+    def native(self) -> Any:
+        return self.ctype
+
     def convert(self, name: str, value: Any, /) -> Any:
         return self.ctype(check_int(name, value, self.low, self.high))
 
@@ -83,6 +92,10 @@ class Real(Kind):
 
     ctype: type[Any]
     high: float
+
+    @property
+    def native(self) -> Any:
+        return self.ctype
 
     def convert(self, name: str, value: Any, /) -> Any:
         number = check_real(name, value)
@@ -97,6 +110,10 @@ class Enumerated(Kind):
 
     enum: type[CEnum]
     known: bool = True
+
+    @property
+    def native(self) -> Any:
+        return ctypes.c_int
 
     def convert(self, name: str, value: Any, /) -> Any:
         if isinstance(value, self.enum):
@@ -116,6 +133,10 @@ class Opaque(Kind):
     pointer: Any
     null: bool = False
 
+    @property
+    def native(self) -> Any:
+        return self.pointer
+
     def convert(self, name: str, value: Any, /) -> Any:
         if value is None and self.null:
             return None
@@ -133,6 +154,10 @@ class Address(Kind):
 
     ctype: type[ctypes.c_void_p] = ctypes.c_void_p
     null: bool = False
+
+    @property
+    def native(self) -> Any:
+        return self.ctype
 
     def convert(self, name: str, value: Any, /) -> Any:
         if type(value) is self.ctype:

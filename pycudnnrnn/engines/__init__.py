@@ -38,30 +38,85 @@ class Dropout(Protocol):
 
 
 class Reserve(Protocol):
-    """What a forward leaves for its backward. A backward-data uses it up."""
+    """What a forward leaves for its backward. A backward-data uses it up: from `touched` on it cannot be used again."""
+
+    @property
+    def touched(self) -> bool: ...
 
     def copy(self) -> Reserve:
         """Return one that a backward can use up while this one stays as it is."""
 
 
+class EngineGraph(Protocol):
+    """A plan's calls captured over the graph's own buffers; what a cell or an inference plan does not have is None."""
+
+    x: Any
+    hx: Any
+    cx: Any
+    y: Any
+    hy: Any
+    cy: Any
+    dy: Any
+    dhy: Any
+    dcy: Any
+    dx: Any
+    dhx: Any
+    dcx: Any
+    d_params: Any
+
+    def replay(self) -> None:
+        """Run on the current stream; a training step's dropout moves on."""
+
+
 class EnginePlan(Protocol):
     """One kind of call with everything made that does not change; its calls get native, checked arrays.
+
+    The calls named `..._if_plain` get whatever the caller gave. They run and return True if all of it is plainly right,
+    and otherwise do nothing: the slower checks say what is wrong, or bring the arrays to their native kind.
 
     Shapes:
         reserve: [reserve_nbytes], uint8; the rest as in `Engine`.
     """
 
+    spec: RNNSpec
     workspace_nbytes: int
     reserve_nbytes: int
 
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any | None) -> None: ...
+
+    def forward_if_plain(
+        self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any
+    ) -> bool: ...
 
     def backward_data(
         self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
         reserve: Any,
     ) -> None: ...  # fmt: skip
 
+    def backward_data_if_plain(
+        self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
+        reserve: Any,
+    ) -> bool: ...  # fmt: skip
+
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool) -> None: ...
+
+    def backward_weights_if_plain(
+        self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
+    ) -> bool: ...
+
+    def capture(self, params: Any, *, carry_state: bool) -> EngineGraph:
+        """Capture the calls once, on checked params; with `carry_state` final states become the next initial ones.
+
+        Raises:
+            CaptureError: this engine, or this algorithm, has no graphs, or the stream is being captured already.
+        """
+
+
+class EagerCall(Protocol):
+    """Forwards of one kind, with everything made before but their results."""
+
+    def run_if_plain(self, params: Any, x: Any, hx: Any, cx: Any) -> tuple[Any, Any, Any | None, Reserve | None] | None:
+        """Run on unchecked arrays and return what `Engine.forward` does; None if one of them is not plainly right."""
 
 
 class Engine(Protocol):
@@ -91,6 +146,9 @@ class Engine(Protocol):
 
     def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: Any | None) -> EnginePlan:
         """Prepare one kind of call."""
+
+    def eager(self, spec: RNNSpec, schedule: Schedule, *, dropout: Any | None, keep_reserve: bool) -> EagerCall | None:
+        """Return the short way for a kind of forward that has run once; None where there is none."""
 
     def forward(
         self,
@@ -125,9 +183,11 @@ def engine_for(device: str) -> Engine:
         EngineError: cuDNN or the device cannot be used.
         MissingDependencyError: a CUDA device without CuPy.
     """
-    override = (_override.get() or {}).get(device.partition(":")[0])
-    if override is not None:
-        return override
+    overrides = _override.get()
+    if overrides is not None:
+        override = overrides.get(device.partition(":")[0])
+        if override is not None:
+            return override
     # Imported here: the engines need the protocol above, and cuDNN is for those who ask for it.
     if device == "cpu":
         from pycudnnrnn.engines.numpy_engine import NumpyEngine  # noqa: PLC0415

@@ -70,6 +70,9 @@ class NumpyEngine:
 
         return NumpyPlan(self, spec, schedule, training=training, dropout=dropout)
 
+    def eager(self, *_: object, **__: object) -> None:
+        """None: checks are no matter beside the arithmetic."""
+
     @np.errstate(all="ignore")  # NaN and infinity are data
     def forward(
         self,
@@ -134,6 +137,7 @@ class NumpyEngine:
         dh = _sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         dc = _sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else _pack(dy, schedule, dtype)
+        reserve.touched = True
         for layer in reversed(range(spec.num_layers)):
             below = np.zeros((schedule.num_rows, spec.layer_input_size(layer)), dtype)
             for direction, steps in _directions(spec, schedule):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pycudnnrnn.engines import EngineGraph
 from pycudnnrnn.engines.numpy_cells import Array
 from pycudnnrnn.engines.numpy_engine import NumpyDropout, NumpyEngine
 from pycudnnrnn.engines.numpy_reserve import NumpyReserve, reserve_nbytes
+from pycudnnrnn.errors import CaptureError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -18,8 +20,21 @@ class NumpyPlan:
         self, engine: NumpyEngine, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: NumpyDropout | None
     ) -> None:
         self._engine, self._spec, self._schedule = engine, spec, schedule
+        self.spec = spec
         self._training, self._dropout = training, dropout
         self.reserve_nbytes = reserve_nbytes(spec, schedule, drops=dropout is not None) if training else 0
+
+    def forward_if_plain(self, *_: object) -> bool:
+        return False  # checks are no matter beside the arithmetic
+
+    def backward_data_if_plain(self, *_: object) -> bool:
+        return False
+
+    def backward_weights_if_plain(self, *_: object, accumulate: bool) -> bool:  # noqa: ARG002
+        return False
+
+    def capture(self, params: Array, *, carry_state: bool) -> EngineGraph:  # noqa: ARG002
+        raise CaptureError("a plan on the CPU: what is captured is a stream of CUDA calls, and here there are none")
 
     def forward(
         self,

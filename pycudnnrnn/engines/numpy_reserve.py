@@ -27,6 +27,7 @@ class NumpyReserve:
     tapes: list[Tape]
     inputs: list[Array]
     masks: list[Array | None]
+    touched: bool = False
 
     def copy(self) -> NumpyReserve:
         return dataclasses.replace(self, tapes=[tape.copy() for tape in self.tapes])

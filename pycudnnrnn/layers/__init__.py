@@ -11,6 +11,7 @@ from typing import Any
 
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.layers._forward import LayerForward, LayerGradients, Stream
+from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layers._layer import RNNLayer
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode
 
@@ -21,6 +22,7 @@ __all__ = [
     "CudnnRNNTanh",
     "LayerForward",
     "LayerGradients",
+    "LayerGraph",
     "RNNLayer",
     "Stream",
     "Variable",

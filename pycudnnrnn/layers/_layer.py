@@ -29,6 +29,7 @@ from pycudnnrnn.errors import (
     TFArgumentTypeError,
 )
 from pycudnnrnn.layers._forward import LayerForward, Stream
+from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
@@ -390,6 +391,30 @@ class RNNLayer(TF1Layer):
             raise ArgumentError("direction", "'unidirectional': the other way starts at the end", str(self.direction))
         self._states(initial_state)
         return Stream(self, initial_state)
+
+    def capture(
+        self,
+        T: int,
+        B: int,
+        training: bool = False,
+        *,
+        sequence_lengths: Sequence[int] | None = None,
+        time_major: bool = True,
+        carry_state: bool = False,
+    ) -> LayerGraph:
+        """Capture one kind of call as a CUDA graph, on buffers of its own; in training with the gradients after it.
+
+        With `carry_state` each replay goes on from the states that the one before left: with T = 1, streaming.
+
+        Raises:
+            CaptureError: what is captured is on the CPU, or cannot be captured.
+            ArgumentError: a bad size or length, or `carry_state` with both directions.
+            NotBuiltError: not built yet.
+        """
+        plan = self.op.prepare(
+            T, B, is_training=training, sequence_lengths=sequence_lengths, time_major=time_major, device=self._device
+        )
+        return LayerGraph.of(plan.capture(self.params, carry_state=carry_state), self)
 
     def _states(self, initial_state: Any) -> tuple[Any, Any]:
         if initial_state is None:

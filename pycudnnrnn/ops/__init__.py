@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.ops._algorithms import algorithm_choices, load_algorithm_choices, save_algorithm_choices
 from pycudnnrnn.ops._forward import Forward, Gradients
 from pycudnnrnn.ops._functional import (
     cudnn_gru,
@@ -23,11 +25,14 @@ from pycudnnrnn.ops._functional import (
     cudnn_rnn_relu,
     cudnn_rnn_tanh,
 )
+from pycudnnrnn.ops._graph import Graph
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
 
 __all__ = [
+    "AlgorithmChoice",
+    "AlgorithmTrial",
     "CudnnGRU",
     "CudnnLSTM",
     "CudnnRNN",
@@ -36,7 +41,9 @@ __all__ = [
     "DropoutState",
     "Forward",
     "Gradients",
+    "Graph",
     "Plan",
+    "algorithm_choices",
     "cudnn_gru",
     "cudnn_lstm",
     "cudnn_rnn_canonical_to_opaque_params",
@@ -45,6 +52,8 @@ __all__ = [
     "cudnn_rnn_relu",
     "cudnn_rnn_tanh",
     "from_spec",
+    "load_algorithm_choices",
+    "save_algorithm_choices",
 ]
 
 

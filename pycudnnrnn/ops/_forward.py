@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import Kind
@@ -27,8 +27,7 @@ class Gradients:
     params: Any | None = None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Call:
+class Call(NamedTuple):
     """One checked call: who runs it, on what, and how its arrays are laid out."""
 
     engine: Engine
@@ -82,6 +81,7 @@ class Forward:
         self.output_c = call.to_caller(output_c)
         self._call = call
         self._reserve = reserve
+        self._kept = reserve is not None
         self._worked: Reserve | None = None
 
     def backward_data(
@@ -103,13 +103,16 @@ class Forward:
         if self._reserve is None:
             raise StateError(
                 "the reserve was used up by an earlier backward: give that one retain=True"
-                if self._worked is not None
+                if self._kept
                 else "this forward kept no reserve: run it with is_training=True or keep_reserve=True"
             )
-        self._worked = self._reserve.copy() if retain else self._reserve
-        if not retain:
-            self._reserve = None
-        dx, dhx, dcx = call.engine.backward_data(self._worked, d_output, dh, dc)
+        worked = self._reserve.copy() if retain else self._reserve
+        try:
+            dx, dhx, dcx = call.engine.backward_data(worked, d_output, dh, dc)
+        finally:  # a failure before the reserve was touched, for want of memory say, leaves everything as it was
+            if worked.touched and not retain:
+                self._reserve = None
+        self._worked = worked
         return Gradients(call.to_caller(dx), call.to_caller(dhx), call.to_caller(dcx))
 
     def backward_weights(self, out: Any = None, accumulate: bool = False) -> Any:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import marshal
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import Dropout, DropoutState, Engine, engine_for
+from pycudnnrnn.engines import Dropout, DropoutState, EagerCall, Engine, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._forward import Call, Forward, check_params
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
+
+EAGER_MAX: Final = 64
+"""Kinds of calls that an op remembers; then it begins anew."""
 
 
 class CudnnRNN:
@@ -51,6 +55,7 @@ class CudnnRNN:
         self._dropout_states: dict[str, DropoutState] = state["dropout"]
         self._dropout: dict[str, tuple[Engine, Dropout]] = {}
         self._dropout_lock = threading.Lock()
+        self._eager: dict[Any, _Eager] = {}
 
     def __repr__(self) -> str:
         arguments = repr(self.spec).partition(", ")[2]
@@ -197,6 +202,7 @@ class CudnnRNN:
         with self._dropout_lock:
             self._dropout_states[state.engine] = state
             self._dropout = {k: pair for k, pair in self._dropout.items() if pair[0].name != state.engine}
+            self._eager = {}
 
     def _dropout_on(self, engine: Engine) -> Dropout:
         with self._dropout_lock:
@@ -225,10 +231,10 @@ class CudnnRNN:
             check_int("T", T, 1, INT32_MAX),
             check_int("B", B, 1, INT32_MAX),
             check_lengths(sequence_lengths, T, B),
-            _check_bool("time_major", time_major),
+            check_bool("time_major", time_major),
         )
         engine = engine_for(_device_name(device))
-        training = _check_bool("is_training", is_training)
+        training = check_bool("is_training", is_training)
         dropout = self._dropout_on(engine) if training and self._drops else None
         native = engine.plan(self.spec, schedule, training=training, dropout=dropout)
         return Plan(engine, self.spec, schedule, native, training)
@@ -250,10 +256,16 @@ class CudnnRNN:
         keep_reserve: Any,
     ) -> Forward:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
+        key = _eager_key(x, is_training, sequence_lengths, time_major, keep_reserve)
+        eager = self._eager.get(key)
+        if eager is not None and engine_for(eager.kind.device) is eager.engine:
+            results = eager.call.run_if_plain(params, x, hx, cx)
+            if results is not None:
+                return Forward(Call(eager.engine, self.spec, eager.schedule, eager.kind, params), *results)
         spec = self.spec
-        is_training = _check_bool("is_training", is_training)
-        time_major = _check_bool("time_major", time_major)
-        keep_reserve = is_training if keep_reserve is None else _check_bool("keep_reserve", keep_reserve)
+        is_training = check_bool("is_training", is_training)
+        time_major = check_bool("time_major", time_major)
+        keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         kind = _arrays.kind_of("input_data", x)
         engine = engine_for(kind.device)
         x = _arrays.to_engine("input_data", x, kind, spec.dtype, engine.xp)
@@ -267,14 +279,52 @@ class CudnnRNN:
         hx, cx = call.states("input_h", hx, "input_c", cx)
         dropout = self._dropout_on(engine) if is_training and self._drops else None
         results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
+        if key is not None and (eager is None or eager.engine is not engine):
+            self._remember(key, engine, kind, schedule, dropout, keep_reserve)
         return Forward(call, *results)
+
+    def _remember(
+        self, key: Any, engine: Engine, kind: Any, schedule: Schedule, dropout: Dropout | None, keep_reserve: bool
+    ) -> None:
+        """Keep the short way for calls like one that has just succeeded, where the engine has one."""
+        call = engine.eager(self.spec, schedule, dropout=dropout, keep_reserve=keep_reserve)
+        if call is None:
+            return
+        with self._dropout_lock:
+            if dropout is not None and self._dropout.get(engine.device, (None, None))[1] is not dropout:
+                return  # `set_dropout_state` came in between
+            if len(self._eager) >= EAGER_MAX:
+                self._eager = {}
+            self._eager[key] = _Eager(engine, kind, schedule, call)
+
+
+class _Eager(NamedTuple):
+    """A kind of call that has run once: what was found out about it, and the short way through it."""
+
+    engine: Engine
+    kind: _arrays.Kind
+    schedule: Schedule
+    call: EagerCall
+
+
+def _eager_key(x: Any, is_training: Any, lengths: Any, time_major: Any, keep_reserve: Any) -> Any:
+    """Return what tells one kind of call from another, types included; None leaves all to the slower checks.
+
+    Lengths count by their bytes: marshal's second version writes types and values alone, and refuses what is not
+    Python's own.
+    """
+    if not (type(is_training) is type(time_major) is bool and (keep_reserve is None or type(keep_reserve) is bool)):
+        return None
+    if isinstance(lengths, np.ndarray):
+        lengths = (lengths.dtype.str, lengths.shape, lengths.tobytes())
+    elif lengths is not None:
+        try:
+            lengths = marshal.dumps(lengths, 2)
+        except ValueError:
+            return None
+    shape = getattr(x, "shape", None)
+    return (type(x), shape, is_training, lengths, time_major, keep_reserve) if type(shape) is tuple else None
 
 
 def _device_name(device: str | None) -> str:
     return "cpu" if device is None else _arrays.check_device(device)
-
-
-def _check_bool(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(name, "a Python bool", repr(value))
-    return bool(value)

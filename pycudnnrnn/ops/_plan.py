@@ -6,9 +6,11 @@ from typing import Any
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import Kind
+from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, EnginePlan
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._forward import Call, check_params
+from pycudnnrnn.ops._graph import Graph
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -35,11 +37,11 @@ class Plan:
     @property
     def algo(self) -> Algorithm:
         """The algorithm that runs."""
-        return self._spec.untuned_algo
+        return self._native.spec.untuned_algo
 
     @property
     def math_type(self) -> MathType:
-        return self._spec.math_type
+        return self._native.spec.math_type
 
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any = None) -> None:
         """Write the output to `y` and the final states to `hy` and `cy`.
@@ -50,7 +52,9 @@ class Plan:
         Raises:
             ArgumentError: an array of another shape, dtype or device, an output that shares memory, or no reserve.
         """
-        call = self._call(x, params)
+        if self._native.forward_if_plain(params, x, hx, cx, y, hy, cy, reserve):
+            return
+        call = self._call("x", x, params)
         x = call.data("x", x, self._spec.input_size)
         y = call.data("y", y, self._spec.output_size)
         hx, cx = call.states("hx", hx, "cx", cx)
@@ -80,7 +84,9 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        call = self._call(dx, params)
+        if self._native.backward_data_if_plain(params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve):
+            return
+        call = self._call("dx", dx, params)
         y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
         dx = call.data("dx", dx, self._spec.input_size)
         hx, cx = call.states("hx", hx, "cx", cx)
@@ -99,17 +105,41 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        call = self._call(x, d_params, name="d_params")
+        if self._native.backward_weights_if_plain(x, hx, y, d_params, reserve, accumulate=accumulate):
+            return
+        call = self._call("x", x, d_params, name="d_params")
         x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
         hx, _ = call.states("hx", hx, "cx", None)
         reserve = self._reserve(call.kind, reserve)
         self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
         self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
 
-    def _call(self, data: Any, params: Any, name: str = "params") -> Call:
-        kind = _arrays.kind_of("x", data)
+    def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
+        """Capture the forward, and in training both backward passes after it, as one CUDA graph on buffers of its own.
+
+        `params` is read where it is at every replay; the graph keeps it alive. With `carry_state` a replay leaves its
+        final states in `hx` and `cx` too, so that the next one goes on from there. The work runs once before it is
+        captured; dropout does not move by that. What cannot be captured is refused, and nothing is changed then.
+
+        Raises:
+            CaptureError: a plan on the CPU, an algorithm that cuDNN cannot capture, or a stream that is being captured.
+            ArgumentError: params that cannot be used, or `carry_state` with both directions.
+        """
+        if check_bool("carry_state", carry_state) and self._spec.num_dirs == 2:
+            raise ArgumentError("carry_state", "False with both directions: one of them starts at the end", carry_state)
+        kind = _arrays.kind_of("params", params)
         if kind.device != self._engine.device:
-            raise ArgumentError("x", f"an array on {self._engine.device}, which the plan is for", kind.device, "device")
+            wanted = f"an array on {self._engine.device}, which the plan is for"
+            raise ArgumentError("params", wanted, kind.device, "device")
+        native = check_params("params", params, kind, self._spec, self._engine)
+        return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
+
+    def _call(self, which: str, data: Any, params: Any, name: str = "params") -> Call:
+        kind = _arrays.kind_of(which, data)
+        if kind.device != self._engine.device:
+            raise ArgumentError(
+                which, f"an array on {self._engine.device}, which the plan is for", kind.device, "device"
+            )
         params = check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
         return Call(self._engine, self._spec, self._schedule, kind, params)
 

@@ -7,6 +7,8 @@ import itertools
 import cupy
 import numpy as np
 
+from pycudnnrnn.errors import CaptureError, CudnnError
+
 GUARD = 64
 GUARD_BYTE = 0xA5
 ALIGNMENT = 256
@@ -39,6 +41,22 @@ class Stream:
 
     def __init__(self):
         self.ptr = next(self._addresses)
+        self.capturing = None
+
+
+class NotCapturableError(RuntimeError):
+    """Something was done during a capture that CUDA forbids there."""
+
+
+class HostGraph:
+    """What was recorded; it runs on whatever stream is current when it is launched."""
+
+    def __init__(self, recorded):
+        self._recorded = recorded
+
+    def launch(self):
+        for work in self._recorded:
+            work()
 
 
 class HostDevice:
@@ -52,6 +70,22 @@ class HostDevice:
         self.waits = []
         self.allocations = []
         self.fail_at = None
+        self.shim = None
+        self.streams = {}
+        self.times = {}
+        self.timings = 0
+        self.copies = 0
+
+    gpu = "host memory"
+
+    def timed(self, work):
+        """Run, and say that it took what `times` has for (algorithm, math type); by default the same for all."""
+        self._not_in_capture("timing")
+        before = len(self.shim.ran)
+        work()
+        self.timings += 1
+        ((algo, math_type),) = {(algo, math_type) for _, algo, math_type in self.shim.ran[before:]}
+        return self.times.get((algo, math_type), 100.0)
 
     def active(self):
         return contextlib.nullcontext()
@@ -64,10 +98,38 @@ class HostDevice:
         return stream.ptr
 
     def wait(self, waiting, awaited):
+        self._not_in_capture("waiting for a stream")
         if waiting is not awaited:
             self.waits.append((waiting, awaited))
 
+    def _not_in_capture(self, what):
+        if self.current.capturing is not None:
+            raise NotCapturableError(what)
+
+    def _do(self, work):
+        """Do what a stream would be given, or record it while the stream is captured."""
+        if self.current.capturing is None:
+            work()
+        else:
+            self.current.capturing.append(work)
+
+    def capture(self, work):
+        before, stream = self.current, Stream()
+        self.wait(stream, before)
+        self.current, self.streams[stream.ptr] = stream, stream
+        try:
+            work()
+            stream.capturing = recorded = []
+            try:
+                work()
+            except CudnnError as error:
+                raise CaptureError(f"this call cannot be captured: {error}") from error
+        finally:
+            stream.capturing, self.current = None, before
+        return HostGraph(recorded)
+
     def allocate(self, nbytes):
+        self._not_in_capture("an allocation")
         if self.fail_at is not None:
             self.fail_at -= 1
             if self.fail_at < 0:
@@ -92,19 +154,29 @@ class HostDevice:
     def copy(self, array):
         return self.from_host(host(array))
 
-    @staticmethod
-    def fill_zero(array):
-        host(array)[...] = 0
+    def fill_zero(self, array):
+        self._do(lambda: host(array).fill(0))
 
-    def take(self, array, indices, axis):
-        return self.from_host(np.take(host(array), indices, axis=axis))
+    def refuse_capture(self, stream, what):
+        if stream.capturing is not None:
+            raise CaptureError(f"{what}, while the stream is captured")
+
+    @staticmethod
+    def take(array, indices, axis, out):
+        host(out)[...] = np.take(host(array), host(indices), axis=axis)
 
     @staticmethod
     def put(target, indices, axis, values):
-        host(target)[(slice(None),) * axis + (indices,)] = host(values)
+        host(target)[(slice(None),) * axis + (host(indices),)] = host(values)
 
     def gather(self, array, first, second):
         return self.from_host(host(array)[first, second])
+
+    def copy_bytes(self, target, values):
+        assert target.nbytes == values.nbytes
+        assert target.flags.c_contiguous
+        assert values.flags.c_contiguous
+        self._do(lambda: np.copyto(host(target), host(values)))
 
     @staticmethod
     def copy_into(target, values):
@@ -115,8 +187,9 @@ class HostDevice:
         host(target)[...] += host(values)
         return target
 
-    @staticmethod
-    def to_host(array):
+    def to_host(self, array):
+        self._not_in_capture("a copy to the host")
+        self.copies += 1
         return host(array).copy()
 
     def from_host(self, array):

@@ -30,6 +30,9 @@ WORKSPACE_FILL = 0xCD
 
 HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
 
+PASSES = ("cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8")
+CAPTURABLE = (*PASSES, "cudnnSetStream", "cudnnGetVersion")
+
 NULL_POINTER, BAD_SIZE, BAD_VALUE, EXECUTION_FAILED, INTERNAL = 2002, 2006, 2000, 5000, 4000
 
 
@@ -53,8 +56,10 @@ class Refused(Exception):  # noqa: N818  a status, not an error of ours
 class Shim:
     """Plays the GPU's half of libcudnn.
 
-    `calls` records (function, arguments, thread); `fail` maps (function, nth call) to a status; `version` is what the
-    library says of itself; `engine` computes, in the layout that it has. The library calls the shim made last; handles
+    `calls` records (function, arguments, thread); `fail` maps (function, nth call) to a status, and `refused` maps
+    (function, algorithm) to one; `version` is what the library says of itself; `engine` computes, in the layout that it
+    has, and `layouts` maps an algorithm to an engine with another layout. `ran` lists the (pass, algorithm, math type)
+    of what was launched. The library calls the shim made last; handles
     are known to all of them, since an older one's may be destroyed at any time.
     """
 
@@ -70,6 +75,10 @@ class Shim:
         self.fail = {}
         self.complaints = []
         self.launches = []
+        self.ran = []
+        self._device = None
+        self.refused = {}
+        self.layouts = {}
         self._kept = {}
         self._dropouts = {}
         self._tokens = itertools.count(1)
@@ -81,10 +90,11 @@ class Shim:
         Shim.current = self
         self.library = libcudnn.Library(_discovery.Opened(dll, version, Path(path), "shim", ()))
 
-    def engine_and_device(self):
+    def engine_and_device(self, device=None):
         from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
-        device = HostDevice()
+        device = device or HostDevice()
+        device.shim, self._device = self, device
         return CudnnEngine(self.library, device), device
 
     def _called(self, name, pointer, count):
@@ -97,6 +107,10 @@ class Shim:
         try:
             if (name, nth) in self.fail:
                 return self.fail[name, nth]
+            if name in PASSES and self._recorded(name, arguments):
+                return 0
+            if name not in CAPTURABLE and self._device is not None and self._device.current.capturing is not None:
+                raise Refused(EXECUTION_FAILED, "called during a capture")  # noqa: TRY301
             return getattr(self, name)(*arguments) or 0
         except Refused as refused:
             self.complaints.append(f"{name}: {refused}")
@@ -104,6 +118,23 @@ class Shim:
         except Exception as error:  # noqa: BLE001  nothing may pass through C
             self.complaints.append(f"{name}: {error!r}")
             return INTERNAL
+
+    def _recorded(self, name, arguments):
+        """Record a pass if its handle's stream is captured; a replay runs on the stream that is current then."""
+        handle, device = arguments[0], self._device
+        stream = device and device.streams.get(self.handles.get(handle))
+        if not stream or stream.capturing is None:
+            return False
+
+        def run():
+            kept, self.handles[handle] = self.handles[handle], device.current.ptr
+            try:
+                getattr(self, name)(*arguments)
+            finally:
+                self.handles[handle] = kept
+
+        stream.capturing.append(run)
+        return True
 
     # --- handles, streams, versions
 
@@ -167,11 +198,15 @@ class Shim:
         _write(size, "<Q", self._params_nbytes(spec))
 
     def _params_nbytes(self, spec):
-        return self.engine.layout(_plain(spec)).size * spec.dtype.itemsize
+        return self._layout(spec).size * spec.dtype.itemsize
+
+    def _layout(self, spec):
+        return self.layouts.get(str(spec.algo), self.engine).layout(_plain(spec))
 
     def cudnnGetRNNTempSpaceSizes(self, handle, rnn, mode, x_desc, workspace, reserve):
         self._handle(handle)
         spec, _ = self._spec(rnn)
+        self._refuse("cudnnGetRNNTempSpaceSizes", spec)
         data = self._data(x_desc)
         workspace_nbytes, reserve_nbytes = _scratch(spec, data, mode)
         _write(workspace, "<Q", workspace_nbytes)
@@ -211,7 +246,7 @@ class Shim:
         self._legacy("bias", *arguments)
 
     def _region(self, spec, pseudo_layer, id_, kind):
-        regions = {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self.engine.layout(_plain(spec)).regions}
+        regions = {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self._layout(spec).regions}
         known = {(p, i, k) for p, i, _, k, _ in canonical_shapes(spec)}
         return regions[pseudo_layer, id_, kind] if (pseudo_layer, id_, kind) in known else None
 
@@ -282,7 +317,12 @@ class Shim:
             raise Refused(EXECUTION_FAILED, f"reserve holds stage {found}, expecting {stage}")
         return self._kept[int(token)].copy()
 
-    def _launched(self, handle, name):
+    def _refuse(self, function, spec):
+        if (function, str(spec.algo)) in self.refused:
+            raise Refused(self.refused[function, str(spec.algo)], f"{function} with {spec.algo}")
+
+    def _launched(self, handle, name, spec):
+        self.ran.append((name, str(spec.algo), str(spec.math_type)))
         self.launches.append((name, handle, self.handles[handle], threading.get_ident()))
 
     def cudnnRNNForward(
@@ -290,6 +330,7 @@ class Shim:
         params_nbytes, params, workspace_nbytes, workspace, reserve_nbytes, reserve,
     ):  # fmt: skip
         spec, settings, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
+        self._refuse("cudnnRNNForward", spec)
         if schedule.lengths is not None and not any(schedule.lengths):
             raise Refused(EXECUTION_FAILED, "every length is zero")
         if params_nbytes != self._params_nbytes(spec):
@@ -324,13 +365,14 @@ class Shim:
                 "cx": states(cx, spec.num_units).tobytes() if cx else None,
             }  # fmt: skip
             self._keep(reserve, reserve_nbytes, _Kept(kept, kept.checks), 1)
-        self._launched(handle, "forward")
+        self._launched(handle, "forward", spec)
 
     def cudnnRNNBackwardData_v8(
         self, handle, rnn, _dev, y_desc, y, dy, x_desc, dx, h_desc, hx, dhy, dhx, c_desc, cx, dcy, dcx,
         params_nbytes, params, workspace_nbytes, workspace, reserve_nbytes, reserve,
     ):  # fmt: skip
         spec, _, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
+        self._refuse("cudnnRNNBackwardData_v8", spec)
         if schedule.lengths is not None and 0 in schedule.lengths:
             raise Refused(EXECUTION_FAILED, "a length is zero")
         self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
@@ -354,7 +396,7 @@ class Shim:
         if dcx and spec.has_cell_state:
             states(dcx, spec.num_units)[...] = out[2]
         self._keep(reserve, reserve_nbytes, kept, 2)
-        self._launched(handle, "backward_data")
+        self._launched(handle, "backward_data", spec)
 
     def cudnnRNNBackwardWeights_v8(
         self, handle, rnn, add, _dev, x_desc, x, h_desc, hx, y_desc, y,
@@ -371,7 +413,7 @@ class Shim:
         kept.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
         out = _view(d_params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy)
         self.engine.backward_weights(kept.reserve, out, accumulate=add == libcudnn.cudnnWgradMode_t.ADD)
-        self._launched(handle, "backward_weights")
+        self._launched(handle, "backward_weights", spec)
 
 
 _hook = HOOK(lambda *call: Shim.current._called(*call))  # noqa: PLW0108  looked up at each call

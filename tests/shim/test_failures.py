@@ -10,7 +10,7 @@ from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnStatus_t
 from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 from pycudnnrnn.engines.cudnn.owned import live
-from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError
+from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError, StateError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim.host_device import HostMemory, host
@@ -83,6 +83,157 @@ def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(
         assert all(
             np.allclose(value, run_numpy(problem)[key], atol=1e-6) for key, value in run(problem, arrays).items()
         )
+
+
+IN_PARTS = {"a zero length": (4, [3, 0, 2]), "more steps than one call takes": (6, None)}
+
+
+@pytest.fixture(params=IN_PARTS)
+def in_parts(request, monkeypatch):
+    """Steps and lengths of a batch in parts."""
+    T, lengths = IN_PARTS[request.param]
+    if lengths is None:
+        monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 4)
+    return T, lengths
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+def test_a_batch_in_parts_takes_all_memory_before_its_first_launch(play, in_parts, time_major):
+    played, _, device = play()
+    T, lengths = in_parts
+    problem = make_problem(ops.CudnnLSTM(2, 3, 4, dtype="float64"), T, 3, lengths, seed=5)
+    allocated = []
+    launched = played._launched
+    played._launched = lambda *arguments: (allocated.append(len(device.allocations)), launched(*arguments))
+    arrays = on_device(device, problem, time_major)
+    fwd = problem.op.forward(
+        arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], sequence_lengths=lengths, time_major=time_major
+    )
+    assert set(allocated) == {len(device.allocations)}
+    allocated.clear()
+    fwd.backward_data(arrays["dy"], arrays["dhy"], arrays["dcy"])
+    assert set(allocated) == {len(device.allocations)}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_batch_in_parts_that_runs_out_of_memory_can_be_tried_again_as_if_nothing_had_been(play, in_parts, dropout):
+    """The forward has moved no dropout, and the backward has not touched the reserve."""
+    _, _, device = play()
+    T, lengths = in_parts
+    op = ops.CudnnGRU(2, 3, 4, dtype="float64", dropout=dropout, seed=3)
+    problem = make_problem(op, T, 3, lengths, seed=5)
+    arrays = on_device(device, problem)
+    start = op.dropout_state("cuda:0")
+    expected = run(problem, arrays)
+    op.set_dropout_state(start)
+
+    def until_it_works(call):
+        for nth in range(100):
+            device.fail_at = nth
+            try:
+                return call(), nth
+            except MemoryError:
+                device.fail_at = None
+                assert op.dropout_state("cuda:0") == start
+            finally:
+                device.fail_at = None
+        raise AssertionError
+
+    fwd, failures = until_it_works(
+        lambda: op.forward(arrays["x"], arrays["hx"], arrays["params"], sequence_lengths=lengths)
+    )
+    assert failures >= 8
+    start = op.dropout_state("cuda:0")
+    data, failures = until_it_works(lambda: fwd.backward_data(arrays["dy"], arrays["dhy"]))
+    assert failures >= 6
+    out = device.from_host(problem.params)
+    _, failures = until_it_works(lambda: fwd.backward_weights(out))
+    assert failures >= 1
+    assert np.array_equal(host(data.input), expected["dx"])
+    assert np.array_equal(host(out), expected["dparams"])
+
+
+def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_up(play):
+    played, _, device = play()
+    problem = make_problem(LSTM, 3, 2, None, seed=5)
+    arrays = on_device(device, problem)
+    fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
+    played.fail["cudnnRNNBackwardData_v8", 1] = 5000
+    with pytest.raises(CudnnError):
+        fwd.backward_data(arrays["dy"])
+    with pytest.raises(StateError, match="used up"):
+        fwd.backward_data(arrays["dy"])
+    with pytest.raises(StateError, match="before backward_data"):
+        fwd.backward_weights()
+
+
+def test_a_long_bidirectional_gradient_that_runs_out_of_memory_has_added_nothing(play, monkeypatch):
+    _, _, device = play()
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+    op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64")
+    problem = make_problem(op, 5, 2, None, seed=5)
+    arrays = on_device(device, problem)
+    fwd = op.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
+    fwd.backward_data(arrays["dy"], arrays["dhy"], arrays["dcy"])
+    out = device.from_host(np.full_like(problem.params, 7))
+    for nth in range(100):
+        device.fail_at = nth
+        try:
+            fwd.backward_weights(out, accumulate=True)
+        except MemoryError:
+            assert (host(out) == 7).all()
+        else:
+            break
+        finally:
+            device.fail_at = None
+    assert nth >= 4
+    assert np.allclose(host(out), run_numpy(problem)["dparams"] + 7)
+
+
+WRONG_LENGTHS = [
+    [3.0, 1.0],
+    [True, True],
+    [3, None],
+    np.array([3.0, 1.0]),
+    np.array([[3, 1]]),
+    (3,),
+    [3, 4],
+    [3, -1],
+    "31",
+]
+
+
+@pytest.mark.parametrize("lengths", WRONG_LENGTHS, ids=repr)
+@pytest.mark.parametrize("good", [[3, 1], (3, 1), np.array([3, 1]), [1, 1]], ids=repr)
+def test_a_known_kind_of_call_does_not_let_wrong_arguments_through(play, lengths, good):
+    played, _, device = play()
+    problem = make_problem(LSTM, 3, 2, None, seed=5)
+    arrays = on_device(device, problem)
+
+    def forward(**keywords):
+        return LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], **keywords)
+
+    for _ in range(2):
+        forward(sequence_lengths=good, is_training=False, time_major=True, keep_reserve=True)
+    launches = len(played.launches)
+    with pytest.raises(ArgumentError, match="sequence_lengths"):
+        forward(sequence_lengths=lengths, is_training=False, time_major=True, keep_reserve=True)
+    for name in ("is_training", "time_major", "keep_reserve"):
+        flags = {"is_training": False, "time_major": True, "keep_reserve": True}
+        with pytest.raises(ArgumentError, match=name):
+            forward(sequence_lengths=good, **flags | {name: int(flags[name])})
+    assert len(played.launches) == launches
+
+
+def test_an_engine_put_in_anothers_place_is_the_one_that_runs(play):
+    first, _, device = play()
+    problem = make_problem(LSTM, 3, 2, None, seed=5)
+    arrays = on_device(device, problem)
+    run(problem, arrays)
+    second, _, _ = play()
+    before = len(first.launches)
+    assert np.array_equal(run(problem, arrays)["y"], run_numpy(problem)["y"])
+    assert (len(first.launches), len(second.launches)) == (before, 3)
 
 
 def test_a_thousand_models_leave_nothing_behind(play):

@@ -2,12 +2,14 @@
 
 import pickle
 
+import cupy
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
+from pycudnnrnn.engines.cudnn.checks import PlainArrays, Wanted
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
@@ -153,6 +155,110 @@ def test_a_bad_buffer_is_refused_by_name(name, defect):
     assert caught.value.argument == name
     if name != "y":
         assert (buffers.y == 77).all()
+
+
+def defective(device, good, defect, other):
+    """An array like a good one but for one thing."""
+    if defect == "shape":
+        return device.from_host(host(good)[..., :-1])
+    if defect == "dtype":
+        return device.from_host(host(good).astype("f4" if good.dtype != "f4" else "f8"))
+    if defect == "dtype of the same size":
+        return good.view({1: "i1", 8: "i8"}[good.itemsize])
+    if defect == "missing":
+        return None
+    if defect == "host":
+        return host(good).copy()
+    if defect == "strided":
+        return device.empty((*good.shape[:-1], 2 * good.shape[-1]), good.dtype)[..., ::2]
+    if defect == "a part with the strides of the whole":  # same strides, same number of elements, not contiguous
+        whole = device.empty((2 * good.shape[0], *good.shape[1:]), good.dtype)
+        return whole[:, : good.shape[1] // 2] if good.ndim == 3 else whole[::2]
+    if defect == "misaligned":
+        raw = device.empty((good.nbytes + 4,), np.dtype(np.uint8))
+        return cupy.ndarray(good.shape, good.dtype, memptr=raw.data + 4)
+    if defect == "reshaped":
+        return good.reshape(-1, 1) if good.ndim == 1 else good.reshape(good.shape[0], -1)
+    if defect == "on another device":
+        memory = cupy.cuda.UnownedMemory(good.data.ptr, good.nbytes, good, device_id=1)
+        return cupy.ndarray(good.shape, good.dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
+    if defect == "overlapping":
+        return cupy.ndarray(good.shape, good.dtype, memptr=other.data)
+    raise AssertionError(defect)
+
+
+DEFECTS = ["shape", "dtype", "host", "strided", "a part with the strides of the whole", "misaligned", "reshaped",
+           "overlapping", "on another device", "dtype of the same size", "missing"]  # fmt: skip
+PASSES = {
+    "forward": (["x", "hx", "cx", "params"], ["y", "hy", "cy", "reserve"]),
+    "backward_data": (["params", "y", "dy", "hx", "dhy", "cx", "dcy"], ["dx", "dhx", "dcx", "reserve"]),
+    "backward_weights": (["x", "hx", "y"], ["dparams", "reserve"]),
+}
+
+
+NULLABLE = {"hx", "cx", "hy", "cy", "dhx", "dcx"}
+
+
+def call(plan, name, b):
+    if name == "forward":
+        plan.forward(b.params, b.x, b.hx, b.cx, b.y, b.hy, b.cy, b.reserve)
+    elif name == "backward_data":
+        plan.backward_data(b.params, b.y, b.dy, b.hx, b.dhy, b.dhx, b.cx, b.dcy, b.dcx, b.dx, b.reserve)
+    else:
+        plan.backward_weights(b.x, b.hx, b.y, b.dparams, b.reserve)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first call", "known arrays"])
+@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("name", PASSES)
+def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_crosses(play, name, defect, known):
+    played, _, device = play()
+    problem = make_problem(ops.CudnnLSTM(2, 4, 6, dtype="float64", num_proj=2), 4, 4, None, seed=1)
+    plan = prepared(problem, "cuda:0")
+    good = Buffers(problem, plan, device.from_host)
+    if known:
+        good.run(plan)
+    else:
+        call(plan, "forward", good)
+        if name == "backward_weights":
+            call(plan, "backward_data", good)
+    inputs, outputs = PASSES[name]
+    tried = 0
+    pairs = [("hx", output) for output in outputs] if defect == "overlapping" else [(n, n) for n in (*inputs, *outputs)]
+    for array, blamed in pairs:
+        if defect == "misaligned" and array == "reserve":  # bytes are aligned everywhere
+            continue
+        if defect == "missing" and array in NULLABLE:
+            continue
+        kept = getattr(good, array)
+        setattr(good, array, defective(device, kept, defect, getattr(good, blamed)))
+        before = len(played.launches)
+        with pytest.raises(ArgumentError) as caught:
+            call(plan, name, good)
+        setattr(good, array, kept)
+        assert len(played.launches) == before
+        assert caught.value.argument == {"dparams": "d_params"}.get(blamed, blamed)
+        tried += 1
+    assert tried >= len(pairs) - (5 if defect == "missing" else 1)
+    assert not played.complaints
+
+
+@examples(100)
+@example([(3, 2), (0, 3), (5, 1)])
+@example([(3, 2), (0, 4)])
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=1, max_size=5))
+def test_arrays_are_apart_exactly_when_no_two_share_a_byte(play, places):
+    _, _, device = play()
+    base = device.empty((16,), np.dtype(np.uint8))
+    arrays = [cupy.ndarray((n,), np.dtype(np.uint8), memptr=base.data + start) for start, n in places]
+    plain = PlainArrays(cupy.ndarray, 0, [Wanted((n,), np.dtype(np.uint8)) for _, n in places], apart=True)
+    touched = [set(range(start, start + n)) for start, n in places]
+    disjoint = sum(map(len, touched)) == len(set().union(*touched))
+    for _ in range(2):
+        assert (plain.addresses(arrays) is not None) == disjoint
+    assert PlainArrays(cupy.ndarray, 0, [Wanted((n,), np.dtype(np.uint8)) for _, n in places], apart=False).addresses(
+        arrays
+    ) == tuple(a.data.ptr for a in arrays)
 
 
 @pytest.mark.parametrize(("output", "other"), [("hy", "hx"), ("cy", "cx"), ("cy", "hy"), ("dhx", "dhy"), ("dcx", "cx")])

@@ -3,6 +3,7 @@
 A fault is planted between plan and library, in a forked child, since a wrong pointer may bring the process down.
 """
 
+import ctypes
 import faulthandler
 import itertools
 import os
@@ -16,7 +17,12 @@ from pycudnnrnn._libcudnn.types import Address
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim.problem import on_device, run, run_numpy
 
-PASSES = ["cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8"]
+CALLS = {
+    "cudnnRNNForward": "call_forward",
+    "cudnnRNNBackwardData_v8": "call_backward_data",
+    "cudnnRNNBackwardWeights_v8": "call_backward_weights",
+}
+PASSES = list(CALLS)
 
 UNSEEN = {
     # Nothing is left in the workspace between calls, and what a call leaves in dx, dhx or dcx is read by nobody but
@@ -34,17 +40,11 @@ def sizes(name):
     return [i for i, key in enumerate(PROTOTYPES[name].parameters) if key.endswith("SpaceSize")]
 
 
-class Faulty:
-    """A library one of whose functions gets its arguments changed."""
-
-    def __init__(self, library, name, change):
-        self._library, self._name, self._change = library, name, change
-
-    def __getattr__(self, name):
-        function = getattr(self._library, name)
-        if name != self._name:
-            return function
-        return lambda *arguments: function(*self._change(list(arguments)))
+def spoil(plan, name, change):
+    """Change the arguments of one of a plan's calls, where they go into C."""
+    call = getattr(plan, CALLS[name])
+    foreign = call._foreign
+    call._foreign = lambda *arguments: foreign(*change(list(arguments)))
 
 
 def swap(i, j):
@@ -57,7 +57,7 @@ def swap(i, j):
 
 def less(i):
     def change(arguments):
-        arguments[i] -= 1
+        arguments[i] = ctypes.c_size_t(arguments[i].value - 1)
         return arguments
 
     return change
@@ -78,7 +78,7 @@ def unnoticed(played, engine, device, problem, name, change):
     arrays = on_device(device, problem)
     run(problem, arrays)
     for plan in engine._plans.values():
-        plan._library = Faulty(plan._library, name, change)
+        spoil(plan, name, change)
     found, expected = run(problem, arrays), run_numpy(problem)
     intact = all(memory.intact() for memory in device.allocations)
     return intact and all(np.array_equal(found[key], expected[key]) for key in expected)

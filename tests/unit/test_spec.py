@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import math
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -44,6 +47,20 @@ def test_an_infinite_clip_bound_survives_repr_and_json():
     spec = RNNSpec("lstm", 1, 2, 3, cell_clip=(-math.inf, 1))
     assert eval(repr(spec)) == spec
     assert RNNSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_pickled_spec_is_found_among_equal_ones_in_a_process_with_other_hashes():
+    """The hash is kept with the spec, and strings hash differently in each process."""
+    spec = RNNSpec("lstm", 2, 5, 7, dropout=0.5)
+    assert hash(spec) == hash(RNNSpec("lstm", 2, 5, 7, dropout=0.5))
+    assert hash(spec) != hash(spec.replace(seed=1))
+    program = (
+        "import pickle, sys; from pycudnnrnn import RNNSpec; "
+        f"spec = pickle.loads(bytes.fromhex('{pickle.dumps(spec).hex()}')); "
+        "sys.exit(spec not in {RNNSpec('lstm', 2, 5, 7, dropout=0.5)})"
+    )
+    for seed in ("1", "2"):
+        subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, check=True)
 
 
 def test_a_spec_is_frozen_hashable_and_pickles():

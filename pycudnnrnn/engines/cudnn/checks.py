@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.schedule import Schedule
@@ -59,3 +63,78 @@ def check_array(name: str, array: Any | None, address: int, alignment: int) -> N
         raise ArgumentError(name, "a contiguous array (cupy.ascontiguousarray makes one)", f"strides {array.strides}")
     if address % alignment:
         raise ArgumentError(name, f"memory aligned to {alignment} bytes", hex(address))
+
+
+class Wanted(NamedTuple):
+    """What one array of a call has to be. Without a shape it has to be None; `optional` allows None beside an array."""
+
+    shape: tuple[int, ...] | None
+    dtype: np.dtype[Any]
+    alignment: int = 1
+    optional: bool = False
+
+
+class PlainArrays:
+    """Recognise, in one pass, arrays that may cross as they are.
+
+    It accepts only what the slower checks accept, and gives no reasons: whoever is turned away goes through those,
+    which do. An overlap of contiguous arrays of known sizes is decided by their addresses, so that addresses that were
+    found apart once stay so.
+    """
+
+    KNOWN_MAX: Final = 64
+    """Sets of addresses remembered; a pool of memory gives few, and comes back to them."""
+
+    __slots__ = ("_apart", "_device", "_nbytes", "_ndarray", "_wanted")
+
+    def __init__(self, ndarray: Any, device: int, wanted: Sequence[Wanted], *, apart: bool) -> None:
+        """Describe the arrays, in the order of `addresses`; `apart` refuses any two that share memory."""
+        self._ndarray, self._device = ndarray, device
+        self._wanted = tuple(
+            (w.shape, _strides(w.shape or (), w.dtype.itemsize), w.dtype, w.alignment, w.optional) for w in wanted
+        )
+        self._nbytes = [math.prod(w.shape or ()) * w.dtype.itemsize for w in wanted]
+        self._apart: set[tuple[int | None, ...]] | None = set() if apart else None
+
+    def addresses(self, arrays: Sequence[Any]) -> tuple[int | None, ...] | None:
+        """Return where the arrays are, None for what is absent; or None if one of them is not plainly right."""
+        ndarray, index = self._ndarray, self._device
+        found: list[int | None] = []
+        for array, (shape, strides, dtype, alignment, optional) in zip(arrays, self._wanted, strict=True):
+            if array is None:
+                if not optional:
+                    return None
+                found.append(None)
+                continue
+            if (
+                type(array) is not ndarray
+                or array.dtype is not dtype
+                or array.strides != strides
+                or array.shape != shape
+            ):
+                return None
+            memory = array.data
+            address = memory.ptr
+            if memory.device_id != index or address % alignment:
+                return None
+            found.append(address)
+        where = tuple(found)
+        if self._apart is not None and where not in self._apart:
+            if self._overlap(where):
+                return None
+            if len(self._apart) >= self.KNOWN_MAX:
+                self._apart.clear()
+            self._apart.add(where)
+        return where
+
+    def _overlap(self, where: Sequence[int | None]) -> bool:
+        end = 0
+        for start, nbytes in sorted([(a, n) for a, n in zip(where, self._nbytes, strict=True) if a is not None]):
+            if start < end:
+                return True
+            end = start + nbytes
+        return False
+
+
+def _strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    return tuple(itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape)))

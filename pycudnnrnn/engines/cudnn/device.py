@@ -6,11 +6,18 @@ What the engine asks of a device is this class. Tests put another object in its 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.errors import EngineError, MissingDependencyError
+from pycudnnrnn.errors import CaptureError, CudnnError, EngineError, MissingDependencyError
+
+BYTES: Final = np.dtype(np.uint8)
+"""The dtype of scratch memory."""
+
+
+_HERE: Final = contextlib.nullcontext()
 
 
 class CudaDevice:
@@ -37,6 +44,8 @@ class CudaDevice:
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Make this the current device of a `with` block."""
+        if self.xp.cuda.runtime.getDevice() == self.index:
+            return _HERE
         device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
         return device
 
@@ -73,14 +82,14 @@ class CudaDevice:
     def fill_zero(array: Any) -> None:
         array.fill(0)
 
-    def take(self, array: Any, indices: np.ndarray[Any, Any], axis: int) -> Any:
-        """A new contiguous array of some rows along `axis`."""
-        return self.xp.take(array, self.xp.asarray(indices), axis=axis)
+    def take(self, array: Any, indices: Any, axis: int, out: Any) -> None:
+        """Copy some rows along `axis`, named by a device array, into `out`."""
+        self.xp.take(array, indices, axis=axis, out=out)
 
-    def put(self, target: Any, indices: np.ndarray[Any, Any], axis: int, values: Any) -> None:
-        """Write rows along `axis` of `target`."""
-        where = (slice(None),) * axis + (self.xp.asarray(indices),)
-        target[where] = values
+    @staticmethod
+    def put(target: Any, indices: Any, axis: int, values: Any) -> None:
+        """Write rows along `axis` of `target`, named by a device array."""
+        target[(slice(None),) * axis + (indices,)] = values
 
     def gather(self, array: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
         """A new contiguous array of the rows at (first, second) along the first two axes; the indices broadcast."""
@@ -104,3 +113,63 @@ class CudaDevice:
     def from_host(self, array: np.ndarray[Any, Any]) -> Any:
         """A device copy."""
         return self.xp.asarray(array)
+
+    @property
+    def gpu(self) -> str:
+        """The GPU's name, as its driver gives it."""
+        return str(self.xp.cuda.runtime.getDeviceProperties(self.index)["name"].decode())
+
+    def timed(self, work: Callable[[], None]) -> float:
+        """Return the microseconds that work takes on the current stream, by its events; waits for it."""
+        start, end = self.xp.cuda.Event(), self.xp.cuda.Event()
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(self.xp.cuda.get_elapsed_time(start, end)) * 1000
+
+    def refuse_capture(self, stream: Any, what: str) -> None:
+        """Refuse what a CUDA graph cannot hold while the stream is being captured.
+
+        Raises:
+            CaptureError: it is, or CUDA cannot say because of another capture, or one that has failed.
+        """
+        try:
+            capturing = stream.is_capturing()
+        except RuntimeError:  # cudaErrorStreamCaptureImplicit, or a capture that has failed
+            capturing = True
+        if capturing:
+            raise CaptureError(f"{what}, while the stream is captured: op.prepare does it before, plan.capture for you")
+
+    def capture(self, work: Callable[[], None]) -> Any:
+        """Return a CUDA graph of what work puts on the current stream, which is one of its own; nothing of it runs.
+
+        The work is run once before, so that what CUDA and cuDNN load at first use is loaded; waits for it.
+
+        Raises:
+            CaptureError: cuDNN or CUDA refused something during the capture.
+        """
+        failures = (CudnnError, self.xp.cuda.runtime.CUDARuntimeError)
+        stream = self.xp.cuda.Stream(non_blocking=True)
+        self.wait(stream, self.stream())
+        with stream:
+            work()
+            stream.synchronize()
+            stream.begin_capture(self.xp.cuda.runtime.streamCaptureModeThreadLocal)
+            try:
+                work()
+            except BaseException as error:
+                with contextlib.suppress(self.xp.cuda.runtime.CUDARuntimeError):
+                    stream.end_capture()  # or the thread stays in it
+                if isinstance(error, failures):
+                    raise CaptureError(f"this call cannot be captured: {error}") from error
+                raise
+            try:
+                return stream.end_capture()
+            except failures as error:
+                raise CaptureError(f"this call cannot be captured: {error}") from error
+
+    @staticmethod
+    def copy_bytes(target: Any, values: Any) -> None:
+        """Copy a contiguous array over another of the same size, on the current stream, without temporaries."""
+        target.data.copy_from_device_async(values.data, values.nbytes)

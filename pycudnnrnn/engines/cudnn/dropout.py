@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,8 @@ from pycudnnrnn.spec import RNNSpec
 class CudnnDropout:
     """The random states of one model on one device.
 
-    A forward holds `lock` while it launches, so that forwards move the states on one after the other; `plans` are the
-    plans whose descriptors point to the states.
+    Forwards launch one at a time, so that they move the states on one after the other; `plans` are the plans whose
+    descriptors point to the states.
 
     Source: cudnnDropoutGetStatesSize, cudnnSetDropoutDescriptor, cudnnRestoreDropoutDescriptor (cudnn_ops.h, 9.28).
     """
@@ -53,10 +55,26 @@ class CudnnDropout:
             restore=bool(state.data),
         )
 
-    def launched_on(self, stream: Any) -> None:
-        """Order a launch on `stream` after the one before, and count it; the caller holds the lock."""
-        self._device.wait(stream, self._last_stream)
-        self._last_stream = stream
+    @contextlib.contextmanager
+    def forward_on(self, stream: Any) -> Iterator[None]:
+        """Launch one forward on `stream`, after the one before, and count it if that succeeded."""
+        with self.lock:
+            self._device.wait(stream, self._last_stream)
+            self._last_stream = stream
+            yield
+            self.position += 1
+
+    @contextlib.contextmanager
+    def left_alone(self, stream: Any) -> Iterator[None]:
+        """Let something run that moves the states on, and put them back after it; all of it on or after `stream`."""
+        with self.lock:
+            self._device.wait(stream, self._last_stream)
+            self._last_stream = stream
+            before = self._device.copy(self._states)
+            try:
+                yield
+            finally:
+                self._device.copy_bytes(self._states, before)
 
     def state(self) -> DropoutState:
         with self.lock, self._device.active():

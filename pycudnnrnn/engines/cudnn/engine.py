@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,64 +13,33 @@ import numpy as np
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.cudnn import long_bidirectional
+from pycudnnrnn.engines.cudnn import long_bidirectional, parts
+from pycudnnrnn.engines.cudnn.algorithms import Data, choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_matrices, check_sizes
+from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
-from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.eager import EagerForward
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
+from pycudnnrnn.engines.cudnn.reserve import CudnnReserve
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
-from pycudnnrnn.spec import TIME_MAX, RNNSpec
+from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
 PLANS_MAX: Final = 64
 """Plans kept by an engine, oldest dropped first: a plan is a few small native objects."""
-
-BYTES: Final = np.dtype(np.uint8)
-
-
-@dataclasses.dataclass
-class Piece:
-    """One native forward: what its backward reads again."""
-
-    plan: Plan
-    chunk: Chunk
-    x: Any
-    hx: Any | None
-    cx: Any | None
-    y: Any
-    space: Any | None
-
-
-@dataclasses.dataclass
-class CudnnReserve:
-    """What a forward leaves for its backward, and what must live until its kernels are done."""
-
-    spec: RNNSpec
-    schedule: Schedule
-    params: Any
-    pieces: list[Piece]
-    stream: Any
-    device: CudaDevice
-
-    def copy(self) -> CudnnReserve:
-        with self.device.active():
-            copies = [
-                dataclasses.replace(piece, space=None if piece.space is None else self.device.copy(piece.space))
-                for piece in self.pieces
-            ]
-        return dataclasses.replace(self, pieces=copies)
 
 
 class CudnnEngine:
     """Run RNNs by libcudnn on one CUDA device.
 
-    State: the handle pool, and the layouts and plans asked for so far, under a lock.
+    State: the handle pool, the layouts and plans asked for so far, under a lock, and the algorithms chosen.
     """
 
     name = "cudnn"
@@ -85,15 +53,18 @@ class CudnnEngine:
         self._layouts: dict[RNNSpec, ParamLayout] = {}
         self._plans: dict[Any, Plan] = {}
         self._lock = threading.Lock()
+        self.choices = ChoiceBook(device.gpu, library.version)
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
-        spec = spec.replace(seed=0, dropout=0.0) if spec.seed or spec.dropout else spec
+        spec = spec.without_dropout
         known = self._layouts.get(spec)
         if known is not None:
             return known
         check_matrices(spec)
         with self._device.active():
-            handle = self._handle(self._device.stream())
+            stream = self._device.stream()
+            self._device.refuse_capture(stream, "asking for a layout")
+            handle = self.handle_on(stream)
             with RNNDescriptor(self.library, spec, algo=spec.untuned_algo) as rnn:
                 nbytes = weight_space_nbytes(handle, rnn)
                 base = self._device.empty((nbytes,), BYTES)
@@ -103,7 +74,9 @@ class CudnnEngine:
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> CudnnDropout:
         with self._device.active():
-            return CudnnDropout(self._handle(self._device.stream()), self._device, spec, state)
+            stream = self._device.stream()
+            self._device.refuse_capture(stream, "setting up dropout states")
+            return CudnnDropout(self.handle_on(stream), self._device, spec, state)
 
     def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> PreparedPlan:
         check_sizes(spec, schedule)
@@ -113,19 +86,65 @@ class CudnnEngine:
                 raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
             raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", schedule.T)
         with self._device.active():
-            handle = self._handle(self._device.stream())
+            stream = self._device.stream()
+            self._device.refuse_capture(stream, "preparing a plan")
+            spec = self.resolved(spec, schedule, training=training, dropout=dropout)
+            handle = self.handle_on(stream)
             native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
-            return PreparedPlan(self, native, dropout, self._scratch(native.workspace_nbytes))
+            return PreparedPlan(self, self._device, spec, schedule, native, dropout)
 
-    @contextlib.contextmanager
-    def launching(self) -> Iterator[tuple[Handle, Any]]:
-        """Give this thread's handle, on the current stream."""
+    def resolved(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        training: bool,
+        dropout: CudnnDropout | None,
+        data: Data | None = None,
+    ) -> RNNSpec:
+        """Return the spec with "auto" decided."""
+        if spec.algo is not Algorithm.AUTO:
+            return spec
+        drops = dropout is not None
+        choice = choose(self, self._device, spec, schedule, training=training, drops=drops, data=data)
+        return spec.replace(algo=choice.algo, math_type=choice.math_type)
+
+    def eager(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        dropout: CudnnDropout | None,
+        keep_reserve: bool,
+        data: Data | None = None,
+    ) -> EagerForward | None:
+        chunks = native_chunks(schedule, TIME_MAX)
+        if len(chunks) != 1 or not chunks[0].covers(schedule):
+            return None
+        training = keep_reserve or dropout is not None
         with self._device.active():
             stream = self._device.stream()
-            yield self._handle(stream), stream
+            self._device.refuse_capture(stream, "an eager forward, which takes memory")
+            spec = self.resolved(spec, schedule, training=training, dropout=dropout, data=data)
+            handle = self.handle_on(stream)
+            plan = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
+        return EagerForward(
+            self, self._device, spec, schedule, chunks[0], plan, dropout=dropout, keep_reserve=keep_reserve
+        )
 
-    def fill_zero(self, array: Any) -> None:
-        self._device.fill_zero(array)
+    def check_process(self) -> None:
+        """Refuse to work in a forked child.
+
+        Raises:
+            ForkError: the process is a fork of one that used this engine.
+        """
+        self._handles.check_process()
+
+    def handle_on(self, stream: Any) -> Handle:
+        """Give this thread's handle, set to a stream."""
+        handle = self._handles.get()
+        handle.set_stream(self._device.stream_address(stream))
+        return handle
 
     def forward(
         self,
@@ -153,32 +172,47 @@ class CudnnEngine:
             return long_bidirectional.forward(
                 self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve
             )
+        data = Data(params, x, hx, cx)
+        call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
+        if call is not None:
+            return call.run(params, x, hx, cx)
+        return self._forward_in_parts(
+            spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
+        )
+
+    def _forward_in_parts(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        chunks: Sequence[Chunk],
+        params: Any,
+        x: Any,
+        hx: Any | None,
+        cx: Any | None,
+        *,
+        dropout: CudnnDropout | None,
+        keep_reserve: bool,
+    ) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
+        """Run the chunks that make a batch; "auto" runs the standard algorithm here, and nothing is tuned."""
+        device, dtype = self._device, spec.dtype.numpy
         training = keep_reserve or dropout is not None
-        lock = contextlib.nullcontext() if dropout is None else dropout.lock
-        with device.active(), lock:
+        with device.active():
             stream = device.stream()
-            handle = self._handle(stream)
+            device.refuse_capture(stream, "a batch in parts, which takes memory")
+            handle = self.handle_on(stream)
             plans = [self._plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks]
-            whole = len(chunks) == 1 and chunks[0].covers(schedule)
             states = (spec.num_pseudo_layers, schedule.B)
-            make = device.empty if whole else device.zeros
-            y = make(schedule.data_shape(spec.output_size), dtype)
-            hy = self._start(hx, (*states, spec.state_size), dtype, whole=whole)
-            cy = self._start(cx, (*states, spec.num_units), dtype, whole=whole) if spec.has_cell_state else None
-            spaces = [self._scratch(plan.reserve_nbytes) for plan in plans]
+            y = device.zeros(schedule.data_shape(spec.output_size), dtype)
+            hy = self._start(hx, (*states, spec.state_size), dtype)
+            cy = self._start(cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
             workspace = self._scratch(max((plan.workspace_nbytes for plan in plans), default=0))
-            if dropout is not None:
-                dropout.launched_on(stream)
-            pieces = []
-            for plan, chunk, space in zip(plans, chunks, spaces, strict=True):
-                if whole:
-                    piece = Piece(plan, chunk, x, hx, cx, y, space)
-                    plan.forward(handle, params, x, hx, cx, y, hy, cy, workspace, space)
-                else:
-                    piece = self._forward_part(handle, plan, schedule, chunk, params, x, y, hy, cy, workspace, space)
-                pieces.append(piece)
-            if dropout is not None:
-                dropout.position += 1
+            natives = [
+                (plan, chunk, self._scratch(plan.reserve_nbytes)) for plan, chunk in zip(plans, chunks, strict=True)
+            ]
+            prepared = parts.prepare_forward(device, schedule, natives, x, y, hy, cy)
+            with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
+                parts.run_forward(device, handle, schedule, prepared, params, x, y, hy, cy, workspace)
+            pieces = [part.piece for part in prepared]
             reserve = CudnnReserve(spec, schedule, params, pieces, stream, device) if keep_reserve else None
         return y, hy, cy, reserve
 
@@ -191,26 +225,31 @@ class CudnnEngine:
             return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             self._check(name, array, dtype.itemsize)
-        whole = len(reserve.pieces) == 1 and reserve.pieces[0].chunk.covers(schedule)
         states = (spec.num_pseudo_layers, schedule.B)
         with self._following(reserve) as handle:
             dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
             dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
             if spec.has_cell_state and dcy is None:
                 dcy = device.zeros((*states, spec.num_units), dtype)
-            make = device.empty if whole else device.zeros
-            dx = make(schedule.data_shape(spec.input_size), dtype)
-            dhx = self._start(dhy, dhy.shape, dtype, whole=whole)
-            dcx = self._start(dcy, (*states, spec.num_units), dtype, whole=whole) if spec.has_cell_state else None
+            dcx: Any = None
             workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
-            for piece in reversed(reserve.pieces):
-                if whole:
-                    piece.plan.backward_data(
-                        handle, reserve.params, piece.y, dy, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx,
-                        workspace, piece.space,
-                    )  # fmt: skip
-                else:
-                    self._backward_part(handle, reserve, piece, dy, dhx, dcx, dx, workspace)
+            if reserve.whole:
+                dx, dhx = device.empty(schedule.data_shape(spec.input_size), dtype), device.empty(dhy.shape, dtype)
+                if spec.has_cell_state:
+                    dcx = device.empty((*states, spec.num_units), dtype)
+                (piece,) = reserve.pieces
+                reserve.touched = True
+                piece.plan.backward_data(
+                    handle, reserve.params, piece.y, dy, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx,
+                    workspace, piece.space,
+                )  # fmt: skip
+            else:
+                dx, dhx = device.zeros(schedule.data_shape(spec.input_size), dtype), device.copy(dhy)
+                if spec.has_cell_state:
+                    dcx = device.copy(dcy)
+                prepared = parts.prepare_backward(device, reserve, dy, dx, dhx, dcx)
+                reserve.touched = True
+                parts.run_backward(device, handle, reserve, prepared, dy, dx, dhx, dcx, workspace)
         return dx, dhx, dcx
 
     def backward_weights(self, reserve: CudnnReserve | LongReserve, out: Any, *, accumulate: bool) -> None:
@@ -225,71 +264,14 @@ class CudnnEngine:
             for piece in reserve.pieces:
                 piece.plan.backward_weights(handle, piece.x, piece.hx, piece.y, out, workspace, piece.space)
 
-    def _forward_part(
-        self,
-        handle: Handle,
-        plan: Plan,
-        schedule: Schedule,
-        chunk: Chunk,
-        params: Any,
-        x: Any,
-        y: Any,
-        h: Any,
-        c: Any | None,
-        workspace: Any | None,
-        space: Any | None,
-    ) -> Piece:
-        """Run a chunk from the states in `h` and `c`, and leave its own there and its output in `y`."""
-        device = self._device
-        part = _cut(device, schedule, chunk)
-        x_part, y_part = part(x), device.empty(chunk.within(schedule).data_shape(y.shape[2]), y.dtype)
-        h_part, c_part = _rows(device, h, chunk), None if c is None else _rows(device, c, chunk)
-        hy, cy = device.empty(h_part.shape, h.dtype), None if c_part is None else device.empty(c_part.shape, h.dtype)
-        plan.forward(handle, params, x_part, h_part, c_part, y_part, hy, cy, workspace, space)
-        _put(device, schedule, chunk, y, y_part)
-        _put_rows(device, chunk, h, hy)
-        if c is not None:
-            _put_rows(device, chunk, c, cy)
-        return Piece(plan, chunk, x_part, h_part, c_part, y_part, space)
-
-    def _backward_part(
-        self,
-        handle: Handle,
-        reserve: CudnnReserve,
-        piece: Piece,
-        dy: Any,
-        dh: Any,
-        dc: Any | None,
-        dx: Any,
-        workspace: Any | None,
-    ) -> None:
-        """Go back through a chunk, from the state gradients in `dh` and `dc` to those before it."""
-        device, chunk, schedule = self._device, piece.chunk, reserve.schedule
-        dy_part = _cut(device, schedule, chunk)(dy)
-        dx_part = device.empty(chunk.within(schedule).data_shape(dx.shape[2]), dx.dtype)
-        dhy, dcy = _rows(device, dh, chunk), None if dc is None else _rows(device, dc, chunk)
-        dhx, dcx = device.empty(dhy.shape, dh.dtype), None if dcy is None else device.empty(dcy.shape, dh.dtype)
-        piece.plan.backward_data(
-            handle, reserve.params, piece.y, dy_part, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx_part,
-            workspace, piece.space,
-        )  # fmt: skip
-        _put(device, schedule, chunk, dx, dx_part)
-        _put_rows(device, chunk, dh, dhx)
-        if dc is not None:
-            _put_rows(device, chunk, dc, dcx)
-
-    def _handle(self, stream: Any) -> Handle:
-        handle = self._handles.get()
-        handle.set_stream(self._device.stream_address(stream))
-        return handle
-
     @contextlib.contextmanager
     def _following(self, reserve: CudnnReserve) -> Iterator[Handle]:
         """Work on the current stream after the forward's, which then waits: its memory goes back to its own pool."""
         with self._device.active():
             stream = self._device.stream()
+            self._device.refuse_capture(stream, "an eager backward, which takes memory")
             self._device.wait(stream, reserve.stream)
-            yield self._handle(stream)
+            yield self.handle_on(stream)
             self._device.wait(reserve.stream, stream)
 
     def _plan(
@@ -319,44 +301,13 @@ class CudnnEngine:
     def _scratch(self, nbytes: int) -> Any | None:
         return self._device.empty((nbytes,), BYTES) if nbytes else None
 
-    def _start(self, given: Any | None, shape: tuple[int, ...], dtype: np.dtype[Any], *, whole: bool) -> Any:
-        """Where states go: fresh memory for one native call, or a copy of what is given that parts will update."""
-        if whole:
-            return self._device.empty(shape, dtype)
+    def _start(self, given: Any | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """States for parts to update: zeros, or a copy of what is given."""
         return self._device.zeros(shape, dtype) if given is None else self._device.copy(given)
 
     def _check(self, name: str, array: Any | None, alignment: int) -> None:
         if array is not None and array.size:
             check_array(name, array, self._device.address(array), alignment)
-
-
-def _cut(device: CudaDevice, schedule: Schedule, chunk: Chunk) -> Callable[[Any], Any]:
-    """Return what gives a chunk's part of a padded array as a new contiguous one."""
-
-    def cut(data: Any) -> Any:
-        time, batch = (0, 1) if schedule.time_major else (1, 0)
-        if (chunk.start, chunk.stop) != (0, schedule.T):
-            data = device.take(data, np.arange(chunk.start, chunk.stop), time)
-        return data if chunk.rows is None else device.take(data, np.array(chunk.rows), batch)
-
-    return cut
-
-
-def _put(device: CudaDevice, schedule: Schedule, chunk: Chunk, target: Any, part: Any) -> None:
-    """Write a chunk's part into a padded array."""
-    window = slice(chunk.start, chunk.stop)
-    axis = 1 if schedule.time_major else 0
-    rows = np.arange(schedule.B) if chunk.rows is None else np.array(chunk.rows)
-    device.put(target[window] if schedule.time_major else target[:, window], rows, axis, part)
-
-
-def _rows(device: CudaDevice, states: Any, chunk: Chunk) -> Any:
-    return device.copy(states) if chunk.rows is None else device.take(states, np.array(chunk.rows), 1)
-
-
-def _put_rows(device: CudaDevice, chunk: Chunk, states: Any, part: Any) -> None:
-    rows = np.arange(states.shape[1]) if chunk.rows is None else np.array(chunk.rows)
-    device.put(states, rows, 1, part)
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:
@@ -366,10 +317,10 @@ def cudnn_engine(index: int | None) -> CudnnEngine:
         MissingDependencyError: CuPy is not installed.
         EngineError: no such device, or no libcudnn that can be used.
     """
-    device = CudaDevice(index)
-    return _engine(device.index)
+    return _engine(CudaDevice().index if index is None else index)
 
 
 @functools.cache
 def _engine(index: int) -> CudnnEngine:
-    return CudnnEngine(_libcudnn.load(), CudaDevice(index))
+    device = CudaDevice(index)
+    return CudnnEngine(_libcudnn.load(), device)

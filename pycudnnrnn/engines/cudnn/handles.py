@@ -27,9 +27,8 @@ class Handle(Owned):
 
     def __init__(self, library: Library) -> None:
         super().__init__(library, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy")
-
-    def set_stream(self, address: int) -> None:
-        self.library.cudnnSetStream(self, address)
+        self.pointer = self._pointer
+        self.set_stream = library.cudnnSetStream.bind(handle=self)
 
 
 class _Lease:
@@ -55,13 +54,17 @@ class HandlePool:
         self._leases = threading.local()
         self._pid = os.getpid()
 
-    def get(self) -> Handle:
-        """Return this thread's handle."""
+    def check_process(self) -> None:
+        """Refuse to work in a forked child."""
         if self._count and os.getpid() != self._pid:
             raise ForkError(
                 "cuDNN was used before this process was forked, and CUDA does not survive a fork: "
                 "start processes with multiprocessing's 'spawn' method"
             )
+
+    def get(self) -> Handle:
+        """Return this thread's handle."""
+        self.check_process()
         lease: _Lease | None = getattr(self._leases, "lease", None)
         if lease is None:
             lease = self._leases.lease = _Lease(self._taken())

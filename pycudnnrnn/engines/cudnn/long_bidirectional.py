@@ -29,6 +29,10 @@ class LongReserve:
     schedule: Schedule
     parts: list[Any]
 
+    @property
+    def touched(self) -> bool:
+        return any(part.touched for part in self.parts)
+
     def copy(self) -> LongReserve:
         return dataclasses.replace(self, parts=[part.copy() for part in self.parts])
 
@@ -100,14 +104,16 @@ def backward_weights(
 ) -> None:
     """Collect every pseudo-layer's gradient; see `engines.Engine.backward_weights`."""
     spec = reserve.spec
-    if not accumulate:
-        device.fill_zero(out)
     whole = engine.layout(spec)
+    gradients = []
     for p, part in enumerate(reserve.parts):
-        part_spec = _part(spec, p // 2)
-        layout = engine.layout(part_spec)
+        layout = engine.layout(_part(spec, p // 2))
         gradient = device.empty((layout.size,), spec.dtype.numpy)
         engine.backward_weights(part, gradient, accumulate=False)
+        gradients.append((p, layout, gradient))
+    if not accumulate:  # here and not before: what fails above leaves `out` as it was
+        device.fill_zero(out)
+    for p, layout, gradient in gradients:
         for theirs, ours in _matching(whole, layout, p):
             device.add_into(out[theirs], gradient[ours])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from pycudnnrnn._libcudnn import cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
+from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
@@ -40,7 +40,7 @@ class Plan:
             if schedule.time_major
             else cudnnRNNDataLayout_t.BATCH_MAJOR_UNPACKED
         )
-        self._library, self._device = library, device
+        self._device = device
         self.training = training
         self._rnn = RNNDescriptor(library, spec, dropout, algo=spec.untuned_algo)
         self._x, self._y = (
@@ -60,8 +60,25 @@ class Plan:
         self.workspace_nbytes = workspace.value
         self.reserve_nbytes = reserve.value if training else 0
 
-    def _at(self, array: Any | None) -> int | None:
-        return None if array is None else self._device.address(array)
+        self._bind(library)
+
+    def _bind(self, library: Library) -> None:
+        """Give the calls everything that does not change; what they are called with is a handle, and addresses."""
+        sizes = {"workSpaceSize": self.workspace_nbytes, "reserveSpaceSize": self.reserve_nbytes}
+        same = {"rnnDesc": self._rnn, "devSeqLengths": None, "weightSpaceSize": self.params_nbytes, **sizes}
+        data, states = {"xDesc": self._x, "yDesc": self._y}, {"hDesc": self._h, "cDesc": self._c}
+        self.call_forward = library.cudnnRNNForward.bind(fwdMode=self._mode, **same, **data, **states)
+        """(handle, x, y, hx, hy, cx, cy, params, workspace, reserve)"""
+        if self.training:
+            self.call_backward_data = library.cudnnRNNBackwardData_v8.bind(**same, **data, **states)
+            """(handle, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)"""
+            self.call_backward_weights = library.cudnnRNNBackwardWeights_v8.bind(
+                addGrad=cudnnWgradMode_t.ADD, hDesc=self._h, **same, **data
+            )
+            """(handle, x, hx, y, d_params, workspace, reserve); cuDNN documents ADD alone for this call."""
+
+    def _at(self, *arrays: Any) -> list[int | None]:
+        return [None if array is None else self._device.address(array) for array in arrays]
 
     def forward(
         self,
@@ -76,12 +93,7 @@ class Plan:
         workspace: Any | None,
         reserve: Any | None,
     ) -> None:
-        at = self._at
-        self._library.cudnnRNNForward(
-            handle, self._rnn, self._mode, None, self._x, at(x), self._y, at(y),
-            self._h, at(hx), at(hy), self._c, at(cx), at(cy),
-            self.params_nbytes, at(params), self.workspace_nbytes, at(workspace), self.reserve_nbytes, at(reserve),
-        )  # fmt: skip
+        self.call_forward(handle.pointer, *self._at(x, y, hx, hy, cx, cy, params, workspace, reserve))
 
     def backward_data(
         self,
@@ -99,19 +111,12 @@ class Plan:
         workspace: Any | None,
         reserve: Any,
     ) -> None:
-        at = self._at
-        self._library.cudnnRNNBackwardData_v8(
-            handle, self._rnn, None, self._y, at(y), at(dy), self._x, at(dx),
-            self._h, at(hx), at(dhy), at(dhx), self._c, at(cx), at(dcy), at(dcx),
-            self.params_nbytes, at(params), self.workspace_nbytes, at(workspace), self.reserve_nbytes, at(reserve),
-        )  # fmt: skip
+        self.call_backward_data(
+            handle.pointer, *self._at(y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)
+        )
 
     def backward_weights(
         self, handle: Handle, x: Any, hx: Any | None, y: Any, d_params: Any, workspace: Any | None, reserve: Any
     ) -> None:
-        """Add the params gradient to `d_params`; cuDNN documents ADD alone for this call."""
-        at = self._at
-        self._library.cudnnRNNBackwardWeights_v8(
-            handle, self._rnn, cudnnWgradMode_t.ADD, None, self._x, at(x), self._h, at(hx), self._y, at(y),
-            self.params_nbytes, at(d_params), self.workspace_nbytes, at(workspace), self.reserve_nbytes, at(reserve),
-        )  # fmt: skip
+        """Add the params gradient to `d_params`."""
+        self.call_backward_weights(handle.pointer, *self._at(x, hx, y, d_params, workspace, reserve))

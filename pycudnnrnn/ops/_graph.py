@@ -1,0 +1,56 @@
+"""A plan's calls as one CUDA graph, on buffers that stay where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import Kind
+from pycudnnrnn.engines import EngineGraph
+from pycudnnrnn.errors import ArgumentTypeError, CaptureError
+from pycudnnrnn.schedule import Schedule, check_lengths
+
+
+class Graph:
+    """One forward, and in training both backward passes after it, replayed as a whole. `plan.capture` makes it.
+
+    Write into `x`, `hx` and `cx`, and in training into the upstream gradients `dy`, `dhy` and `dcy`, which all start as
+    zeros; `replay`; read `y`, `hy`, `cy`, and in training `dx`, `dhx`, `dcx` and `d_params`, which each replay writes
+    anew. `params` is the array that was captured: what is written into it counts from the next replay on. All are
+    arrays like `params`, None where there is no such thing, and for one stream at a time.
+
+    Shapes:
+        as in the plan's calls.
+    """
+
+    def __init__(self, native: EngineGraph, schedule: Schedule, kind: Kind, params: Any) -> None:
+        self._native, self._schedule = native, schedule
+        self.params = params
+
+        def given(name: str) -> Any:
+            array = getattr(native, name)
+            return None if array is None else _arrays.to_caller(array, kind)
+
+        self.x, self.hx, self.cx = given("x"), given("hx"), given("cx")
+        self.y, self.hy, self.cy = given("y"), given("hy"), given("cy")
+        self.dy, self.dhy, self.dcy = given("dy"), given("dhy"), given("dcy")
+        self.dx, self.dhx, self.dcx = given("dx"), given("dhx"), given("dcx")
+        self.d_params = given("d_params")
+
+    def replay(self, *, sequence_lengths: Any = None) -> None:
+        """Run on the current stream what was captured. `sequence_lengths` may say again what the plan was made for.
+
+        Raises:
+            CaptureError: other sequence lengths, which take a plan and a graph of their own.
+        """
+        if sequence_lengths is not None:
+            schedule = self._schedule
+            if check_lengths(sequence_lengths, schedule.T, schedule.B) != schedule.lengths:
+                raise CaptureError(
+                    f"sequence_lengths {sequence_lengths}: the graph was captured with "
+                    f"{'equal ones' if schedule.lengths is None else list(schedule.lengths)}; prepare and capture anew"
+                )
+        self._native.replay()
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError("object to pickle", "the op: a graph holds native objects of this process", "Graph")

@@ -1,0 +1,44 @@
+"""`algo="auto"` on a GPU: what runs, what is chosen, and that numbers stay where the NumPy engine has them."""
+
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.test_numbers import run, run_numpy, worst
+from tests.unit.test_goldens import KINDS
+
+SHAPES = {"launch-bound": (150, 16, 256), "small": (25, 4, 64), "wide": (25, 64, 512), "odd": (20, 5, 168)}
+
+
+@pytest.fixture
+def shape(cuda, request):
+    T, B, H = SHAPES[request.param]
+    return (T // 5, B // 4 or 1, H // 8) if cuda.on_shim else (T, B, H)
+
+
+@pytest.mark.parametrize("shape", SHAPES, indirect=True)
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_is_chosen_has_the_numpy_engines_numbers(cuda, answer, shape, kind, dtype, request):
+    T, B, H = shape
+    op = KINDS[kind](1, H, H, dtype=dtype, algo="auto")
+    ratio, _ = worst(run(cuda, problem := make_problem(op, T, B, None, seed=3)), run_numpy(problem), problem)
+    choice = next(c for c in ops.algorithm_choices() if c.kind.spec == op.spec and c.kind.T == T and c.kind.training)
+    trials = {f"{t.algo} {t.math_type}": t.reason if t.time_us is None else t.time_us for t in choice.trials}
+    answer(f"auto {request.node.callspec.id}", {"algo": choice.algo, "math_type": choice.math_type, "trials": trials})
+    assert ratio <= 16
+    assert any(trial.algo == "standard" and trial.time_us is not None for trial in choice.trials)
+    assert dtype == "float16" or {trial.math_type for trial in choice.trials} == {"fma"}
+
+
+def test_a_choice_kept_in_a_file_is_taken_without_measuring(cuda, tmp_path):
+    op = ops.CudnnGRU(1, 24, 17, algo="auto")
+    chosen = op.prepare(6, 4, device="cuda").algo
+    path = tmp_path / "choices.json"
+    ops.save_algorithm_choices(path)
+    kept = ops.algorithm_choices(path)
+    cuda.engine.choices._known.clear()
+    assert set(ops.load_algorithm_choices(path)) == set(kept)
+    before = ops.algorithm_choices()
+    assert op.prepare(6, 4, device="cuda").algo == chosen
+    assert ops.algorithm_choices() == before, "nothing new was measured"

@@ -1,0 +1,409 @@
+"""`algo="auto"`: what may be chosen, that the fastest of it is, and that a choice can be kept and comes back."""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, ops
+from pycudnnrnn.engines.cudnn.algorithms import ALGORITHMS, ROUNDS, STRICTNESS, candidates
+from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE, AlgorithmChoice, AlgorithmTrial, CallKind, ChoiceBook, read
+from pycudnnrnn.errors import ArgumentError, CaptureError, EngineError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import Algorithm, MathType
+from pycudnnrnn.testing import PermutedLayoutEngine
+from pycudnnrnn.testing.strategies import make_problem, problems, sequence_lengths, specs
+from tests.helpers.examples import examples
+from tests.shim.host_device import host
+from tests.shim.problem import on_device, run, run_numpy
+
+STANDARD, STATIC, DYNAMIC, SMALL_H = "standard", "persist_static", "persist_dynamic", "persist_static_small_h"
+NOT_SUPPORTED, EXECUTION_FAILED = 3000, 5000
+
+
+def gru(**keywords):
+    return ops.CudnnGRU(2, 3, 4, algo="auto", **keywords)
+
+
+@pytest.fixture(autouse=True)
+def _no_file(monkeypatch):
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize("fastest", [STANDARD, STATIC, DYNAMIC, SMALL_H])
+@pytest.mark.parametrize("training", [False, True])
+def test_the_fastest_is_chosen_and_the_numbers_stay(play, fastest, training):
+    played, _, device = play()
+    device.times = {(fastest, "fma"): 7.0}
+    op = gru(dtype="float32")
+    problem = make_problem(op, 3, 2, None, seed=1)
+    plan = op.prepare(3, 2, is_training=training, device="cuda:0")
+    assert (plan.algo, plan.math_type) == (fastest, "fma")
+    played.ran.clear()
+    found = run(problem, on_device(device, problem))
+    assert all(np.array_equal(value, found[name]) for name, value in run_numpy(problem).items())
+    if training:
+        assert played.ran == [(name, fastest, "fma") for name in ("forward", "backward_data", "backward_weights")]
+    (choice, *_) = ops.algorithm_choices()
+    assert (choice.algo, choice.kind.T, choice.kind.training) == (fastest, 3, training)
+    assert {trial.time_us for trial in choice.trials} == {7.0, 100.0}
+    assert not played.complaints
+
+
+def test_of_equal_times_the_standard_algorithm_wins(play):
+    play()
+    assert gru().prepare(3, 2, device="cuda:0").algo == STANDARD
+
+
+@examples(300)
+@given(specs(dtypes=["float16", "float32", "float64"]), st.sampled_from(list(MathType)), st.data())
+def test_candidates_are_legal_and_never_less_precise_than_asked(spec, math_type, data):
+    spec = spec.replace(math_type=math_type, algo="auto")
+    lengths = data.draw(sequence_lengths(4, 3, least=1))
+    schedule = Schedule(4, 3, None if lengths is None or set(lengths) == {4} else tuple(lengths))
+    found = [(c.algo, c.math_type) for c in candidates(spec, schedule)]
+    assert found[0] == (STANDARD, math_type)
+    assert len(set(found)) == len(found)
+    assert all(STRICTNESS.index(math) <= STRICTNESS.index(math_type) for _, math in found)
+    assert all(c.replace(algo="auto", math_type=math_type) == spec for c in candidates(spec, schedule))
+    only_standard = spec.num_proj or spec.bias_mode != "double" or schedule.lengths is not None
+    expected = {STANDARD} if only_standard else {STANDARD, DYNAMIC} if spec.dtype == "float64" else set(ALGORITHMS)
+    assert {algo for algo, _ in found} == expected
+
+
+def test_fp32_that_forbids_tf32_is_measured_without_it_and_bfloat16_with_all_that_keeps_its_precision():
+    schedule = Schedule(4, 3)
+    assert {c.math_type for c in candidates(RNNSpec("lstm", 1, 4, 4), schedule)} == {"fma"}
+    half = RNNSpec("lstm", 1, 4, 4, dtype="bfloat16")
+    assert {c.math_type for c in candidates(half, schedule)} == {"tensor_op", "default", "fma"}
+    slow = RNNSpec("lstm", 1, 4, 4, dtype="float16", compute_dtype="float16")
+    assert {c.algo for c in candidates(slow, schedule)} == {STANDARD}
+
+
+@examples(100)
+@given(problems(specs(dtypes=["float32", "float64"], max_layers=2), least_length=1), st.sampled_from(list(Algorithm)))
+def test_what_is_illegal_never_runs_whichever_would_be_fastest(play, problem, fastest):
+    played, _, device = play()
+    device.times = {(str(fastest), str(math)): 1.0 for math in MathType}
+    auto = make_problem(ops.from_spec(problem.spec.replace(algo="auto")), *problem.x.shape[:2], problem.lengths, seed=1)
+    T, B = problem.x.shape[:2]
+    schedule = Schedule(T, B, None if problem.lengths in (None, [T] * B) else tuple(problem.lengths))
+    legal = {(str(c.algo), str(c.math_type)) for c in candidates(auto.spec, schedule)}
+    found = run(auto, on_device(device, auto))
+    assert {(algo, math) for _, algo, math in played.ran} == legal
+    assert all(np.array_equal(value, found[name]) for name, value in run_numpy(auto).items())
+    assert not played.complaints
+
+
+def test_another_layout_is_never_chosen_however_fast(play):
+    played, _, device = play()
+    played.layouts = {SMALL_H: PermutedLayoutEngine(3)}
+    device.times = {(SMALL_H, "fma"): 1.0, (STATIC, "fma"): 50.0}
+    plan = gru().prepare(3, 2, device="cuda:0")
+    assert plan.algo == STATIC
+    (choice,) = ops.algorithm_choices()
+    (trial,) = [trial for trial in choice.trials if trial.algo == SMALL_H]
+    assert (trial.time_us, trial.reason) == (None, "another layout")
+    assert not [entry for entry in played.ran if entry[1] == SMALL_H]
+
+
+@pytest.mark.parametrize("where", ["cudnnGetRNNTempSpaceSizes", "cudnnRNNForward", "cudnnRNNBackwardData_v8"])
+@pytest.mark.parametrize("status", [NOT_SUPPORTED, EXECUTION_FAILED])
+def test_a_candidate_that_fails_is_left_out_with_its_status(play, where, status):
+    played, _, device = play()
+    played.refused = {(where, SMALL_H): status, (where, DYNAMIC): status}
+    device.times = {(SMALL_H, "fma"): 1.0, (DYNAMIC, "fma"): 2.0, (STATIC, "fma"): 3.0}
+    assert gru().prepare(3, 2, is_training=True, device="cuda:0").algo == STATIC
+    (choice,) = ops.algorithm_choices()
+    reasons = {trial.algo: trial.reason for trial in choice.trials}
+    name = {NOT_SUPPORTED: "CUDNN_STATUS_NOT_SUPPORTED", EXECUTION_FAILED: "CUDNN_STATUS_EXECUTION_FAILED"}[status]
+    assert reasons == {STANDARD: "", STATIC: "", SMALL_H: f"{where}: {name}", DYNAMIC: f"{where}: {name}"}
+
+
+def test_when_every_candidate_fails_the_error_says_how_each_did(play):
+    played, _, _ = play()
+    played.refused = {("cudnnRNNForward", algo): EXECUTION_FAILED for algo in map(str, ALGORITHMS)}
+    with pytest.raises(EngineError, match="algo='auto': no algorithm runs") as caught:
+        gru().prepare(3, 2, device="cuda:0")
+    assert all(f"{algo} with fma: cudnnRNNForward: CUDNN_STATUS_EXECUTION_FAILED" in str(caught.value)
+               for algo in ALGORITHMS)  # fmt: skip
+    assert ops.algorithm_choices() == ()
+
+
+def test_a_candidate_without_memory_is_left_out_and_want_of_memory_for_all_is_a_memory_error(play, monkeypatch):
+    _, engine, device = play()
+    op = gru()
+    allocate, left = device.allocate, [0]
+
+    def failing_once(nbytes):
+        left[0] -= 1
+        if left[0] == -1:
+            raise MemoryError("none left")
+        return allocate(nbytes)
+
+    monkeypatch.setattr(device, "allocate", failing_once)
+    outcomes = []
+    for nth in range(60):
+        engine.choices._known.clear()
+        left[0] = nth
+        try:
+            op.prepare(3, 2, is_training=True, device="cuda:0")
+        except MemoryError:
+            outcomes.append("error")
+        else:
+            (choice,) = ops.algorithm_choices()
+            outcomes.append([trial.algo for trial in choice.trials if trial.reason == "none left"])
+    assert {"error", *(algo for out in outcomes if out != "error" for algo in out)} == {"error", *ALGORITHMS}
+    assert all(out == "error" or len(out) <= 1 for out in outcomes)
+    assert outcomes[-1] == []
+    monkeypatch.undo()
+    engine.choices._known.clear()
+    device.fail_at = 12
+    with pytest.raises(MemoryError):
+        op.prepare(3, 2, is_training=True, device="cuda:0")
+    device.fail_at = None
+
+
+def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_shape(play):
+    played, _, device = play()
+    op = gru()
+    problem = make_problem(op, 3, 2, None, seed=1)
+    arrays = on_device(device, problem)
+    before = {name: host(array).copy() for name, array in arrays.items()}
+    op.forward(arrays["x"], arrays["hx"], arrays["params"])
+    assert device.timings == 4 * ROUNDS
+    assert all(np.array_equal(host(arrays[name]), old) for name, old in before.items())
+    passes = ["forward", "backward_data", "backward_weights"]
+    assert [name for name, *_ in played.ran] == passes * (4 * (ROUNDS + 1)) + ["forward"]
+    xs = {arguments[5] for name, arguments, _ in played.calls if name == "cudnnRNNForward"}
+    assert xs == {arrays["x"].data.ptr}, "measured on the caller's data"
+    for _ in range(2):
+        op.forward(arrays["x"], arrays["hx"], arrays["params"])
+    assert device.timings == 4 * ROUNDS
+    op.forward(arrays["x"], arrays["hx"], arrays["params"], is_training=False)
+    assert device.timings == 8 * ROUNDS
+    assert [name for name, *_ in played.ran[-4 * (ROUNDS + 1) :]] == ["forward"] * 4 * (ROUNDS + 1)
+    op.prepare(4, 2, device="cuda:0")
+    op.prepare(3, 2, time_major=False, device="cuda:0")
+    op.prepare(3, 2, sequence_lengths=[3, 1], device="cuda:0")
+    assert device.timings == (8 + 4 + 4 + 1) * ROUNDS
+    op.prepare(3, 2, sequence_lengths=[1, 3], device="cuda:0")
+    assert device.timings == (8 + 4 + 4 + 1) * ROUNDS, "ragged lengths are one kind"
+
+
+def test_measuring_does_not_move_the_models_dropout(play):
+    _, _, device = play()
+    auto, plain = gru(dropout=0.5, seed=3, dtype="float64"), ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=3, dtype="float64")
+    problem = make_problem(auto, 3, 2, None, seed=1)
+    twin = make_problem(plain, 3, 2, None, seed=1)
+    for _ in range(2):
+        found, expected = run(problem, on_device(device, problem)), run(twin, on_device(device, twin))
+        assert all(np.array_equal(value, expected[name]) for name, value in found.items())
+    assert auto.dropout_state("cuda:0").position == 2
+
+
+def test_a_batch_in_parts_runs_the_standard_algorithm_and_measures_nothing(play):
+    played, _, device = play()
+    device.times = {(SMALL_H, "fma"): 1.0}
+    problem = make_problem(gru(), 3, 2, [3, 0], seed=1)
+    found = run(problem, on_device(device, problem))
+    assert np.allclose(found["dparams"], run_numpy(problem)["dparams"], atol=1e-6)
+    assert device.timings == 0
+    assert {algo for _, algo, _ in played.ran} == {STANDARD}
+
+
+def test_the_numpy_engine_has_nothing_to_choose():
+    plan = gru().prepare(3, 2)
+    assert plan.algo == STANDARD
+    with pytest.raises(ArgumentError, match="device"):
+        ops.algorithm_choices(device="cpu")
+
+
+def test_a_graph_of_an_auto_plan_runs_what_was_chosen_and_measuring_is_refused_in_a_capture(play):
+    played, engine, device = play()
+    device.times = {(STATIC, "fma"): 1.0}
+    op = gru()
+    problem = make_problem(op, 3, 2, None, seed=1)
+    plan = op.prepare(3, 2, device="cuda:0")
+    graph = plan.capture(device.from_host(problem.params))
+    played.ran.clear()
+    graph.replay()
+    assert played.ran == [("forward", STATIC, "fma")]
+    engine.choices._known.clear()
+    device.current.capturing = []
+    with pytest.raises(CaptureError, match="preparing a plan"):
+        op.prepare(3, 2, device="cuda:0")
+    with pytest.raises(CaptureError, match="auto"):
+        engine.resolved(op.spec, Schedule(3, 2), training=False, dropout=None)
+    device.current.capturing = None
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def tuned(play, fastest=SMALL_H):
+    """A shim on which one choice has been made."""
+    played, engine, device = play()
+    device.times = {(fastest, "fma"): 1.0}
+    gru().prepare(3, 2, device="cuda:0")
+    return played, engine, device
+
+
+def test_a_choice_comes_back_from_a_file_without_measuring(play, tmp_path):
+    tuned(play)
+    path = tmp_path / "choices.json"
+    ops.save_algorithm_choices(path)
+    (choice,) = ops.algorithm_choices()
+    played, _, device = play()
+    assert ops.algorithm_choices() == ()
+    assert ops.load_algorithm_choices(path) == (choice,) == ops.algorithm_choices() == ops.algorithm_choices(path)
+    assert gru().prepare(3, 2, device="cuda:0").algo == SMALL_H
+    assert device.timings == 0
+    assert not played.launches
+    gru(seed=5).prepare(3, 2, device="cuda:0")
+    assert device.timings == 0, "the seed decides nothing"
+
+
+def test_the_file_named_in_the_environment_is_read_before_and_written_after(play, tmp_path, monkeypatch):
+    path = tmp_path / "choices.json"
+    monkeypatch.setenv(CACHE_VARIABLE, str(path))
+    _, _, first = tuned(play)
+    assert first.timings
+    _, _, second = play()
+    assert gru().prepare(3, 2, device="cuda:0").algo == SMALL_H
+    assert second.timings == 0
+    gru().prepare(4, 2, device="cuda:0")
+    assert second.timings
+    assert {choice.kind.T for choice in read(path)} == {3, 4}
+
+
+def test_nothing_is_written_unless_asked(play, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tuned(play)
+    assert not list(tmp_path.iterdir())
+
+
+def test_choices_of_another_gpu_or_version_are_not_taken_and_not_lost(play, tmp_path):
+    tuned(play)
+    path = tmp_path / "choices.json"
+    ops.save_algorithm_choices(path)
+    content = json.loads(path.read_text())
+    other, older = json.loads(json.dumps(content["choices"])), json.loads(json.dumps(content["choices"]))
+    other[0]["gpu"], older[0]["cudnn"] = "another GPU", 91300
+    path.write_text(json.dumps(content | {"choices": other + older}))
+    _, _, device = play()
+    assert ops.load_algorithm_choices(path) == ()
+    gru().prepare(3, 2, device="cuda:0")
+    assert device.timings
+    ops.save_algorithm_choices(path)
+    assert {(c.kind.gpu, c.kind.cudnn) for c in read(path)} == {
+        ("another GPU", 92800), ("host memory", 91300), ("host memory", 92800)
+    }  # fmt: skip
+
+
+def spoilt(content):
+    """Files that are not what `save` writes."""
+    choice = content["choices"][0]
+
+    def changed(**fields):
+        return json.dumps(content | {"choices": [choice | fields]})
+
+    yield ""
+    yield "{"
+    yield "[]"
+    yield "\x00\xff"
+    yield "[" * 100_000
+    yield json.dumps(content | {"version": 2})
+    yield json.dumps(content | {"format": "other"})
+    yield json.dumps({key: content[key] for key in ("format", "version")})
+    yield json.dumps(content | {"choices": {}, "version": True})
+    yield json.dumps(content | {"choices": [1]})
+    for name in choice:
+        yield json.dumps(content | {"choices": [{key: value for key, value in choice.items() if key != name}]})
+    yield changed(algo="fast")
+    yield changed(algo="auto")
+    yield changed(algo=STATIC, math_type="default")
+    yield changed(T=0)
+    yield changed(T="3")
+    yield changed(ragged=1)
+    yield changed(spec=choice["spec"] | {"algo": STANDARD})
+    yield changed(spec=choice["spec"] | {"num_layers": 0})
+    yield changed(trials=[])
+    yield changed(trials=[choice["trials"][0] | {"time_us": -1}])
+    yield changed(trials=[choice["trials"][0] | {"time_us": None}])
+    yield json.dumps(content).replace("100.0", "NaN")
+
+
+def test_a_bad_file_is_an_error_that_names_it_and_stays_as_it_is(play, tmp_path, monkeypatch):
+    tuned(play)
+    path = tmp_path / "choices.json"
+    ops.save_algorithm_choices(path)
+    bad = list(spoilt(json.loads(path.read_text())))
+    assert len(bad) >= 30
+    for text in bad:
+        path.write_text(text)
+        for use in (ops.load_algorithm_choices, ops.save_algorithm_choices, ops.algorithm_choices):
+            with pytest.raises(ArgumentError, match=r"choices\.json"):
+                use(path)
+        with monkeypatch.context() as patch:
+            patch.setenv(CACHE_VARIABLE, str(path))
+            with pytest.raises(ArgumentError, match=CACHE_VARIABLE):
+                gru().prepare(5, 5, device="cuda:0")
+        assert path.read_text() == text
+    assert not list(tmp_path.glob("*.tmp"))
+    with pytest.raises(OSError, match="missing"):
+        ops.load_algorithm_choices(tmp_path / "missing")
+
+
+def a_choice(T, algo=STANDARD):
+    kind = CallKind("host memory", 92800, RNNSpec("gru", 1, 3, 4, algo="auto"), T, 2, False, True, False)
+    trials = tuple(AlgorithmTrial(each, MathType.FMA, 1.0) for each in ALGORITHMS)
+    return AlgorithmChoice(kind, Algorithm(algo), MathType.FMA, trials)
+
+
+def _add_many(path, worker, barrier):
+    os.environ[CACHE_VARIABLE] = str(path)
+    book = ChoiceBook("host memory", 92800)
+    barrier.wait()
+    for i in range(10):
+        book.add(a_choice(100 * worker + i + 1))
+    agreed = book.add(a_choice(5000, ALGORITHMS[worker]))
+    Path(f"{path}.{worker}").write_text(agreed.algo)
+
+
+def test_processes_that_write_at_once_lose_nothing_and_agree(tmp_path):
+    path, workers = tmp_path / "choices.json", 4
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(workers)
+    processes = [context.Process(target=_add_many, args=(path, i, barrier)) for i in range(workers)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * workers
+    assert {c.kind.T for c in read(path)} == {100 * w + i + 1 for w in range(workers) for i in range(10)} | {5000}
+    (shared,) = [choice.algo for choice in read(path) if choice.kind.T == 5000]
+    assert {Path(f"{path}.{worker}").read_text() for worker in range(workers)} == {shared}
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(play, tmp_path, monkeypatch):
+    tuned(play)
+    path = tmp_path / "choices.json"
+    ops.save_algorithm_choices(path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    gru().prepare(7, 2, device="cuda:0")
+    with pytest.raises(OSError, match="No space"):
+        ops.save_algorithm_choices(path)
+    assert path.read_bytes() == before
