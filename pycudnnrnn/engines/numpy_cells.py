@@ -10,7 +10,9 @@ whole group of steps into the factors that do not depend on the incoming gradien
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +22,9 @@ from pycudnnrnn.schedule import Step
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
+
+FACTOR_ELEMENTS = 1 << 17
+"""Gate elements whose factors a backward computes at a time."""
 
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
@@ -63,6 +68,48 @@ class Tape(dict[str, Array]):
         return Tape({name: array.copy() for name, array in self.items()})
 
 
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Consecutive steps with the same number of sequences, in the order in which they are walked.
+
+    A step is worked on as [features, sequences]: gates are contiguous then, and R @ h is the product that BLAS does
+    fastest with R as it lies in params. `across` sees rows that way; `blocks` sees the same memory with each step's
+    [features, sequences] contiguous. Both are [steps, features, sequences], or None at each step where there is no
+    array.
+    """
+
+    rows: slice
+    sequences: int
+    order: int
+
+    def across(self, array: Array | None) -> Any:
+        if array is None:
+            return itertools.repeat(None)
+        return array[self.rows].reshape(-1, self.sequences, array.shape[1]).transpose(0, 2, 1)[:: self.order]
+
+    def blocks(self, array: Array | None) -> Any:
+        if array is None:
+            return itertools.repeat(None)
+        return array[self.rows].reshape(-1, array.shape[1], self.sequences)[:: self.order]
+
+    def take(self, state: Array) -> Array:
+        """The running sequences' state, as a new [features, sequences]."""
+        return state[: self.sequences].T.copy()
+
+    def put(self, state: Array, now: Array) -> None:
+        state[: self.sequences] = now.T
+
+
+def runs(steps: Sequence[Step], most_rows: int = sys.maxsize) -> Iterator[Run]:
+    """Cut steps, walked upwards or downwards, into runs of at most so many rows, but at least one step."""
+    for sequences, group in itertools.groupby(steps, lambda step: step[1] - step[0]):
+        alike = list(group)
+        most = max(1, most_rows // sequences)
+        for start in range(0, len(alike), most):
+            ends = alike[start], alike[min(start + most, len(alike)) - 1]
+            yield Run(slice(min(ends)[0], max(ends)[1]), sequences, 1 if ends[0] <= ends[1] else -1)
+
+
 class Cell(Protocol):
     """One direction of one layer.
 
@@ -73,17 +120,17 @@ class Cell(Protocol):
         h, dh: [B, P]; c, dc: [B, U]; out, dy: [rows, P]; tape["gates"]: [rows, G * U].
     """
 
-    def extra(self, keep: bool) -> dict[str, int]:
-        """Names and widths of the cell's own tape arrays; fewer where no backward will come."""
+    def extra(self) -> dict[str, int]:
+        """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
 
     def input_bias(self, w: Weights) -> Array | None:
         """What is added to the gates before the time loop."""
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        """Walk the steps, leaving activations in the tape's gates."""
+        """Walk the steps; a tape of more than "gates" gets what backward needs."""
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
-        """Walk the steps the other way round, leaving gradients of pre-activations on the tape."""
+        """Walk the steps the other way round, leaving gradients of pre-activations on the tape, in rows."""
 
     def input_pieces(self, tape: Tape) -> Pieces:
         """Gradients of what the input product was added to, after backward."""
@@ -95,7 +142,7 @@ class PlainCell:
     def __init__(self, spec: RNNSpec) -> None:
         self.relu = spec.mode is RNNMode.RNN_RELU
 
-    def extra(self, keep: bool) -> dict[str, int]:  # noqa: ARG002
+    def extra(self) -> dict[str, int]:
         return {}
 
     def input_bias(self, w: Weights) -> Array | None:
@@ -103,18 +150,23 @@ class PlainCell:
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, h_before = tape["gates"], tape.get("h_before")
-        product = np.empty_like(h)
-        for first, last in steps:
-            a, h_now = gates[first:last], h[: last - first]
-            if h_before is not None:
-                h_before[first:last] = h_now
-            a += np.matmul(h_now, w.R_T, out=product[: last - first])
-            if self.relu:
-                np.maximum(a, 0, out=a)
-            else:
-                np.tanh(a, out=a)
-            h_now[:] = a
-            out[first:last] = a
+        for run in runs(steps):
+            h_now = run.take(h)
+            a = np.empty_like(h_now)
+            views = run.across(gates), run.across(out), run.across(h_before), run.blocks(gates)
+            for x, y, before, kept in zip(*views, strict=False):
+                if before is not None:
+                    before[...] = h_now
+                np.matmul(w.R, h_now, a)
+                np.add(a, x, a)
+                if self.relu:
+                    np.maximum(a, 0, out=h_now)
+                else:
+                    np.tanh(a, h_now)
+                y[...] = h_now
+                if before is not None:
+                    kept[...] = h_now
+            run.put(h, h_now)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates = tape["gates"]
@@ -123,11 +175,15 @@ class PlainCell:
         else:
             np.multiply(gates, gates, out=gates)
             np.subtract(1, gates, out=gates)
-        for first, last in reversed(steps):
-            da, dh_now = gates[first:last], dh[: last - first]
-            dh_now += dy[first:last]
-            da *= dh_now
-            np.matmul(da, w.R, out=dh_now)
+        for run in runs(steps[::-1]):
+            dh_now = run.take(dh)
+            da = np.empty_like(dh_now)
+            for slope, dy_now, kept in zip(run.blocks(gates), run.across(dy), run.across(gates), strict=True):
+                np.add(dh_now, dy_now, dh_now)
+                np.multiply(slope, dh_now, da)
+                np.matmul(w.R.T, da, dh_now)
+                kept[...] = da
+            run.put(dh, dh_now)
 
     def input_pieces(self, tape: Tape) -> Pieces:
         return [(slice(None), tape["gates"])]
@@ -143,16 +199,14 @@ class LSTMCell:
         self.units, self.state = spec.num_units, spec.state_size
         self.clip = spec.cell_clip
         dtype = spec.compute_dtype.numpy
-        self.scale = np.repeat(np.array([0.5, 0.5, 1, 0.5], dtype), self.units)
-        self.shift = np.repeat(np.array([0.5, 0.5, 0, 0.5], dtype), self.units)
+        self.scale = np.array([[0.5], [0.5], [1], [0.5]], dtype)
+        self.shift = np.array([[0.5], [0.5], [0], [0.5]], dtype)
 
-    def extra(self, keep: bool) -> dict[str, int]:
-        names = {"tanh_c": self.units}
-        if keep:
-            names["c_before"] = self.units
-        if keep and self.clip:
+    def extra(self) -> dict[str, int]:
+        names = {"tanh_c": self.units, "c_before": self.units}
+        if self.clip:
             names["inside"] = self.units
-        if keep and self.state != self.units:
+        if self.state != self.units:
             names |= {"hidden": self.units, "dh": self.state}
         return names
 
@@ -160,59 +214,72 @@ class LSTMCell:
         return w.bias
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        units = self.units
-        gates, tanh_c = tape["gates"], tape["tanh_c"]
-        h_before, c_before = tape.get("h_before"), tape.get("c_before")
-        inside, hidden = tape.get("inside"), tape.get("hidden")
-        product = np.empty((len(h), 4 * units), h.dtype)
-        for first, last in steps:
-            a, p, h_now, c_now = gates[first:last], product[: last - first], h[: last - first], c[: last - first]
-            if h_before is not None and c_before is not None:
-                h_before[first:last] = h_now
-                c_before[first:last] = c_now
-            a += np.matmul(h_now, w.R_T, out=p)
-            a *= self.scale
-            np.tanh(a, out=a)
-            a *= self.scale
-            a += self.shift
-            i, f, g, o = a[:, :units], a[:, units : 2 * units], a[:, 2 * units : 3 * units], a[:, 3 * units :]
-            c_now *= f
-            c_now += np.multiply(i, g, out=p[:, :units])
-            if self.clip:
-                clipped = np.clip(c_now, *self.clip, out=p[:, :units])
-                if inside is not None:
-                    np.equal(clipped, c_now, out=inside[first:last])
-                c_now[:] = clipped
-            t = np.tanh(c_now, out=tanh_c[first:last])
-            if w.proj is None:
-                np.multiply(o, t, out=h_now)
-            else:
-                m = np.multiply(o, t, out=t if hidden is None else hidden[first:last])
-                np.matmul(m, w.proj.T, out=h_now)
-            out[first:last] = h_now
+        for run in runs(steps):
+            h_now, c_now = run.take(h), run.take(c)
+            a, t = np.empty((4 * self.units, run.sequences), h.dtype), np.empty_like(c_now)
+            gates, (i, f, g, o) = a.reshape(4, -1), a.reshape(4, *c_now.shape)
+            rows = (run.across(array) for array in (tape["gates"], out, tape.get("h_before"), tape.get("hidden")))
+            blocks = (run.blocks(tape.get(name)) for name in ("gates", "c_before", "tanh_c", "inside"))
+            for x, y, h_before, hidden, kept, c_before, tanh_c, inside in zip(*rows, *blocks, strict=False):
+                if h_before is not None:
+                    h_before[...] = h_now
+                    c_before[...] = c_now
+                np.matmul(w.R, h_now, a)
+                np.add(a, x, a)
+                np.multiply(gates, self.scale, gates)
+                np.tanh(a, a)
+                np.multiply(gates, self.scale, gates)
+                np.add(gates, self.shift, gates)
+                np.multiply(c_now, f, c_now)
+                np.multiply(i, g, t)
+                np.add(c_now, t, c_now)
+                if self.clip:
+                    np.clip(c_now, *self.clip, out=t)
+                    if inside is not None:
+                        np.equal(t, c_now, out=inside)
+                    c_now[...] = t
+                np.tanh(c_now, t)
+                if h_before is not None:
+                    kept[...] = a
+                    tanh_c[...] = t
+                if w.proj is None:
+                    np.multiply(o, t, h_now)
+                else:
+                    np.multiply(o, t, t)
+                    np.matmul(w.proj, t, h_now)
+                    if hidden is not None:
+                        hidden[...] = t
+                y[...] = h_now
+            run.put(h, h_now)
+            run.put(c, c_now)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
-        units = self.units
-        gates = tape["gates"].reshape(-1, 4, units)
-        h_factor, forget, inside, dh_kept = tape["tanh_c"], tape["c_before"], tape.get("inside"), tape.get("dh")
-        self._factors(gates, h_factor, forget)
-        product = np.empty_like(dc)
-        for first, last in reversed(steps):
-            da, dh_now, dc_now = gates[first:last], dh[: last - first], dc[: last - first]
-            dh_now += dy[first:last]
-            if w.proj is None:
-                dm = dh_now
-            else:
-                if dh_kept is not None:
-                    dh_kept[first:last] = dh_now
-                dm = np.matmul(dh_now, w.proj, out=product[: last - first])
-            da[:, 3] *= dm
-            dc_now += np.multiply(dm, h_factor[first:last], out=product[: last - first])
-            if inside is not None:
-                dc_now *= inside[first:last]
-            da[:, :3] *= dc_now[:, None]
-            dc_now *= forget[first:last]
-            np.matmul(da.reshape(-1, 4 * units), w.R, out=dh_now)
+        for run in runs(steps[::-1], FACTOR_ELEMENTS // (4 * self.units)):
+            dh_now, dc_now = run.take(dh), run.take(dc)
+            da, t = np.empty((4, *dc_now.shape), dh.dtype), np.empty_like(dc_now)
+            dm = dh_now if w.proj is None else np.empty_like(dc_now)
+            factors = run.blocks(tape["gates"]).reshape(-1, 4, *dc_now.shape)
+            h_factors, forgets = run.blocks(tape["tanh_c"]), run.blocks(tape["c_before"])
+            self._factors(factors, h_factors, forgets)
+            rows = (run.across(array) for array in (dy, tape["gates"], tape.get("dh")))
+            views = factors, h_factors, forgets, *rows, run.blocks(tape.get("inside"))
+            for factor, h_factor, forget, dy_now, kept, dh_kept, inside in zip(*views, strict=False):
+                np.add(dh_now, dy_now, dh_now)
+                if w.proj is not None:
+                    dh_kept[...] = dh_now
+                    np.matmul(w.proj.T, dh_now, dm)
+                np.multiply(factor[3], dm, da[3])
+                np.multiply(dm, h_factor, t)
+                np.add(dc_now, t, dc_now)
+                if inside is not None:
+                    np.multiply(dc_now, inside, dc_now)
+                np.multiply(factor[:3], dc_now, da[:3])
+                np.multiply(dc_now, forget, dc_now)
+                stacked = da.reshape(-1, run.sequences)
+                np.matmul(w.R.T, stacked, dh_now)
+                kept[...] = stacked
+            run.put(dh, dh_now)
+            run.put(dc, dc_now)
 
     @staticmethod
     def _factors(gates: Array, tanh_c: Array, c_before: Array) -> None:
@@ -248,8 +315,9 @@ class GRUCell:
 
     def __init__(self, spec: RNNSpec) -> None:
         self.units = spec.num_units
+        self.half = np.array(0.5, spec.compute_dtype.numpy)
 
-    def extra(self, keep: bool) -> dict[str, int]:  # noqa: ARG002
+    def extra(self) -> dict[str, int]:
         return {"q": self.units}
 
     def input_bias(self, w: Weights) -> Array | None:
@@ -260,43 +328,57 @@ class GRUCell:
         return outside if w.bW is None else outside + w.bW
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        units = self.units
-        gates, q_kept, h_before = tape["gates"], tape["q"], tape.get("h_before")
-        inner_bias = 0 if w.bR is None else w.bR[2 * units :]
-        product = np.empty((len(h), 3 * units), h.dtype)
-        for first, last in steps:
-            a, p, h_now = gates[first:last], product[: last - first], h[: last - first]
-            if h_before is not None:
-                h_before[first:last] = h_now
-            np.matmul(h_now, w.R_T, out=p)
-            rz = a[:, : 2 * units]
-            rz += p[:, : 2 * units]
-            rz *= 0.5
-            np.tanh(rz, out=rz)
-            rz *= 0.5
-            rz += 0.5
-            r, z, n = a[:, :units], a[:, units : 2 * units], a[:, 2 * units :]
-            q = np.add(p[:, 2 * units :], inner_bias, out=q_kept[first:last])
-            n += np.multiply(r, q, out=p[:, :units])
-            np.tanh(n, out=n)
-            h_now -= n
-            h_now *= z
-            h_now += n
-            out[first:last] = h_now
+        rz_end = 2 * self.units
+        for run in runs(steps):
+            h_now = run.take(h)
+            a = np.empty((3 * self.units, run.sequences), h.dtype)
+            rz, (r, z, n) = a[:rz_end], a.reshape(3, *h_now.shape)
+            inner_bias = None if w.bR is None else np.repeat(w.bR[rz_end:, None], run.sequences, axis=1)
+            x = run.across(tape["gates"])
+            rows = (run.across(array) for array in (out, tape.get("h_before")))
+            blocks = (run.blocks(tape.get(name)) for name in ("gates", "q"))
+            for x_rz, x_n, y, h_before, kept, q in zip(x[:, :rz_end], x[:, rz_end:], *rows, *blocks, strict=False):
+                np.matmul(w.R, h_now, a)
+                np.add(rz, x_rz, rz)
+                np.multiply(rz, self.half, rz)
+                np.tanh(rz, rz)
+                np.multiply(rz, self.half, rz)
+                np.add(rz, self.half, rz)
+                if inner_bias is not None:
+                    np.add(n, inner_bias, n)
+                if h_before is not None:
+                    h_before[...] = h_now
+                    q[...] = n
+                np.multiply(r, n, n)
+                np.add(n, x_n, n)
+                np.tanh(n, n)
+                np.subtract(h_now, n, h_now)
+                np.multiply(h_now, z, h_now)
+                np.add(h_now, n, h_now)
+                y[...] = h_now
+                if h_before is not None:
+                    kept[...] = a
+            run.put(h, h_now)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        units = self.units
-        gates, dn_kept = tape["gates"].reshape(-1, 3, units), tape["q"]
-        dh_carried = self._factors(gates, dn_kept, tape["h_before"])
-        for first, last in reversed(steps):
-            da, dn, dh_now, carried = gates[first:last], dn_kept[first:last], dh[: last - first], dh_carried[first:last]
-            dh_now += dy[first:last]
-            dn *= dh_now
-            da[:, 1] *= dh_now
-            da[:, 0::2] *= dn[:, None]
-            carried *= dh_now
-            np.matmul(da.reshape(-1, 3 * units), w.R, out=dh_now)
-            dh_now += carried
+        for run in runs(steps[::-1], FACTOR_ELEMENTS // (3 * self.units)):
+            dh_now = run.take(dh)
+            da, dn, carried = np.empty((3, *dh_now.shape), dh.dtype), np.empty_like(dh_now), np.empty_like(dh_now)
+            factors, n_factors = run.blocks(tape["gates"]).reshape(-1, *da.shape), run.blocks(tape["q"])
+            zs = self._factors(factors, n_factors, run.across(tape["h_before"]))
+            rows = (run.across(array) for array in (dy, tape["gates"], tape["q"]))
+            for factor, n_factor, z, dy_now, kept, dn_kept in zip(factors, n_factors, zs, *rows, strict=True):
+                np.add(dh_now, dy_now, dh_now)
+                np.multiply(n_factor, dh_now, dn)
+                np.multiply(factor[1], dh_now, da[1])
+                np.multiply(factor[0::2], dn, da[0::2])
+                np.multiply(z, dh_now, carried)
+                stacked = da.reshape(-1, run.sequences)
+                np.matmul(w.R.T, stacked, dh_now)
+                np.add(dh_now, carried, dh_now)
+                kept[...] = stacked
+                dn_kept[...] = dn
+            run.put(dh, dh_now)
 
     @staticmethod
     def _factors(gates: Array, q: Array, h_before: Array) -> Array:

@@ -69,8 +69,8 @@ def reserve_nbytes(spec: RNNSpec, schedule: Schedule, *, drops: bool) -> int:
 
 def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
     """Return the columns of a pseudo-layer's tape arrays; fewer arrays where no backward will come."""
-    widths = {"gates": spec.num_gates * spec.num_units} | CELLS[spec.mode](spec).extra(keep)
-    return widths | {"h_before": spec.state_size} if keep else widths
+    widths = {"gates": spec.num_gates * spec.num_units}
+    return widths | {"h_before": spec.state_size} | CELLS[spec.mode](spec).extra() if keep else widths
 
 
 def _arrays(
