@@ -35,13 +35,11 @@ class Weights:
     """The parameters of one pseudo-layer in the compute dtype, the gates of a kind stacked by rows in id order.
 
     Shapes:
-        W: [G * U, I], or None under skip input; R: [G * U, P]; R_T: [P, G * U], R's transpose, perhaps copied;
-        bW, bR: [G * U] or None; proj: [P, U] or None.
+        W: [G * U, I], or None under skip input; R: [G * U, P]; bW, bR: [G * U] or None; proj: [P, U] or None.
     """
 
     W: Array | None
     R: Array
-    R_T: Array
     bW: Array | None
     bR: Array | None
     proj: Array | None
@@ -198,9 +196,6 @@ class LSTMCell:
     def __init__(self, spec: RNNSpec) -> None:
         self.units, self.state = spec.num_units, spec.state_size
         self.clip = spec.cell_clip
-        dtype = spec.compute_dtype.numpy
-        self.scale = np.array([[0.5], [0.5], [1], [0.5]], dtype)
-        self.shift = np.array([[0.5], [0.5], [0], [0.5]], dtype)
 
     def extra(self) -> dict[str, int]:
         names = {"tanh_c": self.units, "c_before": self.units}
@@ -217,7 +212,10 @@ class LSTMCell:
         for run in runs(steps):
             h_now, c_now = run.take(h), run.take(c)
             a, t = np.empty((4 * self.units, run.sequences), h.dtype), np.empty_like(c_now)
-            gates, (i, f, g, o) = a.reshape(4, -1), a.reshape(4, *c_now.shape)
+            i, f, g, o = a.reshape(4, *c_now.shape)
+            # Of a's shape: where a step is little work, a broadcast costs more than the arithmetic.
+            scale, shift = np.full_like(a, 0.5), np.full_like(a, 0.5)
+            scale[2 * self.units : 3 * self.units], shift[2 * self.units : 3 * self.units] = 1, 0
             rows = (run.across(array) for array in (tape["gates"], out, tape.get("h_before"), tape.get("hidden")))
             blocks = (run.blocks(tape.get(name)) for name in ("gates", "c_before", "tanh_c", "inside"))
             for x, y, h_before, hidden, kept, c_before, tanh_c, inside in zip(*rows, *blocks, strict=False):
@@ -226,10 +224,10 @@ class LSTMCell:
                     c_before[...] = c_now
                 np.matmul(w.R, h_now, a)
                 np.add(a, x, a)
-                np.multiply(gates, self.scale, gates)
+                np.multiply(a, scale, a)
                 np.tanh(a, a)
-                np.multiply(gates, self.scale, gates)
-                np.add(gates, self.shift, gates)
+                np.multiply(a, scale, a)
+                np.add(a, shift, a)
                 np.multiply(c_now, f, c_now)
                 np.multiply(i, g, t)
                 np.add(c_now, t, c_now)

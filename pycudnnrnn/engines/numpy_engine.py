@@ -28,11 +28,6 @@ GROUP_ELEMENTS = 1 << 20
 """Gate elements worked on at a time. Measured flat from 2**19 to 2**22 for 256 to 1024 units: fewer make the input
 GEMM too thin, more only take memory."""
 
-TRANSPOSE_ELEMENTS = 1 << 18
-TRANSPOSE_STEPS = 16
-"""A recurrent matrix no larger than this, used for at least so many steps, is transposed once: the product with the
-copy is up to half again as fast, but copying a larger one costs more than it saves (measured with OpenBLAS)."""
-
 
 class NumpyDropout:
     """Dropout whose masks the seed and the position alone decide."""
@@ -87,7 +82,7 @@ class NumpyEngine:
         """Run; what is kept goes into `buffer`, where one is given."""
         dtype = spec.compute_dtype.numpy
         cell = CELLS[spec.mode](spec)
-        weights = self._weights(spec, schedule, params)
+        weights = load_weights(self.layout(spec), params, spec)
         h = _sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         c = _sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         rows = _pack(x, schedule, dtype)
@@ -117,12 +112,9 @@ class NumpyEngine:
         self, spec: RNNSpec, schedule: Schedule, params: Array, x: Array, buffer: Array, *, drops: bool
     ) -> NumpyReserve:
         """Find again what a forward has left in `buffer`; `params` may be anything for `backward_weights`."""
-        weights = self._weights(spec, schedule, params)
+        weights = load_weights(self.layout(spec), params, spec)
         rows = _pack(x, schedule, spec.compute_dtype.numpy)
         return make_reserve(spec, schedule, weights, rows, drops=drops, buffer=buffer)
-
-    def _weights(self, spec: RNNSpec, schedule: Schedule, params: Array) -> list[Weights]:
-        return load_weights(self.layout(spec), params, spec, len(schedule.steps))
 
     @np.errstate(all="ignore")
     def backward_data(
@@ -140,8 +132,7 @@ class NumpyEngine:
                 p = layer * spec.num_dirs + direction
                 w, tape = reserve.weights[p], reserve.tapes[p]
                 own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                for base, end, local in reversed(list(_groups(spec, steps))):
-                    cell.backward(w, tape.rows(base, end), local, own[base:end], dh[p], dc[p])
+                cell.backward(w, tape, steps, own, dh[p], dc[p])
                 for columns, piece in cell.input_pieces(tape):
                     if w.W is None:
                         below += piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
@@ -222,20 +213,17 @@ def _stacked(params: Array, regions: tuple[Region, ...], dtype: np.dtype[Any]) -
     return stacked.reshape(-1, *first.shape[1:]).astype(dtype, copy=False)
 
 
-def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec, num_steps: int) -> list[Weights]:
+def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec) -> list[Weights]:
     """Read a params buffer into the arrays that the cells work with."""
     dtype = spec.compute_dtype.numpy
 
     def read(regions: tuple[Region, ...]) -> Array | None:
         return _stacked(params, regions, dtype) if any(region.size for region in regions) else None
 
-    weights = []
-    for r in _all_regions(layout, spec):
-        R = _stacked(params, r.R, dtype)
-        copied = R.size <= TRANSPOSE_ELEMENTS and num_steps >= TRANSPOSE_STEPS
-        R_T = np.ascontiguousarray(R.T) if copied else R.T
-        weights.append(Weights(read(r.W), R, R_T, read(r.bW), read(r.bR), read(r.proj)))
-    return weights
+    return [
+        Weights(read(r.W), _stacked(params, r.R, dtype), read(r.bW), read(r.bR), read(r.proj))
+        for r in _all_regions(layout, spec)
+    ]
 
 
 def _adjacent(regions: tuple[Region, ...]) -> bool:
@@ -253,14 +241,19 @@ def _put_product(out: Array, regions: tuple[Region, ...], a: Array, b: Array, ac
     """Write a @ b to regions of `out`, stacked by rows, or add it there."""
     if not accumulate and out.dtype == a.dtype and _adjacent(regions):
         target = out[regions[0].offset : regions[-1].slice.stop].reshape(len(a), *b.shape[1:])
-        np.matmul(a, b, out=target)
+        _product(a, b, target)
         return
-    product = (a @ b).reshape(-1)
+    product = _product(a, b).reshape(-1)
     start = 0
     for region in regions:
         part = product[start : start + region.size]
         out[region.slice] = out[region.slice] + part if accumulate else part
         start += region.size
+
+
+def _product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """a @ b; for one packed row as an outer product, which BLAS takes for a matrix product and does slowly."""
+    return np.multiply(a, b, out=out) if len(b) == 1 and b.ndim == 2 else np.matmul(a, b, out=out)
 
 
 def _directions(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
