@@ -127,7 +127,7 @@ class NumpyEngine:
         dc = _sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else _pack(dy, schedule, dtype)
         for layer in reversed(range(spec.num_layers)):
-            below = np.zeros((schedule.num_rows, spec.layer_input_size(layer)), dtype)
+            below = None
             for direction, steps in _directions(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 w, tape = reserve.weights[p], reserve.tapes[p]
@@ -135,9 +135,10 @@ class NumpyEngine:
                 cell.backward(w, tape, steps, own, dh[p], dc[p])
                 for columns, piece in cell.input_pieces(tape):
                     if w.W is None:
-                        below += piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
+                        part = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
                     else:
-                        below += piece @ w.W[columns]
+                        part = piece @ w.W[columns]
+                    below = part if below is None else np.add(below, part, out=below)
             mask = reserve.masks[layer]
             if mask is not None:
                 _drop(below, mask, spec.dropout)
@@ -154,45 +155,94 @@ class NumpyEngine:
         cell = CELLS[spec.mode](spec)
         if not accumulate and sum(region.size for region in layout.regions) < layout.size:
             out[:] = 0
-        for p, (w, tape, regions) in enumerate(
-            zip(reserve.weights, reserve.tapes, _all_regions(layout, spec), strict=True)
-        ):
+        for p, (tape, stacks) in enumerate(zip(reserve.tapes, _all_stacks(layout, spec), strict=True)):
             x, inner = reserve.inputs[p // spec.num_dirs], tape["gates"]
             ones = np.ones(len(x), x.dtype)
             for columns, piece in cell.input_pieces(tape):
-                if w.W is not None:
-                    _put_product(out, _rows_of(regions.W, columns), piece.T, x, accumulate)
-                if w.bW is not None:
-                    _put_product(out, _rows_of(regions.bW, columns), piece.T, ones, accumulate)
-            _put_product(out, regions.R, inner.T, tape["h_before"], accumulate)
-            if w.bR is not None:
-                _put_product(out, regions.bR, inner.T, ones, accumulate)
-            if w.proj is not None:
-                _put_product(out, regions.proj, tape["dh"].T, tape["hidden"], accumulate)
+                if stacks.W:
+                    stacks.W.rows(columns).write_product(out, piece.T, x, accumulate)
+                if stacks.bW:
+                    stacks.bW.rows(columns).write_product(out, piece.T, ones, accumulate)
+            stacks.R.write_product(out, inner.T, tape["h_before"], accumulate)
+            if stacks.bR:
+                stacks.bR.write_product(out, inner.T, ones, accumulate)
+            if stacks.proj:
+                stacks.proj.write_product(out, tape["dh"].T, tape["hidden"], accumulate)
 
 
 @dataclasses.dataclass(frozen=True)
-class Regions:
-    """The regions of one pseudo-layer, by what they multiply; empty where the spec has none."""
+class Stack:
+    """Regions of one kind and pseudo-layer, stacked by rows in id order; none where the spec has none."""
 
-    W: tuple[Region, ...]
-    R: tuple[Region, ...]
-    bW: tuple[Region, ...]
-    bR: tuple[Region, ...]
-    proj: tuple[Region, ...]
+    regions: tuple[Region, ...]
+
+    def __bool__(self) -> bool:
+        return self.size > 0
+
+    @functools.cached_property
+    def size(self) -> int:
+        return sum(region.size for region in self.regions)
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, ...]:
+        first, *_ = self.regions
+        return (len(self.regions) * first.shape[0], *first.shape[1:])
+
+    @functools.cached_property
+    def span(self) -> slice | None:
+        """Where the regions are, if they lie one after the other."""
+        if all(a.slice.stop == b.offset for a, b in itertools.pairwise(self.regions)):
+            return slice(self.regions[0].offset, self.regions[-1].slice.stop)
+        return None
+
+    def rows(self, columns: slice) -> Stack:
+        """The gates that are these columns of the stacked gates."""
+        units = self.regions[0].shape[0]
+        start, stop, _ = columns.indices(units * len(self.regions))
+        return Stack(self.regions[start // units : stop // units])
+
+    def read(self, params: Array, dtype: np.dtype[Any]) -> Array:
+        """The regions' values: a view of `params` where that can be."""
+        if self.span is None:
+            stacked = np.concatenate([params[region.slice] for region in self.regions])
+        else:
+            stacked = params[self.span]
+        return stacked.reshape(self.shape).astype(dtype, copy=False)
+
+    def write_product(self, out: Array, a: Array, b: Array, accumulate: bool) -> None:
+        """Write a @ b to the regions of `out`, or add it there."""
+        if self.span is not None and not accumulate and out.dtype == a.dtype:
+            _product(a, b, out[self.span].reshape(self.shape))
+            return
+        product = _product(a, b).reshape(-1)
+        start = 0
+        for region in self.regions:
+            part = product[start : start + region.size]
+            out[region.slice] = out[region.slice] + part if accumulate else part
+            start += region.size
+
+
+@dataclasses.dataclass(frozen=True)
+class Stacks:
+    """The regions of one pseudo-layer, by what they multiply."""
+
+    W: Stack
+    R: Stack
+    bW: Stack
+    bR: Stack
+    proj: Stack
 
 
 @functools.lru_cache(maxsize=256)
-def _all_regions(layout: ParamLayout, spec: RNNSpec) -> list[Regions]:
+def _all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[Stacks]:
     gates = spec.num_gates
 
-    def pick(p: int, kind: str, first: int, last: int) -> tuple[Region, ...]:
-        return tuple(
-            r for r in layout.regions if r.pseudo_layer == p and r.kind == kind and first <= r.lin_layer_id < last
-        )
+    def pick(p: int, kind: str, first: int, last: int) -> Stack:
+        own = (r for r in layout.regions if r.pseudo_layer == p and r.kind == kind)
+        return Stack(tuple(r for r in own if first <= r.lin_layer_id < last))
 
     return [
-        Regions(
+        Stacks(
             pick(p, "weight", 0, gates),
             pick(p, "weight", gates, 2 * gates),
             pick(p, "bias", 0, gates),
@@ -203,56 +253,21 @@ def _all_regions(layout: ParamLayout, spec: RNNSpec) -> list[Regions]:
     ]
 
 
-def _stacked(params: Array, regions: tuple[Region, ...], dtype: np.dtype[Any]) -> Array:
-    """The regions' values stacked by rows: a view of `params` where they lie one after the other in its dtype."""
-    first, last = regions[0], regions[-1]
-    if _adjacent(regions):
-        stacked = params[first.offset : last.slice.stop]
-    else:
-        stacked = np.concatenate([params[region.slice] for region in regions])
-    return stacked.reshape(-1, *first.shape[1:]).astype(dtype, copy=False)
-
-
 def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec) -> list[Weights]:
     """Read a params buffer into the arrays that the cells work with."""
     dtype = spec.compute_dtype.numpy
 
-    def read(regions: tuple[Region, ...]) -> Array | None:
-        return _stacked(params, regions, dtype) if any(region.size for region in regions) else None
+    def read(stack: Stack) -> Array | None:
+        return stack.read(params, dtype) if stack else None
 
     return [
-        Weights(read(r.W), _stacked(params, r.R, dtype), read(r.bW), read(r.bR), read(r.proj))
-        for r in _all_regions(layout, spec)
+        Weights(read(s.W), s.R.read(params, dtype), read(s.bW), read(s.bR), read(s.proj))
+        for s in _all_stacks(layout, spec)
     ]
 
 
-def _adjacent(regions: tuple[Region, ...]) -> bool:
-    return all(a.slice.stop == b.offset for a, b in itertools.pairwise(regions))
-
-
-def _rows_of(regions: tuple[Region, ...], columns: slice) -> tuple[Region, ...]:
-    """The regions of the gates that are these columns of the stacked gates."""
-    units = regions[0].shape[0]
-    start, stop, _ = columns.indices(units * len(regions))
-    return regions[start // units : stop // units]
-
-
-def _put_product(out: Array, regions: tuple[Region, ...], a: Array, b: Array, accumulate: bool) -> None:
-    """Write a @ b to regions of `out`, stacked by rows, or add it there."""
-    if not accumulate and out.dtype == a.dtype and _adjacent(regions):
-        target = out[regions[0].offset : regions[-1].slice.stop].reshape(len(a), *b.shape[1:])
-        _product(a, b, target)
-        return
-    product = _product(a, b).reshape(-1)
-    start = 0
-    for region in regions:
-        part = product[start : start + region.size]
-        out[region.slice] = out[region.slice] + part if accumulate else part
-        start += region.size
-
-
 def _product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """a @ b; for one packed row as an outer product, which BLAS takes for a matrix product and does slowly."""
+    """Multiply; one packed row as an outer product, which BLAS takes for a matrix product and does slowly."""
     return np.multiply(a, b, out=out) if len(b) == 1 and b.ndim == 2 else np.matmul(a, b, out=out)
 
 
