@@ -90,6 +90,10 @@ class Run:
             return itertools.repeat(None)
         return array[self.rows].reshape(-1, array.shape[1], self.sequences)[:: self.order]
 
+    def spread(self, vector: Array | None) -> Array | None:
+        """The same [features] for each sequence, of full shape: a broadcast costs a small step more than its sums."""
+        return None if vector is None else np.repeat(vector[:, None], self.sequences, axis=1)
+
     def take(self, state: Array) -> Array:
         """The running sequences' state, as a new [features, sequences]."""
         return state[: self.sequences].T.copy()
@@ -121,9 +125,6 @@ class Cell(Protocol):
     def extra(self) -> dict[str, int]:
         """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
 
-    def input_bias(self, w: Weights) -> Array | None:
-        """What is added to the gates before the time loop."""
-
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
         """Walk the steps; a tape of more than "gates" gets what backward needs."""
 
@@ -143,20 +144,19 @@ class PlainCell:
     def extra(self) -> dict[str, int]:
         return {}
 
-    def input_bias(self, w: Weights) -> Array | None:
-        return w.bias
-
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, h_before = tape["gates"], tape.get("h_before")
         for run in runs(steps):
             h_now = run.take(h)
-            a = np.empty_like(h_now)
+            a, bias = np.empty_like(h_now), run.spread(w.bias)
             views = run.across(gates), run.across(out), run.across(h_before), run.blocks(gates)
             for x, y, before, kept in zip(*views, strict=False):
                 if before is not None:
                     before[...] = h_now
                 np.matmul(w.R, h_now, a)
                 np.add(a, x, a)
+                if bias is not None:
+                    np.add(a, bias, a)
                 if self.relu:
                     np.maximum(a, 0, out=h_now)
                 else:
@@ -196,6 +196,9 @@ class LSTMCell:
     def __init__(self, spec: RNNSpec) -> None:
         self.units, self.state = spec.num_units, spec.state_size
         self.clip = spec.cell_clip
+        dtype = spec.compute_dtype.numpy
+        self.scale = np.repeat(np.array([0.5, 0.5, 1, 0.5], dtype), self.units)
+        self.shift = np.repeat(np.array([0.5, 0.5, 0, 0.5], dtype), self.units)
 
     def extra(self) -> dict[str, int]:
         names = {"tanh_c": self.units, "c_before": self.units}
@@ -205,17 +208,12 @@ class LSTMCell:
             names |= {"hidden": self.units, "dh": self.state}
         return names
 
-    def input_bias(self, w: Weights) -> Array | None:
-        return w.bias
-
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
         for run in runs(steps):
             h_now, c_now = run.take(h), run.take(c)
             a, t = np.empty((4 * self.units, run.sequences), h.dtype), np.empty_like(c_now)
             i, f, g, o = a.reshape(4, *c_now.shape)
-            # Of a's shape: where a step is little work, a broadcast costs more than the arithmetic.
-            scale, shift = np.full_like(a, 0.5), np.full_like(a, 0.5)
-            scale[2 * self.units : 3 * self.units], shift[2 * self.units : 3 * self.units] = 1, 0
+            scale, shift, bias = run.spread(self.scale), run.spread(self.shift), run.spread(w.bias)
             rows = (run.across(array) for array in (tape["gates"], out, tape.get("h_before"), tape.get("hidden")))
             blocks = (run.blocks(tape.get(name)) for name in ("gates", "c_before", "tanh_c", "inside"))
             for x, y, h_before, hidden, kept, c_before, tanh_c, inside in zip(*rows, *blocks, strict=False):
@@ -224,6 +222,8 @@ class LSTMCell:
                     c_before[...] = c_now
                 np.matmul(w.R, h_now, a)
                 np.add(a, x, a)
+                if bias is not None:
+                    np.add(a, bias, a)
                 np.multiply(a, scale, a)
                 np.tanh(a, a)
                 np.multiply(a, scale, a)
@@ -318,37 +318,33 @@ class GRUCell:
     def extra(self) -> dict[str, int]:
         return {"q": self.units}
 
-    def input_bias(self, w: Weights) -> Array | None:
-        if w.bR is None:
-            return w.bW
-        outside = w.bR.copy()
-        outside[2 * self.units :] = 0
-        return outside if w.bW is None else outside + w.bW
-
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         rz_end = 2 * self.units
+        inside, outside = self._biases(w)
         for run in runs(steps):
             h_now = run.take(h)
             a = np.empty((3 * self.units, run.sequences), h.dtype)
             rz, (r, z, n) = a[:rz_end], a.reshape(3, *h_now.shape)
-            inner_bias = None if w.bR is None else np.repeat(w.bR[rz_end:, None], run.sequences, axis=1)
+            bias, n_bias = run.spread(inside), run.spread(outside)
             x = run.across(tape["gates"])
             rows = (run.across(array) for array in (out, tape.get("h_before")))
             blocks = (run.blocks(tape.get(name)) for name in ("gates", "q"))
             for x_rz, x_n, y, h_before, kept, q in zip(x[:, :rz_end], x[:, rz_end:], *rows, *blocks, strict=False):
                 np.matmul(w.R, h_now, a)
                 np.add(rz, x_rz, rz)
+                if bias is not None:
+                    np.add(a, bias, a)
                 np.multiply(rz, self.half, rz)
                 np.tanh(rz, rz)
                 np.multiply(rz, self.half, rz)
                 np.add(rz, self.half, rz)
-                if inner_bias is not None:
-                    np.add(n, inner_bias, n)
                 if h_before is not None:
                     h_before[...] = h_now
                     q[...] = n
                 np.multiply(r, n, n)
                 np.add(n, x_n, n)
+                if n_bias is not None:
+                    np.add(n, n_bias, n)
                 np.tanh(n, n)
                 np.subtract(h_now, n, h_now)
                 np.multiply(h_now, z, h_now)
@@ -357,6 +353,15 @@ class GRUCell:
                 if h_before is not None:
                     kept[...] = a
             run.put(h, h_now)
+
+    def _biases(self, w: Weights) -> tuple[Array | None, Array | None]:
+        """What is added to R h, and what to the n gate after r has multiplied that."""
+        if w.bW is None:
+            return w.bR, None
+        n = slice(2 * self.units, None)
+        inside = w.bias.copy()
+        inside[n] = 0 if w.bR is None else w.bR[n]
+        return inside, w.bW[n]
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         for run in runs(steps[::-1], FACTOR_ELEMENTS // (3 * self.units)):

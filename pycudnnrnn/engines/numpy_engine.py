@@ -297,24 +297,21 @@ def _run(
 ) -> None:
     """Run one direction of one layer over all steps, updating h and c; `out` gets what h was at each row."""
     groups = list(_groups(spec, steps))
-    bias = cell.input_bias(w)
     if tape is None:
         most = max((end - base for base, end, _ in groups), default=0)
         widths = tape_widths(spec, keep=False)
         scratch = Tape({name: np.empty((most, width), x.dtype) for name, width in widths.items()})
     for base, end, local in groups:
         here = scratch.rows(0, end - base) if tape is None else tape.rows(base, end)
-        _input_product(w, x[base:end], bias, here["gates"])
+        _input_product(w, x[base:end], here["gates"])
         cell.forward(w, here, local, h, c, out[base:end])
 
 
-def _input_product(w: Weights, x: Array, bias: Array | None, gates: Array) -> None:
+def _input_product(w: Weights, x: Array, gates: Array) -> None:
     if w.W is None:
         gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
     else:
         np.matmul(x, w.W.T, out=gates)
-    if bias is not None:
-        gates += bias
 
 
 def _pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
