@@ -35,17 +35,17 @@ class NumpyReserve:
 def make_reserve(
     spec: RNNSpec, schedule: Schedule, weights: list[Weights], x: Array, *, drops: bool, buffer: Array | None
 ) -> NumpyReserve:
-    """Return a reserve around packed input rows `x`, its arrays new or, in a fixed order, parts of `buffer`.
+    """Return a reserve around packed input rows `x`, its arrays in a fixed order parts of `buffer`, or of a new one.
 
     Shapes:
         x: [rows, I]; buffer: [reserve_nbytes], uint8.
     """
+    if buffer is None:  # one piece: the system gives large ones in large pages, which are quicker to touch first
+        buffer = np.empty(reserve_nbytes(spec, schedule, drops=drops), np.uint8)
     start = 0
 
     def take(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         nonlocal start
-        if buffer is None:
-            return np.empty(shape, dtype)
         nbytes = math.prod(shape) * dtype.itemsize
         part = buffer[start : start + nbytes].view(dtype).reshape(shape)
         start += _padded(nbytes)
