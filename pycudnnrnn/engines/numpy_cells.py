@@ -9,107 +9,22 @@ whole group of steps into the factors that do not depend on the incoming gradien
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+import functools
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from pycudnnrnn.engines.numpy_tape import Tape, runs
+from pycudnnrnn.engines.numpy_weights import Array, Weights
 from pycudnnrnn.schedule import Step
 from pycudnnrnn.spec import RNNMode, RNNSpec
-
-Array = npt.NDArray[Any]
 
 FACTOR_ELEMENTS = 1 << 17
 """Gate elements whose factors a backward computes at a time."""
 
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
-
-
-@dataclasses.dataclass
-class Weights:
-    """The parameters of one pseudo-layer in the compute dtype, the gates of a kind stacked by rows in id order.
-
-    Shapes:
-        W: [G * U, I], or None under skip input; R: [G * U, P]; bW, bR: [G * U] or None; proj: [P, U] or None.
-    """
-
-    W: Array | None
-    R: Array
-    bW: Array | None
-    bR: Array | None
-    proj: Array | None
-
-    @property
-    def bias(self) -> Array | None:
-        """The sum of the biases that exist."""
-        if self.bW is None or self.bR is None:
-            return self.bR if self.bW is None else self.bW
-        return self.bW + self.bR
-
-
-class Tape(dict[str, Array]):
-    """What one direction of one layer remembers for its backward: arrays with a row for each packed row.
-
-    "gates" and "h_before" (the state each step started from) are in every cell's; the rest is the cell's own.
-    """
-
-    def rows(self, first: int, last: int) -> Tape:
-        """A view of some rows."""
-        return Tape({name: array[first:last] for name, array in self.items()})
-
-    def copy(self) -> Tape:
-        return Tape({name: array.copy() for name, array in self.items()})
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """Consecutive steps with the same number of sequences, in the order in which they are walked.
-
-    A step is worked on as [features, sequences]: gates are contiguous then, and R @ h is the product that BLAS does
-    fastest with R as it lies in params. `across` sees rows that way; `blocks` sees the same memory with each step's
-    [features, sequences] contiguous. Both are [steps, features, sequences], or None at each step where there is no
-    array.
-    """
-
-    rows: slice
-    sequences: int
-    order: int
-
-    def across(self, array: Array | None) -> Any:
-        if array is None:
-            return itertools.repeat(None)
-        return array[self.rows].reshape(-1, self.sequences, array.shape[1]).transpose(0, 2, 1)[:: self.order]
-
-    def blocks(self, array: Array | None) -> Any:
-        if array is None:
-            return itertools.repeat(None)
-        return array[self.rows].reshape(-1, array.shape[1], self.sequences)[:: self.order]
-
-    def spread(self, vector: Array | None) -> Array | None:
-        """The same [features] for each sequence, of full shape: a broadcast costs a small step more than its sums."""
-        return None if vector is None else np.repeat(vector[:, None], self.sequences, axis=1)
-
-    def take(self, state: Array) -> Array:
-        """The running sequences' state, as a new [features, sequences]."""
-        return state[: self.sequences].T.copy()
-
-    def put(self, state: Array, now: Array) -> None:
-        state[: self.sequences] = now.T
-
-
-def runs(steps: Sequence[Step], most_rows: int = sys.maxsize) -> Iterator[Run]:
-    """Cut steps, walked upwards or downwards, into runs of at most so many rows, but at least one step."""
-    for sequences, group in itertools.groupby(steps, lambda step: step[1] - step[0]):
-        alike = list(group)
-        most = max(1, most_rows // sequences)
-        for start in range(0, len(alike), most):
-            ends = alike[start], alike[min(start + most, len(alike)) - 1]
-            yield Run(slice(min(ends)[0], max(ends)[1]), sequences, 1 if ends[0] <= ends[1] else -1)
 
 
 class Cell(Protocol):
@@ -153,7 +68,7 @@ class PlainCell:
             for x, y, before, kept in zip(*views, strict=False):
                 if before is not None:
                     before[...] = h_now
-                np.matmul(w.R, h_now, a)
+                w.R.dot(h_now, a)
                 np.add(a, x, a)
                 if bias is not None:
                     np.add(a, bias, a)
@@ -179,7 +94,7 @@ class PlainCell:
             for slope, dy_now, kept in zip(run.blocks(gates), run.across(dy), run.across(gates), strict=True):
                 np.add(dh_now, dy_now, dh_now)
                 np.multiply(slope, dh_now, da)
-                np.matmul(w.R.T, da, dh_now)
+                w.R.T.dot(da, dh_now)
                 kept[...] = da
             run.put(dh, dh_now)
 
@@ -220,7 +135,7 @@ class LSTMCell:
                 if h_before is not None:
                     h_before[...] = h_now
                     c_before[...] = c_now
-                np.matmul(w.R, h_now, a)
+                w.R.dot(h_now, a)
                 np.add(a, x, a)
                 if bias is not None:
                     np.add(a, bias, a)
@@ -244,7 +159,7 @@ class LSTMCell:
                     np.multiply(o, t, h_now)
                 else:
                     np.multiply(o, t, t)
-                    np.matmul(w.proj, t, h_now)
+                    w.proj.dot(t, h_now)
                     if hidden is not None:
                         hidden[...] = t
                 y[...] = h_now
@@ -265,7 +180,7 @@ class LSTMCell:
                 np.add(dh_now, dy_now, dh_now)
                 if w.proj is not None:
                     dh_kept[...] = dh_now
-                    np.matmul(w.proj.T, dh_now, dm)
+                    w.proj.T.dot(dh_now, dm)
                 np.multiply(factor[3], dm, da[3])
                 np.multiply(dm, h_factor, t)
                 np.add(dc_now, t, dc_now)
@@ -274,7 +189,7 @@ class LSTMCell:
                 np.multiply(factor[:3], dc_now, da[:3])
                 np.multiply(dc_now, forget, dc_now)
                 stacked = da.reshape(-1, run.sequences)
-                np.matmul(w.R.T, stacked, dh_now)
+                w.R.T.dot(stacked, dh_now)
                 kept[...] = stacked
             run.put(dh, dh_now)
             run.put(dc, dc_now)
@@ -330,7 +245,7 @@ class GRUCell:
             rows = (run.across(array) for array in (out, tape.get("h_before")))
             blocks = (run.blocks(tape.get(name)) for name in ("gates", "q"))
             for x_rz, x_n, y, h_before, kept, q in zip(x[:, :rz_end], x[:, rz_end:], *rows, *blocks, strict=False):
-                np.matmul(w.R, h_now, a)
+                w.R.dot(h_now, a)
                 np.add(rz, x_rz, rz)
                 if bias is not None:
                     np.add(a, bias, a)
@@ -359,7 +274,7 @@ class GRUCell:
         if w.bW is None:
             return w.bR, None
         n = slice(2 * self.units, None)
-        inside = w.bias.copy()
+        inside = w.bW.copy() if w.bR is None else w.bW + w.bR
         inside[n] = 0 if w.bR is None else w.bR[n]
         return inside, w.bW[n]
 
@@ -377,7 +292,7 @@ class GRUCell:
                 np.multiply(factor[0::2], dn, da[0::2])
                 np.multiply(z, dh_now, carried)
                 stacked = da.reshape(-1, run.sequences)
-                np.matmul(w.R.T, stacked, dh_now)
+                w.R.T.dot(stacked, dh_now)
                 np.add(dh_now, carried, dh_now)
                 kept[...] = stacked
                 dn_kept[...] = dn
@@ -415,3 +330,9 @@ CELLS: dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]] = {
     RNNMode.RNN_TANH: PlainCell,
     RNNMode.RNN_RELU: PlainCell,
 }
+
+
+@functools.lru_cache(maxsize=256)
+def cell_of(spec: RNNSpec) -> Cell:
+    """Return the cell of a spec; it has constants and no state."""
+    return CELLS[spec.mode](spec)

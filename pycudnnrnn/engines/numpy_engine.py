@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from pycudnnrnn.engines import DropoutState, EnginePlan
-from pycudnnrnn.engines.numpy_cells import CELLS, Array, Cell, Tape, Weights
+from pycudnnrnn.engines.numpy_cells import Cell, cell_of
 from pycudnnrnn.engines.numpy_reserve import NumpyReserve, make_reserve, tape_widths
-from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
+from pycudnnrnn.engines.numpy_tape import Tape
+from pycudnnrnn.engines.numpy_weights import Array, Weights, all_stacks, load_weights
+from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
@@ -77,12 +78,13 @@ class NumpyEngine:
         *,
         dropout: NumpyDropout | None,
         keep_reserve: bool,
+        weights: list[Weights] | None = None,
         buffer: Array | None = None,
     ) -> tuple[Array, Array, Array | None, NumpyReserve | None]:
-        """Run; what is kept goes into `buffer`, where one is given."""
+        """Run, with `weights` where params have been read already; what is kept goes into `buffer`, if one is given."""
         dtype = spec.compute_dtype.numpy
-        cell = CELLS[spec.mode](spec)
-        weights = load_weights(self.layout(spec), params, spec)
+        cell = cell_of(spec)
+        weights = self.weights(spec, params) if weights is None else weights
         h = _sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         c = _sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         rows = _pack(x, schedule, dtype)
@@ -108,11 +110,14 @@ class NumpyEngine:
         cy = _unsorted_states(c, schedule, spec.dtype.numpy) if spec.has_cell_state else None
         return y, hy, cy, reserve
 
+    def weights(self, spec: RNNSpec, params: Array) -> list[Weights]:
+        """Read params into what the cells work with: views of it, where its dtype and layout are theirs."""
+        return load_weights(self.layout(spec), params, spec)
+
     def reserve_in(
-        self, spec: RNNSpec, schedule: Schedule, params: Array, x: Array, buffer: Array, *, drops: bool
+        self, spec: RNNSpec, schedule: Schedule, weights: list[Weights], x: Array, buffer: Array, *, drops: bool
     ) -> NumpyReserve:
-        """Find again what a forward has left in `buffer`; `params` may be anything for `backward_weights`."""
-        weights = load_weights(self.layout(spec), params, spec)
+        """Find again what a forward has left in `buffer`; `backward_weights` needs no weights."""
         rows = _pack(x, schedule, spec.compute_dtype.numpy)
         return make_reserve(spec, schedule, weights, rows, drops=drops, buffer=buffer)
 
@@ -122,12 +127,12 @@ class NumpyEngine:
     ) -> tuple[Array, Array, Array | None]:
         spec, schedule = reserve.spec, reserve.schedule
         dtype = spec.compute_dtype.numpy
-        cell = CELLS[spec.mode](spec)
+        cell = cell_of(spec)
         dh = _sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         dc = _sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else _pack(dy, schedule, dtype)
         for layer in reversed(range(spec.num_layers)):
-            below = None
+            below: Any = None
             for direction, steps in _directions(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 w, tape = reserve.weights[p], reserve.tapes[p]
@@ -152,10 +157,10 @@ class NumpyEngine:
     def backward_weights(self, reserve: NumpyReserve, out: Array, *, accumulate: bool) -> None:
         spec = reserve.spec
         layout = self.layout(spec)
-        cell = CELLS[spec.mode](spec)
+        cell = cell_of(spec)
         if not accumulate and sum(region.size for region in layout.regions) < layout.size:
             out[:] = 0
-        for p, (tape, stacks) in enumerate(zip(reserve.tapes, _all_stacks(layout, spec), strict=True)):
+        for p, (tape, stacks) in enumerate(zip(reserve.tapes, all_stacks(layout, spec), strict=True)):
             x, inner = reserve.inputs[p // spec.num_dirs], tape["gates"]
             ones = np.ones(len(x), x.dtype)
             for columns, piece in cell.input_pieces(tape):
@@ -168,107 +173,6 @@ class NumpyEngine:
                 stacks.bR.write_product(out, inner.T, ones, accumulate)
             if stacks.proj:
                 stacks.proj.write_product(out, tape["dh"].T, tape["hidden"], accumulate)
-
-
-@dataclasses.dataclass(frozen=True)
-class Stack:
-    """Regions of one kind and pseudo-layer, stacked by rows in id order; none where the spec has none."""
-
-    regions: tuple[Region, ...]
-
-    def __bool__(self) -> bool:
-        return self.size > 0
-
-    @functools.cached_property
-    def size(self) -> int:
-        return sum(region.size for region in self.regions)
-
-    @functools.cached_property
-    def shape(self) -> tuple[int, ...]:
-        first, *_ = self.regions
-        return (len(self.regions) * first.shape[0], *first.shape[1:])
-
-    @functools.cached_property
-    def span(self) -> slice | None:
-        """Where the regions are, if they lie one after the other."""
-        if all(a.slice.stop == b.offset for a, b in itertools.pairwise(self.regions)):
-            return slice(self.regions[0].offset, self.regions[-1].slice.stop)
-        return None
-
-    def rows(self, columns: slice) -> Stack:
-        """The gates that are these columns of the stacked gates."""
-        units = self.regions[0].shape[0]
-        start, stop, _ = columns.indices(units * len(self.regions))
-        return Stack(self.regions[start // units : stop // units])
-
-    def read(self, params: Array, dtype: np.dtype[Any]) -> Array:
-        """The regions' values: a view of `params` where that can be."""
-        if self.span is None:
-            stacked = np.concatenate([params[region.slice] for region in self.regions])
-        else:
-            stacked = params[self.span]
-        return stacked.reshape(self.shape).astype(dtype, copy=False)
-
-    def write_product(self, out: Array, a: Array, b: Array, accumulate: bool) -> None:
-        """Write a @ b to the regions of `out`, or add it there."""
-        if self.span is not None and not accumulate and out.dtype == a.dtype:
-            _product(a, b, out[self.span].reshape(self.shape))
-            return
-        product = _product(a, b).reshape(-1)
-        start = 0
-        for region in self.regions:
-            part = product[start : start + region.size]
-            out[region.slice] = out[region.slice] + part if accumulate else part
-            start += region.size
-
-
-@dataclasses.dataclass(frozen=True)
-class Stacks:
-    """The regions of one pseudo-layer, by what they multiply."""
-
-    W: Stack
-    R: Stack
-    bW: Stack
-    bR: Stack
-    proj: Stack
-
-
-@functools.lru_cache(maxsize=256)
-def _all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[Stacks]:
-    gates = spec.num_gates
-
-    def pick(p: int, kind: str, first: int, last: int) -> Stack:
-        own = (r for r in layout.regions if r.pseudo_layer == p and r.kind == kind)
-        return Stack(tuple(r for r in own if first <= r.lin_layer_id < last))
-
-    return [
-        Stacks(
-            pick(p, "weight", 0, gates),
-            pick(p, "weight", gates, 2 * gates),
-            pick(p, "bias", 0, gates),
-            pick(p, "bias", gates, 2 * gates),
-            pick(p, "weight", 2 * gates, 2 * gates + 1),
-        )
-        for p in range(spec.num_pseudo_layers)
-    ]
-
-
-def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec) -> list[Weights]:
-    """Read a params buffer into the arrays that the cells work with."""
-    dtype = spec.compute_dtype.numpy
-
-    def read(stack: Stack) -> Array | None:
-        return stack.read(params, dtype) if stack else None
-
-    return [
-        Weights(read(s.W), s.R.read(params, dtype), read(s.bW), read(s.bR), read(s.proj))
-        for s in _all_stacks(layout, spec)
-    ]
-
-
-def _product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """Multiply; one packed row as an outer product, which BLAS takes for a matrix product and does slowly."""
-    return np.multiply(a, b, out=out) if len(b) == 1 and b.ndim == 2 else np.matmul(a, b, out=out)
 
 
 def _directions(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_cells import CELLS, Array, Tape, Weights
+from pycudnnrnn.engines.numpy_cells import cell_of
+from pycudnnrnn.engines.numpy_tape import Tape
+from pycudnnrnn.engines.numpy_weights import Array, Weights
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -70,7 +72,7 @@ def reserve_nbytes(spec: RNNSpec, schedule: Schedule, *, drops: bool) -> int:
 def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
     """Return the columns of a pseudo-layer's tape arrays; fewer arrays where no backward will come."""
     widths = {"gates": spec.num_gates * spec.num_units}
-    return widths | {"h_before": spec.state_size} | CELLS[spec.mode](spec).extra() if keep else widths
+    return widths | {"h_before": spec.state_size} | cell_of(spec).extra() if keep else widths
 
 
 def _arrays(

@@ -19,6 +19,9 @@ class PreparedPlan:
         self._engine, self._plan, self._dropout, self._workspace = engine, plan, dropout, workspace
         self.workspace_nbytes, self.reserve_nbytes = plan.workspace_nbytes, plan.reserve_nbytes
 
+    def hold(self, params: Any | None) -> None:
+        """Do nothing: cuDNN reads params as they are."""
+
     def forward(
         self,
         params: Any,
