@@ -82,6 +82,9 @@ class EnginePlan(Protocol):
     workspace_nbytes: int
     reserve_nbytes: int
 
+    def hold(self, params: Any | None) -> None:
+        """Read params once for the calls that get this same array, until another or None is held."""
+
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any | None) -> None: ...
 
     def forward_if_plain(

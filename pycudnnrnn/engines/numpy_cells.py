@@ -1,66 +1,35 @@
 """The four cells in NumPy, one direction of one layer at a time, written for speed.
 
-Every cell works on packed rows (see `schedule`). Its gates arrive holding the input product, are turned in place into
-activations, and by backward in place into gradients of the pre-activations. Backward first turns the activations of a
-whole group of steps into the factors that do not depend on the incoming gradient, so that a step is a few calls.
+Every cell works on packed rows (see `schedule`). Its gates arrive as rows holding the input product. A step adds the
+recurrent product and the biases in scratch of its own, [features, sequences]; where a backward will come, the
+activations then take the place of the rows, block by block. Backward turns the activations of many steps at once into
+the factors that do not depend on the incoming gradient, so that a step is a few calls, and leaves gradients of the
+pre-activations as rows again, for the products over the whole sequence.
+
+A step of one sequence is small enough for the calls themselves to cost: hence arrays of full shape instead of
+broadcasts, and `dot`, which takes less time to start than `matmul`.
 
 `pycudnnrnn.testing.reference` has the same equations as a person would write them.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from pycudnnrnn.engines.numpy_tape import Tape, runs
+from pycudnnrnn.engines.numpy_weights import Array, Weights
 from pycudnnrnn.schedule import Step
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
-Array = npt.NDArray[Any]
+FACTOR_ELEMENTS = 1 << 17
+"""Gate elements whose factors a backward computes at a time. Measured flat from 2**16 to 2**20."""
 
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
-
-
-@dataclasses.dataclass
-class Weights:
-    """The parameters of one pseudo-layer in the compute dtype, the gates of a kind stacked by rows in id order.
-
-    Shapes:
-        W: [G * U, I], or None under skip input; R: [G * U, P]; R_T: [P, G * U], R's transpose, perhaps copied;
-        bW, bR: [G * U] or None; proj: [P, U] or None.
-    """
-
-    W: Array | None
-    R: Array
-    R_T: Array
-    bW: Array | None
-    bR: Array | None
-    proj: Array | None
-
-    @property
-    def bias(self) -> Array | None:
-        """The sum of the biases that exist."""
-        if self.bW is None or self.bR is None:
-            return self.bR if self.bW is None else self.bW
-        return self.bW + self.bR
-
-
-class Tape(dict[str, Array]):
-    """What one direction of one layer remembers for its backward: arrays with a row for each packed row.
-
-    "gates" and "h_before" (the state each step started from) are in every cell's; the rest is the cell's own.
-    """
-
-    def rows(self, first: int, last: int) -> Tape:
-        """A view of some rows."""
-        return Tape({name: array[first:last] for name, array in self.items()})
-
-    def copy(self) -> Tape:
-        return Tape({name: array.copy() for name, array in self.items()})
 
 
 class Cell(Protocol):
@@ -73,17 +42,14 @@ class Cell(Protocol):
         h, dh: [B, P]; c, dc: [B, U]; out, dy: [rows, P]; tape["gates"]: [rows, G * U].
     """
 
-    def extra(self, keep: bool) -> dict[str, int]:
-        """Names and widths of the cell's own tape arrays; fewer where no backward will come."""
-
-    def input_bias(self, w: Weights) -> Array | None:
-        """What is added to the gates before the time loop."""
+    def extra(self) -> dict[str, int]:
+        """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        """Walk the steps, leaving activations in the tape's gates."""
+        """Walk the steps; a tape of more than "gates" gets what backward needs."""
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
-        """Walk the steps the other way round, leaving gradients of pre-activations on the tape."""
+        """Walk the steps the other way round, leaving gradients of pre-activations on the tape, in rows."""
 
     def input_pieces(self, tape: Tape) -> Pieces:
         """Gradients of what the input product was added to, after backward."""
@@ -95,26 +61,30 @@ class PlainCell:
     def __init__(self, spec: RNNSpec) -> None:
         self.relu = spec.mode is RNNMode.RNN_RELU
 
-    def extra(self, keep: bool) -> dict[str, int]:  # noqa: ARG002
+    def extra(self) -> dict[str, int]:
         return {}
-
-    def input_bias(self, w: Weights) -> Array | None:
-        return w.bias
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, h_before = tape["gates"], tape.get("h_before")
-        product = np.empty_like(h)
-        for first, last in steps:
-            a, h_now = gates[first:last], h[: last - first]
-            if h_before is not None:
-                h_before[first:last] = h_now
-            a += np.matmul(h_now, w.R_T, out=product[: last - first])
-            if self.relu:
-                np.maximum(a, 0, out=a)
-            else:
-                np.tanh(a, out=a)
-            h_now[:] = a
-            out[first:last] = a
+        for run in runs(steps):
+            h_now = run.take(h)
+            a, bias = np.empty_like(h_now), run.spread(w.bias)
+            views = run.across(gates), run.across(out), run.across(h_before), run.blocks(gates)
+            for x, y, before, kept in zip(*views, strict=False):
+                if before is not None:
+                    before[...] = h_now
+                w.R.dot(h_now, a)
+                np.add(a, x, a)
+                if bias is not None:
+                    np.add(a, bias, a)
+                if self.relu:
+                    np.maximum(a, 0, out=h_now)
+                else:
+                    np.tanh(a, h_now)
+                y[...] = h_now
+                if before is not None:
+                    kept[...] = h_now
+            run.put(h, h_now)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates = tape["gates"]
@@ -123,11 +93,15 @@ class PlainCell:
         else:
             np.multiply(gates, gates, out=gates)
             np.subtract(1, gates, out=gates)
-        for first, last in reversed(steps):
-            da, dh_now = gates[first:last], dh[: last - first]
-            dh_now += dy[first:last]
-            da *= dh_now
-            np.matmul(da, w.R, out=dh_now)
+        for run in runs(steps[::-1]):
+            dh_now = run.take(dh)
+            da = np.empty_like(dh_now)
+            for slope, dy_now, kept in zip(run.blocks(gates), run.across(dy), run.across(gates), strict=True):
+                np.add(dh_now, dy_now, dh_now)
+                np.multiply(slope, dh_now, da)
+                w.R.T.dot(da, dh_now)
+                kept[...] = da
+            run.put(dh, dh_now)
 
     def input_pieces(self, tape: Tape) -> Pieces:
         return [(slice(None), tape["gates"])]
@@ -146,73 +120,84 @@ class LSTMCell:
         self.scale = np.repeat(np.array([0.5, 0.5, 1, 0.5], dtype), self.units)
         self.shift = np.repeat(np.array([0.5, 0.5, 0, 0.5], dtype), self.units)
 
-    def extra(self, keep: bool) -> dict[str, int]:
-        names = {"tanh_c": self.units}
-        if keep:
-            names["c_before"] = self.units
-        if keep and self.clip:
+    def extra(self) -> dict[str, int]:
+        names = {"tanh_c": self.units, "c_before": self.units}
+        if self.clip:
             names["inside"] = self.units
-        if keep and self.state != self.units:
+        if self.state != self.units:
             names |= {"hidden": self.units, "dh": self.state}
         return names
 
-    def input_bias(self, w: Weights) -> Array | None:
-        return w.bias
-
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        units = self.units
-        gates, tanh_c = tape["gates"], tape["tanh_c"]
-        h_before, c_before = tape.get("h_before"), tape.get("c_before")
-        inside, hidden = tape.get("inside"), tape.get("hidden")
-        product = np.empty((len(h), 4 * units), h.dtype)
-        for first, last in steps:
-            a, p, h_now, c_now = gates[first:last], product[: last - first], h[: last - first], c[: last - first]
-            if h_before is not None and c_before is not None:
-                h_before[first:last] = h_now
-                c_before[first:last] = c_now
-            a += np.matmul(h_now, w.R_T, out=p)
-            a *= self.scale
-            np.tanh(a, out=a)
-            a *= self.scale
-            a += self.shift
-            i, f, g, o = a[:, :units], a[:, units : 2 * units], a[:, 2 * units : 3 * units], a[:, 3 * units :]
-            c_now *= f
-            c_now += np.multiply(i, g, out=p[:, :units])
-            if self.clip:
-                clipped = np.clip(c_now, *self.clip, out=p[:, :units])
-                if inside is not None:
-                    np.equal(clipped, c_now, out=inside[first:last])
-                c_now[:] = clipped
-            t = np.tanh(c_now, out=tanh_c[first:last])
-            if w.proj is None:
-                np.multiply(o, t, out=h_now)
-            else:
-                m = np.multiply(o, t, out=t if hidden is None else hidden[first:last])
-                np.matmul(m, w.proj.T, out=h_now)
-            out[first:last] = h_now
+        for run in runs(steps):
+            h_now, c_now = run.take(h), run.take(c)
+            a, t = np.empty((4 * self.units, run.sequences), h.dtype), np.empty_like(c_now)
+            i, f, g, o = a.reshape(4, *c_now.shape)
+            scale, shift, bias = run.spread(self.scale), run.spread(self.shift), run.spread(w.bias)
+            rows = (run.across(array) for array in (tape["gates"], out, tape.get("h_before"), tape.get("hidden")))
+            blocks = (run.blocks(tape.get(name)) for name in ("gates", "c_before", "tanh_c", "inside"))
+            for x, y, h_before, hidden, kept, c_before, tanh_c, inside in zip(*rows, *blocks, strict=False):
+                if h_before is not None:
+                    h_before[...] = h_now
+                    c_before[...] = c_now
+                w.R.dot(h_now, a)
+                np.add(a, x, a)
+                if bias is not None:
+                    np.add(a, bias, a)
+                np.multiply(a, scale, a)
+                np.tanh(a, a)
+                np.multiply(a, scale, a)
+                np.add(a, shift, a)
+                np.multiply(c_now, f, c_now)
+                np.multiply(i, g, t)
+                np.add(c_now, t, c_now)
+                if self.clip:
+                    np.clip(c_now, *self.clip, out=t)
+                    if inside is not None:
+                        np.equal(t, c_now, out=inside)
+                    c_now[...] = t
+                np.tanh(c_now, t)
+                if h_before is not None:
+                    kept[...] = a
+                    tanh_c[...] = t
+                if w.proj is None:
+                    np.multiply(o, t, h_now)
+                else:
+                    np.multiply(o, t, t)
+                    w.proj.dot(t, h_now)
+                    if hidden is not None:
+                        hidden[...] = t
+                y[...] = h_now
+            run.put(h, h_now)
+            run.put(c, c_now)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
-        units = self.units
-        gates = tape["gates"].reshape(-1, 4, units)
-        h_factor, forget, inside, dh_kept = tape["tanh_c"], tape["c_before"], tape.get("inside"), tape.get("dh")
-        self._factors(gates, h_factor, forget)
-        product = np.empty_like(dc)
-        for first, last in reversed(steps):
-            da, dh_now, dc_now = gates[first:last], dh[: last - first], dc[: last - first]
-            dh_now += dy[first:last]
-            if w.proj is None:
-                dm = dh_now
-            else:
-                if dh_kept is not None:
-                    dh_kept[first:last] = dh_now
-                dm = np.matmul(dh_now, w.proj, out=product[: last - first])
-            da[:, 3] *= dm
-            dc_now += np.multiply(dm, h_factor[first:last], out=product[: last - first])
-            if inside is not None:
-                dc_now *= inside[first:last]
-            da[:, :3] *= dc_now[:, None]
-            dc_now *= forget[first:last]
-            np.matmul(da.reshape(-1, 4 * units), w.R, out=dh_now)
+        for run in runs(steps[::-1], FACTOR_ELEMENTS // (4 * self.units)):
+            dh_now, dc_now = run.take(dh), run.take(dc)
+            da, t = np.empty((4, *dc_now.shape), dh.dtype), np.empty_like(dc_now)
+            dm = dh_now if w.proj is None else np.empty_like(dc_now)
+            factors = run.blocks(tape["gates"]).reshape(-1, 4, *dc_now.shape)
+            h_factors, forgets = run.blocks(tape["tanh_c"]), run.blocks(tape["c_before"])
+            self._factors(factors, h_factors, forgets)
+            rows = (run.across(array) for array in (dy, tape["gates"], tape.get("dh")))
+            views = factors, h_factors, forgets, *rows, run.blocks(tape.get("inside"))
+            for factor, h_factor, forget, dy_now, kept, dh_kept, inside in zip(*views, strict=False):
+                np.add(dh_now, dy_now, dh_now)
+                if w.proj is not None:
+                    dh_kept[...] = dh_now
+                    w.proj.T.dot(dh_now, dm)
+                np.multiply(factor[3], dm, da[3])
+                np.multiply(dm, h_factor, t)
+                np.add(dc_now, t, dc_now)
+                if inside is not None:
+                    np.multiply(dc_now, inside, dc_now)
+                np.multiply(factor[:3], dc_now, da[:3])
+                np.multiply(dc_now, forget, dc_now)
+                stacked = da.reshape(-1, run.sequences)
+                w.R.T.dot(stacked, dh_now)
+                kept[...] = stacked
+            run.put(dh, dh_now)
+            run.put(dc, dc_now)
 
     @staticmethod
     def _factors(gates: Array, tanh_c: Array, c_before: Array) -> None:
@@ -248,55 +233,75 @@ class GRUCell:
 
     def __init__(self, spec: RNNSpec) -> None:
         self.units = spec.num_units
+        self.half = np.array(0.5, spec.compute_dtype.numpy)
 
-    def extra(self, keep: bool) -> dict[str, int]:  # noqa: ARG002
+    def extra(self) -> dict[str, int]:
         return {"q": self.units}
 
-    def input_bias(self, w: Weights) -> Array | None:
-        if w.bR is None:
-            return w.bW
-        outside = w.bR.copy()
-        outside[2 * self.units :] = 0
-        return outside if w.bW is None else outside + w.bW
-
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        units = self.units
-        gates, q_kept, h_before = tape["gates"], tape["q"], tape.get("h_before")
-        inner_bias = 0 if w.bR is None else w.bR[2 * units :]
-        product = np.empty((len(h), 3 * units), h.dtype)
-        for first, last in steps:
-            a, p, h_now = gates[first:last], product[: last - first], h[: last - first]
-            if h_before is not None:
-                h_before[first:last] = h_now
-            np.matmul(h_now, w.R_T, out=p)
-            rz = a[:, : 2 * units]
-            rz += p[:, : 2 * units]
-            rz *= 0.5
-            np.tanh(rz, out=rz)
-            rz *= 0.5
-            rz += 0.5
-            r, z, n = a[:, :units], a[:, units : 2 * units], a[:, 2 * units :]
-            q = np.add(p[:, 2 * units :], inner_bias, out=q_kept[first:last])
-            n += np.multiply(r, q, out=p[:, :units])
-            np.tanh(n, out=n)
-            h_now -= n
-            h_now *= z
-            h_now += n
-            out[first:last] = h_now
+        rz_end = 2 * self.units
+        inside, outside = self._biases(w)
+        for run in runs(steps):
+            h_now = run.take(h)
+            a = np.empty((3 * self.units, run.sequences), h.dtype)
+            rz, (r, z, n) = a[:rz_end], a.reshape(3, *h_now.shape)
+            bias, n_bias = run.spread(inside), run.spread(outside)
+            x = run.across(tape["gates"])
+            rows = (run.across(array) for array in (out, tape.get("h_before")))
+            blocks = (run.blocks(tape.get(name)) for name in ("gates", "q"))
+            for x_rz, x_n, y, h_before, kept, q in zip(x[:, :rz_end], x[:, rz_end:], *rows, *blocks, strict=False):
+                w.R.dot(h_now, a)
+                np.add(rz, x_rz, rz)
+                if bias is not None:
+                    np.add(a, bias, a)
+                np.multiply(rz, self.half, rz)
+                np.tanh(rz, rz)
+                np.multiply(rz, self.half, rz)
+                np.add(rz, self.half, rz)
+                if h_before is not None:
+                    h_before[...] = h_now
+                    q[...] = n
+                np.multiply(r, n, n)
+                np.add(n, x_n, n)
+                if n_bias is not None:
+                    np.add(n, n_bias, n)
+                np.tanh(n, n)
+                np.subtract(h_now, n, h_now)
+                np.multiply(h_now, z, h_now)
+                np.add(h_now, n, h_now)
+                y[...] = h_now
+                if h_before is not None:
+                    kept[...] = a
+            run.put(h, h_now)
+
+    def _biases(self, w: Weights) -> tuple[Array | None, Array | None]:
+        """What is added to R h, and what to the n gate after r has multiplied that."""
+        if w.bW is None:
+            return w.bR, None
+        n = slice(2 * self.units, None)
+        inside = w.bW.copy() if w.bR is None else w.bW + w.bR
+        inside[n] = 0 if w.bR is None else w.bR[n]
+        return inside, w.bW[n]
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        units = self.units
-        gates, dn_kept = tape["gates"].reshape(-1, 3, units), tape["q"]
-        dh_carried = self._factors(gates, dn_kept, tape["h_before"])
-        for first, last in reversed(steps):
-            da, dn, dh_now, carried = gates[first:last], dn_kept[first:last], dh[: last - first], dh_carried[first:last]
-            dh_now += dy[first:last]
-            dn *= dh_now
-            da[:, 1] *= dh_now
-            da[:, 0::2] *= dn[:, None]
-            carried *= dh_now
-            np.matmul(da.reshape(-1, 3 * units), w.R, out=dh_now)
-            dh_now += carried
+        for run in runs(steps[::-1], FACTOR_ELEMENTS // (3 * self.units)):
+            dh_now = run.take(dh)
+            da, dn, carried = np.empty((3, *dh_now.shape), dh.dtype), np.empty_like(dh_now), np.empty_like(dh_now)
+            factors, n_factors = run.blocks(tape["gates"]).reshape(-1, *da.shape), run.blocks(tape["q"])
+            zs = self._factors(factors, n_factors, run.across(tape["h_before"]))
+            rows = (run.across(array) for array in (dy, tape["gates"], tape["q"]))
+            for factor, n_factor, z, dy_now, kept, dn_kept in zip(factors, n_factors, zs, *rows, strict=True):
+                np.add(dh_now, dy_now, dh_now)
+                np.multiply(n_factor, dh_now, dn)
+                np.multiply(factor[1], dh_now, da[1])
+                np.multiply(factor[0::2], dn, da[0::2])
+                np.multiply(z, dh_now, carried)
+                stacked = da.reshape(-1, run.sequences)
+                w.R.T.dot(stacked, dh_now)
+                np.add(dh_now, carried, dh_now)
+                kept[...] = stacked
+                dn_kept[...] = dn
+            run.put(dh, dh_now)
 
     @staticmethod
     def _factors(gates: Array, q: Array, h_before: Array) -> Array:
@@ -330,3 +335,9 @@ CELLS: dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]] = {
     RNNMode.RNN_TANH: PlainCell,
     RNNMode.RNN_RELU: PlainCell,
 }
+
+
+@functools.lru_cache(maxsize=256)
+def cell_of(spec: RNNSpec) -> Cell:
+    """Return the cell of a spec; it has constants and no state."""
+    return CELLS[spec.mode](spec)

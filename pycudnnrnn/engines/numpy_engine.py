@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,20 +17,17 @@ from typing import Any
 import numpy as np
 
 from pycudnnrnn.engines import DropoutState, EnginePlan
-from pycudnnrnn.engines.numpy_cells import CELLS, Array, Cell, Tape, Weights
+from pycudnnrnn.engines.numpy_cells import Cell, cell_of
 from pycudnnrnn.engines.numpy_reserve import NumpyReserve, make_reserve, tape_widths
-from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
+from pycudnnrnn.engines.numpy_tape import Tape
+from pycudnnrnn.engines.numpy_weights import Array, Weights, all_stacks, load_weights
+from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
 GROUP_ELEMENTS = 1 << 20
 """Gate elements worked on at a time. Measured flat from 2**19 to 2**22 for 256 to 1024 units: fewer make the input
 GEMM too thin, more only take memory."""
-
-TRANSPOSE_ELEMENTS = 1 << 18
-TRANSPOSE_STEPS = 16
-"""A recurrent matrix no larger than this, used for at least so many steps, is transposed once: the product with the
-copy is up to half again as fast, but copying a larger one costs more than it saves (measured with OpenBLAS)."""
 
 
 class NumpyDropout:
@@ -85,12 +81,13 @@ class NumpyEngine:
         *,
         dropout: NumpyDropout | None,
         keep_reserve: bool,
+        weights: list[Weights] | None = None,
         buffer: Array | None = None,
     ) -> tuple[Array, Array, Array | None, NumpyReserve | None]:
-        """Run; what is kept goes into `buffer`, where one is given."""
+        """Run, with `weights` where params have been read already; what is kept goes into `buffer`, if one is given."""
         dtype = spec.compute_dtype.numpy
-        cell = CELLS[spec.mode](spec)
-        weights = self._weights(spec, schedule, params)
+        cell = cell_of(spec)
+        weights = self.weights(spec, params) if weights is None else weights
         h = _sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         c = _sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         rows = _pack(x, schedule, dtype)
@@ -116,16 +113,16 @@ class NumpyEngine:
         cy = _unsorted_states(c, schedule, spec.dtype.numpy) if spec.has_cell_state else None
         return y, hy, cy, reserve
 
+    def weights(self, spec: RNNSpec, params: Array) -> list[Weights]:
+        """Read params into what the cells work with: views of it, where its dtype and layout are theirs."""
+        return load_weights(self.layout(spec), params, spec)
+
     def reserve_in(
-        self, spec: RNNSpec, schedule: Schedule, params: Array, x: Array, buffer: Array, *, drops: bool
+        self, spec: RNNSpec, schedule: Schedule, weights: list[Weights], x: Array, buffer: Array, *, drops: bool
     ) -> NumpyReserve:
-        """Find again what a forward has left in `buffer`; `params` may be anything for `backward_weights`."""
-        weights = self._weights(spec, schedule, params)
+        """Find again what a forward has left in `buffer`; `backward_weights` needs no weights."""
         rows = _pack(x, schedule, spec.compute_dtype.numpy)
         return make_reserve(spec, schedule, weights, rows, drops=drops, buffer=buffer)
-
-    def _weights(self, spec: RNNSpec, schedule: Schedule, params: Array) -> list[Weights]:
-        return load_weights(self.layout(spec), params, spec, len(schedule.steps))
 
     @np.errstate(all="ignore")
     def backward_data(
@@ -133,24 +130,24 @@ class NumpyEngine:
     ) -> tuple[Array, Array, Array | None]:
         spec, schedule = reserve.spec, reserve.schedule
         dtype = spec.compute_dtype.numpy
-        cell = CELLS[spec.mode](spec)
+        cell = cell_of(spec)
         dh = _sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         dc = _sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else _pack(dy, schedule, dtype)
         reserve.touched = True
         for layer in reversed(range(spec.num_layers)):
-            below = np.zeros((schedule.num_rows, spec.layer_input_size(layer)), dtype)
+            below: Any = None
             for direction, steps in _directions(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 w, tape = reserve.weights[p], reserve.tapes[p]
                 own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                for base, end, local in reversed(list(_groups(spec, steps))):
-                    cell.backward(w, tape.rows(base, end), local, own[base:end], dh[p], dc[p])
+                cell.backward(w, tape, steps, own, dh[p], dc[p])
                 for columns, piece in cell.input_pieces(tape):
                     if w.W is None:
-                        below += piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
+                        part = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
                     else:
-                        below += piece @ w.W[columns]
+                        part = piece @ w.W[columns]
+                    below = part if below is None else np.add(below, part, out=below)
             mask = reserve.masks[layer]
             if mask is not None:
                 _drop(below, mask, spec.dropout)
@@ -164,107 +161,22 @@ class NumpyEngine:
     def backward_weights(self, reserve: NumpyReserve, out: Array, *, accumulate: bool) -> None:
         spec = reserve.spec
         layout = self.layout(spec)
-        cell = CELLS[spec.mode](spec)
+        cell = cell_of(spec)
         if not accumulate and sum(region.size for region in layout.regions) < layout.size:
             out[:] = 0
-        for p, (w, tape, regions) in enumerate(
-            zip(reserve.weights, reserve.tapes, _all_regions(layout, spec), strict=True)
-        ):
+        for p, (tape, stacks) in enumerate(zip(reserve.tapes, all_stacks(layout, spec), strict=True)):
             x, inner = reserve.inputs[p // spec.num_dirs], tape["gates"]
             ones = np.ones(len(x), x.dtype)
             for columns, piece in cell.input_pieces(tape):
-                if w.W is not None:
-                    _put_product(out, _rows_of(regions.W, columns), piece.T, x, accumulate)
-                if w.bW is not None:
-                    _put_product(out, _rows_of(regions.bW, columns), piece.T, ones, accumulate)
-            _put_product(out, regions.R, inner.T, tape["h_before"], accumulate)
-            if w.bR is not None:
-                _put_product(out, regions.bR, inner.T, ones, accumulate)
-            if w.proj is not None:
-                _put_product(out, regions.proj, tape["dh"].T, tape["hidden"], accumulate)
-
-
-@dataclasses.dataclass(frozen=True)
-class Regions:
-    """The regions of one pseudo-layer, by what they multiply; empty where the spec has none."""
-
-    W: tuple[Region, ...]
-    R: tuple[Region, ...]
-    bW: tuple[Region, ...]
-    bR: tuple[Region, ...]
-    proj: tuple[Region, ...]
-
-
-@functools.lru_cache(maxsize=256)
-def _all_regions(layout: ParamLayout, spec: RNNSpec) -> list[Regions]:
-    gates = spec.num_gates
-
-    def pick(p: int, kind: str, first: int, last: int) -> tuple[Region, ...]:
-        return tuple(
-            r for r in layout.regions if r.pseudo_layer == p and r.kind == kind and first <= r.lin_layer_id < last
-        )
-
-    return [
-        Regions(
-            pick(p, "weight", 0, gates),
-            pick(p, "weight", gates, 2 * gates),
-            pick(p, "bias", 0, gates),
-            pick(p, "bias", gates, 2 * gates),
-            pick(p, "weight", 2 * gates, 2 * gates + 1),
-        )
-        for p in range(spec.num_pseudo_layers)
-    ]
-
-
-def _stacked(params: Array, regions: tuple[Region, ...], dtype: np.dtype[Any]) -> Array:
-    """The regions' values stacked by rows: a view of `params` where they lie one after the other in its dtype."""
-    first, last = regions[0], regions[-1]
-    if _adjacent(regions):
-        stacked = params[first.offset : last.slice.stop]
-    else:
-        stacked = np.concatenate([params[region.slice] for region in regions])
-    return stacked.reshape(-1, *first.shape[1:]).astype(dtype, copy=False)
-
-
-def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec, num_steps: int) -> list[Weights]:
-    """Read a params buffer into the arrays that the cells work with."""
-    dtype = spec.compute_dtype.numpy
-
-    def read(regions: tuple[Region, ...]) -> Array | None:
-        return _stacked(params, regions, dtype) if any(region.size for region in regions) else None
-
-    weights = []
-    for r in _all_regions(layout, spec):
-        R = _stacked(params, r.R, dtype)
-        copied = R.size <= TRANSPOSE_ELEMENTS and num_steps >= TRANSPOSE_STEPS
-        R_T = np.ascontiguousarray(R.T) if copied else R.T
-        weights.append(Weights(read(r.W), R, R_T, read(r.bW), read(r.bR), read(r.proj)))
-    return weights
-
-
-def _adjacent(regions: tuple[Region, ...]) -> bool:
-    return all(a.slice.stop == b.offset for a, b in itertools.pairwise(regions))
-
-
-def _rows_of(regions: tuple[Region, ...], columns: slice) -> tuple[Region, ...]:
-    """The regions of the gates that are these columns of the stacked gates."""
-    units = regions[0].shape[0]
-    start, stop, _ = columns.indices(units * len(regions))
-    return regions[start // units : stop // units]
-
-
-def _put_product(out: Array, regions: tuple[Region, ...], a: Array, b: Array, accumulate: bool) -> None:
-    """Write a @ b to regions of `out`, stacked by rows, or add it there."""
-    if not accumulate and out.dtype == a.dtype and _adjacent(regions):
-        target = out[regions[0].offset : regions[-1].slice.stop].reshape(len(a), *b.shape[1:])
-        np.matmul(a, b, out=target)
-        return
-    product = (a @ b).reshape(-1)
-    start = 0
-    for region in regions:
-        part = product[start : start + region.size]
-        out[region.slice] = out[region.slice] + part if accumulate else part
-        start += region.size
+                if stacks.W:
+                    stacks.W.rows(columns).write_product(out, piece.T, x, accumulate)
+                if stacks.bW:
+                    stacks.bW.rows(columns).write_product(out, piece.T, ones, accumulate)
+            stacks.R.write_product(out, inner.T, tape["h_before"], accumulate)
+            if stacks.bR:
+                stacks.bR.write_product(out, inner.T, ones, accumulate)
+            if stacks.proj:
+                stacks.proj.write_product(out, tape["dh"].T, tape["hidden"], accumulate)
 
 
 def _directions(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
@@ -293,24 +205,21 @@ def _run(
 ) -> None:
     """Run one direction of one layer over all steps, updating h and c; `out` gets what h was at each row."""
     groups = list(_groups(spec, steps))
-    bias = cell.input_bias(w)
     if tape is None:
         most = max((end - base for base, end, _ in groups), default=0)
         widths = tape_widths(spec, keep=False)
         scratch = Tape({name: np.empty((most, width), x.dtype) for name, width in widths.items()})
     for base, end, local in groups:
         here = scratch.rows(0, end - base) if tape is None else tape.rows(base, end)
-        _input_product(w, x[base:end], bias, here["gates"])
+        _input_product(w, x[base:end], here["gates"])
         cell.forward(w, here, local, h, c, out[base:end])
 
 
-def _input_product(w: Weights, x: Array, bias: Array | None, gates: Array) -> None:
+def _input_product(w: Weights, x: Array, gates: Array) -> None:
     if w.W is None:
         gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
     else:
         np.matmul(x, w.W.T, out=gates)
-    if bias is not None:
-        gates += bias
 
 
 def _pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:

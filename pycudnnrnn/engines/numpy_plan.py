@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pycudnnrnn.engines import EngineGraph
-from pycudnnrnn.engines.numpy_cells import Array
 from pycudnnrnn.engines.numpy_engine import NumpyDropout, NumpyEngine
 from pycudnnrnn.engines.numpy_reserve import NumpyReserve, reserve_nbytes
+from pycudnnrnn.engines.numpy_weights import Array, Weights
 from pycudnnrnn.errors import CaptureError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -22,6 +22,7 @@ class NumpyPlan:
         self._engine, self._spec, self._schedule = engine, spec, schedule
         self.spec = spec
         self._training, self._dropout = training, dropout
+        self._held: tuple[Array, list[Weights]] | None = None
         self.reserve_nbytes = reserve_nbytes(spec, schedule, drops=dropout is not None) if training else 0
 
     def forward_if_plain(self, *_: object) -> bool:
@@ -36,6 +37,9 @@ class NumpyPlan:
     def capture(self, params: Array, *, carry_state: bool) -> EngineGraph:  # noqa: ARG002
         raise CaptureError("a plan on the CPU: what is captured is a stream of CUDA calls, and here there are none")
 
+    def hold(self, params: Array | None) -> None:
+        self._held = None if params is None else (params, self._engine.weights(self._spec, params))
+
     def forward(
         self,
         params: Array,
@@ -49,7 +53,7 @@ class NumpyPlan:
     ) -> None:
         results = self._engine.forward(
             self._spec, self._schedule, params, x, hx, cx,
-            dropout=self._dropout, keep_reserve=self._training, buffer=reserve,
+            dropout=self._dropout, keep_reserve=self._training, weights=self._weights(params), buffer=reserve,
         )  # fmt: skip
         for target, result in zip((y, hy, cy), results, strict=False):
             if target is not None:
@@ -69,7 +73,7 @@ class NumpyPlan:
         dx: Array,
         reserve: Array,
     ) -> None:
-        kept = self._kept(params, dx, reserve)  # dx: of x's shape; the values of x are not read here
+        kept = self._kept(self._weights(params), dx, reserve)  # dx: of x's shape; x's values are not read here
         results = self._engine.backward_data(kept, dy, dhy, dcy)
         for target, result in zip((dx, dhx, dcx), results, strict=True):
             if target is not None:
@@ -85,8 +89,13 @@ class NumpyPlan:
         *,
         accumulate: bool,
     ) -> None:
-        self._engine.backward_weights(self._kept(d_params, x, reserve), d_params, accumulate=accumulate)
+        self._engine.backward_weights(self._kept([], x, reserve), d_params, accumulate=accumulate)
 
-    def _kept(self, params: Array, x: Array, reserve: Array) -> NumpyReserve:
+    def _weights(self, params: Array) -> list[Weights]:
+        if self._held is not None and self._held[0] is params:
+            return self._held[1]
+        return self._engine.weights(self._spec, params)
+
+    def _kept(self, weights: list[Weights], x: Array, reserve: Array) -> NumpyReserve:
         drops = self._dropout is not None
-        return self._engine.reserve_in(self._spec, self._schedule, params, x, reserve, drops=drops)
+        return self._engine.reserve_in(self._spec, self._schedule, weights, x, reserve, drops=drops)

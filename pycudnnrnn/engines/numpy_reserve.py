@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_cells import CELLS, Array, Tape, Weights
+from pycudnnrnn.engines.numpy_cells import cell_of
+from pycudnnrnn.engines.numpy_tape import Tape
+from pycudnnrnn.engines.numpy_weights import Array, Weights
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -36,17 +38,17 @@ class NumpyReserve:
 def make_reserve(
     spec: RNNSpec, schedule: Schedule, weights: list[Weights], x: Array, *, drops: bool, buffer: Array | None
 ) -> NumpyReserve:
-    """Return a reserve around packed input rows `x`, its arrays new or, in a fixed order, parts of `buffer`.
+    """Return a reserve around packed input rows `x`, its arrays in a fixed order parts of `buffer`, or of a new one.
 
     Shapes:
         x: [rows, I]; buffer: [reserve_nbytes], uint8.
     """
+    if buffer is None:  # one piece: the system gives large ones in large pages, which are quicker to touch first
+        buffer = np.empty(reserve_nbytes(spec, schedule, drops=drops), np.uint8)
     start = 0
 
     def take(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         nonlocal start
-        if buffer is None:
-            return np.empty(shape, dtype)
         nbytes = math.prod(shape) * dtype.itemsize
         part = buffer[start : start + nbytes].view(dtype).reshape(shape)
         start += _padded(nbytes)
@@ -70,8 +72,8 @@ def reserve_nbytes(spec: RNNSpec, schedule: Schedule, *, drops: bool) -> int:
 
 def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
     """Return the columns of a pseudo-layer's tape arrays; fewer arrays where no backward will come."""
-    widths = {"gates": spec.num_gates * spec.num_units} | CELLS[spec.mode](spec).extra(keep)
-    return widths | {"h_before": spec.state_size} if keep else widths
+    widths = {"gates": spec.num_gates * spec.num_units}
+    return widths | {"h_before": spec.state_size} | cell_of(spec).extra() if keep else widths
 
 
 def _arrays(

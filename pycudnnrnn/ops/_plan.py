@@ -31,6 +31,7 @@ class Plan:
     def __init__(self, engine: Engine, spec: RNNSpec, schedule: Schedule, native: EnginePlan, training: bool) -> None:
         self._engine, self._spec, self._schedule, self._native = engine, spec, schedule, native
         self._training = training
+        self._held: tuple[Any, Kind, Any] | None = None
         self.workspace_nbytes = native.workspace_nbytes
         self.reserve_nbytes = native.reserve_nbytes
 
@@ -42,6 +43,21 @@ class Plan:
     @property
     def math_type(self) -> MathType:
         return self._native.spec.math_type
+
+    def hold(self, params: Any | None) -> None:
+        """Promise that `params` keeps its values: calls with this same object may use what was read from it here.
+
+        After a change hold it again; None ends the promise. Any other object is read afresh, as always. It pays on the
+        NumPy engine with 16-bit params, which are widened once and not at each call; what needs no copy is not copied.
+
+        Raises:
+            ArgumentError: not a params buffer of this plan.
+        """
+        self._held = None
+        if params is not None:
+            kind = _arrays.kind_of("params", params)
+            self._held = params, kind, self._params("params", params, kind)
+        self._native.hold(self._held and self._held[2])
 
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any = None) -> None:
         """Write the output to `y` and the final states to `hy` and `cy`.
@@ -140,8 +156,12 @@ class Plan:
             raise ArgumentError(
                 which, f"an array on {self._engine.device}, which the plan is for", kind.device, "device"
             )
-        params = check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
-        return Call(self._engine, self._spec, self._schedule, kind, params)
+        return Call(self._engine, self._spec, self._schedule, kind, self._params(name, params, kind))
+
+    def _params(self, name: str, params: Any, kind: Kind) -> Any:
+        if self._held is not None and params is self._held[0] and kind == self._held[1] and name == "params":
+            return self._held[2]
+        return check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
 
     def _reserve(self, kind: Kind, reserve: Any) -> Any:
         if not self._training:

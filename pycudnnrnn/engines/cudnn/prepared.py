@@ -80,6 +80,9 @@ class PreparedPlan:
             self._backward_weights(d_params, *at, accumulate=accumulate)
         return at is not None
 
+    def hold(self, params: Any | None) -> None:
+        """Do nothing: cuDNN reads params as they are."""
+
     def forward(
         self,
         params: Any,
