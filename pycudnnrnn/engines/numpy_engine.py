@@ -12,11 +12,13 @@ import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from pycudnnrnn._arrays import new
 from pycudnnrnn.engines import DropoutState, EnginePlan
 from pycudnnrnn.engines.numpy_cells import CELLS, Array, Cell, Tape, Weights
 from pycudnnrnn.engines.numpy_reserve import NumpyReserve, make_reserve, tape_widths
@@ -59,6 +61,11 @@ class NumpyEngine:
     device = "cpu"
     xp = np
 
+    @staticmethod
+    def on_stream(address: int | None, others: Collection[int | None], *, wait: bool) -> nullcontext[None]:  # noqa: ARG004
+        """There is none on the CPU."""
+        return nullcontext()
+
     def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
         return NumpyDropout(state)
 
@@ -97,7 +104,7 @@ class NumpyEngine:
             reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
         for layer in range(spec.num_layers):
             kept = reserve is not None and layer + 1 < spec.num_layers
-            above = reserve.inputs[layer + 1] if reserve and kept else np.empty((len(rows), spec.output_size), dtype)
+            above = reserve.inputs[layer + 1] if reserve and kept else new((len(rows), spec.output_size), dtype)
             for direction, steps in _directions(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
@@ -135,7 +142,7 @@ class NumpyEngine:
         dc = _sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else _pack(dy, schedule, dtype)
         for layer in reversed(range(spec.num_layers)):
-            below = np.zeros((schedule.num_rows, spec.layer_input_size(layer)), dtype)
+            below = new((schedule.num_rows, spec.layer_input_size(layer)), dtype, zeros=True)
             for direction, steps in _directions(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 w, tape = reserve.weights[p], reserve.tapes[p]
@@ -321,8 +328,8 @@ def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
     """Packed rows to [T, B, F] or [B, T, F], zero past the ends."""
     T, B, width = schedule.T, schedule.B, rows.shape[1]
     if schedule.lengths is None and schedule.time_major:
-        return rows.reshape(T, B, width).astype(dtype, copy=False)
-    data = np.zeros(schedule.data_shape(width), dtype)
+        return _in_dtype(rows.reshape(T, B, width), dtype)
+    data: Array = new(schedule.data_shape(width), dtype, zeros=True)
     by_time = data if schedule.time_major else data.swapaxes(0, 1)
     by_time[schedule.rows] = rows
     return data
@@ -330,17 +337,26 @@ def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
 
 def _sorted_states(states: Array | None, schedule: Schedule, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A fresh array of states [L * D, B, F], longest sequence first; zeros where none are given."""
-    if states is None:
-        return np.zeros(shape, dtype)
-    return states[:, schedule.order].astype(dtype, copy=False)
+    own: Array = new(shape, dtype, zeros=states is None)
+    if states is not None:
+        own[...] = states[:, schedule.order]
+    return own
 
 
 def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
     if schedule.is_sorted:
-        return states.astype(dtype, copy=False)
-    unsorted = np.empty(states.shape, dtype)
+        return _in_dtype(states, dtype)
+    unsorted: Array = new(states.shape, dtype)
     unsorted[:, schedule.order] = states
     return unsorted
+
+
+def _in_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+    if array.dtype == dtype:
+        return array
+    cast: Array = new(array.shape, dtype)
+    cast[...] = array
+    return cast
 
 
 def _dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, shape: tuple[int, ...]) -> Array:

@@ -353,9 +353,8 @@ class RNNLayer(TF1Layer):
         if not self.built:
             self._build_on(inputs.shape, kind.device)
         states = self._states(initial_state)
-        params = _arrays.to_caller(self.params, kind)
         fwd = self.op.run(
-            inputs, *states, params, training,
+            inputs, *states, self.params, training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
         )  # fmt: skip
         return LayerForward.of(fwd)

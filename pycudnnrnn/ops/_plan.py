@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from pycudnnrnn import _arrays
@@ -50,16 +52,15 @@ class Plan:
         Raises:
             ArgumentError: an array of another shape, dtype or device, an output that shares memory, or no reserve.
         """
-        call = self._call(x, params)
-        x = call.data("x", x, self._spec.input_size)
-        y = call.data("y", y, self._spec.output_size)
-        hx, cx = call.states("hx", hx, "cx", cx)
-        hy, cy = call.states("hy", hy, "cy", cy)
-        reserve = self._reserve(call.kind, reserve) if self._training else None
-        self._check(
-            {"y": y, "hy": hy, "cy": cy, "reserve": reserve}, {"x": x, "hx": hx, "cx": cx, "params": call.params}
-        )
-        self._native.forward(call.params, x, hx, cx, y, hy, cy, reserve)
+        with self._call(x, params, hx, cx, y, hy, cy, reserve) as call:
+            x = call.data("x", x, self._spec.input_size)
+            y = call.data("y", y, self._spec.output_size, writable=True)
+            hx, cx = call.states("hx", hx, "cx", cx)
+            hy, cy = call.states("hy", hy, "cy", cy, writable=True)
+            reserve = self._reserve(call.kind, reserve) if self._training else None
+            inputs = {"x": x, "hx": hx, "cx": cx, "params": call.params}
+            self._check({"y": y, "hy": hy, "cy": cy, "reserve": reserve}, inputs)
+            self._native.forward(call.params, x, hx, cx, y, hy, cy, reserve)
 
     def backward_data(
         self,
@@ -80,18 +81,18 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        call = self._call(dx, params)
-        y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
-        dx = call.data("dx", dx, self._spec.input_size)
-        hx, cx = call.states("hx", hx, "cx", cx)
-        dhy, dcy = call.states("dhy", dhy, "dcy", dcy)
-        dhx, dcx = call.states("dhx", dhx, "dcx", dcx)
-        if dhy is None or (dcy is None and self._spec.has_cell_state):
-            raise ArgumentError("dhy" if dhy is None else "dcy", "an array: cuDNN is not known to take NULL", None)
-        reserve = self._reserve(call.kind, reserve)
-        inputs = {"y": y, "dy": dy, "hx": hx, "cx": cx, "dhy": dhy, "dcy": dcy, "params": call.params}
-        self._check({"dx": dx, "dhx": dhx, "dcx": dcx, "reserve": reserve}, inputs)
-        self._native.backward_data(call.params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
+        with self._call(dx, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, reserve, data_name="dx") as call:
+            y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
+            dx = call.data("dx", dx, self._spec.input_size, writable=True)
+            hx, cx = call.states("hx", hx, "cx", cx)
+            dhy, dcy = call.states("dhy", dhy, "dcy", dcy)
+            dhx, dcx = call.states("dhx", dhx, "dcx", dcx, writable=True)
+            if dhy is None or (dcy is None and self._spec.has_cell_state):
+                raise ArgumentError("dhy" if dhy is None else "dcy", "an array: cuDNN is not known to take NULL", None)
+            reserve = self._reserve(call.kind, reserve)
+            inputs = {"y": y, "dy": dy, "hx": hx, "cx": cx, "dhy": dhy, "dcy": dcy, "params": call.params}
+            self._check({"dx": dx, "dhx": dhx, "dcx": dcx, "reserve": reserve}, inputs)
+            self._native.backward_data(call.params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
 
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
         """Write the gradient of params to `d_params`, or add it there; after `backward_data`.
@@ -99,33 +100,37 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        call = self._call(x, d_params, name="d_params")
-        x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
-        hx, _ = call.states("hx", hx, "cx", None)
-        reserve = self._reserve(call.kind, reserve)
-        self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
-        self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
+        with self._call(x, d_params, hx, y, reserve, name="d_params") as call:
+            x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
+            hx, _ = call.states("hx", hx, "cx", None)
+            reserve = self._reserve(call.kind, reserve)
+            self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
+            self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
 
-    def _call(self, data: Any, params: Any, name: str = "params") -> Call:
-        kind = _arrays.kind_of("x", data)
-        if kind.device != self._engine.device:
-            raise ArgumentError("x", f"an array on {self._engine.device}, which the plan is for", kind.device, "device")
-        params = check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
-        return Call(self._engine, self._spec, self._schedule, kind, params)
+    @contextlib.contextmanager
+    def _call(self, data: Any, params: Any, *others: Any, name: str = "params", data_name: str = "x") -> Iterator[Call]:
+        """Check where `data` is, and the buffer `params`; the block's work is on their library's stream."""
+        kind, engine = _arrays.kind_of(data_name, data), self._engine
+        if kind.device != engine.device:
+            raise ArgumentError(data_name, f"an array on {engine.device}, which the plan is for", kind.device, "device")
+        libraries = _arrays.libraries_of(kind, data, params, *others)
+        with _arrays.streams(engine, kind, libraries):
+            params = check_params(name, params, kind, self._spec, engine, writable=name != "params")
+            yield Call(engine, self._spec, self._schedule, kind, libraries, params)
 
     def _reserve(self, kind: Kind, reserve: Any) -> Any:
         if not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
         if reserve is None:
             raise ArgumentError("reserve", f"a uint8 array of {self.reserve_nbytes} elements", None)
-        reserve = _arrays.to_engine("reserve", reserve, kind, None, self._engine.xp)
+        reserve = _arrays.to_engine("reserve", reserve, kind, None, self._engine.xp, writable=True)
         if reserve.dtype != "uint8" or reserve.shape != (self.reserve_nbytes,) or not reserve.flags.c_contiguous:
             got = f"{reserve.dtype} of {tuple(reserve.shape)}"
             raise ArgumentError("reserve", f"a contiguous uint8 array of {self.reserve_nbytes} elements", got)
         return reserve
 
     def _check(self, outputs: dict[str, Any], inputs: dict[str, Any]) -> None:
-        """Refuse what is not contiguous, or cannot be written, and an output that shares memory with anything else."""
+        """Refuse what is not contiguous, and an output that shares memory with anything else."""
         shared = self._engine.xp.may_share_memory
         others: list[Any] = []
         for name, array in (inputs | outputs).items():
@@ -133,11 +138,8 @@ class Plan:
                 continue
             if not array.flags.c_contiguous:
                 raise ArgumentError(name, "a contiguous array", f"strides {array.strides}")
-            if name in outputs:
-                if not getattr(array.flags, "writeable", True):
-                    raise ArgumentError(name, "a writable array", "a read-only one")
-                if any(shared(array, other) for other in others):
-                    raise ArgumentError(name, "memory of its own", "memory that another argument has too")
+            if name in outputs and any(shared(array, other) for other in others):
+                raise ArgumentError(name, "memory of its own", "memory that another argument has too")
             others.append(array)
 
     def __reduce__(self) -> Any:

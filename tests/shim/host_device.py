@@ -37,8 +37,8 @@ class Stream:
 
     _addresses = itertools.count(0x5000, 0x100)
 
-    def __init__(self):
-        self.ptr = next(self._addresses)
+    def __init__(self, address=None):
+        self.ptr = next(self._addresses) if address is None else address
 
 
 class HostDevice:
@@ -50,6 +50,7 @@ class HostDevice:
     def __init__(self):
         self.current = Stream()
         self.waits = []
+        self.synchronized = []
         self.allocations = []
         self.fail_at = None
 
@@ -58,6 +59,20 @@ class HostDevice:
 
     def stream(self):
         return self.current
+
+    def stream_at(self, address):
+        return Stream(address)
+
+    @contextlib.contextmanager
+    def using(self, stream):
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def synchronize(self, stream):
+        self.synchronized.append(stream)
 
     @staticmethod
     def stream_address(stream):

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -115,6 +115,22 @@ class CudnnEngine:
             handle = self._handle(self._device.stream())
             native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
             return PreparedPlan(self, native, dropout, self._scratch(native.workspace_nbytes))
+
+    @contextlib.contextmanager
+    def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[None]:
+        device = self._device
+        with device.active():
+            stream, *around = (device.stream() if a is None else device.stream_at(a) for a in (address, *others))
+            for other in around:
+                device.wait(stream, other)
+            try:
+                with device.using(stream):
+                    yield
+            finally:
+                for other in around:
+                    device.wait(other, stream)
+                if wait:
+                    device.synchronize(stream)
 
     @contextlib.contextmanager
     def launching(self) -> Iterator[tuple[Handle, Any]]:
