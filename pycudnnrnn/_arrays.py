@@ -54,9 +54,10 @@ def kind_of(name: str, array: Any) -> Kind:
     library = library_of(array)
     if library == "cupy":
         return Kind(library, f"cuda:{array.device.id}")
-    if library not in {"torch", "jax"}:
+    if library:
+        _check_plain(name, array, library)
+    if not library or not hasattr(array, "__dlpack_device__"):  # JAX's random keys have none
         raise ArgumentTypeError(name, _EXPECTED, type(array))
-    _check_plain(name, array, library)
     try:
         device_type, index = array.__dlpack_device__()
     except _UNSHARED as error:
@@ -172,7 +173,7 @@ def streams(engine: Any, kind: Kind, libraries: frozenset[str]) -> contextlib.Ab
     if kind.device == "cpu":
         return contextlib.nullcontext()
     own = _stream_address(kind.library, kind.device)
-    others = {_stream_address(library, kind.device) for library in libraries} - {own}
+    others = {_stream_address(library, kind.device) for library in libraries & {"cupy", "torch"}} - {own}
     wait = "jax" in libraries
     return engine.on_stream(own, others, wait=wait) if own or others or wait else contextlib.nullcontext()
 

@@ -79,7 +79,7 @@ class HostDevice:
         return stream.ptr
 
     def wait(self, waiting, awaited):
-        if waiting is not awaited:
+        if waiting.ptr != awaited.ptr:
             self.waits.append((waiting, awaited))
 
     def allocate(self, nbytes):
