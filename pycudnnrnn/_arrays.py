@@ -172,17 +172,17 @@ def streams(engine: Any, kind: Kind, libraries: frozenset[str]) -> contextlib.Ab
     """
     if kind.device == "cpu":
         return contextlib.nullcontext()
-    own = _stream_address(kind.library, kind.device)
-    others = {_stream_address(library, kind.device) for library in libraries & {"cupy", "torch"}} - {own}
+    own = stream_address(kind)
+    others = {stream_address(Kind(library, kind.device)) for library in libraries & {"cupy", "torch"}} - {own}
     wait = "jax" in libraries
     return engine.on_stream(own, others, wait=wait) if own or others or wait else contextlib.nullcontext()
 
 
-def _stream_address(library: str, device: str) -> int | None:
-    """The address of torch's current stream; None for CuPy's, which the engine knows."""
-    if library != "torch":
+def stream_address(kind: Kind) -> int | None:
+    """Return the address of torch's current stream; None for CuPy's, which the engine knows, and on the CPU."""
+    if kind.library != "torch" or kind.device == "cpu":
         return None
-    address: int = sys.modules["torch"].cuda.current_stream(int(device.partition(":")[2])).cuda_stream
+    address: int = sys.modules["torch"].cuda.current_stream(int(kind.device.partition(":")[2])).cuda_stream
     return address
 
 

@@ -85,10 +85,11 @@ class Engine(Protocol):
 
     def on_stream(
         self, address: int | None, others: Collection[int | None], *, wait: bool
-    ) -> contextlib.AbstractContextManager[Any]:
+    ) -> contextlib.AbstractContextManager[int]:
         """Put the block's work on a stream, given by its address: after what is on `others`, which then wait for it.
 
-        None is the current stream of the engine's own array library. With `wait` the block ends when the work is done.
+        The block gets the address. None is the current stream of the engine's own array library. With `wait` the block
+        ends when the work is done.
         """
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> Dropout:

@@ -62,9 +62,9 @@ class NumpyEngine:
     xp = np
 
     @staticmethod
-    def on_stream(address: int | None, others: Collection[int | None], *, wait: bool) -> nullcontext[None]:  # noqa: ARG004
+    def on_stream(address: int | None, others: Collection[int | None], *, wait: bool) -> nullcontext[int]:  # noqa: ARG004
         """There is none on the CPU."""
-        return nullcontext()
+        return nullcontext(0)
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
         return NumpyDropout(state)

@@ -1,4 +1,4 @@
-"""torch's and JAX's own CUDA arrays: in and out without a copy, on the right stream, alive as long as they are needed."""
+"""torch's and JAX's own CUDA arrays: in and out without a copy, on the right stream, alive while they are needed."""
 
 import gc
 

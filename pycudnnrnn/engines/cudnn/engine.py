@@ -117,7 +117,7 @@ class CudnnEngine:
             return PreparedPlan(self, native, dropout, self._scratch(native.workspace_nbytes))
 
     @contextlib.contextmanager
-    def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[None]:
+    def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
         device = self._device
         with device.active():
             stream, *around = (device.stream() if a is None else device.stream_at(a) for a in (address, *others))
@@ -125,7 +125,7 @@ class CudnnEngine:
                 device.wait(stream, other)
             try:
                 with device.using(stream):
-                    yield
+                    yield device.stream_address(stream)
             finally:
                 for other in around:
                     device.wait(other, stream)
