@@ -2,9 +2,9 @@
 
 A step is forward, backward, one all-reduce and an update, of an LSTM on the NumPy engine with one thread a rank. Weak
 scaling gives each rank a batch of its own, strong scaling a part of one; "apart" is weak scaling without the
-all-reduce, which shows what the ranks take from each other by being there. The rank counts take turns, round by round; a
-step's time is its slowest rank's. The all-reduce alone is timed over buffer sizes. One JSON file; `docs/scaling.md`
-reads it.
+all-reduce, which shows what the ranks take from each other by being there. The rank counts take turns, round by round;
+a step's time is its slowest rank's. The all-reduce alone is timed over buffer sizes. One JSON file, which
+`docs/scaling.md` quotes.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ def _report(figures: dict[str, Any], options: argparse.Namespace) -> None:
         "commit": commit,
         "command": " ".join(["python -m benchmarks.scaling", *sys.argv[1:]]),
         "machine": f"{cpu.partition(': ')[2]}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "load": f"{os.getloadavg()[1]:.1f} processes over 5 minutes, these included",
         "problem": f"lstm {T}/{B}/{I}/{H}/{L}, float32, one thread a rank",
         "buffer_nbytes": 4 * ops.CudnnLSTM(L, H, I).params_size(),
         "units": "microseconds, of the slowest rank; all-reduce by the bytes of its buffer",

@@ -123,6 +123,7 @@ class _SaveableItem:
 
     def check(self, state: Any) -> None:
         check_spec(state, self.spec)
+        self.saveable.check_writable()
 
     def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
         cut = len(self.prefix)

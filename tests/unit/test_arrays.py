@@ -4,6 +4,9 @@ CUDA arrays and streams are in tests/shim/test_arrays.py.
 """
 
 import gc
+import os
+import subprocess
+import sys
 import weakref
 
 import jax
@@ -14,7 +17,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, _arrays, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnLSTMSaveable, RNNParamsSaveable, Saver, _arrays, ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -410,6 +413,21 @@ def test_a_jax_array_is_refused_as_a_place_to_restore_into(tmp_path):
         _arrays.overwrite(array, X)
 
 
+@pytest.mark.parametrize("make", [lambda: put("jax", P), lambda: read_only(P)], ids=["jax", "read-only"])
+def test_nothing_is_restored_where_one_place_cannot_be_written(make, tmp_path):
+    def items(params):
+        saveable = CudnnLSTMSaveable(params, 1, 3, 4)
+        by_list = RNNParamsSaveable(OP.params_to_canonical, OP.canonical_to_params, params)
+        return {"first": np.zeros(3), "named": saveable, "listed": by_list}
+
+    for name in ("named", "listed"):
+        target = {"first": np.ones(3), name: items(make())[name]}
+        file = Saver({k: v for k, v in items(P).items() if k in target}).save(tmp_path / name)
+        with pytest.raises(ArgumentError, match=r"Invalid opaque_params: a .*, expecting a.* writ"):
+            Saver(target).restore(file)
+        assert (target["first"] == 1).all(), "the other item is as it was"
+
+
 # --- JAX's own ways ---------------------------------------------------------------------------------------------------
 
 
@@ -418,6 +436,34 @@ def test_float64_stays_float64_where_jaxs_default_types_are_narrow():
     output = OP(put("jax", X), None, None, P)[0]
     assert output.dtype == "float64"
     assert np.array_equal(get(output), OP(X, None, None, P)[0])
+
+
+TWO_DEVICES = """
+import jax, numpy as np
+from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError
+op = ops.CudnnGRU(1, 3, 4)
+x, params = np.ones((5, 2, 4), "f4"), op.init_params()
+first, second = jax.devices()
+for device in (first, second):
+    fwd = op.forward(jax.device_put(x, device), None, jax.device_put(params, first))
+    assert fwd.output.devices() == fwd.backward(fwd.output).params.devices() == {device}
+mesh = jax.sharding.Mesh([first, second], ("i",))
+try:
+    op(jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "i"))), None, params)
+except ArgumentError as error:
+    print(error)
+"""
+
+
+def test_results_are_on_the_inputs_jax_device_and_sharded_arrays_are_refused():
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Invalid input_data: ")
+    assert "expecting an array on one device" in done.stdout
 
 
 def test_a_layer_updated_in_place_does_not_change_what_jax_holds():
