@@ -21,7 +21,7 @@ DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 """DLDeviceType values that name a device of ours; 3 is pinned host memory, 13 CUDA managed. Source: dlpack.h, v1."""
 
 ALIGNMENT_NBYTES: Final = 64
-"""Where memory starts that JAX takes without a copy. Source: XLA's CPU client, `kAlign`; also a cache line."""
+"""Where memory starts that JAX takes without a copy on the CPU: observed with jaxlib 0.10.2; also a cache line."""
 
 _EXPECTED = "a NumPy, CuPy or JAX array, or a torch tensor"
 _UNSHARED = (BufferError, RuntimeError, TypeError, ValueError)
@@ -175,7 +175,10 @@ def streams(engine: Any, kind: Kind, libraries: frozenset[str]) -> contextlib.Ab
     own = stream_address(kind)
     others = {stream_address(Kind(library, kind.device)) for library in libraries & {"cupy", "torch"}} - {own}
     wait = "jax" in libraries
-    return engine.on_stream(own, others, wait=wait) if own or others or wait else contextlib.nullcontext()
+    if own is None and not others and not wait:
+        return contextlib.nullcontext()
+    context: contextlib.AbstractContextManager[int] = engine.on_stream(own, others, wait=wait)
+    return context
 
 
 def stream_address(kind: Kind) -> int | None:

@@ -61,14 +61,13 @@ def rnn(
         EngineError: second derivatives are asked for.
     """
     spec = _spec_of(spec)
-    call = _Call(spec, None, _flag("time_major", time_major), _flag("is_training", is_training))
+    time_major, is_training = _flag("time_major", time_major), _flag("is_training", is_training)
     params, input_data = _array("params", params, spec), _array("input_data", input_data, spec)
     if input_data.ndim != 3 or input_data.shape[2] != spec.input_size:
         axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
         raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", input_data.shape, "shape")
     T, B = input_data.shape[:2] if time_major else input_data.shape[1::-1]
-    lengths = check_lengths(sequence_lengths, T, B)
-    call = dataclasses.replace(call, lengths=None if lengths is None else tuple(lengths))
+    call = _Call(spec, check_lengths(sequence_lengths, T, B), time_major, is_training)
     _arrays.check_shape("params", params, (call.op.params_size(),), "one flat buffer of params_size() elements")
     states = (spec.num_pseudo_layers, B)
     h = _state("input_h", input_h, spec, (*states, spec.state_size))
@@ -172,11 +171,11 @@ def _forward(call: _Call) -> Any:
 def _joined(array: Any, axis: int) -> Any:
     """[N, ...] to one array with the N side by side along `axis`."""
     moved = jnp.moveaxis(array, 0, axis)
-    return moved.reshape(*moved.shape[:axis], -1, *moved.shape[axis + 2 :])
+    return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
 
 
 def _split(array: Any, axis: int, size: int) -> Any:
-    parts = array.reshape(*array.shape[:axis], size, -1, *array.shape[axis + 1 :])
+    parts = array.reshape(*array.shape[:axis], size, array.shape[axis] // size, *array.shape[axis + 1 :])
     return jnp.moveaxis(parts, axis, 0)
 
 

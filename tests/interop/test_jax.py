@@ -205,6 +205,17 @@ def test_vmap_over_data_alone_is_one_call_on_a_larger_batch(monkeypatch):
     assert batches == [(12, 5, 4)]
 
 
+@pytest.mark.parametrize(("T", "B"), [(0, 3), (4, 0), (0, 0)])
+def test_empty_batches_go_through_and_through_vmap(T, B):
+    problem = make_problem(ops.CudnnGRU(1, 3, 4, dtype="float64"), T, B, None, seed=1)
+    params, x, h = arguments_of(problem)
+    output, output_h = jax.vmap(lambda x: rnn(params, x, h, spec=problem.spec))(jnp.stack([x, x]))
+    assert output.shape == (2, T, B, 3)
+    assert np.array_equal(output_h[0], problem.op(problem.x, problem.hx, problem.params)[1])
+    gradient = jax.grad(lambda p: rnn(p, x, h, spec=problem.spec)[1].sum())(params)
+    assert np.array_equal(gradient, problem.forward().backward(None, np.ones_like(problem.hx)).params)
+
+
 def test_gradients_of_a_vmap_and_a_vmap_of_gradients_add_up():
     problem = problem_of()
     params, _, h, c = arguments_of(problem)

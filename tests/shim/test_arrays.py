@@ -149,6 +149,13 @@ STREAMS = {
 }
 
 
+def test_torchs_default_stream_is_a_stream_too(played, monkeypatch):
+    shim, device = played
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(cuda_stream=0))
+    run(device, problem_of(), "torch")
+    assert {stream for _, _, stream, _ in shim.launches} == {0}
+
+
 @pytest.mark.parametrize("case", STREAMS)
 def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_others(played, case):
     kind, others, address, waited_for = STREAMS[case]
@@ -245,13 +252,17 @@ def test_canonical_form_of_torch_tensors_stays_with_torch(played):
 def test_a_stream_of_torch_becomes_cupys_by_the_cuda_stream_protocol(monkeypatch):
     """CuPy itself needs a driver for it; what it is handed is all there is to check here."""
     handed = []
-    xp = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=types.SimpleNamespace(from_external=handed.append)))
+    xp = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(Stream=types.SimpleNamespace(from_external=handed.append, null="null"))
+    )
     device = CudaDevice.__new__(CudaDevice)
     device.xp = xp
     device.stream_at(0x7700)
     assert isinstance(handed[0], _Foreign)
     assert handed[0].__cuda_stream__() == (0, 0x7700)
+    assert device.stream_at(0) == "null"
     assert callable(cupy.cuda.Stream.from_external)
+    assert cupy.cuda.Stream.null.ptr == 0
 
 
 def test_the_stand_in_for_a_device_keeps_streams_apart():

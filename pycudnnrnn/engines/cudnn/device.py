@@ -56,7 +56,8 @@ class CudaDevice:
 
     def stream_at(self, address: int) -> Any:
         """Another library's stream, by its address."""
-        return self.xp.cuda.Stream.from_external(_Foreign(address))
+        streams = self.xp.cuda.Stream
+        return streams.from_external(_Foreign(address)) if address else streams.null
 
     @staticmethod
     def using(stream: Any) -> contextlib.AbstractContextManager[Any]:
