@@ -6,7 +6,9 @@ The one place that knows array libraries. A library is recognised by the arrays 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import operator
 import re
 import sys
 from typing import Any, Final, NamedTuple
@@ -71,10 +73,20 @@ def kind_of(name: str, array: Any) -> Kind:
 
 def library_of(array: Any) -> str:
     """Return the library whose array this is, by what is imported: "" for none."""
-    if isinstance(array, np.ndarray):
+    kind: type = type(array)
+    return _library_of_type(kind)
+
+
+@functools.lru_cache(maxsize=256)
+def _library_of_type(kind: type) -> str:
+    if issubclass(kind, np.ndarray):
         return "numpy"
-    for library, name in (("cupy", "ndarray"), ("torch", "Tensor"), ("jax", "Array")):
-        if isinstance(array, getattr(sys.modules.get(library), name, ())):
+    for library, name in (("cupy", "ndarray"), ("torch", "Tensor"), ("jax", "Array"), ("jax", "core.Tracer")):
+        try:
+            known = operator.attrgetter(name)(sys.modules.get(library))
+        except AttributeError:  # not imported, or just being so
+            continue
+        if issubclass(kind, known):
             return library
     return ""
 
@@ -121,10 +133,11 @@ def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any, *
 
 def check_writable(name: str, array: Any, native: Any) -> None:
     """Refuse a caller's array that cannot be written to; `native` is the engine's over it."""
-    if library_of(array) == "jax":
+    library = library_of(array)
+    if library == "jax":
         expected = "an array that can be written: JAX's never are, so take what is returned, or give NumPy's or CuPy's"
         raise ArgumentError(name, expected, "a JAX array")
-    if not getattr(native.flags, "writeable", True):  # CuPy has no read-only arrays
+    if library != "cupy" and not getattr(native.flags, "writeable", True):  # CuPy has no read-only arrays
         raise ArgumentError(name, "a writable array", "a read-only one")
 
 
@@ -133,9 +146,10 @@ def _shared(name: str, array: Any, kind: Kind, xp: Any) -> Any:
         if kind.library == "jax" and kind.device == "cpu":
             return np.asarray(array)  # read-only, as JAX's memory has to stay; its DLPack would be writable
         if kind.library == "torch":
-            array = array.detach()
-            if str(array.dtype) == "torch.bfloat16":  # NumPy's DLPack has no such type
-                return xp.from_dlpack(array.view(sys.modules["torch"].int16)).view(DType.BFLOAT16.numpy)
+            torch = sys.modules["torch"]
+            array = array.detach() if array.requires_grad else array
+            if array.dtype is torch.bfloat16:  # NumPy's DLPack has no such type
+                return xp.from_dlpack(array.view(torch.int16)).view(DType.BFLOAT16.numpy)
         return xp.from_dlpack(array)
     except _UNSHARED as error:
         raise ArgumentError(name, f"memory that {xp.__name__} can share", error) from error
@@ -195,14 +209,13 @@ def libraries_of(kind: Kind, *arrays: Any) -> frozenset[str]:
 
 
 def new(shape: tuple[int, ...], dtype: np.dtype[Any], xp: Any = np, *, zeros: bool = False) -> Any:
-    """Return a new array that every library takes without a copy; zeros, or with anything in it."""
+    """Return a new array that every library in this process takes without a copy; zeros, or with anything in it."""
     make = xp.zeros if zeros else xp.empty
-    if xp is not np:
+    if xp is not np or "jax" not in sys.modules:  # looking for the place costs a microsecond
         return make(shape, dtype)
-    nbytes = math.prod(shape) * dtype.itemsize
-    raw: npt.NDArray[np.uint8] = make(nbytes + ALIGNMENT_NBYTES, np.uint8)
+    raw: npt.NDArray[np.uint8] = make(math.prod(shape) * dtype.itemsize + ALIGNMENT_NBYTES, np.uint8)
     start = -raw.__array_interface__["data"][0] % ALIGNMENT_NBYTES
-    return raw[start : start + nbytes].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, raw, start)
 
 
 def check_shape(name: str, array: Any, shape: tuple[int, ...], axes: str) -> None:

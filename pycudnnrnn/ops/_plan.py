@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from pycudnnrnn import _arrays
@@ -52,7 +50,10 @@ class Plan:
         Raises:
             ArgumentError: an array of another shape, dtype or device, an output that shares memory, or no reserve.
         """
-        with self._call(x, params, hx, cx, y, hy, cy, reserve) as call:
+        kind = self._kind("x", x)
+        libraries = _arrays.libraries_of(kind, x, params, hx, cx, y, hy, cy, reserve)
+        with _arrays.streams(self._engine, kind, libraries):
+            call = self._call(kind, params)
             x = call.data("x", x, self._spec.input_size)
             y = call.data("y", y, self._spec.output_size, writable=True)
             hx, cx = call.states("hx", hx, "cx", cx)
@@ -81,7 +82,10 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        with self._call(dx, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, reserve, data_name="dx") as call:
+        kind = self._kind("dx", dx)
+        libraries = _arrays.libraries_of(kind, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
+        with _arrays.streams(self._engine, kind, libraries):
+            call = self._call(kind, params)
             y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
             dx = call.data("dx", dx, self._spec.input_size, writable=True)
             hx, cx = call.states("hx", hx, "cx", cx)
@@ -100,23 +104,24 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        with self._call(x, d_params, hx, y, reserve, name="d_params") as call:
+        kind = self._kind("x", x)
+        with _arrays.streams(self._engine, kind, _arrays.libraries_of(kind, x, hx, y, d_params, reserve)):
+            call = self._call(kind, d_params, name="d_params")
             x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
             hx, _ = call.states("hx", hx, "cx", None)
             reserve = self._reserve(call.kind, reserve)
             self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
             self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
 
-    @contextlib.contextmanager
-    def _call(self, data: Any, params: Any, *others: Any, name: str = "params", data_name: str = "x") -> Iterator[Call]:
-        """Check where `data` is, and the buffer `params`; the block's work is on their library's stream."""
-        kind, engine = _arrays.kind_of(data_name, data), self._engine
-        if kind.device != engine.device:
-            raise ArgumentError(data_name, f"an array on {engine.device}, which the plan is for", kind.device, "device")
-        libraries = _arrays.libraries_of(kind, data, params, *others)
-        with _arrays.streams(engine, kind, libraries):
-            params = check_params(name, params, kind, self._spec, engine, writable=name != "params")
-            yield Call(engine, self._spec, self._schedule, kind, libraries, params)
+    def _kind(self, name: str, data: Any) -> Kind:
+        kind, device = _arrays.kind_of(name, data), self._engine.device
+        if kind.device != device:
+            raise ArgumentError(name, f"an array on {device}, which the plan is for", kind.device, "device")
+        return kind
+
+    def _call(self, kind: Kind, params: Any, name: str = "params") -> Call:
+        params = check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
+        return Call(self._engine, self._spec, self._schedule, kind, frozenset(), params)
 
     def _reserve(self, kind: Kind, reserve: Any) -> Any:
         if not self._training:

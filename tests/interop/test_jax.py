@@ -260,6 +260,10 @@ def test_dropout_is_a_function_of_the_seed_and_the_position():
     mapped = jax.vmap(lambda k: loss(k, *arguments))(jnp.arange(3))
     assert np.array_equal(mapped, [loss(k, *arguments) for k in range(3)])
     assert len({float(v) for v in mapped}) == 3
+    params, x, *states = arguments
+    data = jnp.stack([x, 2 * x])
+    found = jax.vmap(lambda x: loss(3, params, x, *states))(data)
+    assert np.array_equal(found, [loss(3, params, x, *states) for x in data]), "each has the masks of a call of its own"
     evaluated = rnn(*arguments, spec=problem.spec, is_training=False)
     equal(evaluated, problem.op(problem.x, problem.hx, problem.cx, problem.params, False))
 

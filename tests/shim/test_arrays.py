@@ -252,9 +252,8 @@ def test_canonical_form_of_torch_tensors_stays_with_torch(played):
 def test_a_stream_of_torch_becomes_cupys_by_the_cuda_stream_protocol(monkeypatch):
     """CuPy itself needs a driver for it; what it is handed is all there is to check here."""
     handed = []
-    xp = types.SimpleNamespace(
-        cuda=types.SimpleNamespace(Stream=types.SimpleNamespace(from_external=handed.append, null="null"))
-    )
+    streams = types.SimpleNamespace(from_external=handed.append, null="null")
+    xp = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=streams))
     device = CudaDevice.__new__(CudaDevice)
     device.xp = xp
     device.stream_at(0x7700)
