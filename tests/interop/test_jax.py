@@ -14,7 +14,7 @@ from jax.test_util import check_grads
 from pycudnnrnn import convert, ops
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
-from pycudnnrnn.interop.jax import rnn
+from pycudnnrnn.interop.jax import _op, rnn
 from pycudnnrnn.testing.strategies import make_problem
 
 KINDS = {
@@ -273,6 +273,7 @@ def test_a_call_leaves_the_op_and_its_dropout_as_they_were():
     before = problem.op.dropout_state()
     rnn(*arguments_of(problem), spec=problem.op, dropout_position=5)[0].block_until_ready()
     assert problem.op.dropout_state() == before
+    assert _op(problem.spec).dropout_state() == before, "calls at once share that op: one that moves is each call's own"
 
 
 def test_threads_may_run_traces_of_it_at_once():
