@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pycudnnrnn import _libcudnn as libcudnn
-    from pycudnnrnn import cells, checkpoint, convert, errors, layers, layout, ops, saveable, spec, testing
+    from pycudnnrnn import (
+        cells,
+        checkpoint,
+        convert,
+        distributed,
+        errors,
+        interop,
+        layers,
+        layout,
+        ops,
+        saveable,
+        spec,
+        testing,
+    )
     from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
     from pycudnnrnn.checkpoint import Saver
     from pycudnnrnn.layers import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh
@@ -34,7 +47,9 @@ _MODULES = {
     "cells": "cells",
     "checkpoint": "checkpoint",
     "convert": "convert",
+    "distributed": "distributed",
     "errors": "errors",
+    "interop": "interop",
     "layers": "layers",
     "layout": "layout",
     "libcudnn": "_libcudnn",
@@ -88,7 +103,9 @@ __all__ = [
     "cells",
     "checkpoint",
     "convert",
+    "distributed",
     "errors",
+    "interop",
     "layers",
     "layout",
     "libcudnn",

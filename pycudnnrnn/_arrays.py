@@ -5,26 +5,40 @@ The one place that knows array libraries. A library is recognised by the arrays 
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
+import operator
 import re
 import sys
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import DType
 
-DLPACK_DEVICES = {1: "cpu", 2: "cuda", 13: "cuda"}
-"""DLDeviceType values that name a device of ours; 13 is CUDA managed memory. Source: dlpack.h, version 1."""
+DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
+"""DLDeviceType values that name a device of ours; 3 is pinned host memory, 13 CUDA managed. Source: dlpack.h, v1."""
 
-_EXPECTED = "a NumPy or CuPy array, or a torch tensor"
+ALIGNMENT_NBYTES: Final = 64
+"""Where memory starts that JAX takes without a copy on the CPU: observed with jaxlib 0.10.2; also a cache line."""
+
+_EXPECTED = "a NumPy, CuPy or JAX array, or a torch tensor"
+_UNSHARED = (BufferError, RuntimeError, TypeError, ValueError)
+"""What libraries raise where they cannot share an array."""
 
 
 class Kind(NamedTuple):
-    """Which library made an array, and where its memory is: "cpu" or "cuda:<index>"."""
+    """Which library made an array, and where its memory is: "cpu" or "cuda:<index>".
+
+    `place` is JAX's own device object: it may have several on one CPU.
+    """
 
     library: str
     device: str
+    place: Any = None
 
 
 NUMPY = Kind("numpy", "cpu")
@@ -34,49 +48,174 @@ def kind_of(name: str, array: Any) -> Kind:
     """Recognise an array.
 
     Raises:
-        ArgumentTypeError: not an array of a library known here.
-        ArgumentError: its memory is on no device known here.
+        ArgumentTypeError: not an array of a library known here, or one that only stands for an array, in a trace.
+        ArgumentError: its memory is on no device known here, or on several.
     """
     if isinstance(array, np.ndarray):
         return NUMPY
-    library = type(array).__module__.partition(".")[0]
-    if library == "cupy" and hasattr(array, "device"):
+    library = library_of(array)
+    if library == "cupy":
         return Kind(library, f"cuda:{array.device.id}")
-    if library != "torch" or not hasattr(array, "__dlpack_device__"):
+    if library:
+        _check_plain(name, array, library)
+    if not library or not hasattr(array, "__dlpack_device__"):  # JAX's random keys have none
         raise ArgumentTypeError(name, _EXPECTED, type(array))
-    device_type, index = array.__dlpack_device__()
+    try:
+        device_type, index = array.__dlpack_device__()
+    except _UNSHARED as error:
+        raise ArgumentError(name, "an array on one device, the CPU or a CUDA one", error) from error
     device = DLPACK_DEVICES.get(int(device_type))
     if device is None:
         raise ArgumentError(name, "an array on the CPU or on a CUDA device", array.device, aspect="device")
-    return Kind(library, device if device == "cpu" else f"{device}:{index}")
+    place = next(iter(array.devices())) if library == "jax" else None
+    return Kind(library, device if device == "cpu" else f"{device}:{index}", place)
 
 
-def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any) -> Any:
+def library_of(array: Any) -> str:
+    """Return the library whose array this is, by what is imported: "" for none."""
+    kind: type = type(array)
+    return _library_of_type(kind)
+
+
+@functools.lru_cache(maxsize=256)
+def _library_of_type(kind: type) -> str:
+    if issubclass(kind, np.ndarray):
+        return "numpy"
+    for library, name in (("cupy", "ndarray"), ("torch", "Tensor"), ("jax", "Array"), ("jax", "core.Tracer")):
+        try:
+            known = operator.attrgetter(name)(sys.modules.get(library))
+        except AttributeError:  # not imported, or just being so
+            continue
+        if issubclass(kind, known):
+            return library
+    return ""
+
+
+def _check_plain(name: str, array: Any, library: str) -> None:
+    """Refuse what only stands for an array, or is more than one: its library's own machinery has to see the call."""
+    module = sys.modules[library]
+    if library == "jax":
+        if isinstance(array, module.core.Tracer):
+            expected = "an array with numbers: inside jit, grad or vmap, interop.jax.rnn is the call"
+            raise ArgumentTypeError(name, expected, type(array))
+        if array.is_deleted():
+            raise ArgumentError(name, "an array that has its memory", "one that was deleted or donated")
+        return
+    if type(array).__torch_dispatch__ is not module.Tensor.__torch_dispatch__:
+        raise ArgumentTypeError(name, "a plain torch tensor (interop.torch has modules for traces)", type(array))
+    if array.requires_grad and module.is_grad_enabled():
+        expected = "a tensor without a history: detach() it, or let interop.torch keep the gradients"
+        raise ArgumentError(name, expected, "one that requires grad")
+    if array.is_neg():
+        raise ArgumentError(name, "memory that can be shared: resolve_neg() gives it", "a tensor with the negative bit")
+
+
+def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any, *, writable: bool = False) -> Any:
     """Return the array of namespace `xp` (NumPy or CuPy) over the same memory, after checking that it matches.
 
+    Arrays of several libraries may meet in a call, on one device.
+
     Raises:
-        ArgumentError: of another library or device than `kind`, of another dtype than `dtype` (None takes any), or not
-            to be shared.
+        ArgumentError: on another device than `kind`, of another dtype than `dtype` (None takes any), not to be shared,
+            or with `writable` one that nothing can be written to.
         MissingDependencyError: bfloat16 without ml_dtypes.
     """
     found = kind_of(name, array)
-    if found != kind:
-        raise ArgumentError(name, f"an array like the others: {kind.library} on {kind.device}", " on ".join(found))
-    if not isinstance(array, xp.ndarray):
-        try:
-            array = xp.from_dlpack(array)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise ArgumentError(name, f"memory that {xp.__name__} can share", error) from error
-    if dtype is not None and array.dtype != dtype.numpy:
-        raise ArgumentError(name, f"{dtype}, the model's", array.dtype, aspect="dtype")
-    return array
+    if found.device != kind.device:
+        raise ArgumentError(name, f"an array on {kind.device}, where the others are", f"one on {found.device}")
+    native = array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)
+    if dtype is not None and native.dtype != dtype.numpy:
+        raise ArgumentError(name, f"{dtype}, the model's", native.dtype, aspect="dtype")
+    if writable:
+        check_writable(name, array, native)
+    return native
+
+
+def check_writable(name: str, array: Any, native: Any) -> None:
+    """Refuse a caller's array that cannot be written to; `native` is the engine's over it."""
+    library = library_of(array)
+    if library == "jax":
+        expected = "an array that can be written: JAX's never are, so take what is returned, or give NumPy's or CuPy's"
+        raise ArgumentError(name, expected, "a JAX array")
+    if library != "cupy" and not getattr(native.flags, "writeable", True):  # CuPy has no read-only arrays
+        raise ArgumentError(name, "a writable array", "a read-only one")
+
+
+def _shared(name: str, array: Any, kind: Kind, xp: Any) -> Any:
+    try:
+        if kind.library == "jax" and kind.device == "cpu":
+            return np.asarray(array)  # read-only, as JAX's memory has to stay; its DLPack would be writable
+        if kind.library == "torch":
+            torch = sys.modules["torch"]
+            array = array.detach() if array.requires_grad else array
+            if array.dtype is torch.bfloat16:  # NumPy's DLPack has no such type
+                return xp.from_dlpack(array.view(torch.int16)).view(DType.BFLOAT16.numpy)
+        return xp.from_dlpack(array)
+    except _UNSHARED as error:
+        raise ArgumentError(name, f"memory that {xp.__name__} can share", error) from error
 
 
 def to_caller(array: Any, kind: Kind) -> Any:
-    """Return an engine's array as the caller's kind, over the same memory."""
+    """Return an engine's array, which nobody will write to again, as the caller's kind, over the same memory.
+
+    JAX copies on the CPU what does not start at a multiple of ALIGNMENT_NBYTES.
+    """
     if kind.library in {"numpy", "cupy"}:
         return array
-    return sys.modules[kind.library].from_dlpack(array)
+    library = sys.modules[kind.library]
+    narrow = array.dtype.name == "bfloat16"
+    if kind.library == "torch":
+        if narrow:
+            return library.from_dlpack(array.view("int16")).view(library.bfloat16)
+        return library.from_dlpack(array)
+    # Without this, float64 would become float32 where JAX's default types are narrow.
+    with library.enable_x64(True) if array.dtype.itemsize == 8 else contextlib.nullcontext():
+        if kind.device == "cpu":
+            return library.device_put(array, kind.place)
+        if narrow:
+            return library.dlpack.from_dlpack(array.view("int16")).view("bfloat16")
+        return library.dlpack.from_dlpack(array)
+
+
+def streams(engine: Any, kind: Kind, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
+    """Put what an engine does in the block on the current stream of the caller's library.
+
+    `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for what is on
+    them, and they for the work. JAX's streams are its own: DLPack orders what comes from there, and the block ends
+    when the work is done, because JAX may give an array's memory to another as soon as the array is gone.
+    """
+    if kind.device == "cpu":
+        return contextlib.nullcontext()
+    own = stream_address(kind)
+    others = {stream_address(Kind(library, kind.device)) for library in libraries & {"cupy", "torch"}} - {own}
+    wait = "jax" in libraries
+    if own is None and not others and not wait:
+        return contextlib.nullcontext()
+    context: contextlib.AbstractContextManager[int] = engine.on_stream(own, others, wait=wait)
+    return context
+
+
+def stream_address(kind: Kind) -> int | None:
+    """Return the address of torch's current stream; None for CuPy's, which the engine knows, and on the CPU."""
+    if kind.library != "torch" or kind.device == "cpu":
+        return None
+    address: int = sys.modules["torch"].cuda.current_stream(int(kind.device.partition(":")[2])).cuda_stream
+    return address
+
+
+def libraries_of(kind: Kind, *arrays: Any) -> frozenset[str]:
+    """Return the libraries of a call's arrays, None being no array: those with streams, so none on the CPU."""
+    return frozenset(library_of(a) for a in arrays if a is not None) if kind.device != "cpu" else frozenset()
+
+
+def new(shape: tuple[int, ...], dtype: np.dtype[Any], xp: Any = np, *, zeros: bool = False) -> Any:
+    """Return a new array that every library in this process takes without a copy; zeros, or with anything in it."""
+    make = xp.zeros if zeros else xp.empty
+    if xp is not np or "jax" not in sys.modules:  # looking for the place costs a microsecond
+        return make(shape, dtype)
+    raw: npt.NDArray[np.uint8] = make(math.prod(shape) * dtype.itemsize + ALIGNMENT_NBYTES, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT_NBYTES
+    return np.ndarray(shape, dtype, raw, start)
 
 
 def check_shape(name: str, array: Any, shape: tuple[int, ...], axes: str) -> None:
@@ -91,17 +230,16 @@ def to_host(name: str, array: Any) -> Any:
     Raises:
         ArgumentError: its memory is not to be shared.
     """
-    kind = kind_of(name, array)
-    if kind.library == "cupy":
-        return move(array, np)
     if isinstance(array, np.ndarray):
         return array
-    if kind.device != "cpu":
-        array = array.detach().cpu()
-    try:
-        return np.from_dlpack(array)
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise ArgumentError(name, "memory that NumPy can share", error) from error
+    if library_of(array) == "torch":
+        array = array.detach()  # the numbers alone are asked for
+    kind = kind_of(name, array)
+    if kind.device == "cpu":
+        return _shared(name, array, kind, np)
+    if kind.library == "cupy":
+        return move(array, np)
+    return np.asarray(array) if kind.library == "jax" else _shared(name, array.cpu(), Kind("torch", "cpu"), np)
 
 
 def check_device(device: Any) -> str:
@@ -117,12 +255,20 @@ def check_device(device: Any) -> str:
 
 
 def overwrite(array: Any, values: Any) -> None:
-    """Write a NumPy array into an array of any kind and device, cast to its dtype."""
-    kind = kind_of("array", array)
-    if kind.device == "cpu":
-        to_host("array", array)[...] = values
-        return
-    array[...] = sys.modules[kind.library].asarray(values.astype(str(array.dtype).rpartition(".")[2], copy=False))
+    """Write a NumPy array into an array of any kind and device, cast to its dtype.
+
+    Raises:
+        ArgumentError: nothing can be written there.
+    """
+    library = library_of(array)
+    if library == "torch":
+        array.detach().copy_(to_caller(np.require(values, requirements=["C", "W"]), Kind(library, "cpu")))
+    elif library == "cupy":
+        array[...] = sys.modules[library].asarray(values.astype(array.dtype, copy=False))
+    else:
+        host = to_host("array", array)
+        check_writable("array", array, host)
+        host[...] = values
 
 
 def namespace_of(array: Any) -> Any:

@@ -13,7 +13,7 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
 from pycudnnrnn.engines import DropoutState, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
@@ -94,8 +94,7 @@ class _ArrayItem:
     def check(self, state: Any) -> None:
         if state != {}:
             raise Refusal("metadata", f"{self.name!r} was not an array")
-        if not self.host.flags.writeable:
-            raise ArgumentError(self.name, "an array to restore into", "a read-only one")
+        _arrays.check_writable(self.name, self.array, self.host)
 
     def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
         _arrays.overwrite(self.array, tensors[self.name])
@@ -124,6 +123,7 @@ class _SaveableItem:
 
     def check(self, state: Any) -> None:
         check_spec(state, self.spec)
+        self.saveable.check_writable()
 
     def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
         cut = len(self.prefix)

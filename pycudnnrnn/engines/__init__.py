@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
 from pycudnnrnn.layout import ParamLayout
@@ -140,6 +140,15 @@ class Engine(Protocol):
     @property
     def xp(self) -> Any:
         """The array namespace of its memory: NumPy or CuPy."""
+
+    def on_stream(
+        self, address: int | None, others: Collection[int | None], *, wait: bool
+    ) -> contextlib.AbstractContextManager[int]:
+        """Put the block's work on a stream, given by its address: after what is on `others`, which then wait for it.
+
+        The block gets the address. None is the current stream of the engine's own array library. With `wait` the block
+        ends when the work is done.
+        """
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> Dropout:
         """Continue dropout from a state."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from pycudnnrnn._arrays import new
 from pycudnnrnn.engines import DropoutState, EnginePlan
 from pycudnnrnn.engines.numpy_cells import Cell, cell_of
 from pycudnnrnn.engines.numpy_reserve import NumpyReserve, make_reserve, tape_widths
@@ -54,6 +56,11 @@ class NumpyEngine:
     name = "numpy"
     device = "cpu"
     xp = np
+
+    @staticmethod
+    def on_stream(address: int | None, others: Collection[int | None], *, wait: bool) -> nullcontext[int]:  # noqa: ARG004
+        """There is none on the CPU."""
+        return nullcontext(0)
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
         return NumpyDropout(state)
@@ -97,7 +104,7 @@ class NumpyEngine:
             reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
         for layer in range(spec.num_layers):
             kept = reserve is not None and layer + 1 < spec.num_layers
-            above = reserve.inputs[layer + 1] if reserve and kept else np.empty((len(rows), spec.output_size), dtype)
+            above = reserve.inputs[layer + 1] if reserve and kept else new((len(rows), spec.output_size), dtype)
             for direction, steps in _directions(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
@@ -136,7 +143,8 @@ class NumpyEngine:
         drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else _pack(dy, schedule, dtype)
         reserve.touched = True
         for layer in reversed(range(spec.num_layers)):
-            below: Any = None
+            below: Array = new((schedule.num_rows, spec.layer_input_size(layer)), dtype)
+            into: Array | None = below
             for direction, steps in _directions(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 w, tape = reserve.weights[p], reserve.tapes[p]
@@ -144,10 +152,13 @@ class NumpyEngine:
                 cell.backward(w, tape, steps, own, dh[p], dc[p])
                 for columns, piece in cell.input_pieces(tape):
                     if w.W is None:
-                        part = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
+                        gates = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units)
+                        part = np.sum(gates, axis=1, out=into)
                     else:
-                        part = piece @ w.W[columns]
-                    below = part if below is None else np.add(below, part, out=below)
+                        part = np.matmul(piece, w.W[columns], out=into)
+                    if into is None:
+                        below += part
+                    into = None
             mask = reserve.masks[layer]
             if mask is not None:
                 _drop(below, mask, spec.dropout)
@@ -234,8 +245,8 @@ def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
     """Packed rows to [T, B, F] or [B, T, F], zero past the ends."""
     T, B, width = schedule.T, schedule.B, rows.shape[1]
     if schedule.lengths is None and schedule.time_major:
-        return rows.reshape(T, B, width).astype(dtype, copy=False)
-    data = np.zeros(schedule.data_shape(width), dtype)
+        return _in_dtype(rows.reshape(T, B, width), dtype)
+    data: Array = new(schedule.data_shape(width), dtype, zeros=True)
     by_time = data if schedule.time_major else data.swapaxes(0, 1)
     by_time[schedule.rows] = rows
     return data
@@ -243,17 +254,26 @@ def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
 
 def _sorted_states(states: Array | None, schedule: Schedule, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A fresh array of states [L * D, B, F], longest sequence first; zeros where none are given."""
-    if states is None:
-        return np.zeros(shape, dtype)
-    return states[:, schedule.order].astype(dtype, copy=False)
+    own: Array = new(shape, dtype, zeros=states is None)
+    if states is not None:
+        own[...] = states[:, schedule.order]
+    return own
 
 
 def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
     if schedule.is_sorted:
-        return states.astype(dtype, copy=False)
-    unsorted = np.empty(states.shape, dtype)
+        return _in_dtype(states, dtype)
+    unsorted: Array = new(states.shape, dtype)
     unsorted[:, schedule.order] = states
     return unsorted
+
+
+def _in_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
+    if array.dtype == dtype:
+        return array
+    cast: Array = new(array.shape, dtype)
+    cast[...] = array
+    return cast
 
 
 def _dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, shape: tuple[int, ...]) -> Array:

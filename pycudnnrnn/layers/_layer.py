@@ -1,7 +1,7 @@
 """What the four layers share: an RNN that owns its variable, the opaque buffer.
 
 A layer is an op, a buffer, and TF's base-layer members (`_tf1.layer`). It learns `input_size` when it is built, by
-`build` or by its first call. On the CPU the buffer is a NumPy array; calls with torch tensors share its memory.
+`build` or by its first call. On the CPU the buffer is a NumPy array, whatever kind of array a call is made with.
 
 Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 """
@@ -354,9 +354,8 @@ class RNNLayer(TF1Layer):
         if not self.built:
             self._build_on(inputs.shape, kind.device)
         states = self._states(initial_state)
-        params = _arrays.to_caller(self.params, kind)
         fwd = self.op.run(
-            inputs, *states, params, training,
+            inputs, *states, self.params, training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
         )  # fmt: skip
         return LayerForward.of(fwd)

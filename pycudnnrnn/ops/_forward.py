@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -34,30 +35,37 @@ class Call(NamedTuple):
     spec: RNNSpec
     schedule: Schedule
     kind: Kind
+    libraries: frozenset[str]
     params: Any
 
     @property
     def data_axes(self) -> str:
         return "[T, B, {}]" if self.schedule.time_major else "[B, T, {}]"
 
-    def data(self, name: str, data: Any, width: int) -> Any:
+    def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
+        """Put the engine's work on the caller's current stream; `arrays` are what came since the call was made."""
+        return _arrays.streams(self.engine, self.kind, self.libraries | _arrays.libraries_of(self.kind, *arrays))
+
+    def data(self, name: str, data: Any, width: int, *, writable: bool = False) -> Any:
         """Check an array over time and batch, and return the engine's over it."""
-        data = _arrays.to_engine(name, data, self.kind, self.spec.dtype, self.engine.xp)
+        data = _arrays.to_engine(name, data, self.kind, self.spec.dtype, self.engine.xp, writable=writable)
         _arrays.check_shape(name, data, self.schedule.data_shape(width), self.data_axes.format(width))
         return data
 
-    def states(self, name_h: str, h: Any | None, name_c: str, c: Any | None) -> tuple[Any | None, Any | None]:
+    def states(
+        self, name_h: str, h: Any | None, name_c: str, c: Any | None, *, writable: bool = False
+    ) -> tuple[Any | None, Any | None]:
         """Check a pair of state-shaped arrays, either of which may be None."""
         spec = self.spec
         if c is not None and not spec.has_cell_state:
             raise ArgumentError(name_c, f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
-        h = self.array(name_h, h, spec.state_size, "num_proj" if spec.num_proj else "num_units")
-        return h, self.array(name_c, c, spec.num_units, "num_units")
+        h = self.array(name_h, h, spec.state_size, "num_proj" if spec.num_proj else "num_units", writable=writable)
+        return h, self.array(name_c, c, spec.num_units, "num_units", writable=writable)
 
-    def array(self, name: str, state: Any | None, width: int, axis: str) -> Any | None:
+    def array(self, name: str, state: Any | None, width: int, axis: str, *, writable: bool) -> Any | None:
         if state is None:
             return None
-        state = _arrays.to_engine(name, state, self.kind, self.spec.dtype, self.engine.xp)
+        state = _arrays.to_engine(name, state, self.kind, self.spec.dtype, self.engine.xp, writable=writable)
         shape = (self.spec.num_pseudo_layers, self.schedule.B, width)
         _arrays.check_shape(name, state, shape, f"[L * D, B, {axis}]")
         return state
@@ -97,23 +105,24 @@ class Forward:
             ArgumentError: a gradient of another shape, dtype or device than its result.
         """
         call = self._call
-        if d_output is not None:
-            d_output = call.data("d_output", d_output, call.spec.output_size)
-        dh, dc = call.states("d_output_h", d_output_h, "d_output_c", d_output_c)
-        if self._reserve is None:
-            raise StateError(
-                "the reserve was used up by an earlier backward: give that one retain=True"
-                if self._kept
-                else "this forward kept no reserve: run it with is_training=True or keep_reserve=True"
-            )
-        worked = self._reserve.copy() if retain else self._reserve
-        try:
-            dx, dhx, dcx = call.engine.backward_data(worked, d_output, dh, dc)
-        finally:  # a failure before the reserve was touched, for want of memory say, leaves everything as it was
-            if worked.touched and not retain:
-                self._reserve = None
-        self._worked = worked
-        return Gradients(call.to_caller(dx), call.to_caller(dhx), call.to_caller(dcx))
+        with call.streams(d_output, d_output_h, d_output_c):
+            if d_output is not None:
+                d_output = call.data("d_output", d_output, call.spec.output_size)
+            dh, dc = call.states("d_output_h", d_output_h, "d_output_c", d_output_c)
+            if self._reserve is None:
+                raise StateError(
+                    "the reserve was used up by an earlier backward: give that one retain=True"
+                    if self._kept
+                    else "this forward kept no reserve: run it with is_training=True or keep_reserve=True"
+                )
+            worked = self._reserve.copy() if retain else self._reserve
+            try:
+                dx, dhx, dcx = call.engine.backward_data(worked, d_output, dh, dc)
+            finally:  # a failure before the reserve was touched, for want of memory say, leaves everything as it was
+                if worked.touched and not retain:
+                    self._reserve = None
+            self._worked = worked
+            return Gradients(call.to_caller(dx), call.to_caller(dhx), call.to_caller(dcx))
 
     def backward_weights(self, out: Any = None, accumulate: bool = False) -> Any:
         """Return the gradient of params, after the latest `backward_data`.
@@ -131,17 +140,17 @@ class Forward:
         call = self._call
         if self._worked is None:
             raise StateError("backward_weights before backward_data: it reads what that leaves, as in cuDNN")
-        if out is None:
-            if accumulate:
-                raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
-            native = call.engine.xp.empty(call.params.shape, call.params.dtype)
-            out = call.to_caller(native)
-        else:
-            native = check_params("out", out, call.kind, call.spec, call.engine, writable=True)
-            if call.engine.xp.may_share_memory(native, call.params):
-                raise ArgumentError("out", "a buffer of its own", "memory that overlaps params")
-        call.engine.backward_weights(self._worked, native, accumulate=accumulate)
-        return out
+        if out is None and accumulate:
+            raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
+        with call.streams(out):
+            if out is None:
+                native = _arrays.new(call.params.shape, call.params.dtype, call.engine.xp)
+            else:
+                native = check_params("out", out, call.kind, call.spec, call.engine, writable=True)
+                if call.engine.xp.may_share_memory(native, call.params):
+                    raise ArgumentError("out", "a buffer of its own", "memory that overlaps params")
+            call.engine.backward_weights(self._worked, native, accumulate=accumulate)
+            return call.to_caller(native) if out is None else out
 
     def backward(
         self,
@@ -170,7 +179,7 @@ def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, engine: Engi
         ArgumentError: not such a buffer.
         LayoutError: a buffer laid out by arithmetic, where the engine's layout differs in size.
     """
-    params = _arrays.to_engine(name, params, kind, spec.dtype, engine.xp)
+    params = _arrays.to_engine(name, params, kind, spec.dtype, engine.xp, writable=writable)
     size = engine.layout(spec).size
     predicted = arithmetic_layout(spec).size if tuple(params.shape) != (size,) else size
     if predicted != size and tuple(params.shape) == (predicted,):
@@ -181,6 +190,4 @@ def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, engine: Engi
     _arrays.check_shape(name, params, (size,), "one flat buffer of params_size() elements")
     if not params.flags.c_contiguous:
         raise ArgumentError(name, "a contiguous buffer", f"strides {params.strides}")
-    if writable and not getattr(params.flags, "writeable", True):  # CuPy has no read-only arrays
-        raise ArgumentError(name, "a writable buffer", "a read-only one")
     return params

@@ -148,18 +148,18 @@ class CudnnRNN:
             raise ArgumentError("weights", f"{len(self.layout().weights)} arrays", "0 arrays")
         kind = _arrays.kind_of("weights[0]", weights[0])
         engine = engine_for(kind.device)
-        weights = [_arrays.to_engine(f"weights[{i}]", a, kind, self.dtype, engine.xp) for i, a in enumerate(weights)]
-        biases = [_arrays.to_engine(f"biases[{i}]", a, kind, self.dtype, engine.xp) for i, a in enumerate(biases)]
-        layout = engine.layout(self.spec)
-        if out is None:
-            native = engine.xp.empty(layout.size, self.dtype.numpy)
-        else:
-            native = check_params("out", out, kind, self.spec, engine, writable=True)
-            shared = engine.xp.may_share_memory
-            weights = [a.copy() if shared(a, native) else a for a in weights]
-            biases = [a.copy() if shared(a, native) else a for a in biases]
-        from_canonical(weights, biases, layout, native)
-        return _arrays.to_caller(native, kind) if out is None else out
+        xp, layout = engine.xp, engine.layout(self.spec)
+        with _arrays.streams(engine, kind, _arrays.libraries_of(kind, *weights, *biases, out)):
+            weights = [_arrays.to_engine(f"weights[{i}]", a, kind, self.dtype, xp) for i, a in enumerate(weights)]
+            biases = [_arrays.to_engine(f"biases[{i}]", a, kind, self.dtype, xp) for i, a in enumerate(biases)]
+            if out is None:
+                native = _arrays.new((layout.size,), self.dtype.numpy, xp)
+            else:
+                native = check_params("out", out, kind, self.spec, engine, writable=True)
+                weights = [a.copy() if xp.may_share_memory(a, native) else a for a in weights]
+                biases = [a.copy() if xp.may_share_memory(a, native) else a for a in biases]
+            from_canonical(weights, biases, layout, native)
+            return _arrays.to_caller(native, kind) if out is None else out
 
     def move_params(self, params: Any, device: str) -> Any:
         """Return a new buffer with the same weights in the layout of `device`, through canonical form.
@@ -169,16 +169,16 @@ class CudnnRNN:
         Raises:
             EngineError: no engine runs on `device`.
         """
-        target = engine_for(_device_name(device))
-        weights, biases = self.params_to_canonical(params, copy=False)
-        kind = _arrays.kind_of("params", params)
+        target, kind = engine_for(_device_name(device)), _arrays.kind_of("params", params)
         source = engine_for(kind.device)
-        moved = [
-            [_arrays.move(_arrays.to_engine("params", a, kind, self.dtype, source.xp), target.xp) for a in arrays]
-            for arrays in (weights, biases)
-        ]
+        with _arrays.streams(source, kind, frozenset({kind.library, "cupy"})):
+            native = check_params("params", params, kind, self.spec, source)
+            weights, biases = (
+                [_arrays.move(array, target.xp) for array in arrays]
+                for arrays in to_canonical(native, source.layout(self.spec), copy=False)
+            )
         params = target.xp.empty(target.layout(self.spec).size, self.dtype.numpy)
-        from_canonical(moved[0], moved[1], target.layout(self.spec), params)
+        from_canonical(weights, biases, target.layout(self.spec), params)
         return params
 
     def dropout_state(self, device: str | None = None) -> DropoutState:
@@ -261,27 +261,29 @@ class CudnnRNN:
         if eager is not None and engine_for(eager.kind.device) is eager.engine:
             results = eager.call.run_if_plain(params, x, hx, cx)
             if results is not None:
-                return Forward(Call(eager.engine, self.spec, eager.schedule, eager.kind, params), *results)
+                call = Call(eager.engine, self.spec, eager.schedule, eager.kind, frozenset(), params)
+                return Forward(call, *results)
         spec = self.spec
         is_training = check_bool("is_training", is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         kind = _arrays.kind_of("input_data", x)
-        engine = engine_for(kind.device)
-        x = _arrays.to_engine("input_data", x, kind, spec.dtype, engine.xp)
-        if x.ndim != 3 or x.shape[2] != spec.input_size:
-            axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
-            raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
-        T, B = x.shape[:2] if time_major else x.shape[1::-1]
-        schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
-        params = check_params("params", params, kind, spec, engine)
-        call = Call(engine, spec, schedule, kind, params)
-        hx, cx = call.states("input_h", hx, "input_c", cx)
-        dropout = self._dropout_on(engine) if is_training and self._drops else None
-        results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
-        if key is not None and (eager is None or eager.engine is not engine):
-            self._remember(key, engine, kind, schedule, dropout, keep_reserve)
-        return Forward(call, *results)
+        libraries, engine = _arrays.libraries_of(kind, x, hx, cx, params), engine_for(kind.device)
+        with _arrays.streams(engine, kind, libraries):
+            x = _arrays.to_engine("input_data", x, kind, spec.dtype, engine.xp)
+            if x.ndim != 3 or x.shape[2] != spec.input_size:
+                axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
+                raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
+            T, B = x.shape[:2] if time_major else x.shape[1::-1]
+            schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
+            params = check_params("params", params, kind, spec, engine)
+            call = Call(engine, spec, schedule, kind, libraries, params)
+            hx, cx = call.states("input_h", hx, "input_c", cx)
+            dropout = self._dropout_on(engine) if is_training and self._drops else None
+            results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
+            if key is not None and (eager is None or eager.engine is not engine):
+                self._remember(key, engine, kind, schedule, dropout, keep_reserve)
+            return Forward(call, *results)
 
     def _remember(
         self, key: Any, engine: Engine, kind: Any, schedule: Schedule, dropout: Dropout | None, keep_reserve: bool

@@ -70,16 +70,18 @@ class Plan:
         """
         if self._native.forward_if_plain(params, x, hx, cx, y, hy, cy, reserve):
             return
-        call = self._call("x", x, params)
-        x = call.data("x", x, self._spec.input_size)
-        y = call.data("y", y, self._spec.output_size)
-        hx, cx = call.states("hx", hx, "cx", cx)
-        hy, cy = call.states("hy", hy, "cy", cy)
-        reserve = self._reserve(call.kind, reserve) if self._training else None
-        self._check(
-            {"y": y, "hy": hy, "cy": cy, "reserve": reserve}, {"x": x, "hx": hx, "cx": cx, "params": call.params}
-        )
-        self._native.forward(call.params, x, hx, cx, y, hy, cy, reserve)
+        kind = self._kind("x", x)
+        libraries = _arrays.libraries_of(kind, x, params, hx, cx, y, hy, cy, reserve)
+        with _arrays.streams(self._engine, kind, libraries):
+            call = self._call(kind, params)
+            x = call.data("x", x, self._spec.input_size)
+            y = call.data("y", y, self._spec.output_size, writable=True)
+            hx, cx = call.states("hx", hx, "cx", cx)
+            hy, cy = call.states("hy", hy, "cy", cy, writable=True)
+            reserve = self._reserve(call.kind, reserve) if self._training else None
+            inputs = {"x": x, "hx": hx, "cx": cx, "params": call.params}
+            self._check({"y": y, "hy": hy, "cy": cy, "reserve": reserve}, inputs)
+            self._native.forward(call.params, x, hx, cx, y, hy, cy, reserve)
 
     def backward_data(
         self,
@@ -102,18 +104,21 @@ class Plan:
         """
         if self._native.backward_data_if_plain(params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve):
             return
-        call = self._call("dx", dx, params)
-        y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
-        dx = call.data("dx", dx, self._spec.input_size)
-        hx, cx = call.states("hx", hx, "cx", cx)
-        dhy, dcy = call.states("dhy", dhy, "dcy", dcy)
-        dhx, dcx = call.states("dhx", dhx, "dcx", dcx)
-        if dhy is None or (dcy is None and self._spec.has_cell_state):
-            raise ArgumentError("dhy" if dhy is None else "dcy", "an array: cuDNN is not known to take NULL", None)
-        reserve = self._reserve(call.kind, reserve)
-        inputs = {"y": y, "dy": dy, "hx": hx, "cx": cx, "dhy": dhy, "dcy": dcy, "params": call.params}
-        self._check({"dx": dx, "dhx": dhx, "dcx": dcx, "reserve": reserve}, inputs)
-        self._native.backward_data(call.params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
+        kind = self._kind("dx", dx)
+        libraries = _arrays.libraries_of(kind, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
+        with _arrays.streams(self._engine, kind, libraries):
+            call = self._call(kind, params)
+            y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
+            dx = call.data("dx", dx, self._spec.input_size, writable=True)
+            hx, cx = call.states("hx", hx, "cx", cx)
+            dhy, dcy = call.states("dhy", dhy, "dcy", dcy)
+            dhx, dcx = call.states("dhx", dhx, "dcx", dcx, writable=True)
+            if dhy is None or (dcy is None and self._spec.has_cell_state):
+                raise ArgumentError("dhy" if dhy is None else "dcy", "an array: cuDNN is not known to take NULL", None)
+            reserve = self._reserve(call.kind, reserve)
+            inputs = {"y": y, "dy": dy, "hx": hx, "cx": cx, "dhy": dhy, "dcy": dcy, "params": call.params}
+            self._check({"dx": dx, "dhx": dhx, "dcx": dcx, "reserve": reserve}, inputs)
+            self._native.backward_data(call.params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
 
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
         """Write the gradient of params to `d_params`, or add it there; after `backward_data`.
@@ -123,12 +128,14 @@ class Plan:
         """
         if self._native.backward_weights_if_plain(x, hx, y, d_params, reserve, accumulate=accumulate):
             return
-        call = self._call("x", x, d_params, name="d_params")
-        x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
-        hx, _ = call.states("hx", hx, "cx", None)
-        reserve = self._reserve(call.kind, reserve)
-        self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
-        self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
+        kind = self._kind("x", x)
+        with _arrays.streams(self._engine, kind, _arrays.libraries_of(kind, x, hx, y, d_params, reserve)):
+            call = self._call(kind, d_params, name="d_params")
+            x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
+            hx, _ = call.states("hx", hx, "cx", None)
+            reserve = self._reserve(call.kind, reserve)
+            self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
+            self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
         """Capture the forward, and in training both backward passes after it, as one CUDA graph on buffers of its own.
@@ -143,20 +150,19 @@ class Plan:
         """
         if check_bool("carry_state", carry_state) and self._spec.num_dirs == 2:
             raise ArgumentError("carry_state", "False with both directions: one of them starts at the end", carry_state)
-        kind = _arrays.kind_of("params", params)
-        if kind.device != self._engine.device:
-            wanted = f"an array on {self._engine.device}, which the plan is for"
-            raise ArgumentError("params", wanted, kind.device, "device")
+        kind = self._kind("params", params)
         native = check_params("params", params, kind, self._spec, self._engine)
         return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
 
-    def _call(self, which: str, data: Any, params: Any, name: str = "params") -> Call:
-        kind = _arrays.kind_of(which, data)
-        if kind.device != self._engine.device:
-            raise ArgumentError(
-                which, f"an array on {self._engine.device}, which the plan is for", kind.device, "device"
-            )
-        return Call(self._engine, self._spec, self._schedule, kind, self._params(name, params, kind))
+    def _kind(self, name: str, data: Any) -> Kind:
+        kind, device = _arrays.kind_of(name, data), self._engine.device
+        if kind.device != device:
+            raise ArgumentError(name, f"an array on {device}, which the plan is for", kind.device, "device")
+        return kind
+
+    def _call(self, kind: Kind, params: Any, name: str = "params") -> Call:
+        params = self._params(name, params, kind)
+        return Call(self._engine, self._spec, self._schedule, kind, frozenset(), params)
 
     def _params(self, name: str, params: Any, kind: Kind) -> Any:
         if self._held is not None and params is self._held[0] and kind == self._held[1] and name == "params":
@@ -168,14 +174,14 @@ class Plan:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
         if reserve is None:
             raise ArgumentError("reserve", f"a uint8 array of {self.reserve_nbytes} elements", None)
-        reserve = _arrays.to_engine("reserve", reserve, kind, None, self._engine.xp)
+        reserve = _arrays.to_engine("reserve", reserve, kind, None, self._engine.xp, writable=True)
         if reserve.dtype != "uint8" or reserve.shape != (self.reserve_nbytes,) or not reserve.flags.c_contiguous:
             got = f"{reserve.dtype} of {tuple(reserve.shape)}"
             raise ArgumentError("reserve", f"a contiguous uint8 array of {self.reserve_nbytes} elements", got)
         return reserve
 
     def _check(self, outputs: dict[str, Any], inputs: dict[str, Any]) -> None:
-        """Refuse what is not contiguous, or cannot be written, and an output that shares memory with anything else."""
+        """Refuse what is not contiguous, and an output that shares memory with anything else."""
         shared = self._engine.xp.may_share_memory
         others: list[Any] = []
         for name, array in (inputs | outputs).items():
@@ -183,11 +189,8 @@ class Plan:
                 continue
             if not array.flags.c_contiguous:
                 raise ArgumentError(name, "a contiguous array", f"strides {array.strides}")
-            if name in outputs:
-                if not getattr(array.flags, "writeable", True):
-                    raise ArgumentError(name, "a writable array", "a read-only one")
-                if any(shared(array, other) for other in others):
-                    raise ArgumentError(name, "memory of its own", "memory that another argument has too")
+            if name in outputs and any(shared(array, other) for other in others):
+                raise ArgumentError(name, "memory of its own", "memory that another argument has too")
             others.append(array)
 
     def __reduce__(self) -> Any:

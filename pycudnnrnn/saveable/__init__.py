@@ -25,6 +25,7 @@ from pycudnnrnn.saveable._format_converters import (
     CudnnParamsFormatConverterLSTM,
     CudnnParamsFormatConverterRelu,
     CudnnParamsFormatConverterTanh,
+    check_writable,
     host_of,
     value_of,
 )
@@ -119,6 +120,10 @@ class CudnnOpaqueParamsSaveable:
     def op(self) -> SaveSpec:
         """The buffer under the saveable's name."""
         return SaveSpec(self.name, value_of(self._opaque))
+
+    def check_writable(self) -> None:
+        """Refuse a buffer that nothing can be restored into."""
+        check_writable(self._opaque)
 
     @property
     def specs(self) -> list[SaveSpec]:
@@ -257,6 +262,10 @@ class RNNParamsSaveable:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self.tensors().items()}
+
+    def check_writable(self) -> None:
+        """Refuse a buffer that nothing can be restored into."""
+        check_writable(self._opaque)
 
     @property
     def specs(self) -> list[SaveSpec]:

@@ -125,7 +125,9 @@ class CudnnParamsFormatConverter:
             return op.canonical_to_params(given[:count], given[count:])
         kind = _arrays.kind_of("opaque_params", out)
         xp = engine_for(kind.device).xp
-        target = _arrays.to_engine("opaque_params", out, kind, op.dtype, xp)  # shares the memory of `out`
+        target = _arrays.to_engine(
+            "opaque_params", out, kind, op.dtype, xp, writable=True
+        )  # shares the memory of `out`
         moved = [_arrays.move(array, xp) for array in given]
         return op.canonical_to_params(moved[:count], moved[count:], out=target)
 
@@ -159,6 +161,13 @@ _CONVERTERS: dict[RNNMode, type[CudnnParamsFormatConverter]] = {
 
 def value_of(array: Any) -> Any:
     return array.value if isinstance(array, Variable) else array
+
+
+def check_writable(opaque: Any) -> None:
+    """Refuse a buffer that nothing can be written to."""
+    array = value_of(opaque)
+    kind = _arrays.kind_of("opaque_params", array)
+    _arrays.to_engine("opaque_params", array, kind, None, engine_for(kind.device).xp, writable=True)
 
 
 def host_of(name: str, array: Any) -> Array:

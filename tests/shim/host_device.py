@@ -39,8 +39,8 @@ class Stream:
 
     _addresses = itertools.count(0x5000, 0x100)
 
-    def __init__(self):
-        self.ptr = next(self._addresses)
+    def __init__(self, address=None):
+        self.ptr = next(self._addresses) if address is None else address
         self.capturing = None
 
 
@@ -68,6 +68,7 @@ class HostDevice:
     def __init__(self):
         self.current = Stream()
         self.waits = []
+        self.synchronized = []
         self.allocations = []
         self.fail_at = None
         self.shim = None
@@ -93,13 +94,27 @@ class HostDevice:
     def stream(self):
         return self.current
 
+    def stream_at(self, address):
+        return Stream(address)
+
+    @contextlib.contextmanager
+    def using(self, stream):
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def synchronize(self, stream):
+        self.synchronized.append(stream)
+
     @staticmethod
     def stream_address(stream):
         return stream.ptr
 
     def wait(self, waiting, awaited):
         self._not_in_capture("waiting for a stream")
-        if waiting is not awaited:
+        if waiting.ptr != awaited.ptr:
             self.waits.append((waiting, awaited))
 
     def _not_in_capture(self, what):

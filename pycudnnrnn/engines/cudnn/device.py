@@ -20,6 +20,16 @@ BYTES: Final = np.dtype(np.uint8)
 _HERE: Final = contextlib.nullcontext()
 
 
+class _Foreign:
+    """A stream in the words of the CUDA stream protocol, version 0: what CuPy makes one of its own from."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._address
+
+
 class CudaDevice:
     """One CUDA device, through CuPy. `xp` is the CuPy namespace; new arrays are contiguous and come from its pool.
 
@@ -52,6 +62,22 @@ class CudaDevice:
     def stream(self) -> Any:
         """The stream that work is to be put on: CuPy's current one on this device."""
         return self.xp.cuda.get_current_stream()
+
+    def stream_at(self, address: int) -> Any:
+        """Another library's stream, by its address."""
+        streams = self.xp.cuda.Stream
+        return streams.from_external(_Foreign(address)) if address else streams.null
+
+    @staticmethod
+    def using(stream: Any) -> contextlib.AbstractContextManager[Any]:
+        """Make this the current stream of a `with` block."""
+        context: contextlib.AbstractContextManager[Any] = stream
+        return context
+
+    @staticmethod
+    def synchronize(stream: Any) -> None:
+        """Wait on the host for what is on a stream."""
+        stream.synchronize()
 
     @staticmethod
     def stream_address(stream: Any) -> int:

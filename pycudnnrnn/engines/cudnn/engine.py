@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -92,6 +92,22 @@ class CudnnEngine:
             handle = self.handle_on(stream)
             native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
             return PreparedPlan(self, self._device, spec, schedule, native, dropout)
+
+    @contextlib.contextmanager
+    def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
+        device = self._device
+        with device.active():
+            stream, *around = (device.stream() if a is None else device.stream_at(a) for a in (address, *others))
+            for other in around:
+                device.wait(stream, other)
+            try:
+                with device.using(stream):
+                    yield device.stream_address(stream)
+            finally:
+                for other in around:
+                    device.wait(other, stream)
+                if wait:
+                    device.synchronize(stream)
 
     def resolved(
         self,

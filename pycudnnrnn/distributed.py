@@ -1,0 +1,226 @@
+"""Data-parallel training: gradients of all ranks added into each rank's buffer, and parameters sent to all ranks.
+
+A communicator is mpi4py's, or CuPy's of NCCL. Arrays are whatever an op takes, written in place: CPU arrays go over
+MPI, CUDA arrays over NCCL or a CUDA-aware MPI. A model's gradient is one flat buffer: an update is one collective.
+
+Before each collective, a row of six numbers goes around, so that what would hang or mix up buffers is an error on every
+rank. A rank that dies is the launcher's to notice: mpiexec ends the others, and `python -m mpi4py` does for exceptions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import Kind
+from pycudnnrnn._checks import check_int, check_real, one_of
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, PycudnnrnnError, StateError
+
+DTYPES: Final = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
+"""What can be reduced, with NCCL's numbers. Source: ncclDataType_t, nccl.h 2.10 and later."""
+
+NCCL_UINT8, NCCL_FLOAT64, NCCL_SUM = 1, 8, 0
+REDUCTIONS = ("sum", "mean")
+
+
+def all_reduce_gradients(d_params: Any, comm: Any, *, reduction: str, weight: float = 1.0) -> None:
+    """Replace `d_params` on every rank by the sum, or the mean, of all ranks' `d_params`.
+
+    The mean is weighted: with each rank's number of sequences (or of whatever the loss is a mean over) as its `weight`,
+    unequal parts of a batch give the gradient of the whole. A rank of weight 0 counts as zeros, whatever it holds.
+    16-bit types are added in float32 and rounded once on MPI; NCCL adds them as they are.
+
+    Shapes:
+        d_params: contiguous, of one shape on all ranks.
+
+    Raises:
+        ArgumentError: an array, a reduction or a weight that cannot be used; no collective has begun then.
+        StateError: the ranks disagree, or another one refused its arguments; on every rank alike.
+    """
+    ranks = _ranks(comm)
+    with _agreed(ranks, "d_params", d_params) as call:
+        if reduction not in REDUCTIONS:
+            raise ArgumentError("reduction", one_of([*REDUCTIONS]), repr(reduction))
+        call.choice = REDUCTIONS.index(reduction)
+        call.weight = check_real("weight", weight)
+        if not 0 <= call.weight < math.inf:
+            raise ArgumentError("weight", "a finite number that is not negative", weight)
+        if call.native.dtype.name not in DTYPES:
+            raise ArgumentError("d_params", one_of([*DTYPES]), call.native.dtype, aspect="dtype")
+    share = 1.0
+    if reduction == "mean":
+        if not call.total:
+            raise ArgumentError("weight", "a positive number on some rank", "0 on all of them")
+        share = call.weight / call.total
+    ranks.all_reduce(call.kind, call.native, share)
+
+
+def broadcast_params(params: Any, comm: Any, root: int = 0) -> None:
+    """Replace `params` on every rank by those of rank `root`, bit for bit.
+
+    Shapes:
+        params: contiguous, of one shape on all ranks.
+
+    Raises:
+        ArgumentError: an array or a root that cannot be used; no collective has begun then.
+        StateError: the ranks disagree, or another one refused its arguments; on every rank alike.
+    """
+    ranks = _ranks(comm)
+    with _agreed(ranks, "params", params) as call:
+        call.choice = len(REDUCTIONS) + check_int("root", root, 0, ranks.size - 1)
+    ranks.broadcast(call.kind, call.native, root)
+
+
+class _Ranks(Protocol):
+    """A communicator."""
+
+    size: int
+
+    def check(self, name: str, kind: Kind) -> None:
+        """Refuse an array that is not where this communicator reaches it."""
+
+    def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return every rank's row."""
+
+    def all_reduce(self, kind: Kind, array: Any, share: float) -> None:
+        """Replace `array` by the sum of all ranks' `share * array`."""
+
+    def broadcast(self, kind: Kind, array: Any, root: int) -> None: ...
+
+
+class _Call:
+    """One rank's arguments, and what all ranks' weights add up to."""
+
+    def __init__(self, ranks: _Ranks, name: str, array: Any) -> None:
+        self.kind = _arrays.kind_of(name, array)
+        ranks.check(name, self.kind)
+        xp = np if self.kind.device == "cpu" else engine_for(self.kind.device).xp
+        self.native = _arrays.to_engine(name, array, self.kind, None, xp, writable=True)
+        if not self.native.flags.c_contiguous:
+            raise ArgumentError(name, "a contiguous array", f"strides {self.native.strides}")
+        self.choice = -1
+        self.weight = self.total = 1.0
+
+    def row(self) -> list[float]:
+        """What has to be equal on all ranks, and the weight: size, bytes and kind of an element, what is to be done."""
+        dtype = self.native.dtype
+        kind = DTYPES.get(dtype.name, 1000 + dtype.num)
+        return [1.0, self.native.size, dtype.itemsize, kind, self.choice, self.weight]
+
+
+@contextlib.contextmanager
+def _agreed(ranks: _Ranks, name: str, array: Any) -> Iterator[_Call]:
+    """Check a rank's arguments in the block, then all ranks' against each other: all go on, or none does."""
+    refused: PycudnnrnnError | None = None
+    row = [0.0] * 6
+    try:
+        call = _Call(ranks, name, array)
+        yield call
+        row = call.row()
+    except PycudnnrnnError as error:
+        refused = error
+    rows = ranks.gather(np.array(row))
+    if refused is not None:
+        raise refused
+    bad = np.flatnonzero(rows[:, 0] == 0)
+    if bad.size:
+        raise StateError(f"rank {bad[0]} refused its arguments: the error there says why")
+    for column, what in ((1, "elements"), (2, "bytes an element"), (3, "dtype"), (4, "reduction or root")):
+        found = rows[:, column]
+        if (found != found[0]).any():
+            other = int(np.flatnonzero(found != found[0])[0])
+            got = "" if column > 2 else f": {found[0]:.0f} on rank 0, {found[other]:.0f} on rank {other}"
+            raise StateError(f"{name} differs between rank 0 and rank {other} in {what}{got}")
+    call.total = float(rows[:, 5].sum())
+
+
+def _ranks(comm: Any) -> _Ranks:
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and isinstance(comm, mpi.Intracomm):
+        return _MPI(comm, mpi)
+    if type(comm).__name__ == "NcclCommunicator" and hasattr(comm, "allReduce"):
+        return _NCCL(comm)
+    raise ArgumentTypeError("comm", "an mpi4py intracommunicator, or CuPy's NcclCommunicator", type(comm))
+
+
+def _scale(array: Any, share: float) -> None:
+    if share == 0:
+        array[...] = 0  # NaN too
+    elif share != 1:
+        array *= array.dtype.type(share)
+
+
+def _on_stream(kind: Kind, *, wait: bool) -> contextlib.AbstractContextManager[int]:
+    """Work on the current stream of the array's library, whose address the block gets; `wait` for it at the end."""
+    return engine_for(kind.device).on_stream(_arrays.stream_address(kind), (), wait=wait)
+
+
+class _MPI:
+    """mpi4py; CUDA arrays ask for an MPI that is CUDA-aware, and for work that is done: MPI knows no streams."""
+
+    def __init__(self, comm: Any, mpi: Any) -> None:
+        self._comm, self._mpi = comm, mpi
+        self.size: int = comm.Get_size()
+
+    def check(self, name: str, kind: Kind) -> None:
+        """Any will do."""
+
+    def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        rows = np.empty((self.size, row.size))
+        self._comm.Allgather(row, rows)
+        return rows
+
+    def all_reduce(self, kind: Kind, array: Any, share: float) -> None:
+        with _on_stream(kind, wait=True):
+            wide = array.astype(np.float32) if array.dtype.itemsize == 2 else array
+            _scale(wide, share)
+        self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._mpi.SUM)
+        if wide is not array:
+            with _on_stream(kind, wait=True):
+                array[...] = wide.astype(array.dtype)
+
+    def broadcast(self, kind: Kind, array: Any, root: int) -> None:
+        with _on_stream(kind, wait=True):
+            data = array.reshape(-1).view(np.uint8)
+        self._comm.Bcast(data, root)
+
+
+class _NCCL:
+    """CuPy's NCCL communicator, on the current stream of the array's library."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+        self.size: int = comm.size()
+        self._kind = Kind("cupy", f"cuda:{comm.device_id()}")
+
+    def check(self, name: str, kind: Kind) -> None:
+        if kind.device != self._kind.device:
+            raise ArgumentError(
+                name, f"an array on {self._kind.device}, where the communicator is", kind.device, "device"
+            )
+
+    def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        xp = engine_for(self._kind.device).xp
+        with _on_stream(self._kind, wait=False) as stream:
+            own, rows = _arrays.move(row, xp), xp.empty((self.size, row.size))
+            self._comm.allGather(own.data.ptr, rows.data.ptr, row.size, NCCL_FLOAT64, stream)
+            host: npt.NDArray[np.float64] = _arrays.move(rows, np)
+        return host
+
+    def all_reduce(self, kind: Kind, array: Any, share: float) -> None:
+        with _on_stream(kind, wait=False) as stream:
+            _scale(array, share)
+            at = array.data.ptr
+            self._comm.allReduce(at, at, array.size, DTYPES[array.dtype.name], NCCL_SUM, stream)
+
+    def broadcast(self, kind: Kind, array: Any, root: int) -> None:
+        with _on_stream(kind, wait=False) as stream:
+            self._comm.bcast(array.data.ptr, array.nbytes, NCCL_UINT8, root, stream)

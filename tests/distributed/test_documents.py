@@ -1,0 +1,78 @@
+"""`docs/scaling.md`: its blocks run, and its figures are those of its model and of its results file."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.distributed.test_mpi import ROOT, mpiexec
+
+TEXT = (ROOT / "docs/scaling.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def row_of(name):
+    (row,) = [line for line in TEXT.splitlines() if line.startswith(f"| {name}")]
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_example_runs_on_any_number_of_ranks(count, tmp_path):
+    (tmp_path / "train.py").write_text(BLOCKS[0] + "\nprint(float(abs(params).sum()))\n")
+    done = mpiexec(count, tmp_path / "train.py", module=("-m", "mpi4py"))
+    assert done.returncode == 0, done.stderr
+    assert len({round(float(line), 3) for line in done.stdout.splitlines()}) == 1
+
+
+def test_the_table_for_gpus_is_the_models():
+    names = {}
+    exec(compile(BLOCKS[1], "scaling.md", "exec"), names)
+    collectives, efficiency = names["collectives"], names["efficiency"]
+    for name, nbytes, step in (
+        ("LSTM 768, T = 1024", names["LSTM"], 5.19e-3),
+        ("the same", names["LSTM"], 5.19e-3 / 16),
+        ("RNN-T", names["RNN_T"], None),
+    ):
+        _, buffer, *found = row_of(name)
+        assert buffer == f"{nbytes / 1e6:.{0 if nbytes > 1e7 else 1}f} MB"
+        expected = [f"{collectives(nbytes, nodes) * 1e6:.0f} us" for nodes in (1, 64)]
+        for nodes in (1, 64):
+            if step is None:
+                enough = 9 * collectives(nbytes, nodes)
+                assert efficiency(enough, nbytes, nodes) == pytest.approx(0.9)
+                expected.append(f"0.9 from {enough * 1e3:.1f} ms" + (" a step" if nodes == 1 else ""))
+            else:
+                expected.append(f"{efficiency(step, nbytes, nodes):.2f}")
+        assert found == expected
+
+
+def test_the_measured_table_is_the_results_files():
+    (path,) = re.findall(r"\(\.\./(benchmarks/results/cpu/\S+-scaling\.json)\)", TEXT)
+    results = json.loads((ROOT / path).read_text())
+    figures = results["figures"]
+    assert results["date"][:10] in TEXT
+    assert f"`{results['command']}`" in TEXT
+    for case in ("weak", "apart", "strong"):
+        _, *found = row_of(case)
+        one, two = (figures[f"{case} {ranks}"]["step"] for ranks in (1, 2))
+        share = 2 if case == "strong" else 1
+        expected = []
+        for which in ("median_us", "lowest_us"):
+            expected += [f"{one[which] / 1e3:.0f}", f"{two[which] / 1e3:.0f}"]
+            expected.append(f"{one[which] / share / two[which]:.2f}")
+        assert found == expected
+    for nbytes, name in ((4096, "4 KiB"), (1 << 20, "1 MiB"), (1 << 24, "16 MiB")):
+        _, *found = row_of(name)
+        figure = figures["all-reduce 2"][str(nbytes)]
+        assert found == [f"{figure[which]:,.0f} us" for which in ("median_us", "lowest_us")]
+
+
+def test_the_benchmark_runs(tmp_path):
+    out = tmp_path / "results.json"
+    command = [sys.executable, "-m", "benchmarks.scaling", "--rounds", "1", "--steps", "2", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    cases = ("weak", "apart", "strong", "all-reduce")
+    assert set(json.loads(out.read_text())["figures"]) == {f"{case} {ranks}" for case in cases for ranks in (1, 2)}

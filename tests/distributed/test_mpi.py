@@ -1,0 +1,123 @@
+"""Several ranks on this machine, over mpi4py and MPICH from wheels."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import distributed
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from tests.helpers.oracles import need
+
+need("mpi4py")
+
+ROOT = Path(__file__).parents[2]
+RANKS = Path(__file__).parent / "ranks.py"
+if not (Path(sys.executable).parent / "mpiexec").exists() and not os.environ.get("CI"):
+    pytest.skip("needs the mpich wheel", allow_module_level=True)
+MPIEXEC = [str(Path(sys.executable).parent / "mpiexec"), "-iface", "lo"]
+SECONDS = 120
+"""A run that takes longer hangs: the slowest takes a few seconds on an idle machine."""
+
+
+def mpiexec(count, *command, module=()):
+    """Run Python on `count` ranks; whatever comes of it."""
+    return subprocess.run(
+        [*MPIEXEC, "-n", str(count), sys.executable, *module, *map(str, command)],
+        capture_output=True, text=True, timeout=SECONDS, check=False, cwd=ROOT,
+    )  # fmt: skip
+
+
+def run(count, *case):
+    """Return what each rank found."""
+    done = mpiexec(count, RANKS, *case, module=("-m", "mpi4py"))
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["rank"] for each in found] == list(range(count))
+    return found
+
+
+@pytest.mark.parametrize("how", ["equal", "unequal"])
+@pytest.mark.parametrize("kind", ["CudnnLSTM", "CudnnGRU"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_n_ranks_have_the_gradient_of_one_rank_on_the_whole_batch(count, kind, how):
+    found = run(count, "gradients", kind, how)
+    assert sum(each["part"] for each in found) == 12
+    if how == "unequal" and count == 4:
+        assert len({each["part"] for each in found}) > 2
+    for each in found:
+        assert each["scale"] > 1e-2
+        assert max(each["errors"]) < 1e-12
+
+
+def test_a_training_on_four_ranks_is_the_training_on_one():
+    for each in run(4, "training"):
+        assert max(each["errors"]) < 1e-12
+
+
+def test_every_dtype_and_cpu_kind_is_reduced_and_sent_in_place():
+    for each in run(3, "dtypes"):
+        assert each["count"] == 26
+        assert not each["wrong"]
+
+
+DISAGREEMENTS = {
+    # what the last rank's error says, and the others'
+    "size": ("StateError: d_params differs between rank 0 and rank 2 in elements: 8 on rank 0, 9 on rank 2",) * 2,
+    "dtype": ("StateError: d_params differs between rank 0 and rank 2 in bytes an element: 8 on rank 0, 4",) * 2,
+    "same width": ("Invalid d_params dtype: int64, expecting 'float16', ", "rank 2 refused its arguments"),
+    "contiguous": ("Invalid d_params: strides (16,), expecting a contiguous array", "rank 2 refused"),
+    "read-only": ("Invalid d_params: a read-only one, expecting a writable array", "rank 2 refused"),
+    "list": ("Invalid d_params: <class 'list'>", "rank 2 refused"),
+    "reduction": ("StateError: d_params differs between rank 0 and rank 2 in reduction or root",) * 2,
+    "unknown reduction": ("Invalid reduction: 'max', expecting 'sum' or 'mean'", "rank 2 refused"),
+    "weight": ("Invalid weight: -1.0, expecting a finite number that is not negative", "rank 2 refused"),
+    "no weight": ("Invalid weight: 0 on all of them, expecting a positive number on some rank",) * 2,
+    "roots": ("StateError: params differs between rank 0 and rank 2 in reduction or root",) * 2,
+    "root": ("Invalid root: 3, expecting an integer from 0 to 2", "rank 2 refused"),
+    "calls": ("differs between rank 0 and rank 2 in reduction or root",) * 2,
+}
+
+
+@pytest.mark.parametrize("case", DISAGREEMENTS)
+def test_ranks_that_disagree_all_get_an_error_before_anything_hangs_and_can_go_on(case):
+    own, others = DISAGREEMENTS[case]
+    found = run(3, "disagree", case)
+    for each in found:
+        assert (own if each["rank"] == 2 else others) in each["error"]
+        assert each["kept"], "nothing has been written"
+        assert each["next"] == [3.0] * 4
+
+
+@pytest.mark.parametrize("how", ["killed", "exits", "raises"])
+def test_a_rank_that_dies_ends_the_others_with_an_error_and_no_hang(how):
+    started = time.monotonic()
+    done = mpiexec(3, RANKS, "die", how, module=("-m", "mpi4py"))
+    assert done.returncode != 0
+    assert time.monotonic() - started < SECONDS
+    if how == "raises":
+        assert "this rank is done for" in done.stderr
+
+
+@pytest.mark.parametrize("comm", [None, "world", object()])
+def test_something_else_than_a_communicator_is_refused(comm):
+    with pytest.raises(ArgumentTypeError, match=r"Invalid comm: .*expecting an mpi4py intracommunicator, or CuPy's N"):
+        distributed.broadcast_params(np.ones(3), comm)
+
+
+def test_one_rank_checks_all_the_same():
+    from mpi4py import MPI
+
+    comm = MPI.COMM_SELF
+    with pytest.raises(ArgumentError, match="Invalid d_params dtype: int64"):
+        distributed.all_reduce_gradients(np.ones(3, int), comm, reduction="sum")
+    with pytest.raises(TypeError, match="reduction"):
+        distributed.all_reduce_gradients(np.ones(3), comm)
+    array = np.full(3, 5.0)
+    distributed.all_reduce_gradients(array, comm, reduction="mean", weight=7)
+    assert (array == 5).all()

@@ -1,0 +1,376 @@
+"""`interop.jax.rnn` in every transformation, against JAX's own LSTM, its numerical gradients, and the op."""
+
+import re
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import rnn as jax_rnn
+from jax.test_util import check_grads
+
+from pycudnnrnn import convert, ops
+from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
+from pycudnnrnn.interop.jax import _op, rnn
+from pycudnnrnn.testing.strategies import make_problem
+
+KINDS = {
+    "lstm": ops.CudnnLSTM,
+    "gru": ops.CudnnGRU,
+    "tanh": ops.CudnnRNNTanh,
+    "relu": ops.CudnnRNNRelu,
+}
+RAGGED = (5, 2, 0)
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def problem_of(kind="lstm", lengths=RAGGED, dtype="float64", **options):
+    op = KINDS[kind](2, 6, 4, direction="bidirectional", dtype=dtype, **options)
+    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=7)
+
+
+def arguments_of(problem):
+    states = (problem.hx, problem.cx) if problem.spec.has_cell_state else (problem.hx,)
+    return [jnp.asarray(a) for a in (problem.params, problem.x, *states)]
+
+
+def upstream_of(problem):
+    return [a for a in problem.upstream() if a is not None]
+
+
+def loss_of(problem, **keywords):
+    """A scalar of every result, with gradients of its own in each."""
+    options = {"spec": problem.op, "sequence_lengths": problem.lengths} | keywords
+
+    def loss(*arguments):
+        results = rnn(*arguments, **options)
+        return sum((jnp.asarray(d) * a).sum() for d, a in zip(upstream_of(problem), results, strict=True))
+
+    return loss
+
+
+def expected_of(problem, **keywords):
+    """The op's results and gradients: (output, states ...), (params, input, states ...)."""
+    fwd = problem.forward(**keywords)
+    grads = fwd.backward(*problem.upstream())
+    results = [a for a in (fwd.output, fwd.output_h, fwd.output_c) if a is not None]
+    return results, [a for a in (grads.params, grads.input, grads.input_h, grads.input_c) if a is not None]
+
+
+def equal(found, expected):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert isinstance(ours, jax.Array)
+        assert ours.dtype == theirs.dtype
+        assert np.array_equal(np.asarray(ours), theirs)
+
+
+WAYS = {
+    "eager": lambda f: f,
+    "jit": jax.jit,
+    "checkpoint": jax.checkpoint,
+    "jit of checkpoint": lambda f: jax.jit(jax.checkpoint(f)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("lengths", [None, RAGGED], ids=["equal", "ragged"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_and_every_gradient_are_the_ops(kind, lengths, time_major, way):
+    problem = problem_of(kind, lengths)
+    results, gradients = expected_of(problem)
+    params, x, *states = arguments_of(problem)
+    dy, *rest = upstream_of(problem)
+    if not time_major:
+        x, dy = x.swapaxes(0, 1), dy.swapaxes(0, 1)
+        results[0], gradients[1] = results[0].swapaxes(0, 1), gradients[1].swapaxes(0, 1)
+
+    def run(*arguments):
+        return rnn(*arguments, spec=problem.spec, sequence_lengths=lengths, time_major=time_major)
+
+    def loss(*arguments):
+        return sum((d * a).sum() for d, a in zip([dy, *rest], run(*arguments), strict=True))
+
+    equal(WAYS[way](run)(params, x, *states), results)
+    every = tuple(range(2 + len(states)))
+    _, found = WAYS[way](jax.value_and_grad(loss, argnums=every))(params, x, *states)
+    equal(found, gradients)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_the_numerical_ones(kind):
+    problem = problem_of(kind)
+    check_grads(loss_of(problem), arguments_of(problem), order=1, modes=["rev"], rtol=1e-5)
+    check_grads(jax.jit(loss_of(problem)), arguments_of(problem), order=1, modes=["rev"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_gradients_are_those_of_jaxs_own_lstm(bidirectional):
+    direction = "bidirectional" if bidirectional else "unidirectional"
+    problem = make_problem(ops.CudnnLSTM(2, 6, 4, direction=direction, dtype="float64"), 5, 3, None, seed=1)
+    op = problem.op
+    sizes = (4, 6, 2, bidirectional)
+
+    def flat(params):
+        return convert.jax_rnn.from_canonical(convert.Canonical(op.spec, *op.params_to_canonical(params)))["weights"]
+
+    def theirs(weights, x, h, c):
+        parts = jax_rnn.unpack_lstm_weights(weights, *sizes)
+        full = jnp.full(3, 5, "int32")
+        y, hy, cy = jax_rnn.lstm_ref(x.swapaxes(0, 1), h, c, *parts, full, *sizes[:3], 0.0, bidirectional)
+        dy, dhy, dcy = problem.upstream()
+        return (dy.swapaxes(0, 1) * y).sum() + (dhy * hy).sum() + (dcy * cy).sum()
+
+    params, *rest = arguments_of(problem)
+    value, ours = jax.value_and_grad(loss_of(problem), argnums=(0, 1, 2, 3))(params, *rest)
+    expected, reference = jax.value_and_grad(theirs, argnums=(0, 1, 2, 3))(jnp.asarray(flat(problem.params)), *rest)
+    assert abs(value - expected) < 1e-12
+    assert np.abs(flat(np.asarray(ours[0])) - reference[0]).max() < 1e-12
+    for mine, other in zip(ours[1:], reference[1:], strict=True):
+        assert np.abs(mine - other).max() < 1e-12
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_every_dtype_goes_through(dtype):
+    problem = problem_of(dtype=dtype)
+    results, gradients = expected_of(problem)
+    options = {"spec": problem.spec, "sequence_lengths": RAGGED}
+    found, pullback = jax.vjp(lambda *a: rnn(*a, **options), *arguments_of(problem))
+    equal(found, results)
+    equal(pullback(tuple(jnp.asarray(a) for a in problem.upstream())), gradients)
+
+
+def test_states_may_be_left_out_and_an_op_stands_for_its_spec():
+    problem = problem_of()
+    params, x, *_ = arguments_of(problem)
+    expected = problem.op(problem.x, None, None, problem.params)
+    equal(rnn(params, x, spec=problem.op), expected)
+    equal(rnn(problem.params, problem.x, None, jnp.asarray(problem.cx), spec=problem.spec),
+          problem.op(problem.x, None, problem.cx, problem.params))  # fmt: skip
+
+
+# --- vmap -------------------------------------------------------------------------------------------------------------
+
+
+def stacked(problem, count=4):
+    rng = np.random.default_rng(5)
+    return [jnp.asarray(rng.normal(size=(count, *a.shape))) for a in arguments_of(problem)]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("mapped", [(1,), (1, 2, 3), (2,), (0,), (0, 1, 2, 3)], ids=str)
+def test_vmap_gives_what_one_after_the_other_gives(mapped, jit):
+    problem = problem_of()
+    one, many = arguments_of(problem), stacked(problem)
+    arguments = [many[i] if i in mapped else one[i] for i in range(4)]
+    axes = [0 if i in mapped else None for i in range(4)]
+
+    def run(*a):
+        return rnn(*a, spec=problem.spec, sequence_lengths=RAGGED)
+
+    mapped_run = jax.vmap(run, in_axes=axes)
+    found = (jax.jit(mapped_run) if jit else mapped_run)(*arguments)
+    for n in range(4):
+        expected = run(*(a[n] if i in mapped else a for i, a in enumerate(arguments)))
+        for ours, theirs in zip(found, expected, strict=True):
+            assert np.abs(ours[n] - theirs).max() < 1e-14
+
+
+def test_vmap_over_data_alone_is_one_call_on_a_larger_batch(monkeypatch):
+    problem = problem_of()
+    batches = []
+    run = ops.CudnnRNN.run
+
+    def counted(self, x, *arguments, **keywords):
+        batches.append(x.shape)
+        return run(self, x, *arguments, **keywords)
+
+    monkeypatch.setattr(ops.CudnnRNN, "run", counted)
+    params, _, h, c = arguments_of(problem)
+    many = stacked(problem)[1]
+    jax.vmap(lambda x: rnn(params, x, h, c, spec=problem.spec, sequence_lengths=RAGGED))(many)[0].block_until_ready()
+    assert batches == [(5, 12, 4)]
+    batches.clear()
+    batch_major = many.swapaxes(1, 2)
+    jax.vmap(lambda x: rnn(params, x, spec=problem.spec, time_major=False))(batch_major)[0].block_until_ready()
+    assert batches == [(12, 5, 4)]
+
+
+@pytest.mark.parametrize(("T", "B"), [(0, 3), (4, 0), (0, 0)])
+def test_empty_batches_go_through_and_through_vmap(T, B):
+    problem = make_problem(ops.CudnnGRU(1, 3, 4, dtype="float64"), T, B, None, seed=1)
+    params, x, h = arguments_of(problem)
+    output, output_h = jax.vmap(lambda x: rnn(params, x, h, spec=problem.spec))(jnp.stack([x, x]))
+    assert output.shape == (2, T, B, 3)
+    assert np.array_equal(output_h[0], problem.op(problem.x, problem.hx, problem.params)[1])
+    gradient = jax.grad(lambda p: rnn(p, x, h, spec=problem.spec)[1].sum())(params)
+    assert np.array_equal(gradient, problem.forward().backward(None, np.ones_like(problem.hx)).params)
+
+
+def test_gradients_of_a_vmap_and_a_vmap_of_gradients_add_up():
+    problem = problem_of()
+    params, _, h, c = arguments_of(problem)
+    many, loss = stacked(problem)[1], loss_of(problem)
+    each = [jax.grad(loss)(params, x, h, c) for x in many]
+    whole = jax.grad(lambda p: jax.vmap(lambda x: loss(p, x, h, c))(many).sum())(params)
+    apart = jax.vmap(jax.grad(loss), in_axes=(None, 0, None, None))(params, many, h, c)
+    assert np.abs(whole - sum(each)).max() < 1e-12
+    assert all(np.abs(a - b).max() < 1e-14 for a, b in zip(apart, each, strict=True))
+
+
+# --- training loops, dropout, purity ----------------------------------------------------------------------------------
+
+
+def test_a_training_loop_in_scan_is_the_loop_in_numpy():
+    problem = problem_of(lengths=None)
+    loss = loss_of(problem)
+    params, x, h, c = arguments_of(problem)
+
+    def step(p, _):
+        value, gradient = jax.value_and_grad(loss)(p, x, h, c)
+        return p - 0.01 * gradient, value
+
+    trained, _ = jax.jit(lambda p: jax.lax.scan(step, p, None, length=5))(params)
+    own = problem.params.copy()
+    for _ in range(5):
+        fwd = problem.op.forward(problem.x, problem.hx, problem.cx, own)
+        own -= 0.01 * fwd.backward(*problem.upstream()).params
+    assert np.abs(trained - own).max() < 1e-13
+
+
+def test_dropout_is_a_function_of_the_seed_and_the_position():
+    problem = problem_of(dropout=0.5, seed=11, lengths=None)
+    arguments = arguments_of(problem)
+    loss = jax.jit(lambda position, *a: loss_of(problem, dropout_position=position)(*a))
+    gradient = jax.jit(jax.grad(loss, argnums=1))
+    for position in (3, 0, 3):
+        problem.op.set_dropout_state(DropoutState("numpy", 11, position))
+        _, expected = expected_of(problem)
+        assert np.array_equal(gradient(position, *arguments), expected[0])
+    check_grads(lambda *a: loss(3, *a), arguments, order=1, modes=["rev"], rtol=1e-5)
+    mapped = jax.vmap(lambda k: loss(k, *arguments))(jnp.arange(3))
+    assert np.array_equal(mapped, [loss(k, *arguments) for k in range(3)])
+    assert len({float(v) for v in mapped}) == 3
+    params, x, *states = arguments
+    data = jnp.stack([x, 2 * x])
+    found = jax.vmap(lambda x: loss(3, params, x, *states))(data)
+    assert np.array_equal(found, [loss(3, params, x, *states) for x in data]), "each has the masks of a call of its own"
+    evaluated = rnn(*arguments, spec=problem.spec, is_training=False)
+    equal(evaluated, problem.op(problem.x, problem.hx, problem.cx, problem.params, False))
+
+
+def test_a_call_leaves_the_op_and_its_dropout_as_they_were():
+    problem = problem_of(dropout=0.5, seed=11)
+    before = problem.op.dropout_state()
+    rnn(*arguments_of(problem), spec=problem.op, dropout_position=5)[0].block_until_ready()
+    assert problem.op.dropout_state() == before
+    assert _op(problem.spec).dropout_state() == before, "calls at once share that op: one that moves is each call's own"
+
+
+def test_threads_may_run_traces_of_it_at_once():
+    problem = problem_of(dropout=0.5)
+    arguments = arguments_of(problem)
+    loss = jax.jit(lambda k, *a: loss_of(problem, dropout_position=k)(*a))
+    expected, wrong = [float(loss(k, *arguments)) for k in range(4)], []
+
+    def work():
+        with jax.enable_x64(True):
+            wrong.extend(k for k in list(range(4)) * 5 if float(loss(k, *arguments)) != expected[k])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_large_arrays_do_not_lock_the_callback():
+    op = ops.CudnnGRU(1, 128, 96)
+    params, x = jnp.asarray(op.init_params()), jnp.ones((60, 64, 96), "f4")
+    gradient = jax.jit(jax.grad(lambda p: rnn(p, x * 2, spec=op)[0].sum()))
+    for _ in range(3):
+        gradient(params).block_until_ready()
+
+
+# --- what is refused, while it is traced ------------------------------------------------------------------------------
+
+PROBLEM = make_problem(ops.CudnnLSTM(2, 6, 4, direction="bidirectional", dtype="float64"), 5, 3, None, seed=7)
+SPEC, X, H, C, P = PROBLEM.spec, PROBLEM.x, PROBLEM.hx, PROBLEM.cx, PROBLEM.params
+GRU = ops.CudnnGRU(2, 6, 4, direction="bidirectional", dtype="float64")
+
+REFUSED = {
+    "dtype": ((P, X.astype("f4")), {}, "Invalid input_data dtype: float32, expecting float64"),
+    "params dtype": ((P.astype("f4"), X), {}, "Invalid params dtype: float32"),
+    "params size": ((P[:-1], X), {}, "Invalid params shape: "),
+    "input size": ((P, X[..., :3]), {}, "Invalid input_data shape: (5, 3, 3), expecting [T, B, input_size]"),
+    "axes": ((P, X[0]), {}, "Invalid input_data shape: (3, 4)"),
+    "h": ((P, X, H[:1], C), {}, "Invalid input_h shape: (1, 3, 6), expecting (4, 3, 6)"),
+    "c": ((P, X, H, C[:, :1]), {}, "Invalid input_c shape: "),
+    "c of a gru": ((GRU.init_params(), X, H, C), {"spec": GRU}, "Invalid input_c: an array, expecting None"),
+    "a list": ((P, X.tolist()), {}, "Invalid input_data: <class 'list'>, expecting a JAX or NumPy array"),
+    "no spec": ((P, X), {"spec": "lstm"}, "Invalid spec: <class 'str'>, expecting an RNNSpec or an op"),
+    "lengths": ((P, X), {"sequence_lengths": [6, 1, 1]}, "Invalid sequence_lengths[0]: 6"),
+    "flag": ((P, X), {"is_training": 1}, "Invalid is_training: 1, expecting a Python bool"),
+    "layout": ((P, X), {"time_major": "no"}, "Invalid time_major: 'no'"),
+    "no position": (
+        (P, X), {"spec": SPEC.replace(dropout=0.5)}, "Invalid dropout_position: None, expecting an integer that differs"
+    ),
+    "position": (
+        (P, X), {"spec": SPEC.replace(dropout=0.5), "dropout_position": 0.5}, "Invalid dropout_position: float"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_call_is_refused_when_it_is_traced(case):
+    arguments, keywords, text = REFUSED[case]
+    keywords = {"spec": SPEC} | keywords
+    with pytest.raises(ArgumentError, match=re.escape(text)):
+        rnn(*arguments, **keywords)
+    if case != "a list":
+        with pytest.raises(ArgumentError, match=re.escape(text)):
+            jax.eval_shape(lambda *a: rnn(*a, **keywords), *arguments)
+
+
+def test_lengths_cannot_be_traced():
+    with pytest.raises(ArgumentTypeError, match="Invalid sequence_lengths: "):
+        jax.jit(lambda n: rnn(P, X, spec=SPEC, sequence_lengths=n))(jnp.array([5, 1, 1]))
+
+
+def test_float64_without_x64_says_which_switch():
+    with jax.enable_x64(False), pytest.raises(ArgumentError, match="jax_enable_x64 is off"):
+        rnn(P, X, spec=SPEC)
+
+
+TWICE = {
+    "reverse": lambda f: jax.grad(lambda p: jax.grad(f)(p).sum()),
+    "in jit": lambda f: jax.jit(jax.grad(lambda p: jax.grad(f)(p).sum())),
+}
+
+
+@pytest.mark.parametrize("way", TWICE)
+def test_second_derivatives_are_refused_by_name(way):
+    with pytest.raises(EngineError, match="second derivatives of lstm"):
+        TWICE[way](lambda p: rnn(p, X, spec=SPEC)[0].sum())(jnp.asarray(P))
+
+
+def test_forward_mode_is_refused_by_jax():
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda p: rnn(p, X, spec=SPEC)[0], (jnp.asarray(P),), (jnp.asarray(P),))
+
+
+def test_without_jax_the_module_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.delitem(sys.modules, "pycudnnrnn.interop.jax")
+    with pytest.raises(MissingDependencyError, match=r"pip install 'pycudnnrnn\[jax\]'"):
+        __import__("pycudnnrnn.interop.jax")
