@@ -19,7 +19,7 @@ class NumpyPlan:
     ) -> None:
         self._engine, self._spec, self._schedule = engine, spec, schedule
         self._training, self._dropout = training, dropout
-        self.reserve_nbytes = reserve_nbytes(spec, schedule, drops=dropout is not None) if training else 0
+        self.reserve_nbytes = reserve_nbytes(spec, schedule.num_rows, drops=dropout is not None) if training else 0
 
     def forward(
         self,

@@ -1,0 +1,1 @@
+"""Autograd and modules over the ops, one file a framework."""
