@@ -1,10 +1,10 @@
-"""The RNN as two torch operators, `pycudnnrnn::rnn` and `pycudnnrnn::rnn_backward`: tensors and plain values alone.
+"""The RNN as two torch operators, `pycudnnrnn::rnn` and `pycudnnrnn::rnn_backward`, and the function that joins them.
 
-Eager code, `torch.compile`, `torch.export` and `torch.func` all call these; there is no second path. An operator may
-return tensors only, so the reserve is one: the forward of a prepared call (`op.prepare`) writes it into a uint8 tensor
-that autograd keeps and frees as it does any saved tensor. A forward that nothing will be differentiated through keeps
-none. The backward works on a copy, which makes it pure, so that `retain_graph=True` gives the same gradients again:
-a copy took 1 to 5 % of a step where running the forward again would take a third.
+Eager code, `torch.compile`, `torch.export` and `torch.func` all come through here; there is no second path. An operator
+returns tensors and nothing else, so the reserve is one: a prepared call (`op.prepare`) writes it into a uint8 tensor
+that autograd keeps and frees like any saved tensor. A forward that nothing will be differentiated through keeps none.
+The backward works on a copy, so that it changes nothing that it is given and `retain_graph=True` gives the same
+gradients again: the copy takes 1 to 6 % of a step (LSTM, 128 to 512 units), and running the forward again a third.
 
 Dropout's seed is an argument, drawn by the caller from torch's generator. Masks follow from it alone: they come again
 with `torch.manual_seed`, in the backward, and where activation checkpointing runs a forward a second time.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from pycudnnrnn import ops
@@ -42,9 +43,9 @@ class _Call(NamedTuple):
     """The arguments of one call, and what follows from them."""
 
     x: Any
-    batch_sizes: Any | None
-    hx: Any | None
-    cx: Any | None
+    batch_sizes: Any
+    hx: Any
+    cx: Any
     params: Any
     seed: Any | None
     spec_json: str
@@ -63,7 +64,6 @@ class _Call(NamedTuple):
     def size(self) -> tuple[Any, Any]:
         """T and B, which a compiler may give as symbols."""
         if self.batch_sizes is not None:
-            assert self.hx is not None  # noqa: S101  for the type checker: the modules see to it
             return self.batch_sizes.shape[0], self.hx.shape[1]
         T, B = self.x.shape[:2]
         return (B, T) if self.batch_first else (T, B)
@@ -73,12 +73,12 @@ class _Call(NamedTuple):
         """The packed rows: all valid steps of all sequences."""
         return self.x.shape[0] if self.batch_sizes is not None else self.x.shape[0] * self.x.shape[1]
 
-    def empty_results(self) -> tuple[Any, Any, Any]:
-        """Tensors for y, hy and cy; cy has no elements but for LSTM."""
+    def empty_results(self, x: Any) -> tuple[Any, Any, Any]:
+        """Tensors for y (over `x`'s axes), hy and cy; cy has no elements but for LSTM."""
         spec, B = self.spec, self.size[1]
-        y = self.x.new_empty((*self.x.shape[:-1], spec.output_size))
-        hy = self.x.new_empty((spec.num_pseudo_layers, B, spec.state_size))
-        cy = self.x.new_empty((spec.num_pseudo_layers, B, spec.num_units) if spec.has_cell_state else 0)
+        y = x.new_empty((*x.shape[:-1], spec.output_size))
+        hy = x.new_empty((spec.num_pseudo_layers, B, spec.state_size))
+        cy = x.new_empty((spec.num_pseudo_layers, B, spec.num_units) if spec.has_cell_state else 0)
         return y, hy, cy
 
     def op(self) -> ops.CudnnRNN:
@@ -106,7 +106,7 @@ class _Call(NamedTuple):
         """The bytes of the reserve: by arithmetic on the CPU, where sizes may be symbols; asked of cuDNN elsewhere."""
         if self.x.device.type == "cpu":
             return reserve_nbytes(self.spec, self.num_rows, drops=self.seed is not None)
-        return self.plan().reserve_nbytes
+        return _cudnn_reserve_nbytes(self.spec, *map(int, self.size), _device_name(self.x))
 
     def padded(self, data: Any) -> Any:
         """Give packed data its padding: [rows, F] to [T, B, F]."""
@@ -126,34 +126,34 @@ class _Call(NamedTuple):
     "pycudnnrnn::rnn",
     mutates_args=(),
     schema=f"({_ARGUMENTS}, bool keep_reserve) -> (Tensor y, Tensor hy, Tensor cy, Tensor reserve)",
-)
+)  # type: ignore[untyped-decorator]  # torch's types are not looked at
 def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
-    """Run an RNN on tensors; the reserve has no elements unless it is to be kept."""
-    call, keep_reserve = _Call(*(_plain(a) for a in arguments[:-1])), arguments[-1]
-    reserve = call.x.new_empty(0, dtype=torch.uint8)
-    x, hx, cx = (None if a is None else _native(a) for a in (call.padded(call.x), call.hx, call.cx))
-    with _on_current_stream(call.x):
-        if keep_reserve and call.size[1]:
-            plan = call.plan()
-            _, hy, cy = call.empty_results()
-            y = call.x.new_empty((*x.shape[:-1], call.spec.output_size))
-            reserve = call.x.new_empty(plan.reserve_nbytes, dtype=torch.uint8)
-            results = y, hy, cy if call.spec.has_cell_state else None
-            plan.forward(_native(call.params), x, hx, cx, *map(_native, results), _native(reserve))
-            return call.packed(y), hy, cy, reserve
-        fwd = call.op().run(
-            x, hx, cx, _native(call.params), call.seed is not None, sequence_lengths=call.lengths(),
-            time_major=call.time_major, keep_reserve=False,
-        )  # fmt: skip
-    y, hy, cy = (_tensor(a, call.x) for a in (fwd.output, fwd.output_h, fwd.output_c))
+    """Run an RNN; the reserve has no elements unless it is to be kept."""
+    *plain, keep_reserve = map(_plain, arguments)
+    call = _Call(*plain)
+    padded = call.padded(call.x)
+    x, hx, cx, params = map(_native, (padded, call.hx, call.cx, call.params))
+    with _on_current_stream(padded):
+        if not (keep_reserve and call.size[1]):
+            fwd = call.op().run(
+                x, hx, cx, params, call.seed is not None, sequence_lengths=call.lengths(),
+                time_major=call.time_major, keep_reserve=False,
+            )  # fmt: skip
+            y, hy, cy = (_tensor(array, padded) for array in (fwd.output, fwd.output_h, fwd.output_c))
+            return call.packed(y), hy, cy, padded.new_empty(0, dtype=torch.uint8)
+        y, hy, cy = call.empty_results(padded)
+        plan = call.plan()
+        reserve = padded.new_empty(call.reserve_nbytes(), dtype=torch.uint8)
+        cy_or_none = _native(cy) if call.spec.has_cell_state else None
+        plan.forward(params, x, hx, cx, _native(y), _native(hy), cy_or_none, _native(reserve[: plan.reserve_nbytes]))
     return call.packed(y), hy, cy, reserve
 
 
-@rnn.register_fake
+@rnn.register_fake  # type: ignore[untyped-decorator]
 def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     call, keep_reserve = _Call(*arguments[:-1]), arguments[-1]
     nbytes = call.reserve_nbytes() if keep_reserve else 0
-    return *call.empty_results(), call.x.new_empty(nbytes, dtype=torch.uint8)
+    return *call.empty_results(call.x), call.x.new_empty(nbytes, dtype=torch.uint8)
 
 
 @torch.library.custom_op(
@@ -161,7 +161,7 @@ def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     mutates_args=(),
     schema=f"(Tensor dy, Tensor dhy, Tensor dcy, Tensor y, Tensor reserve, {_ARGUMENTS}, bool params_too) -> "
     "(Tensor dx, Tensor dhx, Tensor dcx, Tensor dparams)",
-)
+)  # type: ignore[untyped-decorator]
 def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     """Return the gradients of x, hx, cx and params; those of what was not given, or not wanted, have no elements."""
     dy, dhy, dcy, y, reserve, *rest, params_too = map(_plain, arguments)
@@ -169,19 +169,17 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     dx, dhx, dcx, d_params = _empty_gradients(call, params_too=params_too)
     if not call.size[1]:
         return dx, dhx, dcx, d_params.zero_()
-    x, y, dy = (call.padded(a) for a in (call.x, y, dy))
-    dx = torch.empty_like(x)
-    lstm = call.spec.has_cell_state
-    reserve = _native(reserve.clone())
-    x, y, hx, cx = map(_native, (x, y, call.hx, call.cx))
-    upstream = dy, dhy, dcy if lstm else None
-    downstream = dx, None if hx is None else dhx, None if cx is None else dcx
-    (dy, dhy, dcy), (to_x, to_hx, to_cx) = (tuple(map(_native, tensors)) for tensors in (upstream, downstream))
-    with _on_current_stream(call.x):
-        plan, params = call.plan(), _native(call.params)
-        plan.backward_data(params, y, dy, hx, dhy, to_hx, cx, dcy, to_cx, to_x, reserve)
+    padded = call.padded(call.x)
+    dx = torch.empty_like(padded)
+    x, y, dy, hx, cx, params = map(_native, (padded, call.padded(y), call.padded(dy), call.hx, call.cx, call.params))
+    to_hx, to_cx = (None if a is None else _native(to) for a, to in ((hx, dhx), (cx, dcx)))
+    dcy = _native(dcy) if call.spec.has_cell_state else None
+    with _on_current_stream(padded):
+        plan = call.plan()
+        kept = _native(reserve[: plan.reserve_nbytes].clone())
+        plan.backward_data(params, y, dy, hx, _native(dhy), to_hx, cx, dcy, to_cx, _native(dx), kept)
         if params_too:
-            plan.backward_weights(x, hx, y, _native(d_params), reserve)
+            plan.backward_weights(x, hx, y, _native(d_params), kept)
     return call.packed(dx), dhx, dcx, d_params
 
 
@@ -191,53 +189,70 @@ def _empty_gradients(call: _Call, *, params_too: bool) -> tuple[Any, Any, Any, A
     return dx, dhx, dcx, d_params
 
 
-@rnn_backward.register_fake
+@rnn_backward.register_fake  # type: ignore[untyped-decorator]
 def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     return _empty_gradients(_Call(*arguments[5:-1]), params_too=arguments[-1])
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    *tensors, ctx.spec, ctx.dropout, ctx.batch_first, ctx.keeps_reserve = inputs
-    y, _, _, reserve = output
-    ctx.save_for_backward(y, reserve, *tensors)
+class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not looked at
+    """The forward operator with its way back.
+
+    A function around the operators, where an operator could register its gradient itself: `torch.func.grad` takes this
+    and not that (2.13), and `torch.func.jvp` is refused here and gives zeros there.
+    """
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
+        return rnn(*arguments)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        *tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, _ = inputs
+        y, _, _, reserve = output
+        ctx.mark_non_differentiable(reserve)
+        ctx.save_for_backward(y, reserve, *tensors)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:
+        # A compiler does not trace a function in a function's backward, and refuses double backward by itself.
+        run = rnn_backward if torch.compiler.is_compiling() else _Backward.apply
+        dx, dhx, dcx, d_params = run(
+            dy, dhy, dcy, *ctx.saved_tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, ctx.needs_input_grad[_PARAMS]
+        )
+        gradients = dx, None, dhx, dcx, d_params, *[None] * 5
+        return tuple(g if wanted else None for g, wanted in zip(gradients, ctx.needs_input_grad, strict=True))
+
+    @staticmethod
+    def vmap(*_: Any) -> Any:
+        return _refuse_vmap()
 
 
-def _differentiate(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:
-    if not ctx.keeps_reserve:
-        raise EngineError("this forward ran with keep_reserve=False: there is nothing to differentiate it with")
-    y, reserve, *tensors = ctx.saved_tensors
-    wanted = ctx.needs_input_grad
-    gradients = rnn_backward(
-        dy, dhy, dcy, y, reserve, *tensors, ctx.spec, ctx.dropout, ctx.batch_first, wanted[_PARAMS]
-    )
-    dx, dhx, dcx, d_params = (
-        gradient if wanted[index] else None for gradient, index in zip(gradients, (0, 2, 3, _PARAMS), strict=True)
-    )
-    return dx, None, dhx, dcx, d_params, *[None] * 5
+class _Backward(torch.autograd.Function):  # type: ignore[misc]
+    """The backward operator, from which there is no way back."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
+        return rnn_backward(*arguments)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(*_: Any) -> Any:
+        raise EngineError("double backward: no engine differentiates an RNN's backward, and cuDNN neither")
+
+    @staticmethod
+    def vmap(*_: Any) -> Any:
+        return _refuse_vmap()
+
+
+def _refuse_vmap() -> Any:
+    raise EngineError("vmap: an RNN takes one batch; fold the mapped axis into the batch axis instead")
 
 
 _PARAMS: Final = 4
 """The place of params among the operator's inputs."""
-
-rnn.register_autograd(_differentiate, setup_context=_keep)
-
-
-def _refuse_double_backward(_ctx: Any, *_: Any) -> Any:
-    raise EngineError(
-        "double backward: neither cuDNN nor the NumPy engine differentiates an RNN's backward (torch.nn's modules do "
-        "on the CPU)"
-    )
-
-
-rnn_backward.register_autograd(_refuse_double_backward)
-
-
-def _refuse_vmap(_info: Any, _in_dims: Any, *_: Any) -> Any:
-    raise EngineError("vmap: an RNN takes one batch; fold the mapped axis into the batch axis instead")
-
-
-rnn.register_vmap(_refuse_vmap)
-rnn_backward.register_vmap(_refuse_vmap)
 
 
 @functools.lru_cache(maxsize=256)
@@ -248,6 +263,12 @@ def _spec(spec_json: str, dtype: Any, dropout: float) -> RNNSpec:
 @functools.lru_cache(maxsize=256)
 def _op(spec: RNNSpec) -> ops.CudnnRNN:
     return ops.from_spec(spec)
+
+
+@functools.lru_cache(maxsize=256)
+def _cudnn_reserve_nbytes(spec: RNNSpec, T: int, B: int, device: str) -> int:
+    """Ask for equal lengths: ragged ones take no more, and a compiler asks before it knows them."""
+    return _op(spec).prepare(T, B, is_training=True, device=device).reserve_nbytes
 
 
 def _device_name(tensor: Any) -> str:
@@ -274,14 +295,18 @@ def _tensor(array: Any, like: Any) -> Any:
         return like.new_empty(0)
     if like.device.type != "cpu":
         return array
-    return torch.from_numpy(array.view("u2")).view(like.dtype) if like.dtype is torch.bfloat16 else torch.from_numpy(array)
+    return (
+        torch.from_numpy(array.view("u2")).view(like.dtype) if like.dtype is torch.bfloat16 else torch.from_numpy(array)
+    )
 
 
-def _on_current_stream(tensor: Any) -> contextlib.AbstractContextManager[Any]:
-    """Let CuPy put its work on torch's current stream of the tensor's device."""
+@contextlib.contextmanager
+def _on_current_stream(tensor: Any) -> Iterator[None]:
+    """Let CuPy put its work on torch's current stream of a tensor's device."""
     if tensor.device.type == "cpu":
-        return contextlib.nullcontext()
-    xp = engine_for(_device_name(tensor)).xp
-    stream = torch.cuda.current_stream(tensor.device)
-    context: contextlib.AbstractContextManager[Any] = xp.cuda.ExternalStream(stream.cuda_stream, tensor.device.index)
-    return context
+        yield
+        return
+    cuda = engine_for(_device_name(tensor)).xp.cuda
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream
+    with cuda.Device(tensor.device.index), cuda.ExternalStream(stream, tensor.device.index):
+        yield

@@ -20,7 +20,7 @@ from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, TorchArgumentError
-from pycudnnrnn.interop._torch_ops import SEEDS, rnn
+from pycudnnrnn.interop._torch_ops import SEEDS, Differentiable
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.spec import INT32_MAX, LSTM_PROJECTION_ID, BiasMode, Direction, RNNMode, RNNSpec
 
@@ -85,7 +85,14 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
         self.reset_parameters()
 
     def extra_repr(self) -> str:
-        usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0, "bidirectional": False}
+        usual = {
+            "proj_size": 0,
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0,
+            "bidirectional": False,
+        }
         shown = (f", {name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value)
         return f"{self.input_size}, {self.hidden_size}{''.join(shown)}"
 
@@ -131,18 +138,19 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
             ArgumentTypeError: not a tensor, or not a pair of them where the cell has c.
         """
         packed = isinstance(input, PackedSequence)
-        data, batch_sizes, order, way_back = input if packed else (input, None, None, None)
+        parts: tuple[Any, ...] = input if packed else (input, None, None, None)
+        data, batch_sizes, order, way_back = parts
         _check_tensor("input", data)
         unbatched = not packed and data.dim() == 2
         batch_axis = 0 if self.batch_first else 1
         if unbatched:
             data = data.unsqueeze(batch_axis)
-        data, params = self._cast(data)
         self._check_input(data, batch_sizes)
-        if packed:
-            B = int(batch_sizes[0]) if order is None else order.size(0)
-        else:
+        data, params = self._cast(data)
+        if not packed:
             B = data.size(batch_axis)
+        else:
+            B = int(batch_sizes[0]) if order is None else order.size(0)
         states = self._states(hx, data, B, unbatched=unbatched)
         if packed and not states:  # the operator knows the batch of packed data by its states
             states = [data.new_zeros(shape) for shape in self._state_shapes(B)]
@@ -152,12 +160,14 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
         dropout = float(self.dropout) if self.training and self.num_layers > 1 else 0.0
         seed = torch.randint(SEEDS, ()) if dropout else None
         h, c = [*states, None, None][:2]
-        y, hy, cy, _ = rnn(data, batch_sizes, h, c, params, seed, self._spec_json, dropout, self.batch_first, keep)
+        y, hy, cy, _ = Differentiable.apply(
+            data, batch_sizes, h, c, params, seed, self._spec_json, dropout, self.batch_first, keep
+        )
         states = [hy, cy] if self._has_cell_state else [hy]
+        if way_back is not None:
+            states = [state.index_select(1, way_back) for state in states]
         if packed:
             y = PackedSequence(y, batch_sizes, order, way_back)
-            if way_back is not None:
-                states = [state.index_select(1, way_back) for state in states]
         elif unbatched:
             y, states = y.squeeze(batch_axis), [state.squeeze(1) for state in states]
         return y, tuple(states) if self._has_cell_state else states[0]
@@ -226,11 +236,7 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
 
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__
-        if (
-            "_places" in state
-            and name not in state["_parameters"]
-            and name in self._places
-        ):
+        if "_places" in state and name not in state["_parameters"] and name in self._places:
             raise ArgumentTypeError(name, f"its values: with torch.no_grad(): module.{name}.copy_(values)", type(value))
         super().__setattr__(name, value)
 
@@ -307,7 +313,7 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
     @contextlib.contextmanager
     def _under_torchs_names(self) -> Iterator[dict[str, Any]]:
         """Let torch's own code see every weight as a parameter of its own, in the place of `params`."""
-        own = self._parameters
+        own: dict[str, Any] = self._parameters
         parameter = functools.partial(torch.nn.Parameter, requires_grad=self.params.requires_grad)
         named = {name: parameter(weight.detach().clone()) for name, weight in self.named_weights()}
         others = {name: value for name, value in own.items() if name != "params"}
