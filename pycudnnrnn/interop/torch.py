@@ -147,10 +147,7 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
             data = data.unsqueeze(batch_axis)
         self._check_input(data, batch_sizes)
         data, params = self._cast(data)
-        if not packed:
-            B = data.size(batch_axis)
-        else:
-            B = int(batch_sizes[0]) if order is None else order.size(0)
+        B = data.size(batch_axis) if not packed else _num_sequences(batch_sizes, order)
         states = self._states(hx, data, B, unbatched=unbatched)
         if packed and not states:  # the operator knows the batch of packed data by its states
             states = [data.new_zeros(shape) for shape in self._state_shapes(B)]
@@ -313,7 +310,7 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
     @contextlib.contextmanager
     def _under_torchs_names(self) -> Iterator[dict[str, Any]]:
         """Let torch's own code see every weight as a parameter of its own, in the place of `params`."""
-        own: dict[str, Any] = self._parameters
+        own: dict[str, Any] = self.__dict__["_parameters"]
         parameter = functools.partial(torch.nn.Parameter, requires_grad=self.params.requires_grad)
         named = {name: parameter(weight.detach().clone()) for name, weight in self.named_weights()}
         others = {name: value for name, value in own.items() if name != "params"}
@@ -391,6 +388,12 @@ def _rearranged(params: Any, old: ParamLayout, new: ParamLayout) -> Any:
     for source, target in zip(old.regions, new.regions, strict=True):
         moved[target.slice] = params[source.slice]
     return moved
+
+
+def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
+    """Return B of packed data, without reading numbers where it need not: a compiler does not know them."""
+    count: int = int(batch_sizes[0]) if order is None else order.size(0)
+    return count
 
 
 def _check_tensor(name: str, value: Any) -> None:
