@@ -290,14 +290,13 @@ def _native(tensor: Any) -> Any:
 
 
 def _tensor(array: Any, like: Any) -> Any:
-    """Undo `_native`; no array becomes a tensor without elements."""
+    """Undo `_native`, contiguously as compilers expect; no array becomes a tensor without elements."""
     if array is None:
         return like.new_empty(0)
-    if like.device.type != "cpu":
-        return array
-    return (
-        torch.from_numpy(array.view("u2")).view(like.dtype) if like.dtype is torch.bfloat16 else torch.from_numpy(array)
-    )
+    if like.dtype is torch.bfloat16 and like.device.type == "cpu":
+        array = array.view("u2")
+    tensor = torch.from_numpy(array) if like.device.type == "cpu" else array
+    return tensor.view(like.dtype).contiguous()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,11 @@ from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 from pycudnnrnn.interop._torch_ops import rnn, rnn_backward  # noqa: E402
 from tests.interop.pairs import KINDS, gradients, make_call, make_pair, worst  # noqa: E402
 
+pytestmark = [  # what torch's compiler does to itself
+    pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor"),
+]
+
 
 @pytest.fixture(autouse=True)
 def _fresh_compiler():
@@ -126,7 +131,9 @@ def test_the_operators_keep_torchs_contracts(kind, ragged, keep):
     for seed, dropout in ((None, 0.0), (torch.tensor(3), 0.5)):
         x, sizes = (packed.data, packed.batch_sizes) if ragged else (call.x, None)
         arguments = (x, sizes, h, c, mine.params.detach(), seed, mine._spec_json, dropout, False)
-        torch.library.opcheck(rnn, (*arguments, keep))
+        # The last check compares every byte, and between the arrays of a reserve some are never written.
+        checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+        torch.library.opcheck(rnn, (*arguments, keep), test_utils=checks[:3] if keep else checks)
         if keep:
             y, hy, cy, reserve = rnn(*arguments, keep)
             torch.library.opcheck(rnn_backward, (y + 1, hy + 1, cy + 1, y, reserve, *arguments, True))

@@ -22,7 +22,7 @@ from pycudnnrnn import convert, ops  # noqa: E402
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TorchArgumentError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine  # noqa: E402
-from tests.interop.pairs import KINDS, gradients, make_call, make_pair, worst  # noqa: E402
+from tests.interop.pairs import KINDS, gradients, make_call, make_pair, tensors, worst  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = [
@@ -166,10 +166,7 @@ class TestWeights:
         c = convert.pytorch.to_canonical(mine.state_dict())
         op = ops.from_spec(c.spec)
         x = torch.randn(4, 2, 3, dtype=torch.float64)
-        assert (
-            torch.equal(op.canonical_to_params(c.weights, c.biases), mine.params)
-            or (op.canonical_to_params(c.weights, c.biases) == mine.params.detach().numpy()).all()
-        )
+        assert (op.canonical_to_params(c.weights, c.biases) == mine.params.detach().numpy()).all()
         assert torch.equal(op(x, None, None, mine.params.detach(), is_training=False)[0], mine(x)[0])
 
     def test_two_modules_may_share_the_buffer(self):
@@ -224,6 +221,7 @@ class TestCopies:
             assert worst(call(mine), expected)[0] <= 1e-10
         assert mine.params is optimised
 
+    @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")  # torch, of its own
     def test_to_and_its_kin(self, kind):
         theirs, mine = build(torch.nn, kind, 3, 5, 2), build(ours, kind, 3, 5, 2)
         mine.load_state_dict(theirs.state_dict())
@@ -291,13 +289,8 @@ class TestForward:
     def test_an_empty_batch_is_taken(self, kind):
         theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
         x = torch.zeros(4, 0, 3, dtype=torch.float64, requires_grad=True)
-        y, states = mine(x)
-        expected, their_states = theirs(x)
-        assert y.shape == expected.shape
-        for mine_too, other in zip(
-            torch.utils._pytree.tree_leaves(states), torch.utils._pytree.tree_leaves(their_states), strict=True
-        ):
-            assert mine_too.shape == other.shape
+        y = mine(x)[0]
+        assert [t.shape for t in tensors(mine(x))] == [t.shape for t in tensors(theirs(x))]
         y.sum().backward()
         assert (mine.params.grad == 0).all()
 
@@ -309,15 +302,12 @@ class TestForward:
         x = torch.randn(4, 2, 3, dtype=torch.float64)
         data = pack_padded_sequence(x, [4, 2]) if packed else x
         with torch.no_grad():
-            first = [t.clone() for t in torch.utils._pytree.tree_leaves(mine(data)) if isinstance(t, torch.Tensor)]
-            kept = mine(data)
-            for tensor in torch.utils._pytree.tree_leaves(mine(data)):
-                if torch.is_floating_point(tensor):
-                    tensor.fill_(9)
-            again = mine(data)
-        for tensors in (kept, again):
-            leaves = [t for t in torch.utils._pytree.tree_leaves(tensors) if isinstance(t, torch.Tensor)]
-            assert all(torch.equal(a, b) for a, b in zip(leaves, first, strict=True))
+            first = [tensor.clone() for tensor in tensors(mine(data))]
+            kept = tensors(mine(data))
+            for tensor in tensors(mine(data)):
+                tensor.fill_(9)
+            again = tensors(mine(data))
+        assert all(torch.equal(a, b) for a, b in zip(kept + again, first + first, strict=True))
 
     def test_autocast_runs_in_its_dtype_and_gives_gradients_in_the_weights(self, kind):
         theirs, mine = make_pair(kind, 3, 5, 2, dtype=torch.float32)
