@@ -202,8 +202,11 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # torch's 
     """
 
     @staticmethod
-    def forward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
-        return rnn(*arguments)  # type: ignore[no-any-return]
+    def forward(  # spelt out: a compiler counts the arguments, to tell whether the first one is a context
+        x: Any, batch_sizes: Any, hx: Any, cx: Any, params: Any, seed: Any,
+        spec_json: str, dropout: float, batch_first: bool, keep_reserve: bool,
+    ) -> Any:  # fmt: skip
+        return rnn(x, batch_sizes, hx, cx, params, seed, spec_json, dropout, batch_first, keep_reserve)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
