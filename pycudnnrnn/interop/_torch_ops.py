@@ -17,6 +17,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.engines.numpy_reserve import reserve_nbytes
@@ -93,7 +95,8 @@ class _Call(NamedTuple):
         """Each sequence's length, longest first, from how many still run at each step."""
         if self.batch_sizes is None:
             return None
-        return (self.batch_sizes[:, None] > torch.arange(self.size[1])).sum(0).tolist()  # type: ignore[no-any-return]
+        running = self.batch_sizes.numpy()
+        return (running[:, None] > np.arange(self.size[1])).sum(axis=0).tolist()  # type: ignore[no-any-return]
 
     def plan(self) -> ops.Plan:
         T, B = self.size
@@ -119,7 +122,7 @@ class _Call(NamedTuple):
         """Undo `padded`."""
         if self.batch_sizes is None:
             return data
-        return torch.ops.aten._pack_padded_sequence(data, torch.tensor(self.lengths()), False)[0]  # noqa: SLF001
+        return torch.ops.aten._pack_padded_sequence(data, torch.tensor(self.lengths(), device="cpu"), False)[0]  # noqa: SLF001
 
 
 @torch.library.custom_op(

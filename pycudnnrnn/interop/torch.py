@@ -155,7 +155,7 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
             states = [state.index_select(1, order) for state in states]
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (data, params, *states))
         dropout = float(self.dropout) if self.training and self.num_layers > 1 else 0.0
-        seed = torch.randint(SEEDS, ()) if dropout else None
+        seed = torch.randint(SEEDS, (), device="cpu") if dropout else None
         h, c = [*states, None, None][:2]
         y, hy, cy, _ = Differentiable.apply(
             data, batch_sizes, h, c, params, seed, self._spec_json, dropout, self.batch_first, keep

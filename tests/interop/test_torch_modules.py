@@ -294,6 +294,13 @@ class TestForward:
         y.sum().backward()
         assert (mine.params.grad == 0).all()
 
+    def test_a_default_device_elsewhere_changes_nothing(self):
+        _, mine = make_pair("LSTM", 3, 5, 2, dropout=0.5)
+        x = torch.randn(4, 2, 3, dtype=torch.float64)
+        for data in (x, pack_padded_sequence(x, [1, 4], enforce_sorted=False)):
+            with torch.device("meta"):
+                assert all(tensor.device.type == "cpu" for tensor in tensors(mine(data)))
+
     @examples(50)
     @given(st.sampled_from(list(KINDS)), st.booleans())
     def test_outputs_are_the_callers_to_change(self, kind, packed):
