@@ -292,11 +292,12 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         errors = arguments[-1]
+        before = len(errors)
         with self._under_torchs_names() as named:
             super()._load_from_state_dict(*arguments)
-        places = {(weight.device, weight.dtype) for weight in named.values()}
-        if len(places) > 1:
+        if len({(weight.device, weight.dtype) for weight in named.values()}) > 1:
             errors.append("assign=True replaces one flat buffer: it takes every weight, of one device and dtype.")
+        if len(errors) > before:
             return
         first = next(iter(named.values()))
         with torch.no_grad():

@@ -115,7 +115,7 @@ class TestWeights:
             mine.weight_ih_l7  # noqa: B018
         assert torch.equal(mine.params, before)
 
-    def test_a_state_dict_that_does_not_fit_is_refused_in_torchs_words_and_leaves_the_rest(self):
+    def test_a_state_dict_that_does_not_fit_is_refused_in_torchs_words_and_changes_nothing(self):
         theirs, mine = make_pair("GRU", 3, 5, 2)
         before = mine.params.detach().clone()
         wrong = torch.nn.GRU(3, 6, 2).double().state_dict()
@@ -127,11 +127,21 @@ class TestWeights:
                 module.load_state_dict(wrong)
             messages.append(str(caught.value))
         assert messages[0] == messages[1]
+        assert torch.equal(mine.params, before)
         result = mine.load_state_dict({"bias_ih_l0": torch.ones(15), "more": torch.zeros(1)}, strict=False)
         assert result.unexpected_keys == ["more"]
         assert len(result.missing_keys) == 7
         assert (mine.bias_ih_l0 == 1).all()
         assert torch.equal(mine.weight_ih_l0.flatten(), before[: 15 * 3])
+
+    def test_a_state_dict_is_alive(self):
+        _, mine = make_pair("LSTM", 3, 5, 2)
+        state = mine.state_dict()
+        mine.load_state_dict({name: torch.full_like(weight, 3) for name, weight in state.items()})
+        assert all((weight == 3).all() and not weight.requires_grad for weight in state.values())
+        state["weight_hh_l1"].zero_()
+        assert (mine.weight_hh_l1 == 0).all()
+        assert all(weight.grad_fn for weight in mine.state_dict(keep_vars=True).values())
 
     def test_a_part_of_a_model_keeps_its_prefix_and_what_a_subclass_adds(self):
         class Scaled(ours.GRU):
