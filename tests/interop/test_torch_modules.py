@@ -118,7 +118,7 @@ class TestWeights:
     def test_a_state_dict_that_does_not_fit_is_refused_in_torchs_words_and_changes_nothing(self):
         theirs, mine = make_pair("GRU", 3, 5, 2)
         before = mine.params.detach().clone()
-        wrong = torch.nn.GRU(3, 6, 2).double().state_dict()
+        wrong = torch.nn.GRU(3, 5, 2).double().state_dict() | {"weight_hh_l1": torch.zeros(18, 6)}
         del wrong["bias_ih_l0"]
         wrong["other"] = torch.zeros(1)
         messages = []
