@@ -122,7 +122,7 @@ class _Call(NamedTuple):
         """Undo `padded`."""
         if self.batch_sizes is None:
             return data
-        return torch.ops.aten._pack_padded_sequence(data, torch.tensor(self.lengths(), device="cpu"), False)[0]  # noqa: SLF001
+        return torch.ops.aten._pack_padded_sequence(data, torch.tensor(self.lengths()), False)[0]  # noqa: SLF001
 
 
 @torch.library.custom_op(
