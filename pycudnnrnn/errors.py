@@ -55,6 +55,10 @@ class TFArgumentTypeError(TFArgumentError, TypeError):
     """The same, and also a `TypeError`."""
 
 
+class TorchArgumentError(ArgumentError, RuntimeError):
+    """An argument error of a torch module: also a `RuntimeError`, which is what torch raises for most of them."""
+
+
 class CheckpointError(PycudnnrnnError):
     """A checkpoint cannot be restored: the file is damaged, hostile, or of something else.
 

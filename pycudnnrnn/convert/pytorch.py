@@ -33,7 +33,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: str = "tanh") -
     num_layers = 1 + max(int(match[1]) for match in matches)
     num_dirs = 1 + any(match[2] for match in matches)
     has_biases = any(match[0].startswith("bias") for match in matches)
-    return _two_biases.read("pytorch", named, _name, num_layers, num_dirs, nonlinearity, has_biases=has_biases)
+    return _two_biases.read("pytorch", named, name_of, num_layers, num_dirs, nonlinearity, has_biases=has_biases)
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
@@ -46,10 +46,11 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
     """
     if not isinstance(prefix, str):
         raise ConvertError("pytorch", "prefix", f"expecting a string, got {type(prefix).__name__}")
-    return {prefix + name: array for name, array in _two_biases.write("pytorch", c, _name).items()}
+    return {prefix + name: array for name, array in _two_biases.write("pytorch", c, name_of).items()}
 
 
-def _name(kind: str, layer: int, direction: int) -> str:
+def name_of(kind: str, layer: int, direction: int) -> str:
+    """Return PyTorch's name of a stack of gates; kind is "W", "R", "bW", "bR" or "projection"."""
     return f"{_KINDS[kind]}_l{layer}{'_reverse' if direction else ''}"
 
 

@@ -23,7 +23,7 @@ class NumpyPlan:
         self.spec = spec
         self._training, self._dropout = training, dropout
         self._held: tuple[Array, list[Weights]] | None = None
-        self.reserve_nbytes = reserve_nbytes(spec, schedule, drops=dropout is not None) if training else 0
+        self.reserve_nbytes = reserve_nbytes(spec, schedule.num_rows, drops=dropout is not None) if training else 0
 
     def forward_if_plain(self, *_: object) -> bool:
         return False  # checks are no matter beside the arithmetic

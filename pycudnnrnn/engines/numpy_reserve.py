@@ -44,7 +44,7 @@ def make_reserve(
         x: [rows, I]; buffer: [reserve_nbytes], uint8.
     """
     if buffer is None:  # one piece: the system gives large ones in large pages, which are quicker to touch first
-        buffer = np.empty(reserve_nbytes(spec, schedule, drops=drops), np.uint8)
+        buffer = np.empty(reserve_nbytes(spec, schedule.num_rows, drops=drops), np.uint8)
     start = 0
 
     def take(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -54,7 +54,7 @@ def make_reserve(
         start += _padded(nbytes)
         return part
 
-    found = {name: take(shape, dtype) for name, shape, dtype in _arrays(spec, schedule, drops=drops)}
+    found = {name: take(shape, dtype) for name, shape, dtype in _arrays(spec, schedule.num_rows, drops=drops)}
     tapes = [Tape() for _ in range(spec.num_pseudo_layers)]
     for (kind, index, name), array in found.items():
         if kind == "tape":
@@ -65,9 +65,9 @@ def make_reserve(
     return NumpyReserve(spec, schedule, weights, tapes, inputs, masks)
 
 
-def reserve_nbytes(spec: RNNSpec, schedule: Schedule, *, drops: bool) -> int:
-    """Return the bytes of a reserve, layer 0's input not counted."""
-    return sum(_padded(math.prod(shape) * dtype.itemsize) for _, shape, dtype in _arrays(spec, schedule, drops=drops))
+def reserve_nbytes(spec: RNNSpec, num_rows: int, *, drops: bool) -> int:
+    """Return the bytes of a reserve of packed rows, layer 0's input not counted."""
+    return sum(_padded(math.prod(shape) * dtype.itemsize) for _, shape, dtype in _arrays(spec, num_rows, drops=drops))
 
 
 def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
@@ -77,9 +77,9 @@ def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
 
 
 def _arrays(
-    spec: RNNSpec, schedule: Schedule, *, drops: bool
+    spec: RNNSpec, rows: int, *, drops: bool
 ) -> Iterator[tuple[tuple[str, int, str], tuple[int, int], np.dtype[Any]]]:
-    rows, dtype = schedule.num_rows, spec.compute_dtype.numpy
+    dtype = spec.compute_dtype.numpy
     for p in range(spec.num_pseudo_layers):
         for name, width in tape_widths(spec, keep=True).items():
             yield ("tape", p, name), (rows, width), dtype

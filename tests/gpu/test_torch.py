@@ -1,0 +1,133 @@
+"""The torch modules on a GPU, over cuDNN: torch's own modules in float64 on the CPU are the oracle."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
+
+from tests.interop.pairs import KINDS, make_call, make_pair, worst  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _on_a_gpu(cuda):
+    if cuda.on_shim:
+        pytest.skip("CUDA tensors are torch's own, and the shim has none")
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device")
+
+
+class OnGpu:
+    """A module on the device, called with a CPU call's arrays; what it returns comes back."""
+
+    def __init__(self, module):
+        self.module = module.cuda()
+
+    def __getattr__(self, name):
+        return getattr(self.module, name)
+
+    def __call__(self, data, hx=None):
+        move = (lambda t: t.cuda()) if not isinstance(hx, tuple) else (lambda t: tuple(h.cuda() for h in t))
+        y, states = self.module(data.cuda(), None if hx is None else move(hx))
+        return y.cpu(), tuple(h.cpu() for h in states) if isinstance(states, tuple) else states.cpu()
+
+    def zero_grad(self):
+        self.module.zero_grad()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["batched", "unbatched"])
+def test_outputs_states_and_every_gradient_equal_torch_on_the_cpu(kind, form):
+    theirs, mine = make_pair(kind, 3, 6, 2, bidirectional=True)
+    call = make_call(theirs, 7, 4, form)
+    ours, expected = call(OnGpu(mine)), call(theirs)
+    assert worst({name: t.cpu() for name, t in ours.items()}, expected)[0] <= 1e-9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_sequences_equal_torch_on_the_cpu(kind):
+    theirs, mine = make_pair(kind, 3, 6, 2, bidirectional=True)
+    x = torch.randn(7, 4, 3, dtype=torch.float64)
+    data = pack_padded_sequence(x, [3, 7, 1, 5], enforce_sorted=False)
+    expected = theirs(data)[0].data
+    expected.square().sum().backward()
+    found = mine.cuda()(data.to("cuda"))[0].data
+    found.square().sum().backward()
+    assert (found.cpu() - expected).abs().max() <= 1e-9
+    for name, gradient in mine.named_weights(mine.params.grad):
+        assert (gradient.cpu() - getattr(theirs, name).grad).abs().max() <= 1e-9, name
+
+
+def test_work_goes_to_torchs_current_stream():
+    _, mine = make_pair("LSTM", 64, 128, 2)
+    mine.cuda()
+    x = torch.randn(50, 16, 64, dtype=torch.float64, device="cuda")
+    expected = mine(x)[0].detach()
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        late = torch.zeros_like(x)
+        torch.cuda._sleep(50_000_000)
+        late.copy_(x)
+        y = mine(late)[0].detach().clone()
+    stream.synchronize()
+    assert torch.allclose(y, expected)
+
+
+def test_a_module_goes_to_the_device_and_back_bit_for_bit():
+    _, mine = make_pair("LSTM", 3, 6, 2, bidirectional=True)
+    before = {name: weight.clone() for name, weight in mine.state_dict().items()}
+    mine.cuda()
+    assert all(torch.equal(weight.cpu(), before[name]) for name, weight in mine.state_dict().items())
+    twin = copy.deepcopy(mine).cpu()
+    assert all(torch.equal(weight, before[name]) for name, weight in twin.state_dict().items())
+    theirs = torch.nn.LSTM(3, 6, 2, bidirectional=True, dtype=torch.float64).cuda()
+    theirs.load_state_dict(mine.state_dict())
+    x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda")
+    assert torch.allclose(theirs(x)[0], mine(x)[0])
+
+
+def test_a_seed_draws_on_the_device_what_it_draws_in_torch():
+    from pycudnnrnn.interop import torch as ours
+
+    found = []
+    for library in (torch.nn, ours):
+        torch.manual_seed(5)
+        found.append(library.GRU(3, 6, 2, device="cuda").state_dict())
+    assert all(torch.equal(found[1][name], weight) for name, weight in found[0].items())
+
+
+def test_evaluation_gives_gradients_and_dropout_comes_again():
+    _, mine = make_pair("LSTM", 3, 6, 2, dropout=0.5)
+    mine.cuda()
+    x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda", requires_grad=True)
+    mine.eval()(x)[0].sum().backward()
+    assert x.grad.abs().sum() > 0
+    mine.train()
+
+    def loss(z):
+        torch.manual_seed(7)
+        return mine(z)[0].square().sum()
+
+    assert torch.autograd.gradcheck(loss, x)
+
+
+def test_autocast_runs_in_half():
+    _, mine = make_pair("GRU", 8, 16, dtype=torch.float32)
+    mine.cuda()
+    x = torch.randn(5, 2, 8, device="cuda")
+    with torch.autocast("cuda", torch.float16):
+        y, _ = mine(x)
+    assert y.dtype == torch.float16
+    y.float().square().sum().backward()
+    assert mine.params.grad.dtype == torch.float32
+
+
+def test_a_compiled_module_is_one_graph():
+    _, mine = make_pair("LSTM", 3, 6, 2)
+    mine.cuda()
+    x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda")
+    compiled = torch.compile(mine, backend="aot_eager", fullgraph=True)
+    assert torch.allclose(compiled(x)[0], mine(x)[0])

@@ -1,0 +1,118 @@
+"""torch's module and ours with the same weights, called alike: every result and every gradient, by name."""
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from pycudnnrnn.interop import torch as ours
+
+torch.set_num_threads(1)
+KINDS = {
+    "LSTM": ("LSTM", {}),
+    "projected": ("LSTM", {"proj_size": 2}),
+    "GRU": ("GRU", {}),
+    "tanh": ("RNN", {"nonlinearity": "tanh"}),
+    "relu": ("RNN", {"nonlinearity": "relu"}),
+}
+
+
+def make_pair(kind, *sizes, seed=0, dtype=torch.float64, **options):
+    """Return torch's module and ours, with torch's weights."""
+    name, keywords = KINDS[kind]
+    torch.manual_seed(seed)
+    theirs = getattr(torch.nn, name)(*sizes, dtype=dtype, **keywords, **options)
+    mine = getattr(ours, name)(*sizes, dtype=dtype, **keywords, **options)
+    mine.load_state_dict(theirs.state_dict())
+    return theirs, mine
+
+
+@dataclasses.dataclass
+class Call:
+    """What a module is called with: `form` says how, and `lengths` are those of a packed sequence."""
+
+    x: torch.Tensor
+    hx: Any
+    form: str
+    lengths: list[int]
+
+    def __call__(self, module):
+        """Return every result, and the gradient of a random weighting of them for every argument and weight."""
+        x = self.x.detach().clone().requires_grad_()
+        states = [] if self.hx is None else [h.detach().clone().requires_grad_() for h in self.hx]
+        data = x
+        if self.form.startswith("packed"):
+            data = pack_padded_sequence(x, self.lengths, module.batch_first, enforce_sorted=self.form == "packed")
+        hx = None if not states else tuple(states) if module.mode == "LSTM" else states[0]
+        module.zero_grad()
+        output, final = module(data, hx)
+        found = {}
+        if isinstance(output, PackedSequence):
+            assert torch.equal(output.batch_sizes, data.batch_sizes)
+            assert output.sorted_indices is data.sorted_indices
+            assert output.unsorted_indices is data.unsorted_indices
+            found["data"] = output.data
+            output, _ = pad_packed_sequence(output, module.batch_first)
+        found["output"] = output
+        found |= dict(zip(("h", "c"), final if isinstance(final, tuple) else [final], strict=False))
+        weighting = torch.Generator().manual_seed(1)
+        loss = sum((r * torch.randn(r.shape, generator=weighting, dtype=r.dtype)).sum() for r in found.values())
+        loss.backward()
+        found |= {"d_x": x.grad} | {f"d_hx{i}": state.grad for i, state in enumerate(states)}
+        return found | {f"d_{name}": grad for name, grad in gradients(module).items()}
+
+
+def tensors(results):
+    """Return the tensors of a module's results: data or output, then states."""
+    output, states = results
+    output = output.data if isinstance(output, PackedSequence) else output
+    return [output, *(states if isinstance(states, tuple) else [states])]
+
+
+def gradients(module):
+    """Return every weight's gradient under torch's name."""
+    if hasattr(module, "named_weights"):
+        return dict(module.named_weights(module.params.grad))
+    return {name: parameter.grad for name, parameter in module.named_parameters()}
+
+
+def worst(mine, theirs):
+    """Return the largest difference of equally named tensors of equal shape and dtype, and where it is."""
+    assert list(mine) == list(theirs)
+    found = (0.0, "")
+    for name, tensor in mine.items():
+        assert tensor.shape == theirs[name].shape, name
+        assert tensor.dtype == theirs[name].dtype, name
+        difference = (tensor.detach() - theirs[name].detach()).abs().flatten().tolist()
+        assert not any(map(math.isnan, difference)), name
+        found = max(found, (max(difference, default=0.0), name))
+    return found
+
+
+@st.composite
+def calls(draw, *, kinds=tuple(KINDS)):
+    """Draw a pair and a call of it."""
+    kind = draw(st.sampled_from(list(kinds)))
+    I, U = draw(st.integers(1, 5)), draw(st.integers(3, 6))
+    options = {name: draw(st.booleans()) for name in ("bias", "batch_first", "bidirectional")}
+    layers, seed = draw(st.integers(1, 3)), draw(st.integers(0, 2**31))
+    pair = make_pair(kind, I, U, layers, seed=seed, **options)
+    form = draw(st.sampled_from(["batched", "unbatched", "packed", "packed unsorted"]))
+    return pair, make_call(pair[0], draw(st.integers(1, 6)), draw(st.integers(1, 4)), form, draw(st.booleans()))
+
+
+def make_call(module, T, B, form="batched", with_states=True):
+    """Return a random call; ragged lengths reach T and 1, where there are two sequences."""
+    lengths = torch.randint(1, T + 1, (B,))
+    lengths[torch.randint(B, ())] = T
+    if form == "packed":
+        lengths = lengths.sort(descending=True).values
+    batch = [] if form == "unbatched" else [B]
+    x = torch.randn(*([*batch, T] if module.batch_first else [T, *batch]), module.input_size, dtype=torch.float64)
+    count = module.num_layers * (1 + module.bidirectional)
+    widths = [module.proj_size or module.hidden_size] + [module.hidden_size] * (module.mode == "LSTM")
+    hx = [torch.randn(count, *batch, width, dtype=torch.float64) for width in widths]
+    return Call(x, hx if with_states else None, form, lengths.tolist())

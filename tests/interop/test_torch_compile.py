@@ -1,0 +1,162 @@
+"""One graph for a compiler, the operators' contracts, and a program that is exported and read back."""
+
+import re
+
+import pytest
+
+from tests.helpers.oracles import need
+
+need("torch")
+import torch  # noqa: E402
+from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
+
+from pycudnnrnn.interop._torch_ops import rnn, rnn_backward  # noqa: E402
+from tests.interop.pairs import KINDS, gradients, make_call, make_pair, worst  # noqa: E402
+
+pytestmark = [  # what torch's compiler does to itself
+    pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+class Compiled:
+    """A module, called through the compiler's function for it."""
+
+    def __init__(self, module, **options):
+        self.module, self.compiled = module, torch.compile(module, fullgraph=True, **options)
+
+    def __getattr__(self, name):
+        return getattr(self.module, name)
+
+    def __call__(self, *arguments):
+        return self.compiled(*arguments)
+
+
+@pytest.mark.parametrize("form", ["batched", "unbatched", "packed unsorted"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_compiled_module_is_one_graph_and_equals_torch(kind, form):
+    theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
+    compiled = Compiled(mine, backend="aot_eager")
+    for T in (4, 6):
+        call = make_call(theirs, T, 3, form)
+        assert worst(call(compiled), call(theirs))[0] <= 1e-10
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_inductor_takes_it_whole_with_any_number_of_steps(dynamic):
+    theirs, mine = make_pair("LSTM", 3, 5, 2, bidirectional=True)
+
+    class Model(torch.nn.Module):
+        def __init__(self, rnn):
+            super().__init__()
+            self.rnn = rnn
+
+        def forward(self, x):
+            y, (h, c) = self.rnn(torch.tanh(x))
+            return y.square().sum() + (h * 2).sum() - c.sum()
+
+    compiled = torch.compile(Model(mine), fullgraph=True, dynamic=dynamic)
+    plain = Model(theirs)
+    for T in (4, 6, 7, 9):
+        x = torch.randn(T, 3, 3, dtype=torch.float64)
+        for model in (compiled, plain):
+            model.zero_grad()
+            model(x).backward()
+        assert worst(gradients(mine), gradients(theirs))[0] <= 1e-10
+
+
+def test_steps_that_change_do_not_compile_again():
+    _, mine = make_pair("GRU", 3, 5, 2)
+    compiled = torch.compile(mine, backend="aot_eager", fullgraph=True, dynamic=True)
+    compiled(torch.randn(4, 7, 3, dtype=torch.float64))
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for T, B in ((5, 6), (9, 2), (6, 8)):
+            x = torch.randn(T, B, 3, dtype=torch.float64)
+            assert torch.equal(compiled(x)[0], mine(x)[0])
+
+
+def test_compiled_dropout_follows_the_generator_and_its_backward_drops_the_same():
+    _, mine = make_pair("LSTM", 3, 5, 2, dropout=0.5)
+    compiled = torch.compile(mine, fullgraph=True)
+
+    def loss(x, seed=7):
+        torch.manual_seed(seed)
+        return compiled(x)[0].square().sum()
+
+    x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert loss(x) == loss(x)
+    assert loss(x) != loss(x, seed=8)
+    assert torch.autograd.gradcheck(loss, x)
+
+
+def test_a_compiled_module_keeps_no_reserve_without_gradients():
+    _, mine = make_pair("GRU", 3, 5, 2)
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph.code)
+        return graph
+
+    compiled = torch.compile(mine, backend=backend, fullgraph=True)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    with torch.no_grad():
+        assert torch.equal(compiled(x)[0], mine(x)[0])
+    mine.requires_grad_(False)
+    assert torch.equal(compiled(x)[0], mine(x)[0])
+    assert len(graphs) == 2
+    for code in graphs:
+        assert re.search(r"pycudnnrnn\.rnn.*, False, False\)", code), code
+
+
+def test_double_backward_of_a_compiled_module_is_refused():
+    _, mine = make_pair("GRU", 3, 5)
+    compiled = torch.compile(mine, backend="aot_eager", fullgraph=True)
+    x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(compiled(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_operators_keep_torchs_contracts(kind, ragged, keep):
+    """No argument is changed, no result shares memory with one, and fake tensors have the real ones' shapes."""
+    _, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
+    call = make_call(mine, 4, 3)
+    packed = pack_padded_sequence(call.x, [2, 4, 1], enforce_sorted=False)
+    h, c = [*call.hx, None][:2]
+    for seed, dropout in ((None, 0.0), (torch.tensor(3), 0.5)):
+        x, sizes = (packed.data, packed.batch_sizes) if ragged else (call.x, None)
+        arguments = (x, sizes, h, c, mine.params.detach(), seed, mine._spec_json, dropout, False)
+        # The last check compares every byte, and between the arrays of a reserve some are never written.
+        checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+        torch.library.opcheck(rnn, (*arguments, keep), test_utils=checks[:3] if keep else checks)
+        if keep:
+            y, hy, cy, reserve = rnn(*arguments, keep)
+            torch.library.opcheck(rnn_backward, (y + 1, hy + 1, cy + 1, y, reserve, *arguments, True))
+
+
+def test_an_exported_program_computes_the_same_for_any_number_of_steps(tmp_path):
+    _, mine = make_pair("LSTM", 3, 5, 2, bidirectional=True, dropout=0.5)
+    mine.eval()
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    steps = torch.export.Dim("T", min=2, max=100)
+    program = torch.export.export(mine, (x,), dynamic_shapes=({0: steps},))
+    torch.export.save(program, tmp_path / "m.pt2")
+    for read in (program, torch.export.load(tmp_path / "m.pt2")):
+        for T in (4, 9):
+            x = torch.randn(T, 2, 3, dtype=torch.float64)
+            y, (h, c) = read.module()(x)
+            expected, (their_h, their_c) = mine(x)
+            assert torch.equal(y, expected)
+            assert torch.equal(h, their_h)
+            assert torch.equal(c, their_c)
