@@ -39,9 +39,6 @@ class Prepared:
             return host_sample(self.call, self.clock, seconds)
         return event_sample(self.call, self.clock, seconds, self.launches)
 
-    def close(self) -> None:
-        """Let go of what it holds."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Competitor:
@@ -90,6 +87,13 @@ COMPETITORS: Final = {
         Competitor("jax-scan", "jax_scan", "cuda", "cuda", "jit of lax.scan"),
     )
 }
+
+
+OURS: Final = {"cpu": ("numpy",), "cuda": ("eager", "plan", "graph")}
+"""What a comparison is of, by device."""
+
+AGAINST: Final = {"cpu": ("torch-cpu", "onnxruntime", "jax-cpu"), "cuda": ("torch", "torch-graph", "raw")}
+"""What it is with, unless somebody chooses."""
 
 
 def load(package: str) -> Any:

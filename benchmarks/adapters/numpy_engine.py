@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
 from typing import Any
 
 import numpy as np
 
+import pycudnnrnn
 from pycudnnrnn import ops
 
 from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
@@ -16,7 +16,7 @@ from . import NotRun, Prepared
 
 
 def versions() -> dict[str, Any]:
-    return {"numpy": np.__version__, "pycudnnrnn": importlib.metadata.version("pycudnnrnn")}
+    return {"numpy": np.__version__, "pycudnnrnn": pycudnnrnn.__version__}
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) -> Prepared:

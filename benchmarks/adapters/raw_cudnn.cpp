@@ -32,7 +32,7 @@ namespace {
 
 struct Error : std::runtime_error {
     explicit Error(const std::string& text, bool refused = false) : std::runtime_error(text), refused(refused) {}
-    bool refused;  // cuDNN has no such RNN, as opposed to a failure
+    bool refused;  // there is no such thing here, as opposed to a failure
 };
 
 void check(cudaError_t status, const char* what) {
@@ -405,6 +405,9 @@ class Server {
 public:
     std::string prepare(const Options& options) {
         if (!handle_) {
+            int devices = 0;
+            const cudaError_t status = cudaGetDeviceCount(&devices);
+            if (status != cudaSuccess || !devices) throw Error(std::string("no CUDA device: ") + cudaGetErrorString(status), true);
             CHECK(cudaStreamCreate(&stream_));
             CHECK(cudnnCreate(&handle_));
             CHECK(cudnnSetStream(handle_, stream_));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 import json
@@ -36,7 +37,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         raise NotRun("written for padded arrays")
     if problem.lengths != "full" and option == "graph":
         raise NotRun("written for full batches in a graph")
-    server = _server()
+    server = _server(option)
     spec = spec_of(problem, dtype)
     with tempfile.TemporaryDirectory(prefix="raw-cudnn-") as folder:
         _write(Path(folder), spec, data)
@@ -100,12 +101,13 @@ class Server:
         self._process = subprocess.Popen(
             [path, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
+        atexit.register(self._process.communicate, "quit\n")
 
     def ask(self, line: str) -> dict[str, Any]:
         """Send a line and return the answer.
 
         Raises:
-            NotRun: cuDNN has no such RNN.
+            NotRun: cuDNN has no such RNN, or there is no GPU.
             RuntimeError: anything else that went wrong there.
         """
         assert self._process.stdin is not None
@@ -116,14 +118,14 @@ class Server:
             raise RuntimeError(f"raw_cudnn ended with exit code {self._process.wait()}")
         found: dict[str, Any] = json.loads(answer)
         if "refused" in found:
-            raise NotRun(f"cuDNN has no such RNN: {found['refused']}")
+            raise NotRun(found["refused"])
         if "error" in found:
             raise RuntimeError(found["error"])
         return found
 
 
 @functools.cache
-def _server() -> Server:
+def _server(_option: str) -> Server:  # one holds one RNN
     return Server(program())
 
 

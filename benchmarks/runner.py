@@ -1,0 +1,232 @@
+"""Run rows by competitors, and write what came of each: a figure, or why there is none.
+
+Before a competitor is timed on a row, one call's numbers are held against the NumPy engine in float64; wrong numbers
+have no time. Competitors take turns: A B C, C B A, and so on. Nothing that one of them does ends the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pycudnnrnn._atomic import write_atomically
+
+from .adapters import NotRun
+from .data import TOLERANCES, Array, reference, short, worst_error
+from .environment import clocks, now
+from .hosts import Failed, Host
+from .problems import GROUPS, Problem, Row
+from .timing import Sample, summary
+
+SUITE: Final = "speed"
+
+ANYONE: Final = "*"
+"""The competitor of a row that was run by none."""
+
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How long to measure: rounds of a row, seconds of a round, and seconds of the run (None: no limit)."""
+
+    rounds: int = 3
+    sample_s: float = 0.5
+    budget_s: float | None = None
+
+
+class Results:
+    """A results file: JSON lines, the environment first and then a row each, every one on the disk when it is known."""
+
+    def __init__(self, path: Path | None, environment: dict[str, Any]) -> None:
+        self.environment, self.rows, self._path = environment, list[Record](), path
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._append({"environment": environment}, "w")
+
+    def add(self, record: Record) -> None:
+        self.rows.append(record)
+        if self._path is not None:
+            self._append(record, "a")
+
+    def finish(self) -> None:
+        """Write the whole again, with when it ended; a file without that was cut short."""
+        self.environment |= {"finished": now(), "clocks_after": clocks()}
+        if self._path is not None:
+            lines = [_json(line) for line in ({"environment": self.environment}, *self.rows)]
+            write_atomically(self._path, "\n".join([*lines, ""]).encode())
+
+    def _append(self, line: Record, mode: str) -> None:
+        assert self._path is not None
+        with self._path.open(mode, encoding="utf-8") as file:
+            file.write(_json(line) + "\n")
+
+
+class Part(NamedTuple):
+    """Rows, and who runs them: (competitor, threads, host)."""
+
+    rows: Sequence[Row]
+    hosts: Sequence[tuple[str, int | None, Host]]
+
+
+def run(
+    parts: Sequence[Part],
+    results: Results,
+    settings: Settings,
+    advance: Callable[[str], Any] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Measure every row of every part by each of its hosts, and add a record for each to `results`.
+
+    `advance` is told each row's name as it is done. Ctrl-C leaves the rest as not run.
+    """
+    started, stopped = clock(), ""
+    hosts = list({id(host): host for part in parts for _, _, host in part.hosts}.values())
+    for host in hosts:
+        results.environment["versions"] |= _versions(host)
+    for row, part in ((row, part) for part in parts for row in part.rows):
+        if not stopped and settings.budget_s is not None and clock() - started >= settings.budget_s:
+            stopped = f"the run's budget of {settings.budget_s:g} s was spent"
+        records: list[Record] = []
+        if not stopped:
+            try:
+                records = list(_measure(row, part.hosts, settings))
+            except KeyboardInterrupt:
+                stopped = "interrupted"
+        if stopped:
+            records = [_record(row, name, threads, "not_run", stopped) for name, threads, _ in part.hosts]
+        for record in records:
+            results.add(record)
+        advance(row.problem.name)
+    for record in _left_out([row for part in parts for row in part.rows]):
+        results.add(record)
+    for host in hosts:
+        host.close()
+    results.finish()
+
+
+def _left_out(rows: Sequence[Row]) -> Iterable[Record]:
+    """What the groups have beside the rows that were chosen: every row of a group is in its report."""
+    for group in dict.fromkeys(row.group for row in rows):
+        for row in GROUPS[group].rows():
+            if row not in rows:
+                yield _record(row, ANYONE, None, "not_run", "not among the rows chosen for this run")
+
+
+def _versions(host: Host) -> dict[str, Any]:
+    try:
+        return host.versions()
+    except Exception:  # noqa: BLE001  its rows will say why it cannot run
+        return {}
+
+
+def _measure(row: Row, hosts: Sequence[tuple[str, int | None, Host]], settings: Settings) -> Iterable[Record]:
+    """Check, prepare, time in turns; and say what became of each."""
+    outcomes: dict[tuple[str, int | None], Record] = {}
+    figures: dict[tuple[str, int | None], Record] = {}
+    ready: list[tuple[tuple[str, int | None], Host]] = []
+    samples: dict[tuple[str, int | None], list[Sample]] = {}
+    calibrations: dict[tuple[str, int | None], list[float]] = {}
+
+    def attempt(key: tuple[str, int | None], action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except NotRun as reason:
+            outcomes[key] = _record(row, *key, "not_run", str(reason))
+        except Exception as error:  # noqa: BLE001  a row's exception is its result
+            text = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+            outcomes[key] = _record(row, *key, "failed", text)
+        return key not in outcomes
+
+    for name, threads, host in hosts:
+        key = (name, threads)
+
+        def prepare(host: Host = host, key: tuple[str, int | None] = key) -> None:
+            checked = check(row, host)
+            figures[key] = host.prepare(row) | checked
+
+        if attempt(key, prepare):
+            ready.append((key, host))
+            samples[key], calibrations[key] = [], []
+    for turn in range(settings.rounds):
+        for key, host in list(ready if turn % 2 == 0 else reversed(ready)):
+            if key in outcomes:
+                continue
+
+            def once(host: Host = host, key: tuple[str, int | None] = key) -> None:
+                sample, calibration = host.sample(settings.sample_s)
+                samples[key].append(sample)
+                calibrations[key].append(calibration)
+
+            attempt(key, once)
+    for name, threads, host in hosts:
+        key = (name, threads)
+        if key not in outcomes:
+            found = summary(samples[key]) | {"calibration_us": [min(calibrations[key]), max(calibrations[key])]}
+            outcomes[key] = _record(row, *key, "ok", None, **found, **figures[key])
+        attempt(("", None), host.release)
+        yield _rounded(outcomes[key])
+
+
+def check(row: Row, host: Host) -> dict[str, float]:
+    """Hold one call's numbers against the NumPy engine.
+
+    Raises:
+        Failed: they are wrong.
+    """
+    small = row._replace(problem=short(row.problem))
+    error = worst_error(host.results(small), _reference(small.problem, row.which))
+    allowed = TOLERANCES[row.dtype]
+    if not error <= allowed:
+        raise Failed(f"wrong numbers: an error of {error:.3g} of the largest, where {allowed:g} is allowed")
+    return {"error": error, "error_allowed": allowed}
+
+
+@functools.lru_cache(maxsize=2)
+def _reference(problem: Problem, which: str) -> dict[str, Array]:
+    return reference(problem, which)
+
+
+def _record(row: Row, competitor: str, threads: int | None, status: str, reason: str | None, **figures: Any) -> Record:
+    p = row.problem
+    none = dict.fromkeys(("median_us", "p10_us", "p90_us", "rounds"))
+    return {
+        "suite": SUITE,
+        "group": row.group,
+        "problem": p.name,
+        "competitor": competitor,
+        "pass": row.which,
+        "dtype": row.dtype,
+        "threads": threads,
+        "status": status,
+        "reason": reason,
+        **none,
+        "sizes": {name: getattr(p, name) for name in ("cell", "L", "D", "B", "T", "I", "H", "P")},
+        "tag": p.tag,
+        **figures,
+    }
+
+
+def _rounded(record: Record) -> Record:
+    """Five digits are more than any clock here knows."""
+
+    def digits(value: Any) -> Any:
+        if isinstance(value, list):
+            return [digits(v) for v in value]
+        return float(f"{value:.5g}") if isinstance(value, float) else value
+
+    return {name: digits(value) for name, value in record.items()}
+
+
+def _json(line: Record) -> str:
+    return json.dumps(line, separators=(",", ":"))
+
+
+def rows_of(groups: Iterable[str], keep: Callable[[Row], bool] = lambda _: True) -> list[Row]:
+    """List the rows of groups, in their order."""
+    return [row for group in groups for row in GROUPS[group].rows() if keep(row)]
