@@ -33,7 +33,9 @@ def environment(command: str, **settings: Any) -> dict[str, Any]:
         "gpu": gpus(),
         "clocks": clocks(),
         "versions": {"python": platform.python_version(), "pycudnnrnn": pycudnnrnn.__version__},
-        "flags": {name: os.environ[name] for name in ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE") if name in os.environ},
+        "flags": {
+            name: os.environ[name] for name in ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE") if name in os.environ
+        },
         "units": "microseconds",
     } | settings
 
@@ -62,7 +64,9 @@ def clocks() -> dict[str, Any]:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         text = ""
-    found: dict[str, Any] = {"cpu": [round(float(mhz)) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", text, re.MULTILINE)]}
+    found: dict[str, Any] = {
+        "cpu": [round(float(mhz)) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", text, re.MULTILINE)]
+    }
     gpu = _smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")
     return found | ({"gpu": gpu} if gpu else {})
 

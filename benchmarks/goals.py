@@ -134,7 +134,13 @@ def _cpu(cell: str, which: str, *, problem: str = "") -> Measure:
     def keep(row: Record) -> bool:
         sizes = row["sizes"]
         chosen = row["problem"].endswith(problem) if problem else sizes["B"] >= 16
-        return bool(row["group"] == "cpu" and sizes["cell"] == cell and row["pass"] == which and row["threads"] in (2, None) and chosen)
+        return bool(
+            row["group"] == "cpu"
+            and sizes["cell"] == cell
+            and row["pass"] == which
+            and row["threads"] in (2, None)
+            and chosen
+        )
 
     return lambda run: of_rows(compare(run, "numpy", "torch-cpu", keep=keep), "median")
 
@@ -226,7 +232,11 @@ def _d11(run: Run) -> Measured | None:
         if "packed" in row["problem"]:
             continue
         peers = run.select(
-            group="ragged", competitor="torch", which=row["pass"], dtype=row["dtype"], problem=f"{row['problem']} packed"
+            group="ragged",
+            competitor="torch",
+            which=row["pass"],
+            dtype=row["dtype"],
+            problem=f"{row['problem']} packed",
         )
         wanted += len(peers)
         values += [row["median_us"] / p["median_us"] for p in peers if row["status"] == p["status"] == "ok"]
@@ -236,7 +246,9 @@ def _d11(run: Run) -> Measured | None:
 def _best_ms(cell: str, H: int, B: int, T: int, which: str, dtype: str, *, skip: bool = False) -> Measure:
     def read(run: Run) -> Measured | None:
         found = _best(run, cell, H, B, T, which, dtype, skip=skip)
-        return found and Measured((found["median_us"] / 1e3,), f"{found['median_us'] / 1e3:.3f} ms ({found['competitor']})")
+        return found and Measured(
+            (found["median_us"] / 1e3,), f"{found['median_us'] / 1e3:.3f} ms ({found['competitor']})"
+        )
 
     return read
 
@@ -277,7 +289,12 @@ def _tflops(keep: Callable[[Problem], bool], which: str) -> Measure:
 
 
 def _p9(run: Run) -> Measured | None:
-    nets = ("lstm L1 D1 B1 T1 I128 H128", "lstm L1 D1 B1 T1 I256 H256", "lstm L2 D1 B1 T1 I128 H128", "lstm L3 D1 B1 T1 I256 H256")
+    nets = (
+        "lstm L1 D1 B1 T1 I128 H128",
+        "lstm L1 D1 B1 T1 I256 H256",
+        "lstm L2 D1 B1 T1 I128 H128",
+        "lstm L3 D1 B1 T1 I256 H256",
+    )
     rows = [r for r in run.select(group="stream", competitor="graph", dtype="float16") if r["problem"] in nets]
     figures = [(r["latency_us"], r["latency_p99_us"]) for r in rows if r["status"] == "ok"]
     if not figures:

@@ -60,7 +60,9 @@ def _few_holes() -> list[Row]:
         if tag.startswith("H8"):  # its algorithm is among those that every row is run with
             continue
         chosen = {problem for problem in [p for p in GROUPS["holes"].problems if p.tag == tag][::7]}
-        rows += rows_of(["holes"], lambda row, chosen=chosen: row.problem in chosen and row.dtype == row.problem.dtypes[0])
+        rows += rows_of(
+            ["holes"], lambda row, chosen=chosen: row.problem in chosen and row.dtype == row.problem.dtypes[0]
+        )
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,15 +25,17 @@ def draw(found: Sequence[Run], folder: Path) -> None:
     wanted: dict[str, Figure] = {}
     run = next((r for r in newest(list(found), "speed", "cpu") if "cpu" in r.groups), None)
     if run is not None:
-        wanted["cpu-ratios"] = ratios(run, "numpy", "cpu")
-    for machine in dict.fromkeys(r.path.parent.name for r in found if "speed" in r.suites and r.path.parent.name != "cpu"):
+        wanted["cpu-ratios"] = ratios(run, "numpy", _problem_line)
+    for machine in dict.fromkeys(
+        r.path.parent.name for r in found if "speed" in r.suites and r.path.parent.name != "cpu"
+    ):
         of = next(newest(list(found), "speed", machine))
         makers = {
             "against-T": lambda of=of: against(of, "T", "flashrnn"),
             "against-B": lambda of=of: against(of, "B", "flashrnn"),
             "against-H": lambda of=of: against(of, "H", "stream"),
             "roofline": lambda of=of: roofline(of),
-            "ratios": lambda of=of: ratios(of, "plan", ""),
+            "ratios": lambda of=of: ratios(of, "plan", _group_line),
         }
         wanted |= {f"{machine}-{name}": makers[name]() for name in gpu_pictures(of)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,19 +47,19 @@ def draw(found: Sequence[Run], folder: Path) -> None:
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
-def ratios(run: Run, ours: str, group: str) -> Figure:
-    """Who wins where: ours over each peer, a dot a row, on a logarithmic axis with 1 in its middle."""
-    rows = [row for row in run.rows if row["status"] == "ok" and group in ("", row["group"])]
+def ratios(run: Run, ours: str, line_of: Callable[[Record], str]) -> Figure:
+    """Who wins where: ours over each peer, a dot a row on the line that it belongs to, on a logarithmic axis."""
+    rows = [row for row in run.rows if row["status"] == "ok"]
     own = {_key(row): row for row in rows if row["competitor"] == ours}
     peers = [n for n in dict.fromkeys(r["competitor"] for r in rows) if n not in (ours, ANYONE)]
-    keys = list(own)
-    figure, axes = _figure(8, 1.2 + 0.2 * max(len(keys), 4))
-    for peer, colour in zip(peers, COLOURS, strict=False):
-        theirs = {_key(row): row for row in rows if row["competitor"] == peer}
-        points = [(own[k]["median_us"] / theirs[k]["median_us"], y) for y, k in enumerate(keys) if k in theirs]
-        axes.plot(*zip(*points, strict=True), "o", color=colour, label=peer, markersize=5)
+    lines = {line: y for y, line in enumerate(dict.fromkeys(map(line_of, own.values())))}
+    figure, axes = _figure(8, 1.2 + 0.2 * max(len(lines), 4))
+    for peer, colour in zip(peers, COLOURS * len(peers), strict=False):
+        theirs = [row for row in rows if row["competitor"] == peer and _key(row) in own]
+        points = [(own[_key(row)]["median_us"] / row["median_us"], lines[line_of(row)]) for row in theirs]
+        axes.plot(*zip(*points, strict=True), "o", color=colour, label=peer, markersize=4)
     axes.axvline(1, color="#777777", linewidth=0.8)
-    axes.set_yticks(range(len(keys)), [_label(key) for key in keys], fontsize=7)
+    axes.set_yticks(range(len(lines)), list(lines), fontsize=7)
     axes.invert_yaxis()
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
@@ -73,7 +75,9 @@ def against(run: Run, size: str, group: str) -> Figure:
     figure, axes = _figure(6, 4)
     names = dict.fromkeys((row["competitor"], row["dtype"]) for row in rows)
     for (name, dtype), colour in zip(names, COLOURS * len(names), strict=False):
-        points = sorted((r["sizes"][size], r["median_us"]) for r in rows if (r["competitor"], r["dtype"]) == (name, dtype))
+        points = sorted(
+            (r["sizes"][size], r["median_us"]) for r in rows if (r["competitor"], r["dtype"]) == (name, dtype)
+        )
         axes.plot(*zip(*points, strict=True), "o-", color=colour, label=f"{name}, {dtype}", markersize=4)
     others = {k: v for k, v in rows[0]["sizes"].items() if k not in (size, "I") and v is not None}
     axes.set(xscale="log", yscale="log", xlabel=size, ylabel="median, us", title=f"{group}, forward: {others}")
@@ -114,12 +118,15 @@ def _most_alike(rows: list[Record], size: str) -> list[Record]:
 
 
 def _key(row: Record) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("problem", "pass", "dtype", "threads"))
+    return tuple(row[name] for name in ("group", "problem", "pass", "dtype", "threads"))
 
 
-def _label(key: tuple[Any, ...]) -> str:
-    problem, which, dtype, threads = key
-    return f"{problem}, {which}, {dtype}" + (f", {threads} threads" if threads else "")
+def _problem_line(row: Record) -> str:
+    return f"{row['problem']}, {row['pass']}, {row['threads']} threads"
+
+
+def _group_line(row: Record) -> str:
+    return f"{row['group']}, {row['pass']}, {row['dtype']}"
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Any]:

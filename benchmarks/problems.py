@@ -223,13 +223,13 @@ def _groups() -> Iterable[Group]:
         "pytorch benchmarks/fastrnns @01addc4; tensorflow cudnn_rnn_ops_benchmark.py @0660d40; arXiv 1604.01946; "
         "the RNN sample of cuDNN 8", _frameworks(),
     )  # fmt: skip
-    yield Group("models", "real use", "MLPerf RNN-T, DeepLearningExamples GNMT, DeepSpeech 2, and common sizes", _models())
+    yield Group(
+        "models", "real use", "MLPerf RNN-T, DeepLearningExamples GNMT, DeepSpeech 2, and common sizes", _models()
+    )
     long = tuple(_square(cell, H, B, T) for cell, H, B, T in _LONG)
     yield Group("long", "persistence, the size of the reserve, and cuDNN's limit of 65535 steps", "own choice", long)
     bidir = tuple(_square(cell, H, 32, 200, 1, 2) for cell, H in _BIDIR)
-    yield Group(
-        "bidir", "whether the directions overlap", "own choice", (*bidir, _square("lstm", 512, 32, 200, 4, 2))
-    )
+    yield Group("bidir", "whether the directions overlap", "own choice", (*bidir, _square("lstm", 512, 32, 200, 4, 2)))
     ragged = tuple(_square("lstm", 512, 64, 200, 2, lengths=order, layout=layout) for order, layout in _RAGGED)
     yield Group("ragged", "what padding costs", "own choice; lengths uniform in [T/4, T]", ragged)
     yield Group("proj", "an LSTM with projection: the standard algorithm alone", "own choice",

@@ -68,7 +68,9 @@ def cpu(found: Sequence[Run]) -> str:
         return _section("CPU", "Not measured.")
     rows = run.select(group="cpu")
     picture = f"![ratios on the CPU]({PICTURES}/cpu-ratios.svg)"
-    return _section("CPU", _where(run), picture, _comparison(rows, "numpy"), _ratios(run, "numpy"), _without(run, "cpu"))
+    return _section(
+        "CPU", _where(run), picture, _comparison(rows, "numpy"), _ratios(run, "numpy"), _without(run, "cpu")
+    )
 
 
 def gpu(found: Sequence[Run]) -> str:
@@ -155,7 +157,9 @@ def not_measured(found: Sequence[Run]) -> str:
     """The groups and goals that nothing committed has a figure for."""
     timed = {row["group"] for run in found for row in run.rows if row["status"] == "ok" and row["suite"] == "speed"}
     lines = [
-        (f"`{g.name}`", len(g.problems), len(list(g.rows())), g.why, g.source) for g in GROUPS.values() if g.name not in timed
+        (f"`{g.name}`", len(g.problems), len(list(g.rows())), g.why, g.source)
+        for g in GROUPS.values()
+        if g.name not in timed
     ]
     unread = [goal.id for goal in GOALS if not measured_by(goal, _latest(found))]
     return _section(
@@ -189,7 +193,9 @@ def _section(heading: str, *parts: str) -> str:
 
 def _table(headings: Iterable[Any], lines: Iterable[Iterable[Any]]) -> str:
     headings = list(headings)
-    rows = ["| " + " | ".join(map(str, cells)) + " |" for cells in (headings, ["---"] * len(headings), *map(list, lines))]
+    rows = [
+        "| " + " | ".join(map(str, cells)) + " |" for cells in (headings, ["---"] * len(headings), *map(list, lines))
+    ]
     return "\n".join(rows)
 
 

@@ -185,9 +185,7 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
     """Put rounds together: medians of the rounds' medians, percentiles and the lowest of all times."""
     medians = [statistics.median(sample.times_us) for sample in samples]
     together = list(itertools.chain.from_iterable(sample.times_us for sample in samples))
-    figures = {
-        name: statistics.median(sample.figures[name] for sample in samples) for name in samples[0].figures
-    }
+    figures = {name: statistics.median(sample.figures[name] for sample in samples) for name in samples[0].figures}
     return {
         "median_us": statistics.median(medians),
         "p10_us": percentile(together, 10),

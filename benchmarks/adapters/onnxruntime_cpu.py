@@ -30,7 +30,9 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
     spec = spec_of(problem, dtype)
     element = spec.dtype.numpy
-    weights, biases = ([a.astype(element) for a in arrays] for arrays in (data.canonical.weights, data.canonical.biases))
+    weights, biases = (
+        [a.astype(element) for a in arrays] for arrays in (data.canonical.weights, data.canonical.biases)
+    )
     try:
         model = convert.onnx.to_model(
             convert.Canonical(spec, tuple(weights), tuple(biases)), sequence_lens=data.lengths is not None

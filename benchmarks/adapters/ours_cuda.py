@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pycudnnrnn import ops
+from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, MissingDependencyError, version_text
 
@@ -87,13 +88,12 @@ def _algorithm(problem: Problem, which: str, dtype: str, option: str) -> str:
 
 
 def _params(op: Any, data: Data, cuda: Cuda) -> Any:
-    element = op.dtype.numpy
-    weights, biases = ([cuda.put(a.astype(element)) for a in arrays] for arrays in _arrays(data))
-    return op.canonical_to_params(weights, biases)
-
-
-def _arrays(data: Data) -> Any:
-    return data.canonical.weights, data.canonical.biases
+    """A params buffer in the device's layout, made on the host."""
+    element, layout = op.dtype.numpy, op.layout("cuda")
+    params = np.zeros(layout.size, element)
+    weights, biases = ([a.astype(element) for a in part] for part in (data.canonical.weights, data.canonical.biases))
+    from_canonical(weights, biases, layout, params)
+    return cuda.put(params)
 
 
 def _eager(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda) -> Prepared:
@@ -128,8 +128,8 @@ def _eager(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda) -> Pre
 
 
 def _gradients(op: Any, cuda: Cuda, y: Any, dx: Any, d_params: Any) -> dict[str, Array]:
-    weights, biases = op.params_to_canonical(d_params)
-    return {"y": cuda.get(y), "dx": cuda.get(dx), "dw": flat(map(cuda.get, weights), map(cuda.get, biases))}
+    dw = flat(*to_canonical(cuda.get(d_params), op.layout("cuda"), copy=False))
+    return {"y": cuda.get(y), "dx": cuda.get(dx), "dw": dw}
 
 
 def _launches(problem: Problem, which: str) -> int:

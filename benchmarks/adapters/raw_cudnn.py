@@ -145,7 +145,9 @@ def program() -> Path:
 
 def build(library: Path, folder: Path) -> Path:
     """Compile and link in `folder`; nvcc where it is found, and g++ with CUDA's headers otherwise."""
-    headers = [path for path in (library.parent.parent / "include", Path("/usr/include")) if (path / "cudnn.h").exists()]
+    headers = [
+        path for path in (library.parent.parent / "include", Path("/usr/include")) if (path / "cudnn.h").exists()
+    ]
     if not headers:
         raise NotRun(f"no cudnn.h beside {library}")
     target = folder / "raw_cudnn"

@@ -23,19 +23,36 @@ PLACES: Final = ("pycudnnrnn._benchmarks", "benchmarks")
 
 
 @click.command()
-@click.option("--group", "groups", multiple=True, help="A group of problems; may be repeated.  [default: cpu, or stream on a GPU]")
+@click.option(
+    "--group", "groups", multiple=True, help="A group of problems; may be repeated.  [default: cpu, or stream on a GPU]"
+)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to run.")
-@click.option("--against", multiple=True, help="A competitor; may be repeated.  [default: the common ones of the device]")
+@click.option(
+    "--against", multiple=True, help="A competitor; may be repeated.  [default: the common ones of the device]"
+)
 @click.option("--pass", "passes", multiple=True, type=click.Choice(["infer", "step", "dgrad", "wgrad"]),
               help="What to run of a problem.  [default: what its group says]")  # fmt: skip
 @click.option("--dtype", "dtypes", multiple=True,
               type=click.Choice(["float16", "bfloat16", "tf32", "float32", "float64"]),
               help="Which arithmetic.  [default: what its group says]")  # fmt: skip
-@click.option("--threads", multiple=True, type=click.IntRange(1), help="Threads of CPU libraries; may be repeated.  [default: all]")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many; rows not reached are listed.")
-@click.option("--rounds", type=click.IntRange(1), default=4, show_default=True, help="Turns of every competitor on a row.")
-@click.option("--sample", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, help="Seconds of a turn.")
-@click.option("--json", "out", type=click.Path(path_type=Path), help="Write JSON lines here: a .jsonl file, or a folder for one.")
+@click.option(
+    "--threads",
+    multiple=True,
+    type=click.IntRange(1),
+    help="Threads of CPU libraries; may be repeated.  [default: all]",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many; rows not reached are listed."
+)
+@click.option(
+    "--rounds", type=click.IntRange(1), default=4, show_default=True, help="Turns of every competitor on a row."
+)
+@click.option(
+    "--sample", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, help="Seconds of a turn."
+)
+@click.option(
+    "--json", "out", type=click.Path(path_type=Path), help="Write JSON lines here: a .jsonl file, or a folder for one."
+)
 @click.option("--list", "listed", is_flag=True, help="Print the groups and the competitors, and do nothing.")
 def bench(
     groups: tuple[str, ...], device: str, against: tuple[str, ...], passes: tuple[str, ...], dtypes: tuple[str, ...],

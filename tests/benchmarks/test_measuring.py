@@ -78,7 +78,9 @@ def test_cuda_events_are_read_in_milliseconds_and_reported_in_microseconds():
 
 
 def test_a_summary_has_the_median_of_medians_and_percentiles_of_all():
-    found = timing.summary([Sample([1, 2, 9], {"host_us": 4}), Sample([3, 3, 3], {"host_us": 6}), Sample([7], {"host_us": 5})])
+    found = timing.summary(
+        [Sample([1, 2, 9], {"host_us": 4}), Sample([3, 3, 3], {"host_us": 6}), Sample([7], {"host_us": 5})]
+    )
     assert (found["median_us"], found["round_medians_us"], found["rounds"], found["calls"]) == (3, [2, 3, 7], 3, 7)
     assert (found["lowest_us"], found["host_us"]) == (1, 5)
     assert found["p10_us"] == pytest.approx(np.percentile([1, 2, 9, 3, 3, 3, 7], 10))
@@ -157,7 +159,9 @@ class Wrong:
         pass
 
 
-@pytest.mark.parametrize(("which", "result"), [("infer", "y"), ("infer", "cy"), ("step", "dx"), ("step", "dw"), ("wgrad", "dw")])
+@pytest.mark.parametrize(
+    ("which", "result"), [("infer", "y"), ("infer", "cy"), ("step", "dx"), ("step", "dw"), ("wgrad", "dw")]
+)
 def test_wrong_numbers_have_no_time(which, result):
     row = smoke(which=which)
     assert check(row, Wrong(result, 1))["error"] < 1e-6
@@ -184,22 +188,35 @@ def test_results_of_another_shape_or_name_are_refused():
 CPU = ("numpy", "torch-cpu", "jax-cpu", "onnxruntime")
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
-    odd = {"proj": {"P": 4, "H": 7}, "bidir": {"D": 2, "L": 2, "H": 6}, "ragged": {"T": 9, "B": 5, "H": 6}, "stream": {"H": 6}}
-    rows = list(GROUPS["smoke"].rows())
+    rows = rows_of(["smoke"], lambda row: row.which in ("infer", "step") and row.dtype == "float32")
+    rows += [smoke("lstm", which, "bfloat16") for which in ("infer", "step")]
+    odd = {
+        "proj": {"P": 4, "H": 7},
+        "bidir": {"D": 2, "L": 2, "B": 3, "H": 6, "T": 5},
+        "ragged": {"T": 9, "B": 5, "H": 6},
+    }
     for name, sizes in odd.items():
-        rows += [r._replace(problem=r.problem.replace(I=5, **sizes), dtype="float32") for r in GROUPS[name].rows()]
+        of = rows_of(
+            [name],
+            lambda row: row.dtype == "float32" and row.problem.cell == "lstm" and row.problem.L * row.problem.D <= 2,
+        )
+        few = (r._replace(problem=r.problem.replace(I=5, **sizes)) for r in of)
+        rows += dict.fromkeys(few)
+    (streamed,) = rows_of(["stream"], lambda r: (r.problem.L, r.problem.H, r.dtype) == (2, 128, "float32"))
+    rows.append(streamed._replace(problem=streamed.problem.replace(I=5, H=6)))
     compared = dict.fromkeys(CPU, 0)
     for name in CPU:
         host = Local(name)
-        for row in dict.fromkeys(rows):
+        for row in rows:
             try:
                 check(row, host)
             except NotRun as reason:
                 assert str(reason)
                 continue
             compared[name] += 1
-    assert compared == {"numpy": 74, "torch-cpu": 44, "jax-cpu": 40, "onnxruntime": 12}
+    assert compared == {"numpy": 19, "torch-cpu": 23, "jax-cpu": 15, "onnxruntime": 7}
 
 
 # --- runs
@@ -367,10 +384,9 @@ def test_the_environment_names_machine_commit_versions_and_command():
     assert machine_folder({"gpu": ["NVIDIA H200, 580.159.03, 143771 MiB"]}) == "nvidia-h200"
 
 
-@pytest.mark.parametrize("competitor", COMPETITORS.values(), ids=COMPETITORS)
-def test_what_is_not_here_is_not_run_with_a_reason(competitor):
-    if competitor.device == "cpu":
-        pytest.skip("a CPU is here")
+@pytest.mark.parametrize("name", [name for name, competitor in COMPETITORS.items() if competitor.device == "cuda"])
+def test_what_is_not_here_is_not_run_with_a_reason(name):
+    competitor = COMPETITORS[name]
     problem = smoke().problem
     with pytest.raises(NotRun) as caught:
         competitor.prepare(problem, "infer", "float32", data.draw(problem))

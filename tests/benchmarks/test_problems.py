@@ -121,7 +121,10 @@ def test_the_other_groups_have_the_sizes_of_their_sources():
     assert set(sizes("cpu", "T", "B", "I", "H", "L", cell="gru")) == {
         (50, 32, 256, 256, 1), (100, 64, 512, 512, 2), (200, 1, 128, 128, 1), (25, 16, 1024, 1024, 1), (1, 1, 512, 512, 1)
     }  # fmt: skip
-    assert sizes("models", "L", "D", "B", "T", "I", "H")[:2] == [(2, 1, 32, 400, 240, 1024), (3, 1, 32, 200, 2048, 1024)]
+    assert sizes("models", "L", "D", "B", "T", "I", "H")[:2] == [
+        (2, 1, 32, 400, 240, 1024),
+        (3, 1, 32, 200, 2048, 1024),
+    ]
     assert {row.dtype for row in GROUPS["smoke"].rows()} == {"float16", "bfloat16", "tf32", "float32", "float64"}
 
 
