@@ -315,9 +315,7 @@ def measured_by(goal: Goal, found: Iterable[Run]) -> list[tuple[Run, Measured]]:
     """Every reading of a goal in these runs, of the goal's own rows first: a row can say that it measures one."""
     readings: list[tuple[Run, Measured]] = []
     for run in found:
-        for row in run.rows:
-            if row.get("goal") == goal.id:
-                readings.append((run, _stated(row)))
+        readings += [(run, _stated(row)) for row in run.rows if row.get("goal") == goal.id]
         own = goal.read(run) if goal.read and "speed" in run.suites else None
         if own is not None:
             readings.append((run, own))

@@ -59,7 +59,7 @@ def _few_holes() -> list[Row]:
     for tag in dict.fromkeys(problem.tag for problem in GROUPS["holes"].problems):
         if tag.startswith("H8"):  # its algorithm is among those that every row is run with
             continue
-        chosen = {problem for problem in [p for p in GROUPS["holes"].problems if p.tag == tag][::7]}
+        chosen = set([p for p in GROUPS["holes"].problems if p.tag == tag][::7])
         rows += rows_of(
             ["holes"], lambda row, chosen=chosen: row.problem in chosen and row.dtype == row.problem.dtypes[0]
         )

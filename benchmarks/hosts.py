@@ -127,18 +127,17 @@ class Remote:
             self._start()
         try:
             self._connection.send((method, arguments))
-            if not self._connection.poll(ANSWER_WITHIN_S):
-                self._process.kill()
-                raise Failed(f"{method}: no answer within {ANSWER_WITHIN_S:.0f} s")
-            kind, answer = self._connection.recv()
+            answered = self._connection.poll(ANSWER_WITHIN_S)
+            kind, answer = self._connection.recv() if answered else ("late", "")
         except (EOFError, OSError) as error:
             self._process.join(5)
             code = self._process.exitcode
             self.close()
             raise Failed(f"{method}: the process ended with exit code {code}") from error
-        except Failed:
+        if kind == "late":
+            self._process.kill()
             self.close()
-            raise
+            raise Failed(f"{method}: no answer within {ANSWER_WITHIN_S:g} s")
         if kind == "ok":
             return answer
         raise (NotRun if kind == "not_run" else Failed)(answer)

@@ -212,7 +212,7 @@ def _groups() -> Iterable[Group]:
     )  # fmt: skip
     yield Group(
         "holes", "where torch's fixed rules cannot choose well among cuDNN's algorithms",
-        "pytorch aten/src/ATen/native/cudnn/RNN.cpp @00fc08a, get_algo; H6 at B32 T200, H9 at the ragged sizes", _holes(),
+        "pytorch aten/src/ATen/native/cudnn/RNN.cpp @00fc08a, get_algo; H6 at B32 T200, H9 as `ragged`", _holes(),
     )  # fmt: skip
     yield Group(
         "flashrnn", "the one published anchor on Hopper",

@@ -30,10 +30,10 @@ HEAD: Final = """\
 
 <!-- Made by `python -m benchmarks.report` from benchmarks/results/. Edit those, not this. -->
 
-What was measured, on which machine, beside what, and what was not measured. Every ratio is our time over a peer's in the
-same run, on the same numbers: below 1 is faster. Before anything was timed, its results were held against the NumPy
-engine in float64. `make bench` makes the CPU's results, `make bench-gpu` a GPU's, and `pycudnnrnn bench --list` names the
-problems.
+What was measured, on which machine, beside what, and what was not measured. Every ratio is our time over a peer's in
+the same run, on the same numbers: below 1 is faster. Before anything was timed, its results were held against the NumPy
+engine in float64. `make bench` makes the CPU's results, `make bench-gpu` a GPU's, and `pycudnnrnn bench --list` names
+the problems.
 """
 
 Section = Callable[[Sequence[Run]], str]
@@ -55,8 +55,8 @@ def goals(found: Sequence[Run]) -> str:
         lines.append((goal.id, goal.measure, goal.must, goal.target, goal.moonshot, text, verdict))
     return _section(
         "Goals",
-        "B: what the binding costs. C: the CPU. D: ratios on a GPU. P: times on one. GPU figures are meant for an H200. A row "
-        "of a group that has no figure is a miss, whatever the others are.",
+        "B: what the binding costs. C: the CPU. D: ratios on a GPU. P: times on one. GPU figures are meant for an H200. "
+        "A row of a group that has no figure is a miss, whatever the others are.",
         _table(("", "measure", "must", "target", "moonshot", "measured", "verdict"), lines),
     )
 
@@ -79,8 +79,8 @@ def gpu(found: Sequence[Run]) -> str:
     if not machines:
         return _section(
             "GPU",
-            "Not measured: no run on a GPU has been made. `make bench-gpu` makes one, in eight minutes; until then every row "
-            "below is what a GPU could do at best, not what it does.",
+            "Not measured: no run on a GPU has been made. `make bench-gpu` makes one, in eight minutes; until then every "
+            "row below is what a GPU could do at best, not what it does.",
         )
     parts: list[str] = []
     for machine in machines:
@@ -135,10 +135,11 @@ def limits(found: Sequence[Run]) -> str:
     headings = ("cell H/B/T", "GFLOP", "R, MiB", "V100", "hard", "persistent", "graph", "eager", "measured")
     return _section(
         "The limit model beside the measurement",
-        f"A forward in float16 with skip input, in ms, on an {H200.name}. *V100* is DeepBench's published figure. The next four "
-        "are computed: *hard* is the larger of arithmetic and bytes; *persistent* is a barrier a step while the recurrent "
-        "matrix R fits the chip; *graph* and *eager* are a kernel, or two launches, a step, each at the pace of its GEMM or of "
-        "reading R. The rates and their sources are in `benchmarks/model.py`; real kernels take 1.5 to 4 times a floor.",
+        f"A forward in float16 with skip input, in ms, on an {H200.name}. *V100* is DeepBench's published figure. The "
+        "next four are computed: *hard* is the larger of arithmetic and bytes; *persistent* is a barrier a step while the "
+        "recurrent matrix R fits the chip; *graph* and *eager* are a kernel, or two launches, a step, each at the pace of "
+        "its GEMM or of reading R. The rates and their sources are in `benchmarks/model.py`; real kernels are expected to "
+        "take 1.5 to 4 times a floor.",
         _table(headings, lines),
     )
 
@@ -239,20 +240,23 @@ def _comparison(rows: Sequence[Record], ours: str) -> str:
 
 def _ratios(run: Run, ours: str) -> str:
     """Ours over each peer, over whole groups."""
-    peers = [name for name in dict.fromkeys(row["competitor"] for row in run.rows) if name not in (ANYONE, ours)]
     lines = []
-    for group in run.groups:
-        for which in PASSES:
-            for peer in peers:
-                for threads in dict.fromkeys(row["threads"] for row in run.select(group=group, competitor=peer)):
-                    found = compare(
-                        run, ours, peer, keep=lambda row, g=group, w=which, t=threads: bool(
-                            row["group"] == g and row["pass"] == w and (row["threads"] == t or row["competitor"] == ANYONE)
-                        ),
-                    )  # fmt: skip
-                    if found.values:
-                        lines.append((group, which, peer, threads or "", str(found)))
-    return f"{ours} over each peer:\n\n" + _table(("group", "pass", "peer", "threads", "ratio"), lines)
+    for row in run.rows:
+        kind = (row["group"], row["pass"], row["competitor"], row["threads"])
+        if row["competitor"] in (ANYONE, ours) or kind in dict(lines):
+            continue
+
+        def alike(other: Record, kind: tuple[Any, ...] = kind) -> bool:
+            group, which, _, threads = kind
+            own_kind = (other["group"], other["pass"], other["threads"])
+            return own_kind in {(group, which, threads), (group, which, None)}
+
+        lines.append((kind, compare(run, ours, row["competitor"], keep=alike)))
+    table = _table(
+        ("group", "pass", "peer", "threads", "ratio"),
+        [(group, which, peer, threads or "", found) for (group, which, peer, threads), found in lines if found.values],
+    )
+    return f"{ours} over each peer:\n\n{table}"
 
 
 def _without(run: Run, group: str) -> str:

@@ -14,7 +14,8 @@ KEYS: Final = (
     "suite", "group", "problem", "competitor", "pass", "dtype", "threads", "status", "reason",
     "median_us", "p10_us", "p90_us", "rounds",
 )  # fmt: skip
-"""What every row has; what a suite knows beside it is its own. `goal`, `value` and `unit` say which goal it measures."""
+"""What every row has; what a suite knows beside it is its own. With `goal`, `value` and `unit` a row says which of the
+goals it measures, and with what result."""
 
 STATUSES: Final = ("ok", "not_run", "failed")
 

@@ -89,17 +89,17 @@ def run(
     hosts = list({id(host): host for part in parts for _, _, host in part.hosts}.values())
     for host in hosts:
         results.environment["versions"] |= _versions(host)
-    for row, part in ((row, part) for part in parts for row in part.rows):
+    for row, part_hosts in ((row, part.hosts) for part in parts for row in part.rows):
         if not stopped and settings.budget_s is not None and clock() - started >= settings.budget_s:
             stopped = f"the run's budget of {settings.budget_s:g} s was spent"
         records: list[Record] = []
         if not stopped:
             try:
-                records = list(_measure(row, part.hosts, settings))
+                records = list(_measure(row, part_hosts, settings))
             except KeyboardInterrupt:
                 stopped = "interrupted"
         if stopped:
-            records = [_record(row, name, threads, "not_run", stopped) for name, threads, _ in part.hosts]
+            records = [_record(row, name, threads, "not_run", stopped) for name, threads, _ in part_hosts]
         for record in records:
             results.add(record)
         advance(row.problem.name)

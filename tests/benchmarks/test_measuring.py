@@ -1,8 +1,10 @@
 """How figures are made: percentiles, ratios, sample sizes, the numeric gate, and what a run reports of every row."""
 
+import contextlib
 import itertools
 import json
 import os
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -131,7 +133,7 @@ def test_a_check_is_cut_in_time_alone_and_keeps_two_steps():
     for row in rows_of(GROUPS):
         small = data.short(row.problem)
         assert small.replace(T=row.problem.T) == row.problem
-        assert small.T >= min(2, row.problem.T)
+        assert small.T in range(min(2, row.problem.T), row.problem.T + 1)
         assert small.T <= 2 or data.flops(small) <= data.CHECK_FLOPS
 
 
@@ -210,12 +212,9 @@ def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
     for name in CPU:
         host = Local(name)
         for row in rows:
-            try:
+            with contextlib.suppress(NotRun):
                 check(row, host)
-            except NotRun as reason:
-                assert str(reason)
-                continue
-            compared[name] += 1
+                compared[name] += 1
     assert compared == {"numpy": 19, "torch-cpu": 23, "jax-cpu": 15, "onnxruntime": 7}
 
 
@@ -225,7 +224,7 @@ def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
 class Fake:
     """A competitor that says what it is told, and logs its turns."""
 
-    log: list = []
+    log: ClassVar = []
 
     def __init__(self, name, sample=lambda: [5.0], results=None):
         self.name, self._sample, self._results = name, sample, results or Local("numpy").results

@@ -158,8 +158,9 @@ def raw(shim_path, tmp_path_factory):
     library = folder / "libraw.so"
     warnings = ["-Wall", "-Wextra", "-Werror"]
     subprocess.run(
-        ["g++", "-shared", "-fPIC", "-O1", "-std=c++17", *warnings, "-Dmain=raw_main", raw_cudnn.SOURCE, folder / "cudart.o",
-         *include, shim_path, CUDNN / "lib" / "libcudnn.so.9", f"-Wl,-rpath,{CUDNN / 'lib'}", "-Wl,-Bsymbolic", "-o", library],
+        ["g++", "-shared", "-fPIC", "-O1", "-std=c++17", *warnings, "-Dmain=raw_main", raw_cudnn.SOURCE, *include,
+         folder / "cudart.o", shim_path, CUDNN / "lib" / "libcudnn.so.9", f"-Wl,-rpath,{CUDNN / 'lib'}",
+         "-Wl,-Bsymbolic", "-o", library],
         check=True,
     )  # fmt: skip
     main = ctypes.CDLL(str(library))._Z8raw_mainiPPc
@@ -184,8 +185,8 @@ def raw(shim_path, tmp_path_factory):
 RAW_ROWS = [
     (group, sizes, which, dtype)
     for group, sizes in {
-        "smoke": {}, "proj": {"P": 4, "H": 7}, "bidir": {"D": 2, "L": 2, "H": 6}, "db10": {"H": 6, "I": 6, "B": 3, "T": 4},
-        "stream": {"H": 6}, "ragged": {"T": 9, "B": 5, "H": 6},
+        "smoke": {}, "proj": {"P": 4, "H": 7}, "bidir": {"D": 2, "L": 2, "H": 6},
+        "db10": {"H": 6, "I": 6, "B": 3, "T": 4}, "stream": {"H": 6}, "ragged": {"T": 9, "B": 5, "H": 6},
     }.items()
     for which, dtype in (("infer", "float16"), ("step", "float32"), ("wgrad", "float32"))
 ]  # fmt: skip

@@ -119,7 +119,8 @@ def test_the_other_groups_have_the_sizes_of_their_sources():
     assert all(p.carried for p in problems("stream"))
     assert {(2, 128), (3, 256), (3, 480), (6, 320)} < set(sizes("stream", "L", "H", T=1, B=1))
     assert set(sizes("cpu", "T", "B", "I", "H", "L", cell="gru")) == {
-        (50, 32, 256, 256, 1), (100, 64, 512, 512, 2), (200, 1, 128, 128, 1), (25, 16, 1024, 1024, 1), (1, 1, 512, 512, 1)
+        (50, 32, 256, 256, 1), (100, 64, 512, 512, 2), (200, 1, 128, 128, 1), (25, 16, 1024, 1024, 1),
+        (1, 1, 512, 512, 1),
     }  # fmt: skip
     assert sizes("models", "L", "D", "B", "T", "I", "H")[:2] == [
         (2, 1, 32, 400, 240, 1024),

@@ -273,8 +273,8 @@ def run_command(*arguments, **options):
 
 def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
     out = tmp_path / "out.jsonl"
-    done = run_command("--group", "smoke", "--dtype", "float64", "--pass", "infer", "--against", "onnxruntime", "--threads", "1",
-                       "--rounds", "1", "--sample", "0.001", "--json", str(out))  # fmt: skip
+    done = run_command("--group", "smoke", "--dtype", "float64", "--pass", "infer", "--against", "onnxruntime",
+                       "--threads", "1", "--rounds", "1", "--sample", "0.001", "--json", str(out))  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "lstm L1 D1 B2 T3 I5 H8" in done.stdout
     assert "4 x onnxruntime, not run: its operators on the CPU have no float64" in done.stdout
