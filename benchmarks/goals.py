@@ -107,6 +107,8 @@ class Goal:
         if measured is None:
             return "not run"
         if measured.missing:
+            if not measured.values:
+                return "not run"
             return f"missed: {measured.missing} rows without a figure"
         if not measured.values or not self.limits:
             return "measured"

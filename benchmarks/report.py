@@ -55,8 +55,8 @@ def goals(found: Sequence[Run]) -> str:
         lines.append((goal.id, goal.measure, goal.must, goal.target, goal.moonshot, text, verdict))
     return _section(
         "Goals",
-        "B: what the binding costs. C: the CPU. D: ratios on a GPU. P: times on one. GPU figures are meant for an H200. "
-        "A row of a group that has no figure is a miss, whatever the others are.",
+        "B: what the binding costs. C: the CPU. D: ratios on a GPU. P: times on one. GPU figures are meant for an "
+        "H200. A row of a group that has no figure is a miss, whatever the others are.",
         _table(("", "measure", "must", "target", "moonshot", "measured", "verdict"), lines),
     )
 
@@ -79,8 +79,8 @@ def gpu(found: Sequence[Run]) -> str:
     if not machines:
         return _section(
             "GPU",
-            "Not measured: no run on a GPU has been made. `make bench-gpu` makes one, in eight minutes; until then every "
-            "row below is what a GPU could do at best, not what it does.",
+            "Not measured: no run on a GPU has been made. `make bench-gpu` makes one, in eight minutes; until then "
+            "every row below is what a GPU could do at best, not what it does.",
         )
     parts: list[str] = []
     for machine in machines:
@@ -135,11 +135,11 @@ def limits(found: Sequence[Run]) -> str:
     headings = ("cell H/B/T", "GFLOP", "R, MiB", "V100", "hard", "persistent", "graph", "eager", "measured")
     return _section(
         "The limit model beside the measurement",
-        f"A forward in float16 with skip input, in ms, on an {H200.name}. *V100* is DeepBench's published figure. The "
-        "next four are computed: *hard* is the larger of arithmetic and bytes; *persistent* is a barrier a step while the "
-        "recurrent matrix R fits the chip; *graph* and *eager* are a kernel, or two launches, a step, each at the pace of "
-        "its GEMM or of reading R. The rates and their sources are in `benchmarks/model.py`; real kernels are expected to "
-        "take 1.5 to 4 times a floor.",
+        f"A forward in float16 with skip input, in ms, on an {H200.name}. *V100* is DeepBench's published figure. "
+        "The next four are computed: *hard* is the larger of arithmetic and bytes; *persistent* is a barrier a step "
+        "while the recurrent matrix R fits the chip; *graph* and *eager* are a kernel, or two launches, a step, each at "
+        "the pace of its GEMM or of reading R. The rates and their sources are in `benchmarks/model.py`; real kernels "
+        "are expected to take 1.5 to 4 times a floor.",
         _table(headings, lines),
     )
 
@@ -208,10 +208,13 @@ def _where(run: Run) -> str:
     e = run.environment
     versions = ", ".join(f"{name} {value}" for name, value in e["versions"].items() if isinstance(value, (str, int)))
     machine = "; ".join([f"{e['machine']}, {e['cores']} cores", *e["gpu"]])
-    changed = " with changes that are not committed" if e["dirty"] else ""
+    changed = " with changes that are not committed" if e.get("dirty") else ""
+    library = f" libcudnn: {e['library']}." if "library" in e else ""
     cut = "" if "finished" in e else " **The run was cut short.**"
     note = f" {e['note']}" if "note" in e else ""
-    return f"{_linked(run)}: {machine}; commit {e['commit']}{changed}; {versions}. `{e['command']}`.{cut}{note}"
+    return (
+        f"{_linked(run)}: {machine}; commit {e['commit']}{changed}; {versions}. `{e['command']}`.{library}{cut}{note}"
+    )
 
 
 def _comparison(rows: Sequence[Record], ours: str) -> str:

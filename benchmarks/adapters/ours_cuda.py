@@ -11,7 +11,7 @@ import numpy as np
 from pycudnnrnn import ops
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, MissingDependencyError, version_text
+from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, MissingDependencyError, StateError, version_text
 
 from .. import torch_rules
 from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
@@ -40,6 +40,10 @@ class Cuda:
     def get(self, array: Any) -> Array:
         host: Array = self.engine.xp.asnumpy(array)
         return host
+
+    @staticmethod
+    def copy(target: Any, values: Any) -> None:
+        target[...] = values
 
     def clock(self) -> Clock:
         return EventClock.of_cupy(self.engine.xp.cuda)
@@ -151,7 +155,7 @@ class _Buffers:
         def states(value: float) -> list[Any]:
             return [filled(value, *rows, spec.state_size), filled(value, *rows, spec.num_units) if lstm else None]
 
-        self.params = _params(op, data, cuda)
+        self.op, self.params = op, _params(op, data, cuda)
         self.xs = [cuda.put(x.astype(element)) for x in data.xs]
         self.y, self.dy = filled(np.nan, *data.dy.shape), cuda.put(data.dy.astype(element))
         self.before, self.after = states(0), states(np.nan)
@@ -225,21 +229,22 @@ def _states(cuda: Cuda, y: Any, states: Any) -> dict[str, Array]:
 
 
 def _graph(problem: Problem, which: str, plan: Any, b: _Buffers, cuda: Cuda, figures: dict[str, Any]) -> Prepared:
-    if which != "infer":
-        raise NotRun("plan.capture records a forward in evaluation")
+    if which not in ("infer", "step"):
+        raise NotRun("a graph holds a forward, or a whole step")
     if not hasattr(plan, "capture"):
         raise NotRun("this version has no plan.capture")
-    graph = plan.capture(b.params)
-    graph.x[...] = b.xs[0]
-
-    def carry() -> None:
-        graph.replay()
-        graph.hx[...] = graph.hy
-        if graph.cx is not None:
-            graph.cx[...] = graph.cy
+    try:
+        graph = plan.capture(b.params, carry_state=problem.carried)
+    except StateError as error:
+        raise NotRun(str(error)) from error
+    cuda.copy(graph.x, b.xs[0])
+    if which == "step":
+        cuda.copy(graph.dy, b.dy)
 
     def results() -> dict[str, Array]:
         graph.replay()
-        return _states(cuda, graph.y, (graph.hy, graph.cy))
+        if which == "infer":
+            return _states(cuda, graph.y, (graph.hy, graph.cy))
+        return _gradients(b.op, cuda, graph.y, graph.dx, graph.d_params)
 
-    return Prepared(carry if problem.carried else graph.replay, results, cuda.clock(), 1, figures)
+    return Prepared(graph.replay, results, cuda.clock(), 1, figures)

@@ -103,6 +103,7 @@ def test_a_ratio_is_taken_inside_the_rounds_where_both_have_them():
         (Measured((1.0, 0.5), ""), "moonshot met"),
         (Measured((1.0, 0.5), "", missing=2), "missed: 2 rows without a figure"),
         (Measured((), ""), "measured"),
+        (Measured((), "", missing=3), "not run"),
     ],
 )
 def test_a_verdict_is_the_last_level_whose_limits_all_hold(measured, verdict):
@@ -188,7 +189,7 @@ def test_a_row_can_say_which_goal_it_measures():
     by_id = {goal.id: goal for goal in GOALS}
     readings = [measured for _, measured in goals.measured_by(by_id["B2"], [run])]
     assert [reading.values for reading in readings] == [(2.5,), ()]
-    assert [by_id["B2"].verdict(reading) for reading in readings] == ["target met", "missed: 1 rows without a figure"]
+    assert [by_id["B2"].verdict(reading) for reading in readings] == ["target met", "not run"]
     assert goals.measured_by(by_id["B7"], [run])[0][1].text.startswith("0 calls")
     assert "| B2 |" in report.goals([run])
     assert "plan" in report.host_cost([run])
