@@ -310,7 +310,7 @@ def _stated(row: Record) -> Measured:
     if row["status"] != "ok":
         return Measured((), row["reason"], 1)
     value = row.get("value", row["median_us"])
-    return Measured((value,), f"{value:g} {row.get('unit', 'us')} ({row['problem']}, {row['competitor']})")
+    return Measured((value,), f"{value:g} {row.get('unit', 'us')} ({row['pass']}; {row['problem']})")
 
 
 def measured_by(goal: Goal, found: Iterable[Run]) -> list[tuple[Run, Measured]]:

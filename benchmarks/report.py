@@ -107,11 +107,11 @@ def host_cost(found: Sequence[Run]) -> str:
     if run is None:
         return _section("Host cost", "Not measured.")
     lines = [
-        (row["problem"], row["competitor"], row["pass"], row.get("goal", ""), _time(row), _us(row.get("lowest_us")))
+        (row["pass"], row["problem"], row.get("goal") or "", _stated(row), _us(row.get("lowest_us")))
         for row in run.select(suite="host_cost")
     ]
-    headings = ("problem", "what", "pass", "goal", "median, us", "lowest, us")
-    return _section("Host cost", _where(run), _table(headings, lines))
+    headings = ("what", "problem", "goal", "median, us", "lowest, us")
+    return _section("Host cost", _where(run), _table(headings, lines), _without(run, "binding"))
 
 
 def limits(found: Sequence[Run]) -> str:
@@ -137,9 +137,9 @@ def limits(found: Sequence[Run]) -> str:
         "The limit model beside the measurement",
         f"A forward in float16 with skip input, in ms, on an {H200.name}. *V100* is DeepBench's published figure. "
         "The next four are computed: *hard* is the larger of arithmetic and bytes; *persistent* is a barrier a step "
-        "while the recurrent matrix R fits the chip; *graph* and *eager* are a kernel, or two launches, a step, each at "
-        "the pace of its GEMM or of reading R. The rates and their sources are in `benchmarks/model.py`; real kernels "
-        "are expected to take 1.5 to 4 times a floor.",
+        "while the recurrent matrix R fits the chip; *graph* and *eager* are a kernel, or two launches, a step, each "
+        "at the pace of its GEMM or of reading R. The rates and their sources are in `benchmarks/model.py`; real "
+        "kernels are expected to take 1.5 to 4 times a floor.",
         _table(headings, lines),
     )
 
@@ -210,7 +210,7 @@ def _where(run: Run) -> str:
     machine = "; ".join([f"{e['machine']}, {e['cores']} cores", *e["gpu"]])
     changed = " with changes that are not committed" if e.get("dirty") else ""
     library = f" libcudnn: {e['library']}." if "library" in e else ""
-    cut = "" if "finished" in e else " **The run was cut short.**"
+    cut = "" if "finished" in e or "rows" not in e else " **The run was cut short.**"
     note = f" {e['note']}" if "note" in e else ""
     return (
         f"{_linked(run)}: {machine}; commit {e['commit']}{changed}; {versions}. `{e['command']}`.{library}{cut}{note}"
@@ -281,6 +281,13 @@ def _escaped(text: str) -> str:
 
 def _time(row: Record) -> str:
     return _us(row["median_us"]) if row["status"] == "ok" else row["status"].replace("_", " ")
+
+
+def _stated(row: Record) -> str:
+    """What a row says it measured: microseconds, or a value with its unit."""
+    if row["status"] != "ok" or row.get("unit", "us") == "us":
+        return _time(row)
+    return f"{row['value']:g} {row['unit']}"
 
 
 def _us(value: float | None) -> str:

@@ -182,8 +182,9 @@ def test_cpu_goals_take_two_threads_and_the_sizes_they_name():
 
 
 def test_a_row_can_say_which_goal_it_measures():
-    row = timed(rows_of(["smoke"])[0], "plan", 2.5) | {"suite": "host_cost", "goal": "B2"}
-    failed = untimed(rows_of(["smoke"])[1], "plan") | {"suite": "host_cost", "goal": "B2"}
+    row = timed(rows_of(["smoke"])[0], "plan", 2.5) | {"suite": "host_cost", "group": "binding", "goal": "B2"}
+    row_keys = {"suite": "host_cost", "group": "binding", "goal": "B2"}
+    failed = untimed(rows_of(["smoke"])[1], "plan") | row_keys
     valued = row | {"goal": "B7", "value": 0, "unit": "calls"}
     run = made_run([row, failed, valued], "cpu")
     by_id = {goal.id: goal for goal in GOALS}
@@ -192,7 +193,10 @@ def test_a_row_can_say_which_goal_it_measures():
     assert [by_id["B2"].verdict(reading) for reading in readings] == ["target met", "not run"]
     assert goals.measured_by(by_id["B7"], [run])[0][1].text.startswith("0 calls")
     assert "| B2 |" in report.goals([run])
-    assert "plan" in report.host_cost([run])
+    text = report.host_cost([run])
+    assert "| infer | relu L1 D1 B2 T3 I5 H8 | B2 | 2.5 | - |" in text
+    assert "| B7 | 0 calls | - |" in text
+    assert "it was refused" in text
 
 
 def test_a_gpus_run_gets_its_tables_its_reasons_and_its_pictures(tmp_path):
@@ -259,7 +263,7 @@ def test_a_run_that_was_cut_short_says_so():
     row = rows_of(["cpu"])[0]
     text = report.cpu([made_run([timed(row, "numpy", 1.0), timed(row, "torch-cpu", 1.0)], "cpu")])
     assert "cut short" not in text
-    cut = {name: value for name, value in ENVIRONMENT.items() if name != "finished"}
+    cut = {name: value for name, value in (ENVIRONMENT | {"rows": 20}).items() if name != "finished"}
     rows = (timed(row, "numpy", 1.0), timed(row, "torch-cpu", 1.0))
     assert "cut short" in report.cpu([Run(Path("results/cpu/x.jsonl"), cut, rows)])
 
