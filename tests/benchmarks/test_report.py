@@ -202,7 +202,8 @@ def test_a_row_can_say_which_goal_it_measures():
 def test_a_gpus_run_gets_its_tables_its_reasons_and_its_pictures(tmp_path):
     _, run = whole_gpu_run()
     row = rows_of(["flashrnn"])[0]
-    run = made_run([*run.rows, untimed(row, "flashrnn", "does not | build")])
+    few = [r for r in run.rows if r["competitor"] in ("plan", "torch") and r["group"] != "db10-lin"]
+    run = made_run([*few, untimed(row, "flashrnn", "does not | build")])
     text = report.document([run])
     assert "### nvidia-h200" in text
     assert "#### ragged" in text
