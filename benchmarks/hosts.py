@@ -53,8 +53,11 @@ class Local:
         return self._competitor.versions()
 
     def results(self, row: Row) -> dict[str, Array]:
-        """Run a row's pass once on its drawn data."""
-        found = self._prepare(row).results()
+        """Run a row's pass once on its drawn data; a step twice, since it may leave something behind."""
+        prepared = self._prepare(row)
+        if row.which == "step":
+            prepared.call()
+        found = prepared.results()
         self._prepared = None
         return found
 

@@ -38,6 +38,11 @@ def draw(found: Sequence[Run], folder: Path) -> None:
             "ratios": lambda of=of: ratios(of, "plan", _group_line),
         }
         wanted |= {f"{machine}-{name}": makers[name]() for name in gpu_pictures(of)}
+    long = next(newest(list(found), "long_sequences"), None)
+    if long is not None:
+        from .long_sequences import figure
+
+        wanted["long-sequences"] = figure(long.rows)
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("*.svg"):
         if stale.stem not in wanted:

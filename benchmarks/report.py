@@ -114,6 +114,17 @@ def host_cost(found: Sequence[Run]) -> str:
     return _section("Host cost", _where(run), _table(headings, lines), _without(run, "binding"))
 
 
+def long_sequences(found: Sequence[Run]) -> str:
+    """Training on long sequences, recomputing or not."""
+    run = next(newest(list(found), "long_sequences"), None)
+    if run is None:
+        return _section("Long sequences", "Not measured.")
+    from .long_sequences import section
+
+    heading, _, rest = section(run.rows).partition("\n\n")
+    return "\n\n".join([heading, _where(run), rest])
+
+
 def limits(found: Sequence[Run]) -> str:
     """DeepBench's training rows: what a V100 took, what an H200 needs at least, and what one took."""
     ours = _deepbench_times(found)
@@ -172,7 +183,7 @@ def not_measured(found: Sequence[Run]) -> str:
     )  # fmt: skip
 
 
-SECTIONS: Final[tuple[Section, ...]] = (goals, cpu, host_cost, gpu, limits, not_measured)
+SECTIONS: Final[tuple[Section, ...]] = (goals, cpu, long_sequences, host_cost, gpu, limits, not_measured)
 """In the order of the document. A new kind of results is a new function here, and a suite's name in its rows."""
 
 

@@ -235,6 +235,10 @@ def test_the_cpp_program_computes_what_the_numpy_engine_computes(
     assert set(Here.figures) == {"times_us", "latency_us", "latency_p99_us", "pipelined_us", "host_us"}
     assert len(Here.figures["times_us"]) >= 3
     assert not played.complaints
+    for name, arguments, _ in played.calls:
+        if name == "cudnnRNNBackwardData_v8":  # y, dy, dx, dhy, dhx, dcy, dcx, weights, workspace, reserve
+            pointers = [p for p in (arguments[i] for i in (4, 5, 7, 10, 11, 14, 15, 17, 19, 21)) if p]
+            assert len(set(pointers)) == len(pointers), "no two arrays are one"
 
 
 @pytest.mark.parametrize(
