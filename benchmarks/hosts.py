@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
@@ -169,11 +170,12 @@ def _restore(before: Mapping[str, str | None]) -> None:
 
 def serve(connection: Any, name: str) -> None:
     """Answer questions until the other side goes away; what is raised is an answer, too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes the connection
     host = Local(name)
     while True:
         try:
             method, arguments = connection.recv()
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return
         try:
             answer = "ok", getattr(host, method)(*arguments)
@@ -183,5 +185,5 @@ def serve(connection: Any, name: str) -> None:
             answer = "failed", f"{type(error).__name__}: {error}"
         try:
             connection.send(answer)
-        except (BrokenPipeError, KeyboardInterrupt):
+        except BrokenPipeError:
             return

@@ -6,6 +6,7 @@ have no time. Competitors take turns: A B C, C B A, and so on. Nothing that one 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -95,7 +96,7 @@ def run(
         records: list[Record] = []
         if not stopped:
             try:
-                records = list(_measure(row, part_hosts, settings))
+                records = _measure(row, part_hosts, settings)
             except KeyboardInterrupt:
                 stopped = "interrupted"
         if stopped:
@@ -112,9 +113,10 @@ def run(
 
 def _left_out(rows: Sequence[Row]) -> Iterable[Record]:
     """What the groups have beside the rows that were chosen: every row of a group is in its report."""
+    chosen = set(rows)
     for group in dict.fromkeys(row.group for row in rows):
         for row in GROUPS[group].rows():
-            if row not in rows:
+            if row not in chosen:
                 yield _record(row, ANYONE, None, "not_run", "not among the rows chosen for this run")
 
 
@@ -125,52 +127,62 @@ def _versions(host: Host) -> dict[str, Any]:
         return {}
 
 
-def _measure(row: Row, hosts: Sequence[tuple[str, int | None, Host]], settings: Settings) -> Iterable[Record]:
-    """Check, prepare, time in turns; and say what became of each."""
-    outcomes: dict[tuple[str, int | None], Record] = {}
-    figures: dict[tuple[str, int | None], Record] = {}
-    ready: list[tuple[tuple[str, int | None], Host]] = []
-    samples: dict[tuple[str, int | None], list[Sample]] = {}
-    calibrations: dict[tuple[str, int | None], list[float]] = {}
+@dataclasses.dataclass
+class _Entry:
+    """One competitor on one row; `outcome` is there once it is known that it will have no figure."""
 
-    def attempt(key: tuple[str, int | None], action: Callable[[], None]) -> bool:
+    row: Row
+    name: str
+    threads: int | None
+    host: Host
+    figures: Record = dataclasses.field(default_factory=dict)
+    samples: list[Sample] = dataclasses.field(default_factory=list)
+    calibrations: list[float] = dataclasses.field(default_factory=list)
+    outcome: Record | None = None
+
+    def attempt(self, action: Callable[[], None]) -> None:
+        """Do something; that it raises is the row's outcome."""
+        if self.outcome is not None:
+            return
         try:
             action()
         except NotRun as reason:
-            outcomes[key] = _record(row, *key, "not_run", str(reason))
+            self.outcome = self.record("not_run", str(reason))
         except Exception as error:  # noqa: BLE001  a row's exception is its result
             text = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
-            outcomes[key] = _record(row, *key, "failed", text)
-        return key not in outcomes
+            self.outcome = self.record("failed", text)
 
-    for name, threads, host in hosts:
-        key = (name, threads)
+    def prepare(self) -> None:
+        checked = check(self.row, self.host)
+        self.figures = self.host.prepare(self.row) | checked
 
-        def prepare(host: Host = host, key: tuple[str, int | None] = key) -> None:
-            checked = check(row, host)
-            figures[key] = host.prepare(row) | checked
+    def sample(self, seconds: float) -> None:
+        sample, calibration = self.host.sample(seconds)
+        self.samples.append(sample)
+        self.calibrations.append(calibration)
 
-        if attempt(key, prepare):
-            ready.append((key, host))
-            samples[key], calibrations[key] = [], []
+    def result(self) -> Record:
+        if self.outcome is not None:
+            return self.outcome
+        calibration = [min(self.calibrations), max(self.calibrations)]
+        return _rounded(self.record("ok", None, **summary(self.samples), calibration_us=calibration, **self.figures))
+
+    def record(self, status: str, reason: str | None, **figures: Any) -> Record:
+        return _record(self.row, self.name, self.threads, status, reason, **figures)
+
+
+def _measure(row: Row, hosts: Sequence[tuple[str, int | None, Host]], settings: Settings) -> list[Record]:
+    """Check, prepare, time in turns; and say what became of each."""
+    entries = [_Entry(row, *entry) for entry in hosts]
+    for entry in entries:
+        entry.attempt(entry.prepare)
     for turn in range(settings.rounds):
-        for key, host in list(ready if turn % 2 == 0 else reversed(ready)):
-            if key in outcomes:
-                continue
-
-            def once(host: Host = host, key: tuple[str, int | None] = key) -> None:
-                sample, calibration = host.sample(settings.sample_s)
-                samples[key].append(sample)
-                calibrations[key].append(calibration)
-
-            attempt(key, once)
-    for name, threads, host in hosts:
-        key = (name, threads)
-        if key not in outcomes:
-            found = summary(samples[key]) | {"calibration_us": [min(calibrations[key]), max(calibrations[key])]}
-            outcomes[key] = _record(row, *key, "ok", None, **found, **figures[key])
-        attempt(("", None), host.release)
-        yield _rounded(outcomes[key])
+        for entry in entries if turn % 2 == 0 else reversed(entries):
+            entry.attempt(functools.partial(entry.sample, settings.sample_s))
+    for entry in entries:
+        with contextlib.suppress(Failed):  # one that died holds nothing any more
+            entry.host.release()
+    return [entry.result() for entry in entries]
 
 
 def check(row: Row, host: Host) -> dict[str, float]:
