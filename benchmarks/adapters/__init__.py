@@ -1,1 +1,110 @@
-"""One file a competitor, each with `prepare(problem) -> {pass: callable}` and `outputs(problem) -> array`."""
+"""The competitors: one file each, with `prepare(problem, which, dtype, data, option) -> Prepared` and `versions()`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..data import Array, Data
+from ..problems import Problem
+from ..timing import Clock, HostClock, Sample, event_sample, host_sample, warm_up
+
+
+class NotRun(Exception):  # noqa: N818  a result, not an error
+    """A competitor has no such thing, or cannot have it here. The text is the reason, as reports print it."""
+
+
+@dataclasses.dataclass
+class Prepared:
+    """A call ready to be timed, and what it gives.
+
+    `results` makes one call from the initial states and returns what `data.reference` returns, on the host. `launches`
+    is what a call puts on a stream, about; `figures` go into the row as they are.
+    """
+
+    call: Callable[[], Any]
+    results: Callable[[], dict[str, Array]]
+    clock: Clock = dataclasses.field(default_factory=HostClock)
+    launches: int = 1
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def warm_up(self) -> None:
+        warm_up(self.call, self.clock)
+
+    def sample(self, seconds: float) -> Sample:
+        """Time one round."""
+        if isinstance(self.clock, HostClock):
+            return host_sample(self.call, self.clock, seconds)
+        return event_sample(self.call, self.clock, seconds, self.launches)
+
+
+@dataclasses.dataclass(frozen=True)
+class Competitor:
+    """Who runs, in which file, on which device, and as what."""
+
+    name: str
+    module: str
+    device: str
+    option: str
+    what: str
+
+    def prepare(self, problem: Problem, which: str, dtype: str, data: Data) -> Prepared:
+        prepared: Prepared = self._load().prepare(problem, which, dtype, data, self.option)
+        return prepared
+
+    def versions(self) -> dict[str, Any]:
+        """What has to be said beside the figures: versions, and which libcudnn."""
+        versions: dict[str, Any] = self._load().versions()
+        return versions
+
+    def _load(self) -> Any:
+        return importlib.import_module(f"{__package__}.{self.module}")
+
+
+COMPETITORS: Final = {
+    competitor.name: competitor
+    for competitor in (
+        Competitor("numpy", "numpy_engine", "cpu", "", "ours, on the NumPy engine"),
+        Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU"),
+        Competitor("jax-cpu", "jax_scan", "cpu", "cpu", "jit of lax.scan"),
+        Competitor("onnxruntime", "onnxruntime_cpu", "cpu", "", "the ONNX operator"),
+        Competitor("eager", "ours_cuda", "cuda", "eager", "ours: the op as it is called"),
+        Competitor("plan", "ours_cuda", "cuda", "plan", "ours: a prepared plan on static buffers"),
+        Competitor("graph", "ours_cuda", "cuda", "graph", "ours: a captured graph, replayed"),
+        Competitor("auto", "ours_cuda", "cuda", "auto", "ours: a plan with the algorithm tuned"),
+        Competitor("rule", "ours_cuda", "cuda", "rule", "ours: a plan with the algorithm that torch would choose"),
+        Competitor("standard", "ours_cuda", "cuda", "standard", "ours: a plan with that algorithm"),
+        Competitor("persist_static", "ours_cuda", "cuda", "persist_static", "the same"),
+        Competitor("persist_dynamic", "ours_cuda", "cuda", "persist_dynamic", "the same"),
+        Competitor("small_h", "ours_cuda", "cuda", "persist_static_small_h", "the same"),
+        Competitor("raw", "raw_cudnn", "cuda", "plain", "C++ over the same libcudnn: the floor"),
+        Competitor("raw-graph", "raw_cudnn", "cuda", "graph", "the same calls in a CUDA graph"),
+        Competitor("torch", "torch_eager", "cuda", "cuda", "torch's modules on the GPU"),
+        Competitor("torch-graph", "torch_graph", "cuda", "", "the same in a CUDA graph"),
+        Competitor("jax", "jax_cudnn", "cuda", "", "jax.experimental.rnn under jit"),
+        Competitor("jax-scan", "jax_scan", "cuda", "cuda", "jit of lax.scan"),
+    )
+}
+
+
+OURS: Final = {"cpu": ("numpy",), "cuda": ("eager", "plan", "graph")}
+"""What a comparison is of, by device."""
+
+AGAINST: Final = {"cpu": ("torch-cpu", "onnxruntime", "jax-cpu"), "cuda": ("torch", "torch-graph", "raw")}
+"""What it is with, unless somebody chooses."""
+
+
+def load(package: str) -> Any:
+    """Import what a competitor is made of; that it is missing is a reason, not an error."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise NotRun(f"{package.partition('.')[0]} is not installed") from error
+
+
+def need_pass(which: str, *, among: tuple[str, ...], why: str) -> None:
+    """Refuse a pass that a competitor does not have."""
+    if which not in among:
+        raise NotRun(f"{which}: {why}")

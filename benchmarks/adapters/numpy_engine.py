@@ -2,30 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 from typing import Any
 
-from benchmarks.problems import Problem
+import numpy as np
+
+import pycudnnrnn
 from pycudnnrnn import ops
 
-KINDS = {"lstm": ops.CudnnLSTM, "gru": ops.CudnnGRU}
+from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
+from ..problems import Problem
+from . import NotRun, Prepared
 
 
-def _arguments(problem: Problem) -> tuple[Any, list[Any]]:
-    op = KINDS[problem.cell](problem.L, problem.H, problem.I)
-    states = [None, None] if problem.cell == "lstm" else [None]
-    return op, [problem.draw(problem.T, problem.B, problem.I, seed=1), *states, problem.draw(op.params_size())]
+def versions() -> dict[str, Any]:
+    return {"numpy": np.__version__, "pycudnnrnn": pycudnnrnn.__version__}
 
 
-def prepare(problem: Problem) -> dict[str, Callable[[], Any]]:
-    op, arguments = _arguments(problem)
-    upstream = problem.draw(problem.T, problem.B, problem.H, seed=2)
-    return {
-        "infer": lambda: op(*arguments, is_training=False),
-        "step": lambda: op.forward(*arguments).backward(upstream),
-    }
+def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) -> Prepared:
+    if problem.layout == "packed":
+        raise NotRun("ops take padded arrays alone")
+    if dtype == "tf32":
+        raise NotRun("TF32 is a mode of GPUs")
+    spec = spec_of(problem, dtype)
+    op = ops.from_spec(spec)
+    cast = [np.asarray(a, spec.dtype.numpy) for a in (data.dy, *data.canonical.weights, *data.canonical.biases)]
+    dy, arrays = cast[0], cast[1:]
+    count = len(data.canonical.weights)
+    params = op.canonical_to_params(arrays[:count], arrays[count:])
+    xs = [np.asarray(x, spec.dtype.numpy) for x in data.xs]
+    none = (None,) * (2 if problem.cell == "lstm" else 1)
+    keywords: dict[str, Any] = {"sequence_lengths": data.lengths}
+
+    def infer(x: Array, states: Any = none) -> Any:
+        return op(x, *states, params, is_training=False, **keywords)
+
+    def step(x: Array) -> Any:
+        fwd = op.forward(x, *none, params, is_training=True, **keywords)
+        return fwd, fwd.backward(dy)
+
+    if which == "infer":
+        return Prepared(stepping(infer, xs, none, carried=problem.carried), lambda: results(infer(xs[0])))
+
+    def gradients() -> dict[str, Array]:
+        fwd, grads = step(xs[0])
+        found = {"y": fwd.output, "dx": grads.input, "dw": flat(*op.params_to_canonical(grads.params))}
+        return {name: found[name] for name in GRADIENTS[which]}
+
+    if which == "step":
+        turn = itertools.cycle(xs)
+        return Prepared(lambda: step(next(turn)), gradients)
+    fwd = op.forward(xs[0], *none, params, is_training=True, **keywords)
+    fwd.backward_data(dy, retain=True)
+    if which == "dgrad":
+        return Prepared(lambda: fwd.backward_data(dy, retain=True), gradients)
+    fwd = op.forward(xs[0], *none, params, is_training=True, **keywords)
+    fwd.backward_data(dy)
+    return Prepared(fwd.backward_weights, gradients)
 
 
-def outputs(problem: Problem) -> Any:
-    op, arguments = _arguments(problem)
-    return op(*arguments, is_training=False)[0]
+def results(found: Any) -> dict[str, Array]:
+    """Name what an op's call returns."""
+    return results_of(found[0], found[1], found[2] if len(found) > 2 else None)
+
+
+def stepping(infer: Any, xs: list[Any], none: tuple[None, ...], *, carried: bool) -> Any:
+    """Return a call that goes through the inputs in turn, from the states that the last one left where they carry."""
+    turn = itertools.cycle(xs)
+    if not carried:
+        return lambda: infer(next(turn))
+    states: Any = none
+
+    def call() -> None:
+        nonlocal states
+        states = infer(next(turn), states)[1:]
+
+    return call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import pycudnnrnn as package
+from pycudnnrnn.cli.bench import bench
 from pycudnnrnn.cli.convert import convert
 from pycudnnrnn.cli.demo import demo
 
@@ -15,5 +16,6 @@ def pycudnnrnn() -> None:
     """The cuDNN RNN for everyone who is not inside a big framework."""
 
 
+pycudnnrnn.add_command(bench)
 pycudnnrnn.add_command(convert)
 pycudnnrnn.add_command(demo)

@@ -1,0 +1,168 @@
+"""The floor: a C++ program over the same libcudnn file, built here, in a process of its own."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import functools
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pycudnnrnn import libcudnn, ops
+from pycudnnrnn.errors import EngineError
+
+from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
+from ..problems import Problem
+from ..timing import Sample
+from . import NotRun, Prepared
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+CUDA_HOMES = ("/usr/local/cuda", "/opt/cuda")
+
+
+def versions() -> dict[str, Any]:
+    described = subprocess.run([program(), "--describe"], capture_output=True, text=True, check=True)
+    found = json.loads(described.stdout)
+    return {"raw_cudnn": found["cudnn_loaded"], "raw_cudnn_path": found["linked"]}
+
+
+def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
+    if problem.layout == "packed":
+        raise NotRun("written for padded arrays")
+    if problem.lengths != "full" and option == "graph":
+        raise NotRun("written for full batches in a graph")
+    server = _server(option)
+    spec = spec_of(problem, dtype)
+    with tempfile.TemporaryDirectory(prefix="raw-cudnn-") as folder:
+        _write(Path(folder), spec, data)
+        figures = server.ask(f"prepare --data {folder} {_options(spec, problem, which, option, data)}")
+        found = _read(Path(folder), spec, problem, which)
+    return RawPrepared(lambda: None, lambda: found, figures=figures | {"algo": str(spec.algo)}, server=server)
+
+
+@dataclasses.dataclass
+class RawPrepared(Prepared):
+    """What the program holds ready; it times itself."""
+
+    server: Any = None
+
+    def sample(self, seconds: float) -> Sample:
+        figures = self.server.ask(f"sample {seconds}")
+        return Sample(figures.pop("times_us"), figures)
+
+
+def _options(spec: Any, problem: Problem, which: str, option: str, data: Data) -> str:
+    words = [
+        f"--cell {problem.cell} --layers {problem.L} --dirs {problem.D} --batch {problem.B} --steps {problem.T}",
+        f"--inputs {problem.I} --units {problem.H} --dtype {spec.dtype} --math {spec.math_type} --algo {spec.algo}",
+        f"--pass {which}",
+    ]
+    words += [f"--proj {problem.P}"] if problem.P else []
+    words += ["--skip"] if problem.input == "skip" else []
+    words += ["--carried"] if problem.carried else []
+    words += ["--graph"] if option == "graph" else []
+    words += [f"--lengths {','.join(map(str, data.lengths))}"] if data.lengths is not None else []
+    return " ".join(words)
+
+
+def _write(folder: Path, spec: Any, data: Data) -> None:
+    element = spec.dtype.numpy
+    arrays = [[a.astype(element) for a in part] for part in (data.canonical.weights, data.canonical.biases)]
+    params = ops.from_spec(spec).canonical_to_params(*arrays)
+    for name, array in {"params": params, "x": data.xs[0], "dy": data.dy}.items():
+        (folder / f"{name}.bin").write_bytes(np.ascontiguousarray(array.astype(element)).tobytes())
+
+
+def _read(folder: Path, spec: Any, problem: Problem, which: str) -> dict[str, Array]:
+    def read(name: str, *shape: int) -> Array:
+        return np.fromfile(folder / f"{name}.bin", spec.dtype.numpy).reshape(shape)
+
+    states = (spec.num_pseudo_layers, problem.B)
+    y = read("y", problem.T, problem.B, spec.output_size)
+    if which == "infer":
+        cy = read("cy", *states, spec.num_units) if problem.cell == "lstm" else None
+        return results_of(y, read("hy", *states, spec.state_size), cy)
+    op = ops.from_spec(spec)
+    dw = flat(*op.params_to_canonical(read("dw", op.params_size())))
+    found = {"y": y, "dx": read("dx", problem.T, problem.B, problem.I), "dw": dw}
+    return {name: found[name] for name in GRADIENTS[which]}
+
+
+class Server:
+    """The program, waiting for lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen(
+            [path, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        atexit.register(self._process.communicate, "quit\n")
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Send a line and return the answer.
+
+        Raises:
+            NotRun: cuDNN has no such RNN, or there is no GPU.
+            RuntimeError: anything else that went wrong there.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"raw_cudnn ended with exit code {self._process.wait()}")
+        found: dict[str, Any] = json.loads(answer)
+        if "refused" in found:
+            raise NotRun(found["refused"])
+        if "error" in found:
+            raise RuntimeError(found["error"])
+        return found
+
+
+@functools.cache
+def _server(_option: str) -> Server:  # one holds one RNN
+    return Server(program())
+
+
+@functools.cache
+def program() -> Path:
+    """Build the program against the libcudnn that the package uses, once a process.
+
+    Raises:
+        NotRun: no compiler, no headers, or no library here.
+    """
+    try:
+        library = Path(libcudnn.load().path)
+    except EngineError as error:
+        raise NotRun(str(error).partition("\n")[0]) from error
+    return build(library, Path(tempfile.mkdtemp(prefix="raw-cudnn-build-")))
+
+
+def build(library: Path, folder: Path) -> Path:
+    """Compile and link in `folder`; nvcc where it is found, and g++ with CUDA's headers otherwise."""
+    headers = [
+        path for path in (library.parent.parent / "include", Path("/usr/include")) if (path / "cudnn.h").exists()
+    ]
+    if not headers:
+        raise NotRun(f"no cudnn.h beside {library}")
+    target = folder / "raw_cudnn"
+    homes = [Path(home) for home in CUDA_HOMES if (Path(home) / "include" / "cuda_runtime_api.h").exists()]
+    nvcc, gcc = shutil.which("nvcc"), shutil.which("g++")
+    if nvcc:
+        command = [nvcc, str(SOURCE), "-Xlinker", str(library), "-Xlinker", f"-rpath={library.parent}"]
+    elif gcc and homes:
+        lib = homes[0] / "lib64"
+        command = [gcc, str(SOURCE), f"-I{homes[0] / 'include'}", f"-L{lib}", "-lcudart", f"-Wl,-rpath,{lib}"]
+        command += [str(library), f"-Wl,-rpath,{library.parent}"]
+    else:
+        raise NotRun("neither nvcc nor g++ with CUDA's headers is here")
+    command += ["-O2", "-std=c++17", f"-I{headers[0]}", "-o", str(target), "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"raw_cudnn does not build: {done.stderr[-800:]}")
+    return target

@@ -1,0 +1,148 @@
+"""What a problem is run on: weights and data drawn once, the same numbers for every competitor, and what comes out.
+
+Every number drawn has at most 8 significant bits, so that all five types hold it exactly: a competitor's results are
+its arithmetic's alone, and one float64 run of the NumPy engine is the reference of all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn import RNNSpec, ops
+from pycudnnrnn.convert import Canonical
+from pycudnnrnn.layout import canonical_shapes
+
+from .model import flops
+from .problems import CELLS, Problem
+
+Array = npt.NDArray[Any]
+
+TOLERANCES: Final = {"float64": 1e-11, "float32": 3e-5, "tf32": 2e-2, "float16": 2e-2, "bfloat16": 1e-1}
+"""Largest error allowed, over the reference's largest number: some ten to a hundred roundings of the type."""
+
+CHECK_FLOPS: Final = 2e9
+"""What the reference of a check may cost: T is cut until it does, but not below 2."""
+
+_BITS: Final = 7
+"""Bits of a magnitude. bfloat16 has 8."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Data:
+    """Weights, inputs and an upstream gradient, in float32.
+
+    Shapes:
+        xs: [T, B, I] each; dy: [T, B, D * (P or H)], 0 past a sequence's end; lengths: B of them, or None.
+    """
+
+    canonical: Canonical
+    xs: tuple[Array, ...]
+    dy: Array
+    lengths: list[int] | None
+
+
+def numpy_name(dtype: str) -> str:
+    """The element type of one of `problems.DTYPES`."""
+    return "float32" if dtype == "tf32" else dtype
+
+
+def spec_of(problem: Problem, dtype: str = "float32", algo: str = "") -> RNNSpec:
+    """The RNN of a problem in one of `problems.DTYPES`."""
+    return RNNSpec(
+        CELLS[problem.cell],
+        problem.L,
+        problem.H,
+        problem.I,
+        f"{problem.input}_input",
+        "bidirectional" if problem.D == 2 else "unidirectional",
+        numpy_name(dtype),
+        num_proj=problem.P,
+        algo=algo or problem.algo or "standard",
+        math_type="default" if dtype == "tf32" else None,
+    )
+
+
+def draw(problem: Problem, seed: int = 0) -> Data:
+    """Draw normal data, and weights uniform in +-1/sqrt(H) as frameworks begin."""
+    rng = np.random.default_rng(seed)
+    spec = spec_of(problem)
+    most = 2**_BITS - 1
+    unit = np.float32(2.0 ** math.floor(math.log2(problem.H**-0.5 / most)))
+
+    def weight(shape: tuple[int, ...]) -> Array:
+        return rng.integers(-most, most, shape, dtype=np.int8, endpoint=True) * unit
+
+    def normal(*shape: int) -> Array:
+        coarse = np.rint(rng.standard_normal(shape, dtype=np.float32) * 16)
+        return np.clip(coarse, -most, most) / np.float32(16)
+
+    drawn: dict[str, list[Array]] = {"weight": [], "bias": []}
+    for *_, kind, shape in canonical_shapes(spec):
+        drawn[kind].append(weight(shape))
+    lengths = None
+    dy = normal(problem.T, problem.B, spec.output_size)
+    if problem.lengths != "full":
+        lengths = rng.integers(math.ceil(problem.T / 4), problem.T, problem.B, endpoint=True).tolist()
+        lengths = sorted(lengths, reverse=True) if problem.lengths == "sorted" else lengths
+        dy *= np.arange(problem.T)[:, None, None] < np.array(lengths)[:, None]
+    xs = tuple(normal(problem.T, problem.B, problem.I) for _ in range(problem.input_sets))
+    return Data(Canonical(spec, tuple(drawn["weight"]), tuple(drawn["bias"])), xs, dy, lengths)
+
+
+def short(problem: Problem) -> Problem:
+    """The problem with as few steps as keep a check cheap."""
+    steps = max(2, int(CHECK_FLOPS / (flops(problem) / problem.T)))
+    return problem.replace(T=min(problem.T, steps))
+
+
+def flat(weights: Any, biases: Any) -> Array:
+    """Canonical gradients as one vector in float64."""
+    return np.concatenate([np.asarray(array, np.float64).reshape(-1) for array in (*weights, *biases)])
+
+
+def reference(problem: Problem, which: str) -> dict[str, Array]:
+    """Return what a pass gives on `draw(problem)`: the NumPy engine in float64."""
+    data = draw(problem)
+    op = ops.from_spec(data.canonical.spec.replace(dtype="float64"))
+    x, dy, *arrays = (np.asarray(a, np.float64) for a in (data.xs[0], data.dy, *data.canonical.weights))
+    params = op.canonical_to_params(arrays, [np.asarray(a, np.float64) for a in data.canonical.biases])
+    states = (None, None) if problem.cell == "lstm" else (None,)
+    fwd = op.forward(x, *states, params, is_training=which != "infer", sequence_lengths=data.lengths)
+    if which == "infer":
+        return results_of(fwd.output, fwd.output_h, fwd.output_c)
+    grads = fwd.backward(dy)
+    found = {"y": fwd.output, "dx": grads.input, "dw": flat(*op.params_to_canonical(grads.params))}
+    return {name: found[name] for name in GRADIENTS[which]}
+
+
+GRADIENTS: Final = {"step": ("y", "dx", "dw"), "dgrad": ("dx",), "wgrad": ("dw",)}
+"""What a pass with a backward is checked by."""
+
+
+def results_of(y: Array, hy: Array, cy: Array | None) -> dict[str, Array]:
+    """Name what a forward gives."""
+    return {"y": y, "hy": hy} | ({} if cy is None else {"cy": cy})
+
+
+def worst_error(found: dict[str, Array], wanted: dict[str, Array]) -> float:
+    """Return the largest error over the largest number of each result; NaN where there is one.
+
+    Raises:
+        ValueError: results that were not asked for, or of another shape; a competitor may leave out a state.
+    """
+    missing = {"y", "dx", "dw"} & wanted.keys() - found.keys()
+    if missing or found.keys() - wanted.keys():
+        raise ValueError(f"expecting {', '.join(wanted)}, got {', '.join(found)}")
+    worst = 0.0
+    for name, array in found.items():
+        if array.shape != wanted[name].shape:
+            raise ValueError(f"expecting {name} of shape {wanted[name].shape}, got {array.shape}")
+        largest = float(np.abs(wanted[name]).max(initial=0)) or 1.0
+        error = float(np.abs(np.asarray(array, np.float64) - wanted[name]).max(initial=0)) / largest
+        worst = max(worst, error) if error == error else math.nan  # noqa: PLR0124  NaN is what differs from itself
+    return worst

@@ -1,0 +1,99 @@
+"""Where and with what a run was made: the first line of every results file."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pycudnnrnn
+
+ROOT = Path(__file__).parents[1]
+
+
+def environment(command: str, **settings: Any) -> dict[str, Any]:
+    """Describe the machine, the commit and the command; `settings` are the run's own."""
+    checkout = (ROOT / "pyproject.toml").exists()  # an installed suite may lie inside somebody else's repository
+    commit = _output("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD") if checkout else None
+    changed = _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
+    return {
+        "date": now(),
+        "commit": commit or "unknown",
+        "dirty": bool(changed) if commit else None,
+        "command": command,
+        "machine": cpu(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "gpu": gpus(),
+        "clocks": clocks(),
+        "versions": {"python": platform.python_version(), "pycudnnrnn": pycudnnrnn.__version__},
+        "flags": {
+            name: os.environ[name] for name in ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE") if name in os.environ
+        },
+        "units": "microseconds",
+    } | settings
+
+
+def now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+
+
+def cpu() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
+
+
+def gpus() -> list[str]:
+    """Name, driver and memory of each GPU, as nvidia-smi says them; empty where there is none."""
+    return _smi("name,driver_version,memory.total")
+
+
+def clocks() -> dict[str, Any]:
+    """The clocks at this moment, in MHz: they move, so a run says them before and after."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found: dict[str, Any] = {
+        "cpu": [round(float(mhz)) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", text, re.MULTILINE)]
+    }
+    gpu = _smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")
+    return found | ({"gpu": gpu} if gpu else {})
+
+
+def command_line() -> str:
+    """What was typed, with the module's name in the place of its path."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = f"python -m {spec.name.removesuffix('.__main__')}" if spec else Path(sys.argv[0]).name
+    return " ".join([name, *sys.argv[1:]])
+
+
+def machine_folder(environment: dict[str, Any]) -> str:
+    """The folder of `results/` that a run belongs in: its GPU's name, or "cpu"."""
+    if not environment["gpu"]:
+        return "cpu"
+    return re.sub(r"[^a-z0-9]+", "-", environment["gpu"][0].partition(",")[0].lower()).strip("-")
+
+
+def _smi(query: str) -> list[str]:
+    if not shutil.which("nvidia-smi"):
+        return []
+    return (_output("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader") or "").splitlines()
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,189 @@
+"""Where a competitor runs: in this process, or in one of its own, so that no library's threads disturb another's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from .adapters import COMPETITORS, NotRun, Prepared
+from .data import Array, draw
+from .problems import Row
+from .timing import Sample, calibrate
+
+ANSWER_WITHIN_S: Final = 600.0
+"""How long a process may take over one question before it is given up."""
+
+SETTLE_S: Final = 0.03
+"""Pause before a sample: the thread pools of the process that ran before spin for a while after their last work."""
+
+THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Failed(Exception):  # noqa: N818  a result, not an error
+    """A competitor raised, or its process died. The text says what and how."""
+
+
+class Host(Protocol):
+    """What a competitor is asked, wherever it runs."""
+
+    def versions(self) -> dict[str, Any]: ...
+
+    def results(self, row: Row) -> dict[str, Array]: ...
+
+    def prepare(self, row: Row) -> dict[str, Any]: ...
+
+    def sample(self, seconds: float) -> tuple[Sample, float]: ...
+
+    def release(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Local:
+    """A competitor in this process."""
+
+    def __init__(self, name: str) -> None:
+        self._competitor = COMPETITORS[name]
+        self._prepared: Prepared | None = None
+
+    def versions(self) -> dict[str, Any]:
+        return self._competitor.versions()
+
+    def results(self, row: Row) -> dict[str, Array]:
+        """Run a row's pass once on its drawn data; a step twice, since it may leave something behind."""
+        prepared = self._prepare(row)
+        if row.which == "step":
+            prepared.call()
+        found = prepared.results()
+        self._prepared = None
+        return found
+
+    def prepare(self, row: Row) -> dict[str, Any]:
+        """Make ready for `sample`, warmed up, and return what belongs into the report's row."""
+        self._prepared = None  # what the last row held is free before this one takes its own
+        self._prepared = self._prepare(row)
+        self._prepared.warm_up()
+        return self._prepared.figures
+
+    def sample(self, seconds: float) -> tuple[Sample, float]:
+        """Time one round, and a fixed loop before it."""
+        if self._prepared is None:
+            raise Failed("nothing is prepared")
+        time.sleep(SETTLE_S)
+        calibration = calibrate()
+        return self._prepared.sample(seconds), calibration
+
+    def release(self) -> None:
+        self._prepared = None
+
+    def close(self) -> None:
+        self._prepared = None
+
+    def _prepare(self, row: Row) -> Prepared:
+        data = draw(row.problem)
+        return self._competitor.prepare(row.problem, row.which, row.dtype, data)
+
+
+class Remote:
+    """The same in a process of its own, with so many threads; a process that dies or hangs is replaced."""
+
+    def __init__(self, name: str, threads: int | None) -> None:
+        self._name, self._threads = name, threads
+        self._process: Any = None
+        self._connection: Any = None
+
+    def versions(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("versions")
+        return found
+
+    def results(self, row: Row) -> dict[str, Array]:
+        found: dict[str, Array] = self._ask("results", row)
+        return found
+
+    def prepare(self, row: Row) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("prepare", row)
+        return found
+
+    def sample(self, seconds: float) -> tuple[Sample, float]:
+        found: tuple[Sample, float] = self._ask("sample", seconds)
+        return found
+
+    def release(self) -> None:
+        if self._process is not None:
+            self._ask("release")
+
+    def close(self) -> None:
+        if self._process is None:
+            return
+        self._connection.close()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._process = None
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send((method, arguments))
+            answered = self._connection.poll(ANSWER_WITHIN_S)
+            kind, answer = self._connection.recv() if answered else ("late", "")
+        except (EOFError, OSError) as error:
+            self._process.join(5)
+            code = self._process.exitcode
+            self.close()
+            raise Failed(f"{method}: the process ended with exit code {code}") from error
+        if kind == "late":
+            self._process.kill()
+            self.close()
+            raise Failed(f"{method}: no answer within {ANSWER_WITHIN_S:g} s")
+        if kind == "ok":
+            return answer
+        raise (NotRun if kind == "not_run" else Failed)(answer)
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, self._name), daemon=True)
+        wanted = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) if self._threads else {}
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)  # a process reads them as it starts
+        try:
+            self._process.start()
+        finally:
+            _restore(before)
+        theirs.close()
+
+
+def _restore(before: Mapping[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def serve(connection: Any, name: str) -> None:
+    """Answer questions until the other side goes away; what is raised is an answer, too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes the connection
+    host = Local(name)
+    while True:
+        try:
+            method, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = "ok", getattr(host, method)(*arguments)
+        except NotRun as reason:
+            answer = "not_run", str(reason)
+        except Exception as error:  # noqa: BLE001  whatever a competitor raises is its row's result
+            answer = "failed", f"{type(error).__name__}: {error}"
+        try:
+            connection.send(answer)
+        except BrokenPipeError:
+            return

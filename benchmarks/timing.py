@@ -1,0 +1,204 @@
+"""Timers: the host's clock, and events on a CUDA stream; warm-up, samples, percentiles.
+
+A timer takes a call and says how long it took, in microseconds. What a figure means is the caller's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+Call = Callable[[], Any]
+
+WARM_UP: Final = 5
+"""Calls before the first that counts: plans, pools, code caches and clocks settle in them."""
+
+EVENT_SAMPLE_US: Final = 2000
+"""Least time between two events: their resolution is half a microsecond."""
+
+QUEUE_CALLS: Final = 200
+"""Calls before the one synchronise of a throughput figure."""
+
+QUEUE_LAUNCHES: Final = 1000
+"""Launches that a stream takes before a launch blocks the host, about."""
+
+
+class Clock(Protocol):
+    """Marks in time, and the microseconds between two of them."""
+
+    def mark(self) -> Any: ...
+
+    def microseconds(self, start: Any, stop: Any) -> float: ...
+
+    def synchronize(self) -> None:
+        """Wait until all that was called is done."""
+
+
+class HostClock:
+    """The host's monotonic clock. `synchronize` is for calls that return before they are done."""
+
+    def __init__(self, synchronize: Call = lambda: None) -> None:
+        self.synchronize = synchronize
+
+    @staticmethod
+    def mark() -> int:
+        return time.perf_counter_ns()
+
+    @staticmethod
+    def microseconds(start: int, stop: int) -> float:
+        return (stop - start) / 1000
+
+
+class EventClock:
+    """CUDA events on the current stream: of CuPy (`cupy.cuda`) or of torch (`torch.cuda`)."""
+
+    def __init__(self, record: Call, elapsed_ms: Callable[[Any, Any], float], synchronize: Call) -> None:
+        self.mark, self._elapsed_ms, self.synchronize = record, elapsed_ms, synchronize
+
+    @classmethod
+    def of_cupy(cls, cuda: Any) -> EventClock:
+        def record() -> Any:
+            event = cuda.Event()
+            event.record()
+            return event
+
+        return cls(record, cuda.get_elapsed_time, lambda: cuda.get_current_stream().synchronize())
+
+    @classmethod
+    def of_torch(cls, cuda: Any) -> EventClock:
+        def record() -> Any:
+            event = cuda.Event(enable_timing=True)
+            event.record()
+            return event
+
+        return cls(record, lambda start, stop: start.elapsed_time(stop), cuda.synchronize)
+
+    def microseconds(self, start: Any, stop: Any) -> float:
+        """Milliseconds are what CUDA gives; both events have to have passed."""
+        return self._elapsed_ms(start, stop) * 1000
+
+
+@dataclasses.dataclass
+class Sample:
+    """One round of one competitor: times of single calls, and single figures by name."""
+
+    times_us: list[float]
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def warm_up(call: Call, clock: Clock, calls: int = WARM_UP) -> None:
+    for _ in range(calls):
+        call()
+    clock.synchronize()
+
+
+def host_sample(call: Call, clock: Clock, seconds: float, least: int = 3) -> Sample:
+    """Time single calls, each until it is done, for so long, and at least so many."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < least:
+        start = time.perf_counter_ns()
+        call()
+        clock.synchronize()
+        times.append((time.perf_counter_ns() - start) / 1000)
+    return Sample(times)
+
+
+def event_sample(call: Call, clock: Clock, seconds: float, launches: int = 1, least: int = 30) -> Sample:
+    """Time the device: pairs of events round as many calls as make a sample long enough; and the host beside it.
+
+    `figures`: `latency_us` (call and wait, one by one), `pipelined_us` (calls in a queue, one wait at the end) and
+    `host_us` (until a call returns, on an idle stream). `launches` is what one call puts on the stream, about.
+    """
+    together = calls_for(EVENT_SAMPLE_US, call, clock)
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < least and (time.perf_counter() < end or len(times) < 3):
+        times.append(elapsed(call, clock, together) / together)
+    latency = host_sample(call, clock, seconds / 10, least=5)
+    queued = max(2, min(QUEUE_CALLS, int(seconds * 1e6 / 10 / statistics.median(times))))
+    figures = {
+        "latency_us": statistics.median(latency.times_us),
+        "latency_p99_us": percentile(latency.times_us, 99),
+        "pipelined_us": _pipelined(call, clock, queued),
+        "host_us": _host_only(call, clock, max(1, min(50, QUEUE_LAUNCHES // max(launches, 1)))),
+    }
+    return Sample(times, figures)
+
+
+def calls_for(least_us: float, call: Call, clock: Clock) -> int:
+    """Return how many calls last so long, by doubling."""
+    calls = 1
+    while elapsed(call, clock, calls) < least_us and calls < 2**14:
+        calls *= 2
+    return calls
+
+
+def elapsed(call: Call, clock: Clock, calls: int) -> float:
+    start = clock.mark()
+    for _ in range(calls):
+        call()
+    stop = clock.mark()
+    clock.synchronize()
+    return clock.microseconds(start, stop)
+
+
+def _pipelined(call: Call, clock: Clock, calls: int) -> float:
+    start = time.perf_counter_ns()
+    for _ in range(calls):
+        call()
+    clock.synchronize()
+    return (time.perf_counter_ns() - start) / 1000 / calls
+
+
+def _host_only(call: Call, clock: Clock, calls: int) -> float:
+    clock.synchronize()
+    times = []
+    for _ in range(calls):
+        start = time.perf_counter_ns()
+        call()
+        times.append((time.perf_counter_ns() - start) / 1000)
+    clock.synchronize()
+    return statistics.median(times)
+
+
+def calibrate() -> float:
+    """Time a fixed loop of Python: machines that share a processor have fast and slow minutes, and this shows them."""
+    start = time.perf_counter_ns()
+    total = 0
+    for i in range(20_000):
+        total += i
+    return (time.perf_counter_ns() - start) / 1000
+
+
+def percentile(times: Sequence[float], percent: float) -> float:
+    return float(np.percentile(times, percent))
+
+
+def summary(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Put rounds together: medians of the rounds' medians, percentiles and the lowest of all times."""
+    medians = [statistics.median(sample.times_us) for sample in samples]
+    together = list(itertools.chain.from_iterable(sample.times_us for sample in samples))
+    figures = {name: statistics.median(sample.figures[name] for sample in samples) for name in samples[0].figures}
+    return {
+        "median_us": statistics.median(medians),
+        "p10_us": percentile(together, 10),
+        "p90_us": percentile(together, 90),
+        "lowest_us": min(together),
+        "rounds": len(samples),
+        "calls": len(together),
+        "round_medians_us": medians,
+        **figures,
+    }
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of the ratios inside each round, with their lowest and highest."""
+    found = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return statistics.median(found), min(found), max(found)

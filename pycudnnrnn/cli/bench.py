@@ -1,0 +1,114 @@
+"""`pycudnnrnn bench`: time a group of problems, ours beside other libraries, and print the table.
+
+The suite is `benchmarks/` of the repository. A wheel carries it as `pycudnnrnn._benchmarks`, so that what users run is
+what the published figures were made with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
+
+PLACES: Final = ("pycudnnrnn._benchmarks", "benchmarks")
+"""Where the suite is: in a wheel, and in a checkout."""
+
+
+@click.command()
+@click.option(
+    "--group", "groups", multiple=True, help="A group of problems; may be repeated.  [default: cpu, or stream on a GPU]"
+)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to run.")
+@click.option(
+    "--against", multiple=True, help="A competitor; may be repeated.  [default: the common ones of the device]"
+)
+@click.option("--pass", "passes", multiple=True, type=click.Choice(["infer", "step", "dgrad", "wgrad"]),
+              help="What to run of a problem.  [default: what its group says]")  # fmt: skip
+@click.option("--dtype", "dtypes", multiple=True,
+              type=click.Choice(["float16", "bfloat16", "tf32", "float32", "float64"]),
+              help="Which arithmetic.  [default: what its group says]")  # fmt: skip
+@click.option(
+    "--threads",
+    multiple=True,
+    type=click.IntRange(1),
+    help="Threads of CPU libraries; may be repeated.  [default: all]",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many; rows not reached are listed."
+)
+@click.option(
+    "--rounds", type=click.IntRange(1), default=4, show_default=True, help="Turns of every competitor on a row."
+)
+@click.option(
+    "--sample", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, help="Seconds of a turn."
+)
+@click.option(
+    "--json", "out", type=click.Path(path_type=Path), help="Write JSON lines here: a .jsonl file, or a folder for one."
+)
+@click.option("--list", "listed", is_flag=True, help="Print the groups and the competitors, and do nothing.")
+def bench(
+    groups: tuple[str, ...], device: str, against: tuple[str, ...], passes: tuple[str, ...], dtypes: tuple[str, ...],
+    threads: tuple[int, ...], seconds: float | None, rounds: int, sample: float, out: Path | None, listed: bool,
+) -> None:  # fmt: skip
+    r"""Time RNNs on the field's published problem sizes, beside other libraries.
+
+    Before anything is timed, its numbers are checked. Every row of a group is reported: a figure, or why there is none.
+    Ratios are ours over theirs: below 1 is faster.
+
+    \b
+    Examples:
+      pycudnnrnn bench
+      pycudnnrnn bench --group cpu --pass infer --against torch-cpu --threads 1 --threads 2 --json cpu.jsonl
+      pycudnnrnn bench --device cuda --group stream --dtype float16 --seconds 120
+    """
+    problems, adapters, suite, runner = (_module(name) for name in ("problems", "adapters", "suite", "runner"))
+    console = Console()
+    if listed:
+        _print_list(console, problems, adapters)
+        return
+    groups = groups or (("cpu",) if device == "cpu" else ("stream",))
+    against = against or adapters.AGAINST[device]
+    _check("--group", groups, problems.GROUPS)
+    _check("--against", against, adapters.COMPETITORS)
+    if device == "cuda":
+        engine_for("cuda")  # its own error says what is missing, before a table full of it
+    rows = runner.rows_of(
+        groups, lambda row: (not passes or row.which in passes) and (not dtypes or row.dtype in dtypes)
+    )
+    if not rows:
+        raise PycudnnrnnError(f"no row of {', '.join(groups)} has these passes and types")
+    names = tuple(dict.fromkeys((*adapters.OURS[device], *against)))
+    part = suite.part(rows, names, threads or (os.cpu_count() or 1,))
+    results = suite.measure([part], suite.Settings(rounds, sample, seconds), out, Console(stderr=True))
+    console.print(suite.table(results.rows, names[0], names[1:]))
+    for text, count in suite.reasons(results.rows).items():
+        console.print(f"{count} x {text}", markup=False, highlight=False)
+
+
+def _module(name: str) -> Any:
+    """Import a module of the suite from where it is."""
+    place = next((place for place in PLACES if importlib.util.find_spec(place)), None)
+    if place is None:
+        raise PycudnnrnnError(f"the benchmarks are neither in this installation nor in a checkout: {', '.join(PLACES)}")
+    return importlib.import_module(f"{place}.{name}")
+
+
+def _check(option: str, names: tuple[str, ...], known: Any) -> None:
+    for name in names:
+        if name not in known:
+            raise ArgumentError(option, f"one of {', '.join(known)}", repr(name))
+
+
+def _print_list(console: Console, problems: Any, adapters: Any) -> None:
+    for group in problems.GROUPS.values():
+        console.print(f"{group.name}: {len(group.problems)} problems, {group.why}", highlight=False)
+    for competitor in adapters.COMPETITORS.values():
+        console.print(f"{competitor.name} ({competitor.device}): {competitor.what}", highlight=False)

@@ -1,0 +1,392 @@
+"""How figures are made: percentiles, ratios, sample sizes, the numeric gate, and what a run reports of every row."""
+
+import contextlib
+import itertools
+import json
+import os
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from benchmarks import data, timing
+from benchmarks.adapters import COMPETITORS, NotRun, Prepared
+from benchmarks.environment import environment, machine_folder
+from benchmarks.hosts import Failed, Local, Remote
+from benchmarks.problems import GROUPS, Row
+from benchmarks.results_files import load
+from benchmarks.runner import Part, Results, Settings, check, rows_of, run
+from benchmarks.timing import EventClock, HostClock, Sample
+
+
+class StillClock:
+    """A device on which every call takes `us`, and whose queue is its own."""
+
+    def __init__(self, us):
+        self.us, self.now, self.calls, self.waits = us, 0.0, 0, 0
+
+    def call(self):
+        self.calls += 1
+        self.now += self.us
+
+    def mark(self):
+        return self.now
+
+    def microseconds(self, start, stop):
+        return stop - start
+
+    def synchronize(self):
+        self.waits += 1
+
+
+def test_an_event_sample_times_as_many_calls_together_as_events_can_resolve():
+    clock = StillClock(us=30.0)
+    assert timing.calls_for(2000, clock.call, clock) == 128, "a power of two that lasts 2 ms: 64 do not"
+    sample = timing.event_sample(clock.call, clock, seconds=0.001, least=5)
+    assert sample.times_us == pytest.approx([30.0] * len(sample.times_us))
+    assert 3 <= len(sample.times_us) <= 5
+    assert set(sample.figures) == {"latency_us", "latency_p99_us", "pipelined_us", "host_us"}
+
+
+def test_cuda_events_are_read_in_milliseconds_and_reported_in_microseconds():
+    class Event:
+        def __init__(self, enable_timing=True):
+            self.at = None
+
+        def record(self):
+            self.at = 7.5 if Event.first else 10.0
+            Event.first = False
+
+        def elapsed_time(self, other):
+            return other.at - self.at
+
+    class Cuda:
+        waits = 0
+
+        def get_elapsed_time(self, start, stop):
+            return stop.at - start.at
+
+        def get_current_stream(self):
+            return self
+
+        def synchronize(self):
+            Cuda.waits += 1
+
+    Cuda.Event = Event
+    for clock in (EventClock.of_cupy(Cuda()), EventClock.of_torch(Cuda())):
+        Event.first = True
+        assert timing.elapsed(lambda: None, clock, 1) == pytest.approx(2500.0)
+    assert Cuda.waits == 2
+
+
+def test_a_summary_has_the_median_of_medians_and_percentiles_of_all():
+    found = timing.summary(
+        [Sample([1, 2, 9], {"host_us": 4}), Sample([3, 3, 3], {"host_us": 6}), Sample([7], {"host_us": 5})]
+    )
+    assert (found["median_us"], found["round_medians_us"], found["rounds"], found["calls"]) == (3, [2, 3, 7], 3, 7)
+    assert (found["lowest_us"], found["host_us"]) == (1, 5)
+    assert found["p10_us"] == pytest.approx(np.percentile([1, 2, 9, 3, 3, 3, 7], 10))
+    assert found["p90_us"] == pytest.approx(np.percentile([1, 2, 9, 3, 3, 3, 7], 90))
+
+
+def test_ratios_are_taken_inside_a_round():
+    assert timing.ratios([1, 20, 3], [2, 10, 3]) == (1.0, 0.5, 2.0)
+
+
+def test_host_samples_wait_for_each_call():
+    waited = []
+    sample = timing.host_sample(lambda: None, HostClock(lambda: waited.append(1)), seconds=0, least=4)
+    assert len(sample.times_us) == len(waited) == 4
+
+
+# --- the numbers that are checked before anything is timed
+
+
+def smoke(cell="lstm", which="infer", dtype="float32"):
+    (problem,) = (p for p in GROUPS["smoke"].problems if p.cell == cell)
+    return Row("smoke", problem, which, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_what_is_drawn_is_the_same_number_in_every_type(dtype):
+    drawn = data.draw(smoke().problem.replace(input_sets=4))
+    element = data.spec_of(smoke().problem, dtype).dtype.numpy
+    for array in (*drawn.xs, drawn.dy, *drawn.canonical.weights, *drawn.canonical.biases):
+        assert (array.astype(element).astype(np.float32) == array).all()
+        assert len(np.unique(array)) > 4
+    assert len(drawn.xs) == 4
+    assert len({x.tobytes() for x in drawn.xs}) == 4
+
+
+def test_ragged_rows_draw_lengths_in_their_range_and_no_gradient_past_an_end():
+    for problem in GROUPS["ragged"].problems:
+        drawn = data.draw(problem.replace(B=40, H=6, I=5))
+        assert len(set(drawn.lengths)) > 5
+        assert 50 <= min(drawn.lengths) <= max(drawn.lengths) <= 200
+        assert (drawn.lengths == sorted(drawn.lengths, reverse=True)) == (problem.lengths == "sorted")
+        for b, length in enumerate(drawn.lengths):
+            assert not drawn.dy[length:, b].any()
+            assert drawn.dy[:length, b].any()
+
+
+def test_a_check_is_cut_in_time_alone_and_keeps_two_steps():
+    for row in rows_of(GROUPS):
+        small = data.short(row.problem)
+        assert small.replace(T=row.problem.T) == row.problem
+        assert small.T in range(min(2, row.problem.T), row.problem.T + 1)
+        assert small.T <= 2 or data.flops(small) <= data.CHECK_FLOPS
+
+
+class Wrong:
+    """The NumPy engine with one result changed by `factor`."""
+
+    def __init__(self, result, factor):
+        self.host, self.result, self.factor = Local("numpy"), result, factor
+
+    def results(self, row):
+        found = self.host.results(row)
+        found[self.result] = found[self.result] * self.factor
+        return found
+
+    def prepare(self, row):
+        raise AssertionError("wrong numbers are never timed")
+
+    def versions(self):
+        return {}
+
+    def release(self):
+        pass
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("which", "result"), [("infer", "y"), ("infer", "cy"), ("step", "dx"), ("step", "dw"), ("wgrad", "dw")]
+)
+def test_wrong_numbers_have_no_time(which, result):
+    row = smoke(which=which)
+    assert check(row, Wrong(result, 1))["error"] < 1e-6
+    results = Results(None, {"versions": {}})
+    run([Part([row], [("wrong", None, Wrong(result, 1.001))])], results, Settings(1, 0.001))
+    assert results.rows[0]["status"] == "failed"
+    assert "wrong numbers: an error of" in results.rows[0]["reason"]
+    assert results.rows[0]["median_us"] is None
+    with pytest.raises(Failed, match="an error of nan"):
+        check(row, Wrong(result, np.nan))
+
+
+def test_results_of_another_shape_or_name_are_refused():
+    wanted = {"y": np.ones((2, 3)), "hy": np.ones(3)}
+    assert data.worst_error({"y": np.ones((2, 3))}, wanted) == 0, "a state may be left out"
+    with pytest.raises(ValueError, match="of shape"):
+        data.worst_error({"y": np.ones((3, 2))}, wanted)
+    with pytest.raises(ValueError, match="expecting y, hy, got hy"):
+        data.worst_error({"hy": np.ones(3)}, wanted)
+    with pytest.raises(ValueError, match="got y, dx"):
+        data.worst_error({"y": np.ones((2, 3)), "dx": np.ones(3)}, wanted)
+
+
+CPU = ("numpy", "torch-cpu", "jax-cpu", "onnxruntime")
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
+    rows = rows_of(["smoke"], lambda row: row.which in ("infer", "step") and row.dtype == "float32")
+    rows += [smoke("lstm", which, "bfloat16") for which in ("infer", "step")]
+    odd = {
+        "proj": {"P": 4, "H": 7},
+        "bidir": {"D": 2, "L": 2, "B": 3, "H": 6, "T": 5},
+        "ragged": {"T": 9, "B": 5, "H": 6},
+    }
+    for name, sizes in odd.items():
+        of = rows_of(
+            [name],
+            lambda row: row.dtype == "float32" and row.problem.cell == "lstm" and row.problem.L * row.problem.D <= 2,
+        )
+        few = (r._replace(problem=r.problem.replace(I=5, **sizes)) for r in of)
+        rows += dict.fromkeys(few)
+    (streamed,) = rows_of(["stream"], lambda r: (r.problem.L, r.problem.H, r.dtype) == (2, 128, "float32"))
+    rows.append(streamed._replace(problem=streamed.problem.replace(I=5, H=6)))
+    compared = dict.fromkeys(CPU, 0)
+    for name in CPU:
+        host = Local(name)
+        for row in rows:
+            with contextlib.suppress(NotRun):
+                check(row, host)
+                compared[name] += 1
+    assert compared == {"numpy": 19, "torch-cpu": 23, "jax-cpu": 15, "onnxruntime": 7}
+
+
+# --- runs
+
+
+class Fake:
+    """A competitor that says what it is told, and logs its turns."""
+
+    log: ClassVar = []
+
+    def __init__(self, name, sample=lambda: [5.0], results=None):
+        self.name, self._sample, self._results = name, sample, results or Local("numpy").results
+
+    def versions(self):
+        return {self.name: "1"}
+
+    def results(self, row):
+        return self._results(row)
+
+    def prepare(self, row):
+        return {"algo": "standard"}
+
+    def sample(self, seconds):
+        Fake.log.append(self.name)
+        return Sample(self._sample()), 1.0
+
+    def release(self):
+        pass
+
+    def close(self):
+        Fake.log.append(f"{self.name} closed")
+
+
+def refuse(_row):
+    raise NotRun("it has no such thing")
+
+
+def test_competitors_take_turns_and_nothing_that_one_does_ends_the_run(tmp_path):
+    def broken():
+        raise ZeroDivisionError("in the middle")
+
+    Fake.log = []
+    hosts = [Fake("a"), Fake("b"), Fake("refuses", results=refuse), Fake("breaks", sample=broken)]
+    results = Results(tmp_path / "out.jsonl", {"versions": {}})
+    rows = [smoke(), smoke("gru")]
+    run([Part(rows, [(host.name, 2, host) for host in hosts])], results, Settings(rounds=3, sample_s=0))
+    assert Fake.log[:7] == ["a", "b", "breaks", "b", "a", "a", "b"]
+    assert Fake.log[-4:] == ["a closed", "b closed", "refuses closed", "breaks closed"]
+    written = load(tmp_path / "out.jsonl")
+    assert written.environment["versions"] == {"a": "1", "b": "1", "refuses": "1", "breaks": "1"}
+    assert "finished" in written.environment
+    by_name = {(row["competitor"], row["problem"]): row for row in written.rows}
+    for row in rows:
+        assert by_name["a", row.problem.name]["median_us"] == 5.0
+        assert by_name["a", row.problem.name]["round_medians_us"] == [5.0] * 3
+        assert by_name["refuses", row.problem.name]["reason"] == "it has no such thing"
+        assert by_name["refuses", row.problem.name]["status"] == "not_run"
+        assert by_name["breaks", row.problem.name]["reason"] == "ZeroDivisionError: in the middle"
+        assert by_name["breaks", row.problem.name]["status"] == "failed"
+
+
+def test_every_row_of_a_named_group_is_in_the_output_whatever_was_chosen_or_reached(tmp_path):
+    now = itertools.count(0, 10)
+    chosen = rows_of(["smoke"], lambda row: row.dtype == "float32")
+    results = Results(tmp_path / "out.jsonl", {"versions": {}})
+    settings = Settings(rounds=1, sample_s=0, budget_s=35)
+    run([Part(chosen, [("a", None, Fake("a")), ("b", None, Fake("b"))])], results, settings, clock=lambda: next(now))
+    written = load(tmp_path / "out.jsonl").rows
+    reported = {(row["problem"], row["pass"], row["dtype"]) for row in written}
+    assert reported == {(r.problem.name, r.which, r.dtype) for r in GROUPS["smoke"].rows()}
+    timed = [row for row in written if row["status"] == "ok"]
+    assert len(timed) == 2 * 3, "35 s are spent at the fourth row"
+    late = [row for row in written if row["reason"] == "the run's budget of 35 s was spent"]
+    assert len(late) == 2 * (len(chosen) - 3)
+    left = [row for row in written if row["competitor"] == "*"]
+    assert len(left) == len(reported) - len(chosen)
+    assert {row["status"] for row in left} == {"not_run"}
+
+
+def test_ctrl_c_leaves_a_whole_file(tmp_path):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    results = Results(tmp_path / "out.jsonl", {"versions": {}})
+    run([Part(list(GROUPS["smoke"].rows()), [("a", None, Fake("a", sample=interrupt))])], results, Settings(1, 0))
+    rows = load(tmp_path / "out.jsonl").rows
+    assert len(rows) == len(list(GROUPS["smoke"].rows()))
+    assert {row["reason"] for row in rows} == {"interrupted"}
+
+
+def test_rows_are_on_the_disk_as_they_come(tmp_path):
+    path = tmp_path / "out.jsonl"
+    seen = []
+    results = Results(path, {"versions": {}})
+    part = Part([smoke(), smoke("gru")], [("a", None, Fake("a"))])
+    run([part], results, Settings(1, 0), advance=lambda _: seen.append(len(path.read_text().splitlines())))
+    assert seen == [2, 3]
+
+
+def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
+    remote = Remote("numpy", threads=1)
+    try:
+        row = smoke("gru", "step")
+        theirs, ours = remote.results(row), Local("numpy").results(row)
+        assert theirs.keys() == ours.keys()
+        for name, array in ours.items():
+            np.testing.assert_allclose(theirs[name], array, rtol=1e-5, atol=1e-6)
+        remote.prepare(row)
+        sample, calibration = remote.sample(0.001)
+        assert len(sample.times_us) >= 3
+        assert calibration > 0
+        with pytest.raises(NotRun, match="TF32"):
+            remote.results(smoke(dtype="tf32"))
+        remote._process.kill()
+        with pytest.raises(Failed, match="ended with exit code -9"):
+            remote.sample(0.001)
+        assert remote.results(row).keys() == ours.keys(), "it is started again"
+    finally:
+        remote.close()
+
+
+def test_thread_counts_reach_the_process_and_leave_no_trace_here(monkeypatch):
+    started = []
+
+    class Context:
+        @staticmethod
+        def Pipe():  # noqa: N802
+            return None, type("End", (), {"close": lambda self: None})()
+
+        class Process:
+            def __init__(self, **_):
+                pass
+
+            def start(self):
+                started.append(os.environ["OMP_NUM_THREADS"])
+
+    monkeypatch.setattr("benchmarks.hosts.multiprocessing.get_context", lambda _: Context)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    Remote("numpy", threads=7)._start()
+    assert started == ["7"]
+    assert dict(os.environ) == before
+
+
+def test_a_prepared_call_is_warmed_up_before_it_is_timed(monkeypatch):
+    calls = []
+
+    def prepare(*_):
+        return Prepared(lambda: calls.append(1), dict)
+
+    monkeypatch.setattr("benchmarks.adapters.numpy_engine.prepare", prepare)
+    host = Local("numpy")
+    host.prepare(smoke())
+    assert len(calls) == timing.WARM_UP
+    host.release()
+    with pytest.raises(Failed, match="nothing is prepared"):
+        host.sample(0)
+
+
+def test_the_environment_names_machine_commit_versions_and_command():
+    found = environment("a command", rounds=3)
+    assert {"date", "commit", "dirty", "command", "machine", "gpu", "versions", "clocks", "rounds"} <= found.keys()
+    assert json.loads(json.dumps(found)) == found
+    assert machine_folder({"gpu": []}) == "cpu"
+    assert machine_folder({"gpu": ["NVIDIA H200, 580.159.03, 143771 MiB"]}) == "nvidia-h200"
+
+
+@pytest.mark.parametrize("name", [name for name, competitor in COMPETITORS.items() if competitor.device == "cuda"])
+def test_what_is_not_here_is_not_run_with_a_reason(name):
+    competitor = COMPETITORS[name]
+    problem = smoke().problem
+    with pytest.raises(NotRun) as caught:
+        competitor.prepare(problem, "infer", "float32", data.draw(problem))
+    assert len(str(caught.value)) > 10

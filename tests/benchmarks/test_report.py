@@ -1,0 +1,340 @@
+"""The report: a function of the results files, complete, and with every goal as measured or not run."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import benchmarks
+from benchmarks import goals, plots, report
+from benchmarks.adapters import COMPETITORS
+from benchmarks.goals import GOALS, Goal, Measured, Ratios, compare
+from benchmarks.problems import GROUPS
+from benchmarks.results_files import KEYS, Run, load, newest, runs
+from benchmarks.runner import _record, rows_of
+from pycudnnrnn.cli import bench
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    "date": "2027-01-01T00:00:00+00:00", "commit": "abc", "dirty": False, "command": "a command", "machine": "a CPU",
+    "cores": 4, "gpu": ["NVIDIA H200, 580, 143771 MiB"], "versions": {"cudnn": "9.28.0"}, "finished": "later",
+}  # fmt: skip
+
+
+def made_run(rows, machine="nvidia-h200", **environment):
+    return Run(Path(f"results/{machine}/2027-01-01-abc.jsonl"), ENVIRONMENT | environment, tuple(rows))
+
+
+def timed(row, competitor, us, **figures):
+    figures = {"host_us": us / 10, "latency_us": us * 2, "latency_p99_us": us * 3, "pipelined_us": us} | figures
+    return _record(row, competitor, figures.pop("threads", None), "ok", None, **({"median_us": us} | figures))
+
+
+def untimed(row, competitor, reason="it was refused"):
+    return _record(row, competitor, None, "not_run", reason)
+
+
+def test_the_document_is_what_the_committed_results_make():
+    found = report.document(runs())
+    assert report.DOCUMENT.read_text() == found, "make docs-performance"
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", found)
+    assert {str(p.relative_to(report.DOCUMENT.parent)) for p in report.DOCUMENT.parent.glob("performance/*")} == set(
+        pictures
+    )
+    for target in re.findall(r"\]\((\.\./.*?)\)", found):
+        assert (report.DOCUMENT.parent / target).exists(), target
+
+
+def test_every_committed_results_file_is_one():
+    files = [path for path in report.FOLDER.rglob("*") if path.is_file()]
+    assert files
+    assert {path.suffix for path in files} == {".jsonl"}
+    for path in files:
+        assert load(path).rows
+
+
+def test_every_goal_is_in_the_document_as_measured_or_not_run():
+    text = report.goals([])
+    wanted = [f"{letter}{n}" for letter, most in (("B", 8), ("C", 6), ("D", 11), ("P", 10)) for n in range(1, most + 1)]
+    assert [goal.id for goal in GOALS] == wanted
+    for goal in wanted:
+        (line,) = re.findall(rf"^\| {goal} \|.*$", text, re.MULTILINE)
+        assert line.endswith("| not run | not run |")
+    assert f"Goals without a figure: {', '.join(wanted)}." in report.not_measured([])
+
+
+# --- ratios and goals
+
+
+def test_ratios_count_the_rows_without_a_figure():
+    rows = rows_of(["db10-lin"], lambda row: row.dtype == "float16" and row.which == "infer")
+    records = []
+    for i, row in enumerate(rows):
+        records += [timed(row, "auto", 10.0 * (i + 1)), timed(row, "torch", 20.0 * (i + 1))]
+    records[0] = untimed(rows[0], "auto")
+    records += [_record(r, "*", None, "not_run", "not chosen") for r in rows_of(["db10-lin"]) if r not in rows]
+    found = compare(made_run(records), "auto", "torch")
+    assert (found.wanted, found.missing) == (80, 71)
+    assert found.median == found.geomean == found.worst == 0.5
+    assert "9 of 80 rows; 71 without a figure" in str(found)
+    assert str(Ratios((), 3)) == "no figure for any of 3 rows"
+
+
+def test_a_ratio_is_taken_inside_the_rounds_where_both_have_them():
+    row = rows_of(["cpu"])[0]
+    ours = timed(row, "numpy", 5.0, round_medians_us=[1.0, 9.0, 5.0])
+    theirs = timed(row, "torch-cpu", 5.0, round_medians_us=[2.0, 18.0, 5.0])
+    assert compare(made_run([ours, theirs]), "numpy", "torch-cpu").values == (0.5,)
+    del theirs["round_medians_us"]
+    assert compare(made_run([ours, theirs]), "numpy", "torch-cpu").values == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [
+        (None, "not run"),
+        (Measured((1.03, 0.5), ""), "missed"),
+        (Measured((1.0, 0.9), ""), "must met"),
+        (Measured((1.0, 0.8), ""), "target met"),
+        (Measured((1.0, 0.5), ""), "moonshot met"),
+        (Measured((1.0, 0.5), "", missing=2), "missed: 2 rows without a figure"),
+        (Measured((), ""), "measured"),
+        (Measured((), "", missing=3), "not run"),
+    ],
+)
+def test_a_verdict_is_the_last_level_whose_limits_all_hold(measured, verdict):
+    goal = Goal("D2", "", "", "", "", ((1.02, 9.0), (1.02, 0.85), (1.02, 0.6)))
+    assert goal.verdict(measured) == verdict
+
+
+def test_more_is_better_where_a_goal_is_a_rate():
+    goal = Goal("P5", "", "", "", "", (200, 300, 400), more_is_better=True)
+    assert [goal.verdict(Measured((rate,), "")) for rate in (199.0, 200.0, 350.0, 400.0)] == [
+        "missed", "must met", "target met", "moonshot met"
+    ]  # fmt: skip
+
+
+def whole_gpu_run():
+    """Every row of every group by every CUDA competitor: C++ takes 100 us, and each of the others its own multiple."""
+    factors = {name: 1 + 0.1 * i for i, name in enumerate(n for n, c in COMPETITORS.items() if c.device == "cuda")}
+    groups = ("db10", "db10-lin", "stream", "flashrnn", "ragged")
+    some = rows_of(groups, lambda row: row.dtype in ("float16", "bfloat16"))
+    some += rows_of(["deepbench"], lambda row: row.dtype == "float16" and row.problem.tag == "training")
+    records = []
+    for row in some:
+        us = 100.0 * (row.problem.T if row.problem.T > 4 else 1)
+        records += [timed(row, name, us * factor / factors["raw"]) for name, factor in factors.items()]
+    return factors, made_run(records)
+
+
+def test_goals_are_read_off_a_gpus_run():
+    factors, run = whole_gpu_run()
+    read = {goal.id: goal.read(run) for goal in GOALS if goal.read}
+    near = pytest.approx
+    assert read["B1"].values[0] == near(statistic(run, "plan") - statistic(run, "raw"))
+    assert read["B4"].values == (near(factors["eager"] / factors["torch"]),)
+    assert read["D1"].values == (near(factors["plan"] / factors["raw"]),)
+    assert read["D2"].values == (near(factors["auto"] / factors["torch"]),) * 2
+    assert read["D3"].values == (near(factors["plan"] / factors["torch"]),)
+    assert read["D4"].values == (near(factors["graph"] / factors["torch-graph"]),)
+    assert read["D5"] is None, "there are no holes in this run"
+    best = min(factors[name] for name in ("standard", "persist_static", "persist_dynamic", "small_h"))
+    assert read["D6"].values == (near(factors["auto"] / best),)
+    assert read["D11"].values == (near(factors["auto"] / factors["torch"]),)
+    assert read["P1"].values == (near(1024 * 100 * factors["eager"] / factors["raw"] / 1e3),)
+    floors = factors["eager"] / factors["raw"]
+    assert read["P5"].values == (near(429.5e9 / (2500 * floors) / 1e6, rel=1e-3),)
+    assert read["P8"].values == (near(15.0 * floors),)
+    assert read["P9"].values == (
+        near(200 * factors["graph"] / factors["raw"]),
+        near(300 * factors["graph"] / factors["raw"]),
+    )
+    assert read["P4"].missing == 0
+    assert "52 of 52 rows" in read["P4"].text
+    assert read["P7"].missing == 0
+
+
+def statistic(run, name):
+    return sorted(row["host_us"] for row in run.select(competitor=name, which="infer"))[
+        len(run.select(competitor=name, which="infer")) // 2
+    ]
+
+
+def test_cpu_goals_take_two_threads_and_the_sizes_they_name():
+    records = []
+    for row in rows_of(["cpu"]):
+        for threads, factor in ((1, 9.0), (2, 2.0)):
+            wide = row.problem.B >= 16
+            records += [
+                timed(row, "numpy", factor * (1 if wide else 0.1), threads=threads),
+                timed(row, "torch-cpu", 1.0, threads=threads),
+            ]
+    run = made_run(records, "cpu")
+    read = {goal.id: goal.read(run) for goal in GOALS if goal.id[0] == "C"}
+    assert [read[name].values for name in ("C1", "C2", "C3", "C5")] == [(2.0,), (2.0,), (2.0,), (0.2,)]
+    assert read["C4"].values == (0.2, 0.2)
+    assert read["C6"].text == "needs numpy>=1.26, safetensors>=0.4.3"
+    assert read["C1"].text.endswith("3 of 3 rows")
+
+
+def test_a_row_can_say_which_goal_it_measures():
+    row = timed(rows_of(["smoke"])[0], "plan", 2.5) | {"suite": "host_cost", "group": "binding", "goal": "B2"}
+    row_keys = {"suite": "host_cost", "group": "binding", "goal": "B2"}
+    failed = untimed(rows_of(["smoke"])[1], "plan") | row_keys
+    valued = row | {"goal": "B7", "value": 0, "unit": "calls"}
+    run = made_run([row, failed, valued], "cpu")
+    by_id = {goal.id: goal for goal in GOALS}
+    readings = [measured for _, measured in goals.measured_by(by_id["B2"], [run])]
+    assert [reading.values for reading in readings] == [(2.5,), ()]
+    assert [by_id["B2"].verdict(reading) for reading in readings] == ["target met", "not run"]
+    assert goals.measured_by(by_id["B7"], [run])[0][1].text.startswith("0 calls")
+    assert "| B2 |" in report.goals([run])
+    text = report.host_cost([run])
+    assert "| infer | relu L1 D1 B2 T3 I5 H8 | B2 | 2.5 | - |" in text
+    assert "| B7 | 0 calls | - |" in text
+    assert "it was refused" in text
+
+
+def test_a_gpus_run_gets_its_tables_its_reasons_and_its_pictures(tmp_path):
+    _, run = whole_gpu_run()
+    row = rows_of(["flashrnn"])[0]
+    few = [r for r in run.rows if r["competitor"] in ("plan", "torch") and r["group"] != "db10-lin"]
+    run = made_run([*few, untimed(row, "flashrnn", "does not | build")])
+    text = report.document([run])
+    assert "### nvidia-h200" in text
+    assert "#### ragged" in text
+    assert "does not \\| build" in text
+    assert "Not measured: no run on a GPU" not in text
+    assert "| lstm 256/16/150 | 1.3 | 0.5 | 4.07 |" in text
+    plots.draw([run], tmp_path)
+    (tmp_path / "stale.svg").write_text("")
+    first = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "stale.svg"}
+    plots.draw([run], tmp_path)
+    assert first == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    names = {f"nvidia-h200-{name}.svg" for name in ("against-T", "against-B", "against-H", "roofline", "ratios")}
+    assert set(first) == names
+    assert all(f"(performance/{name})" in text for name in names)
+
+
+# --- files
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"status": "fine"}, "a status that is known"), ({"reason": "why"}, "a reason belongs to what is not ok"),
+        ({"status": "failed"}, "a reason belongs"), ({"dtype": ...}, "without dtype"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_none_is_refused_with_its_line(change, text, tmp_path):
+    good = timed(rows_of(["smoke"])[0], "plan", 1.0)
+    bad = {k: v for k, v in (good | change).items() if v is not ...}
+    assert len(load(write(tmp_path / "a.jsonl", {"environment": ENVIRONMENT}, good)).rows) == 1
+    with pytest.raises(ValueError, match=rf"line 3: .*{text}"):
+        load(write(tmp_path / "b.jsonl", {"environment": ENVIRONMENT}, good, bad))
+    with pytest.raises(ValueError, match="first line"):
+        load(write(tmp_path / "c.jsonl", good))
+    (tmp_path / "d.jsonl").write_text('{"environment": {}}\n{"suite"')
+    with pytest.raises(ValueError, match="line 2"):
+        load(tmp_path / "d.jsonl")
+
+
+def test_the_newest_run_of_a_suite_is_by_its_date(tmp_path):
+    row = timed(rows_of(["smoke"])[0], "plan", 1.0)
+    for name, date in (("z", "2026-01-01"), ("a", "2026-03-01"), ("m", "2026-02-01")):
+        write(tmp_path / "cpu" / f"{name}.jsonl", {"environment": ENVIRONMENT | {"date": date}}, row)
+    found = runs(tmp_path)
+    assert [run.path.stem for run in found] == ["a", "m", "z"]
+    assert next(newest(found, "speed", "cpu")).path.stem == "a"
+    assert next(newest(found, "speed", "nvidia-h200"), None) is None
+    assert set(KEYS) <= row.keys()
+
+
+def test_a_run_that_was_cut_short_says_so():
+    row = rows_of(["cpu"])[0]
+    text = report.cpu([made_run([timed(row, "numpy", 1.0), timed(row, "torch-cpu", 1.0)], "cpu")])
+    assert "cut short" not in text
+    cut = {name: value for name, value in (ENVIRONMENT | {"rows": 20}).items() if name != "finished"}
+    rows = (timed(row, "numpy", 1.0), timed(row, "torch-cpu", 1.0))
+    assert "cut short" in report.cpu([Run(Path("results/cpu/x.jsonl"), cut, rows)])
+
+
+# --- the command
+
+
+def run_command(*arguments, **options):
+    command = [sys.executable, "-m", "pycudnnrnn", "bench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, cwd=ROOT, **options)
+
+
+def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
+    out = tmp_path / "out.jsonl"
+    done = run_command("--group", "smoke", "--dtype", "float64", "--pass", "infer", "--against", "onnxruntime",
+                       "--threads", "1", "--rounds", "1", "--sample", "0.001", "--json", str(out))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "lstm L1 D1 B2 T3 I5 H8" in done.stdout
+    assert "4 x onnxruntime, not run: its operators on the CPU have no float64" in done.stdout
+    written = load(out)
+    assert len({(row["problem"], row["pass"], row["dtype"]) for row in written.rows}) == len(
+        list(GROUPS["smoke"].rows())
+    )
+    assert [row["status"] for row in written.select(competitor="numpy")] == ["ok"] * 4
+    assert written.environment["command"].startswith("python -m pycudnnrnn bench --group smoke")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--group", "smok"], 1, "Invalid --group: 'smok', expecting one of deepbench, "),
+        (["--against", "tensorflow"], 1, "Invalid --against: 'tensorflow'"),
+        (["--group", "cpu", "--dtype", "float64"], 1, "no row of cpu has these passes and types"),
+        (["--device", "cuda"], 1, "CuPy finds no CUDA device"),
+        (["--rounds", "0"], 2, "--rounds"),
+        (["--list"], 0, "flashrnn: 10 problems"),
+    ],
+)
+def test_the_command_answers_in_one_line_with_an_exit_code(arguments, code, text):
+    done = run_command(*arguments)
+    assert done.returncode == code
+    assert text in " ".join((done.stdout + done.stderr).split())
+    assert "Traceback" not in done.stderr
+
+
+def test_the_suite_is_whole_in_a_wheel(tmp_path):
+    """What pyproject.toml maps into the wheel imports by itself, from a folder of another name."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    mapped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    package = tmp_path / "pycudnnrnn"
+    shutil.copytree(ROOT / "pycudnnrnn", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for source, target in mapped.items():
+        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+        (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / source, tmp_path / target)
+    code = f"""
+import sys, importlib
+sys.path[:0] = [{str(tmp_path)!r}]
+sys.modules["benchmarks"] = None
+from pycudnnrnn.cli import bench
+for name in ("problems", "adapters", "suite", "runner"):
+    assert bench._module(name).__name__ == "pycudnnrnn._benchmarks." + name
+for competitor in bench._module("adapters").COMPETITORS.values():
+    competitor._load()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_in_a_checkout_the_suite_is_the_checkouts():
+    assert bench._module("problems").__file__ == str(Path(benchmarks.__file__).parent / "problems.py")
