@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn import convert
+from pycudnnrnn._atomic import replacing
 from pycudnnrnn.convert._onnx_model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
@@ -66,21 +65,10 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
         ".hdf5": lambda to: convert.keras.write_h5(to, arrays),
     }
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=format_of)
+        with replacing(path) as temporary:
+            writers[format_of](temporary)
     except OSError as error:
-        raise PycudnnrnnError(f"cannot write to {path.parent}: {error.strerror}") from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        writers[format_of](temporary)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp's own mode is for the owner alone
-        temporary.replace(path)
-    except OSError as error:
-        raise PycudnnrnnError(f"cannot write {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise PycudnnrnnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _read_torch(path: Path) -> Source:

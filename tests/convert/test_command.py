@@ -244,7 +244,7 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
     [
         (["model.pt", "m.onnx"], 1, "pytorch: 'weight_ih_l0': missing"),
         (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "there is no key under the prefix 'decoder.'"),
-        (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 1, "cannot write to nowhere"),
+        (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 1, "cannot write nowhere/m.onnx: No such file"),
         (["model.pt", "m.safetensors", "--to", "equinox", "-s", "prefix=lstm", "-s", "nonlinearity=gelu"], 1, "'gelu'"),
         (["nowhere.pt", "m.onnx"], 2, "does not exist"),
         (["model.pt", "m.npz"], 2, "DST has to end in"),
