@@ -30,6 +30,9 @@ Array = npt.NDArray[Any]
 HEADER_MAX: Final = 1 << 20
 """Most bytes of header. 4096 tensors with TF's names take about two thirds of it; the library itself allows 100 MB."""
 
+FOREIGN_HEADER_MAX: Final = 1 << 24
+"""The same for files of other programs, which may hold much beside an RNN."""
+
 TENSORS_MAX: Final = 4096
 """Most tensors in a file: a bidirectional GRU of 256 layers has 4096."""
 
@@ -143,10 +146,25 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     try:
         with _Source(path) as source:
             entries, metadata, _ = _header(source)
-        specs = {n: TensorSpec(tuple(e["shape"]), _numpy_dtype(e["dtype"])) for n, e in entries.items()}
+        return _specs(entries), metadata
     except Refusal as refusal:
         raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
-    return specs, metadata
+
+
+def read_foreign(path: Path) -> dict[str, Array]:
+    """Read the arrays of any program's safetensors file: nothing is expected of them but that the file is whole.
+
+    Raises:
+        CheckpointError: no sound safetensors file, or a dtype that NumPy has no name for.
+    """
+    try:
+        with _Source(path) as source:
+            entries, _, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
+            specs = _specs(entries)
+            _check_end(source, entries, specs, data_start)
+            return _parsed(source.read(0, source.size), specs)
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
 
 
 class _Source:
@@ -192,9 +210,7 @@ def _read(path: Path, expect: Expectation, data_max: int | None, *, require_fini
             raise Refusal("metadata", f"not written by this package: format is {metadata.get('format')!r}")
         expected = expect(metadata)
         _compare(entries, expected)
-        total = _check_offsets(entries, expected)
-        if source.size != data_start + total:
-            raise Refusal("offsets", f"{source.size - data_start} bytes of tensors where the header has {total}")
+        _check_end(source, entries, expected, data_start)
         data = source.read(0, source.size)
     tensors = _parsed(data, expected)
     unhashed = {key: value for key, value in metadata.items() if key != "sha256"}
@@ -207,13 +223,15 @@ def _read(path: Path, expect: Expectation, data_max: int | None, *, require_fini
     return Contents(tensors, metadata)
 
 
-def _header(source: _Source) -> tuple[dict[str, dict[str, Any]], dict[str, str], int]:
+def _header(
+    source: _Source, header_max: int = HEADER_MAX, tensors_max: int | None = TENSORS_MAX
+) -> tuple[dict[str, dict[str, Any]], dict[str, str], int]:
     """Return entries and metadata of the header, of the right form, and where the tensors begin."""
     if source.size < 8:
         raise Refusal("header length", f"{source.size} bytes have no room for a header")
     length = int.from_bytes(source.read(0, 8), "little")
-    if not 2 <= length <= min(HEADER_MAX, source.size - 8):
-        raise Refusal("header length", f"{length} bytes of header in a file of {source.size}; the cap is {HEADER_MAX}")
+    if not 2 <= length <= min(header_max, source.size - 8):
+        raise Refusal("header length", f"{length} bytes of header in a file of {source.size}; the cap is {header_max}")
     try:
         header = json.loads(
             source.read(8, length).decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
@@ -225,8 +243,8 @@ def _header(source: _Source) -> tuple[dict[str, dict[str, Any]], dict[str, str],
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise Refusal("header form", "metadata is more than strings by name")
-    if len(header) > TENSORS_MAX:
-        raise Refusal("too many tensors", f"{len(header)}; the cap is {TENSORS_MAX}")
+    if tensors_max is not None and len(header) > tensors_max:
+        raise Refusal("too many tensors", f"{len(header)}; the cap is {tensors_max}")
     for name, entry in header.items():
         if not _well_formed(entry):
             raise Refusal("header form", f"the entry of {name!r} is no dtype, shape and two offsets")
@@ -269,8 +287,10 @@ def _compare(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, Tenso
             raise Refusal("shape", f"{name!r} is {_short(entry['shape'])}, expecting {shape}")
 
 
-def _check_offsets(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec]) -> int:
-    """Refuse tensors that do not lie side by side from 0 on; return where they end."""
+def _check_end(
+    source: _Source, entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec], data_start: int
+) -> None:
+    """Refuse tensors that do not lie side by side from the header's end to the file's."""
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         first, last = entry["data_offsets"]
@@ -278,7 +298,12 @@ def _check_offsets(entries: Mapping[str, dict[str, Any]], expected: Mapping[str,
             wanted = (end, end + expected[name].nbytes)
             raise Refusal("offsets", f"{name!r} lies at {_short([first, last])}, expecting {wanted}")
         end = last
-    return end
+    if source.size != data_start + end:
+        raise Refusal("offsets", f"{source.size - data_start} bytes of tensors where the header has {end}")
+
+
+def _specs(entries: Mapping[str, dict[str, Any]]) -> dict[str, TensorSpec]:
+    return {name: TensorSpec(tuple(e["shape"]), _numpy_dtype(e["dtype"])) for name, e in entries.items()}
 
 
 def _parsed(data: bytes, expected: Mapping[str, TensorSpec]) -> dict[str, Array]:

@@ -207,11 +207,11 @@ def hostile_files(folder):
         ("link.h5", "is a link to elsewhere"),
         ("text.onnx", "is no readable ONNX model"),
         ("outside.onnx", "keeps its data in another file"),
-        ("text.safetensors", "is no readable safetensors file"),
-        ("pickle.safetensors", "is no readable safetensors file"),
-        ("twice.safetensors", "a name stands twice"),
-        ("huge.safetensors", "its header claims"),
-        ("deep.safetensors", "is no readable safetensors file"),
+        ("text.safetensors", "text.safetensors: header length"),
+        ("pickle.safetensors", "pickle.safetensors: header length"),
+        ("twice.safetensors", "duplicate key: a name appears twice"),
+        ("huge.safetensors", "bytes of header in a file of 10"),
+        ("deep.safetensors", "header text: no strict JSON"),
     ],
 )
 def test_a_hostile_file_ends_in_one_line_and_runs_nothing(run, name, text, tmp_path):
