@@ -7,6 +7,7 @@ import click
 import pycudnnrnn as package
 from pycudnnrnn.cli.convert import convert
 from pycudnnrnn.cli.demo import demo
+from pycudnnrnn.cli.inspect import inspect
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,3 +18,4 @@ def pycudnnrnn() -> None:
 
 pycudnnrnn.add_command(convert)
 pycudnnrnn.add_command(demo)
+pycudnnrnn.add_command(inspect)
