@@ -7,6 +7,7 @@ import click
 import pycudnnrnn as package
 from pycudnnrnn.cli.convert import convert
 from pycudnnrnn.cli.demo import demo
+from pycudnnrnn.cli.info import info
 from pycudnnrnn.cli.inspect import inspect
 
 
@@ -18,4 +19,5 @@ def pycudnnrnn() -> None:
 
 pycudnnrnn.add_command(convert)
 pycudnnrnn.add_command(demo)
+pycudnnrnn.add_command(info)
 pycudnnrnn.add_command(inspect)
