@@ -18,7 +18,11 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary one is gone. It has the suffix of `path`, since some libraries go by it.
     """
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        error.filename = str(path)  # the one that the caller knows
+        raise
     try:
         os.close(descriptor)
         yield temporary

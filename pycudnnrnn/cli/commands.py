@@ -9,6 +9,7 @@ from pycudnnrnn.cli.convert import convert
 from pycudnnrnn.cli.demo import demo
 from pycudnnrnn.cli.info import info
 from pycudnnrnn.cli.inspect import inspect
+from pycudnnrnn.cli.layout import layout
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,3 +22,4 @@ pycudnnrnn.add_command(convert)
 pycudnnrnn.add_command(demo)
 pycudnnrnn.add_command(info)
 pycudnnrnn.add_command(inspect)
+pycudnnrnn.add_command(layout)

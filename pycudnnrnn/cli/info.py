@@ -45,7 +45,7 @@ TF32_OVERRIDE: Final = "NVIDIA_TF32_OVERRIDE"
 @click.option("--devices", is_flag=True, help="Ask CuPy for the GPUs too. This starts CUDA in the process.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def info(devices: bool, as_json: bool) -> None:
-    r"""Report which libcudnn is found and how, what runs NumPy and CUDA arrays and why, and what else is installed.
+    """Report which libcudnn is found and how, what runs NumPy and CUDA arrays and why, and what else is installed.
 
     CUDA is not started, and no driver is loaded, unless --devices asks for it. This is a report: a library that is
     missing or unusable is a line of it, with each place looked at, and the exit code is 0. `pycudnnrnn check` judges.
@@ -55,7 +55,7 @@ def info(devices: bool, as_json: bool) -> None:
       pycudnnrnn info
       pycudnnrnn info --devices --json
       PYCUDNNRNN_LIBRARY=/opt/cudnn/lib/libcudnn.so.9 pycudnnrnn info
-    """
+    """  # noqa: D301  click reads the \b
     report = collect(devices=devices)
     if as_json:
         echo_json(report)

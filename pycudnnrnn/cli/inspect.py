@@ -19,7 +19,7 @@ from pycudnnrnn.spec import RNNSpec
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def inspect(file: Path, as_json: bool) -> None:
-    r"""Say what a checkpoint holds: models, tensors, ranges, what is not finite, and whether its hash is right.
+    """Say what a checkpoint holds: models, tensors, ranges, what is not finite, and whether its hash is right.
 
     FILE is what a Saver or checkpoint.save wrote, or any other safetensors file, which has no hash. It is read in
     pieces, so its size does not matter. A damaged file ends in one line that says what is wrong, and exit code 1.
@@ -28,7 +28,7 @@ def inspect(file: Path, as_json: bool) -> None:
     Examples:
       pycudnnrnn inspect model.safetensors
       pycudnnrnn inspect model.safetensors --json | jq '.tensors | map_values(.nan)'
-    """
+    """  # noqa: D301  click reads the \b
     found = checkpoint.inspect(file, foreign=True)
     if as_json:
         echo_json(_report(file, found))
