@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -25,19 +25,18 @@ from pycudnnrnn.spec import (
 )
 
 Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
 
 
-class Clip(click.ParamType[Any]):
-    """One positive bound, or two with a comma between them."""
-
-    name = "BOUND|LOW,HIGH"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            bounds = [float(part) for part in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor two with a comma between them", param, ctx)
-        return bounds[0] if len(bounds) == 1 else tuple(bounds)
+def read_clip(_: click.Context, __: click.Parameter, value: str | None) -> float | tuple[float, ...] | None:
+    """Read one bound, or two with a comma between them."""
+    if value is None:
+        return None
+    try:
+        bounds = tuple(float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a number nor two with a comma between them") from None
+    return bounds[0] if len(bounds) == 1 else bounds
 
 
 def spec_arguments(command: Command) -> Command:
@@ -55,11 +54,13 @@ def spec_arguments(command: Command) -> Command:
             raise click.UsageError(str(error)) from None
         command(spec=spec, **given)
 
-    decorators: list[Callable[[Command], Command]] = [*ARGUMENTS.values(), *OPTIONS.values()]
-    return functools.reduce(lambda decorated, decorate: decorate(decorated), reversed(decorators), with_spec)
+    decorated: Command = with_spec
+    for decorate in reversed([*ARGUMENTS.values(), *OPTIONS.values()]):
+        decorated = decorate(decorated)
+    return decorated
 
 
-def _size(name: str) -> Callable[[Command], Command]:
+def _size(name: str) -> Decorator:
     return click.argument(name, type=click.IntRange(1, INT32_MAX))
 
 
@@ -67,19 +68,19 @@ def _choice(enum: type[StrEnum], *more: str) -> click.Choice[str]:
     return click.Choice([*map(str, enum), *more])
 
 
-def _option(name: str, kind: Any, default: Any, text: str) -> Callable[[Command], Command]:
+def _option(name: str, kind: Any, default: Any, text: str) -> Decorator:
     flag = f"--{name.replace('_', '-')}"
     return click.option(flag, name, type=kind, default=default, show_default=default is not None, help=text)
 
 
-ARGUMENTS = {
+ARGUMENTS: Final[dict[str, Decorator]] = {
     "mode": click.argument("mode", type=_choice(RNNMode)),
     "num_layers": _size("num_layers"),
     "num_units": _size("num_units"),
     "input_size": _size("input_size"),
 }
 
-OPTIONS = {
+OPTIONS: Final[dict[str, Decorator]] = {
     "direction": _option("direction", _choice(Direction), str(Direction.UNIDIRECTIONAL), "One direction or both."),
     "dtype": _option("dtype", _choice(DType), str(DType.FLOAT32), "Type of data and params."),
     "input_mode": _option(
@@ -87,7 +88,9 @@ OPTIONS = {
     ),
     "bias_mode": _option("bias_mode", _choice(BiasMode), str(BiasMode.DOUBLE), "Which biases exist."),
     "num_proj": _option("num_proj", click.IntRange(1, INT32_MAX), None, "Width of the LSTM's projection."),
-    "cell_clip": _option("cell_clip", Clip(), None, "Bounds of the LSTM's cell state."),
+    "cell_clip": click.option(
+        "--cell-clip", metavar="BOUND|LOW,HIGH", callback=read_clip, help="Bounds of the LSTM's cell state."
+    ),
     "dropout": _option("dropout", click.FloatRange(0, 1), 0.0, "Probability of dropping, between layers."),
     "seed": _option("seed", click.IntRange(0, SEED_MAX), 0, "Seed of the dropout."),
     "algo": _option("algo", _choice(Algorithm), str(Algorithm.STANDARD), "cuDNN's algorithm."),
