@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import pycudnnrnn as package
+from pycudnnrnn.cli.check import check
 from pycudnnrnn.cli.convert import convert
 from pycudnnrnn.cli.demo import demo
 from pycudnnrnn.cli.info import info
@@ -18,6 +19,7 @@ def pycudnnrnn() -> None:
     """The cuDNN RNN for everyone who is not inside a big framework."""
 
 
+pycudnnrnn.add_command(check)
 pycudnnrnn.add_command(convert)
 pycudnnrnn.add_command(demo)
 pycudnnrnn.add_command(info)

@@ -1,8 +1,8 @@
 """What our own tests are built from, for yours too.
 
-`reference` is the oracle that people read, and `goldens` are numbers that others published. `PermutedLayoutEngine` finds
-code that assumes a layout instead of asking for it. `pycudnnrnn.testing.strategies` (needs hypothesis) draws specs,
-lengths and params.
+`reference` is the oracle that people read, and `goldens` are numbers that others published. `PermutedLayoutEngine`
+finds code that assumes a layout instead of asking for it. `pycudnnrnn.testing.strategies` (needs hypothesis) draws
+specs, lengths and params.
 """
 
 from __future__ import annotations
