@@ -48,10 +48,10 @@ for update in range(1, UPDATES + 1):
     d_last = (d_prediction @ kernel.T)[None]
     gradients = [fwd.backward(d_output_h=d_last).params, last.T @ d_prediction]
     for array, gradient, (first, second) in zip((params, kernel), gradients, moments, strict=True):
-        first += 0.1 * (gradient - first)
-        second += 0.001 * (gradient * gradient - second)
+        first[:] = 0.9 * first + 0.1 * gradient
+        second[:] = 0.999 * second + 0.001 * gradient * gradient
         scale = (1 - 0.999**update) ** 0.5 / (1 - 0.9**update)
-        array -= 0.02 * scale * first / (second**0.5 + 1e-8)
+        array[:] = array - 0.02 * scale * first / (second**0.5 + 1e-8)
     if update % 50 == 0:
         print(f"update {update:4d}  loss {float(loss):.4f}")
 

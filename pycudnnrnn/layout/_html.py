@@ -43,12 +43,15 @@ def html(layout: ParamLayout) -> str:
     )
     left = len(layout.regions) - len(shown)
     names = ("pseudo-layer", "kind", "lin_layer_id", "gate", "shape", "offset", "end")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    more = f"<p>and {left} regions more</p>" if left else ""
     return (
         f"<div><b>ParamLayout</b>: {layout.size:,} elements, {len(layout.regions)} regions"
         f'<br><svg viewBox="0 0 {WIDTH} 24" width="100%" height="24" preserveAspectRatio="none" role="img"'
         f' aria-label="regions of the params buffer, to scale">{boxes}</svg>'
-        f"<table><thead><tr>{''.join(f'<th>{name}</th>' for name in names)}</tr></thead><tbody>{rows}</tbody></table>"
-        f"{f'<p>and {left} regions more</p>' if left else ''}</div>"
+        f'<div style="max-height: 30em; overflow: auto"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+        f"{more}</div>"
     )
 
 

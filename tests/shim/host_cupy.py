@@ -84,9 +84,11 @@ def _method(name):
     return call
 
 
-for _names, _make, _form in ((OPERATORS, _operator, "__{}__"), (IN_PLACE, _in_place, "__{}__"), (METHODS, _method, "{}")):
+for _names, _make in ((OPERATORS, _operator), (IN_PLACE, _in_place)):
     for _name in _names:
-        setattr(HostArray, _form.format(_name), _make(_name))
+        setattr(HostArray, f"__{_name}__", _make(_name))
+for _name in METHODS:
+    setattr(HostArray, _name, _method(_name))
 
 
 def use_host_cupy(device):
