@@ -1,6 +1,6 @@
 """Numbers that others published, and how to compute them: TensorFlow's tests, NVIDIA's sample, users of cuDNN.
 
-Each function takes the namespace of the arrays to run on, NumPy's or CuPy's.
+Each function takes the device to run on, "cpu" or "cuda".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import ops
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.spec import RNNMode
 
 KINDS: Final[dict[str, Any]] = {
@@ -80,20 +81,22 @@ SEEN_SIZES: Final = (
 """Sizes that users read off real cuDNN buffers: tensorflow issues 9370, 20273, 59281, and the R-Net repository's 47."""
 
 
-def sum_on_ones(xp: Any, mode: str, L: int, U: int, inputs: int, B: int, T: int, dtype: str, **options: Any) -> float:
+def sum_on_ones(
+    device: str, mode: str, L: int, U: int, inputs: int, B: int, T: int, dtype: str, **options: Any
+) -> float:
     """Compute a value of TF_VALUES."""
-    op = KINDS[mode](L, U, inputs, dtype=dtype, **options)
+    op, xp = KINDS[mode](L, U, inputs, dtype=dtype, **options), engine_for(device).xp
     state = xp.ones((L * op.num_dirs, B, U), dtype)
     states = (state, state) if mode == RNNMode.LSTM else (state,)
-    results = op(xp.ones((T, B, inputs), dtype), *states, xp.ones(op.params_size(), dtype), is_training=False)
+    results = op(xp.ones((T, B, inputs), dtype), *states, xp.ones(op.params_size(device), dtype), is_training=False)
     return sum(float(result.sum(dtype=np.float64)) for result in results)
 
 
-def checksums(xp: Any, mode: str, dtype: str = "float64") -> dict[str, float]:
+def checksums(device: str, mode: str, dtype: str = "float64") -> dict[str, float]:
     """Compute NVIDIA_CHECKSUMS of a mode."""
     T, L, U, B = 20, 2, 512, 64
-    op = KINDS[mode](L, U, U, dtype=dtype)
-    params = xp.ones(op.params_size(), dtype)
+    op, xp = KINDS[mode](L, U, U, dtype=dtype), engine_for(device).xp
+    params = xp.ones(op.params_size(device), dtype)
     for weight in op.params_to_canonical(params, copy=False)[0]:
         weight[:] = 1 / weight.size
     state, data = xp.ones((L, B, U), dtype), xp.ones((T, B, U), dtype)
@@ -106,11 +109,11 @@ def checksums(xp: Any, mode: str, dtype: str = "float64") -> dict[str, float]:
     return {name: float(array.sum(dtype=np.float64)) for name, array in found.items()}
 
 
-def skip_input_states(xp: Any, mode: str) -> tuple[float, ...]:
+def skip_input_states(device: str, mode: str) -> tuple[float, ...]:
     """Compute the final states of SKIP_INPUT_VALUES."""
-    op = KINDS[mode](1, 1, 1, input_mode="skip_input", dtype="float64")
+    op, xp = KINDS[mode](1, 1, 1, input_mode="skip_input", dtype="float64"), engine_for(device).xp
     states = (None, None) if mode == RNNMode.LSTM else (None,)
-    _, *finals = op(xp.ones((1, 1, 1)), *states, xp.zeros(op.params_size()))
+    _, *finals = op(xp.ones((1, 1, 1)), *states, xp.zeros(op.params_size(device)))
     return tuple(float(final.sum()) for final in finals)
 
 

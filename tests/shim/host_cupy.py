@@ -91,14 +91,15 @@ for _name in METHODS:
     setattr(HostArray, _name, _method(_name))
 
 
-def use_host_cupy(device):
-    """Let a `HostDevice` make these arrays; return the namespace that stands for CuPy."""
+def use_host_cupy(engine, device):
+    """Let a `HostDevice` and its engine make these arrays; return the namespace that stands for CuPy."""
     namespace = types.ModuleType("cupy")
     namespace.ndarray = cupy.ndarray
 
     def function(name):
         def call(*arguments, **keywords):
-            return lift(getattr(np, name)(*map(lower, arguments), **keywords), device)
+            result = getattr(np, name)(*map(lower, arguments), **keywords)
+            return lift(result, device) if isinstance(result, (np.ndarray, np.generic)) else result
 
         return call
 
@@ -111,7 +112,8 @@ def use_host_cupy(device):
         made.device_ = device
         return made
 
-    device.xp, device.empty = namespace, empty
+    engine.xp = device.xp = namespace
+    device.empty = empty
     for dtype in ("float16", "float32", "float64", "int32", "int64"):
         setattr(namespace, dtype, getattr(np, dtype))
     return namespace
