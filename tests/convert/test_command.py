@@ -184,6 +184,7 @@ def hostile_files(folder):
     (folder / "text.safetensors").write_text("no header at all")
     (folder / "pickle.safetensors").write_bytes(pickle.dumps(Evil()))
     (folder / "twice.safetensors").write_bytes(header(b"{" + TENSOR + b"," + TENSOR + b"}") + b"\0" * 4)
+    (folder / "tail.safetensors").write_bytes(header(b"{" + TENSOR + b"}") + b"\0" * 5)
     (folder / "huge.safetensors").write_bytes(struct.pack("<Q", 2**62) + b"{}")
     (folder / "deep.safetensors").write_bytes(header(b"[" * 100_000))
     with h5py.File(folder / "link.h5", "w") as file:
@@ -210,6 +211,7 @@ def hostile_files(folder):
         ("text.safetensors", "text.safetensors: header length"),
         ("pickle.safetensors", "pickle.safetensors: header length"),
         ("twice.safetensors", "duplicate key: a name appears twice"),
+        ("tail.safetensors", "tail.safetensors: offsets: 5 bytes of tensors where the header has 4"),
         ("huge.safetensors", "bytes of header in a file of 10"),
         ("deep.safetensors", "header text: no strict JSON"),
     ],
