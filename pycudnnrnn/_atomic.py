@@ -5,33 +5,46 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` under `path`: at any moment there is the old file or the new one, and never half of one.
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to; when the block ends, it becomes `path`.
 
-    A temporary file in the same folder is written, brought to the disk, and renamed. When that fails the old file is
-    untouched and the temporary one is gone.
+    At any moment there is the old file or the new one, and never half of one: the temporary file is in the same folder,
+    is brought to the disk, and renamed. When that fails, or the block raises, the old file is untouched and the
+    temporary one is gone. It has the suffix of `path`, since some libraries go by it.
     """
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
     try:
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        error.filename = str(path)  # the one that the caller knows
+        raise
+    try:
+        os.close(descriptor)
+        yield temporary
+        _sync(temporary)
         os.replace(temporary, path)  # noqa: PTH105  one system call, by its name
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     # The rename itself reaches the disk with the folder. The new file is whole in any case, so a failure is not one.
     with contextlib.suppress(OSError):
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync(path.parent)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` under `path`, as `replacing` does."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

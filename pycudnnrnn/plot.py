@@ -1,71 +1,232 @@
-"""Pictures, with matplotlib (extra "plot"): where a params buffer holds what, and how a loss went down."""
+"""Pictures, with matplotlib (extra "plot"): where a params buffer holds what, gates, gradients, and losses.
+
+Every function writes one file, in the format that its suffix names (PNG, SVG, PDF), whole or not at all.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from pycudnnrnn.errors import MissingDependencyError
-from pycudnnrnn.layout import ParamLayout, Region
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn import _arrays
+from pycudnnrnn._atomic import replacing
+from pycudnnrnn._checks import check_int, one_of
+from pycudnnrnn.errors import ArgumentError, MissingDependencyError
+from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
+from pycudnnrnn.layout._html import GATE_COLOURS
+from pycudnnrnn.spec import GATES, RNNMode, RNNSpec
+from pycudnnrnn.testing import reference
 
 try:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import LogNorm, to_rgb
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 except ImportError as error:
     raise MissingDependencyError("matplotlib", "plot", "drawing") from error
 
-GATE_COLOURS = {
-    "input": "#4477aa",
-    "forget": "#ee6677",
-    "new": "#ccbb44",
-    "output": "#228833",
-    "reset": "#66ccee",
-    "update": "#aa3377",
-    "hidden": "#4477aa",
-    "projection": "#bbbbbb",
-}
-"""One colour a gate, from Paul Tol's bright scheme (made to be told apart without colour vision)."""
+Array = npt.NDArray[Any]
+Place = str | PathLike[str]
+
+PSEUDO_LAYERS_MAX: Final = 64
+"""Most pseudo-layers in a picture: more make it larger than viewers show."""
+
+SUFFIXES: Final = (".png", ".svg", ".pdf")
+
+MARK: Final = "#cc0000"
 
 
-def draw_layout(layout: ParamLayout, path: str | PathLike[str], title: str = "params") -> None:
-    """Draw a params buffer to `path` (PNG, SVG or PDF by its suffix).
+def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expected: ParamLayout | None = None) -> None:
+    """Draw a params buffer to `path`.
 
     The strip on top is the buffer to scale. Below it each region is a box of one size: a row for the weights and one
-    for the biases of each pseudo-layer, with the gate, the linear-layer id, the shape and the offset in elements.
+    for the biases of each pseudo-layer, with the gate, the linear-layer id, the shape and the offset in elements. Where
+    `expected` has a region elsewhere, its box is framed and says where.
+
+    Raises:
+        ArgumentError: a suffix of another format, or more than 64 pseudo-layers.
     """
+    target = _target(path)
+    check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
     rows = _rows(layout)
     columns = max(len(regions) for _, regions in rows)
-    figure = _figure(2 + 1.25 * columns, 1.8 + 0.85 * len(rows))
-    strip, boxes = figure.subplots(2, 1, height_ratios=[1, 1.7 * len(rows)])
+    elsewhere = {} if expected is None else differences(layout, expected)
+    width = 2.2 + 1.35 * max(columns, 4)
+    strip_height, row_height = 0.8, 0.62
+    lines = textwrap.wrap(f"{title}: {layout.size:,} elements", int(width * 11))
+    figure = _figure(width, 1.4 + 0.2 * len(lines) + strip_height + row_height * len(rows))
+    strip, boxes = figure.subplots(2, 1, height_ratios=[strip_height, row_height * len(rows)])
 
-    strip.set_title(f"{title}: {layout.size:,} elements", loc="left")
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=11)
+    strip.barh(0, layout.size, left=0, color="white", hatch="////", edgecolor="#dddddd", linewidth=0)
     for region in layout.regions:
         strip.barh(0, region.size, left=region.offset, **_box_style(region))
     strip.set(xlim=(0, layout.size), yticks=[])
-    strip.set_xlabel("offset [elements]")
+    strip.set_xlabel("offset [elements]; strong: weights, pale: biases", fontsize=9)
+    strip.xaxis.set_major_formatter("{x:,.0f}")
+    strip.tick_params(labelsize=8)
 
     for y, (_, regions) in enumerate(rows):
         for x, region in enumerate(regions):
             boxes.barh(y, 0.94, left=x, height=0.86, **_box_style(region))
-            shape = " x ".join(map(str, region.shape))
-            text = f"{region.gate}\nid {region.lin_layer_id}   {shape}\n@ {region.offset:,}"
-            boxes.text(x + 0.47, y, text, ha="center", va="center", fontsize=7)
+            shape = " × ".join(map(str, region.shape))
+            text = f"{region.gate}\nid {region.lin_layer_id}   {shape}\n"
+            text += f"@ {region.offset:,}" if region.size else "no elements"
+            if region.key in elsewhere:
+                boxes.barh(y, 0.94, left=x, height=0.86, fill=False, edgecolor=MARK, linewidth=2, linestyle="--")
+                other = elsewhere[region.key]
+                text += f" ≠ {'nowhere' if other is None else f'{other.offset:,}'}"
+            boxes.text(x + 0.47, y, text, ha="center", va="center", fontsize=7.5, linespacing=1.25)
     boxes.set(xlim=(0, columns), ylim=(len(rows) - 0.5, -0.5), xticks=[])
-    boxes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    boxes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
     boxes.tick_params(length=0)
     boxes.spines[:].set_visible(False)
-    figure.savefig(path)
+    gates = dict.fromkeys(region.gate for region in layout.regions)
+    handles = [Patch(color=_mixed(gate, 0.75), label=gate) for gate in gates]
+    if sum(region.size for region in layout.regions) < layout.size:
+        handles.append(Patch(facecolor="white", edgecolor="#cccccc", hatch="////", label="padding"))
+    if elsewhere:
+        handles.append(Patch(fill=False, edgecolor=MARK, linestyle="--", label="not where it is expected (≠ there)"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
+    _save(figure, target)
+
+
+def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: str = "gradient norms") -> None:
+    """Draw the Euclidean norm of each region's gradient, pseudo-layer by pseudo-layer; or of each region's weights.
+
+    A column is a linear-layer id of the weights or the biases. Zeros are white, and what is not finite is
+    white with red text.
+
+    Shapes:
+        d_params: [layout.size], on any device.
+
+    Raises:
+        ArgumentError: another shape, a suffix of another format, or more than 64 pseudo-layers.
+    """
+    target = _target(path)
+    flat = np.asarray(_arrays.to_host("d_params", d_params)).astype(np.float64)
+    if flat.shape != (layout.size,):
+        raise ArgumentError("d_params", f"({layout.size},)", flat.shape, aspect="shape")
+    count = check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
+    columns = list(dict.fromkeys((r.kind, r.lin_layer_id, r.gate) for r in layout.regions))
+    norms = np.full((count, len(columns)), np.nan)
+    there = np.zeros(norms.shape, bool)
+    for region in layout.regions:
+        place = region.pseudo_layer, columns.index((region.kind, region.lin_layer_id, region.gate))
+        there[place] = region.size > 0
+        norms[place] = np.linalg.norm(flat[region.slice])
+    figure = _figure(2.6 + 0.72 * len(columns), 2.0 + 0.36 * count)
+    axes = figure.subplots()
+    positive = norms[np.isfinite(norms) & (norms > 0)]
+    scale = LogNorm(positive.min(), max(positive.max(), positive.min() * 1.0001)) if positive.size else None
+    image = axes.imshow(np.ma.masked_invalid(np.where(norms > 0, norms, np.nan)), "cividis", scale, aspect="auto")
+    for y, x in zip(*np.nonzero(there), strict=True):
+        norm = norms[y, x]
+        dark = bool(norm > 0 and np.isfinite(norm) and scale is not None and scale(norm) < 0.5)
+        colour = MARK if not np.isfinite(norm) else "white" if dark else "black"
+        axes.text(x, y, f"{norm:.2g}", ha="center", va="center", fontsize=7, color=colour)
+    names = [f"{'W' if kind == 'weight' else 'b'}{id_}\n{gate}" for kind, id_, gate in columns]
+    axes.set_xticks(range(len(columns)), names, fontsize=7)
+    axes.set_yticks(range(count), map(str, range(count)), fontsize=8)
+    axes.set(title=title, ylabel="pseudo-layer", xlabel="W: weights, b: biases, with the linear-layer id")
+    axes.tick_params(length=0)
+    if positive.size:
+        figure.colorbar(image, label="Euclidean norm", shrink=0.9)
+    _save(figure, target)
+
+
+def draw_gates(
+    spec: RNNSpec,
+    canonical: tuple[Sequence[Array], Sequence[Array]],
+    input_data: Array,
+    path: Place,
+    *,
+    pseudo_layer: int = 0,
+    input_h: Array | None = None,
+    input_c: Array | None = None,
+    title: str | None = None,
+) -> None:
+    """Draw what each gate of a pseudo-layer does over time, for one sequence, without dropout.
+
+    The gates are those of `testing.reference`, the unoptimised equations, so that long sequences take their time.
+
+    Shapes:
+        canonical: (weights, biases), as `params_to_canonical` gives them; input_data: [T, I];
+        input_h: [L * D, P or U]; input_c: [L * D, U].
+
+    Raises:
+        ArgumentError: another shape, a pseudo-layer that there is not, or a suffix of another format.
+    """
+    target = _target(path)
+    p = check_int("pseudo_layer", pseudo_layer, 0, spec.num_pseudo_layers - 1)
+    gates = gate_activations(spec, canonical, input_data, input_h, input_c)[p]
+    T, G, U = gates.shape
+    figure = _figure(min(14, max(6, 1.5 + 0.12 * T)), 0.8 + 1.7 * G)
+    panels = figure.subplots(G, 1, sharex=True, squeeze=False)[:, 0]
+    tanh = {RNNMode.LSTM: (2,), RNNMode.GRU: (2,), RNNMode.RNN_TANH: (0,)}.get(spec.mode, ())
+    for g, (panel, gate) in enumerate(zip(panels, GATES[spec.mode], strict=True)):
+        low, high, colours = (-1.0, 1.0, "PuOr") if g in tanh else (0.0, 1.0, "cividis")
+        if spec.mode is RNNMode.RNN_RELU:
+            high = max(float(gates.max(initial=0)), 1e-30)
+        image = panel.imshow(gates[:, g].T, colours, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+        panel.set_title(gate.name.lower(), loc="left", fontsize=9)
+        panel.set_ylabel("unit")
+        panel.set_yticks(sorted({0, U - 1}))
+        figure.colorbar(image, ax=panel, pad=0.01)
+    panels[-1].set_xlabel("step")
+    layer, direction = divmod(p, spec.num_dirs)
+    figure.suptitle(title or f"gates of layer {layer}, {('forward', 'backward')[direction]}", fontsize=11)
+    _save(figure, target)
+
+
+def gate_activations(
+    spec: RNNSpec,
+    canonical: tuple[Sequence[Array], Sequence[Array]],
+    input_data: Array,
+    input_h: Array | None = None,
+    input_c: Array | None = None,
+) -> Array:
+    """Return the gates of every pseudo-layer for one sequence: [L * D, T, G, U], by linear-layer id.
+
+    Raises:
+        ArgumentError: another shape than `draw_gates` says.
+    """
+    weights, biases = ([np.asarray(array) for array in arrays] for arrays in canonical)
+    regions = arithmetic_layout(spec)
+    for name, arrays, wanted in (("weights", weights, regions.weights), ("biases", biases, regions.biases)):
+        shapes = [region.shape for region in wanted]
+        if [array.shape for array in arrays] != shapes:
+            raise ArgumentError(f"canonical {name}", f"{shapes}", [array.shape for array in arrays], aspect="shapes")
+    x = np.asarray(input_data)
+    if x.ndim != 2 or x.shape[1] != spec.input_size:
+        raise ArgumentError("input_data", f"(T, {spec.input_size}), one sequence", x.shape, aspect="shape")
+    states = []
+    for name, state, width in (("input_h", input_h, spec.state_size), ("input_c", input_c, spec.num_units)):
+        shape = (spec.num_pseudo_layers, width)
+        states.append(np.zeros(shape) if state is None else np.asarray(state))
+        if states[-1].shape != shape:
+            raise ArgumentError(name, f"{shape}", states[-1].shape, aspect="shape")
+    gates = np.zeros((spec.num_pseudo_layers, len(x), 1, spec.num_gates, spec.num_units))
+    hx, cx = (state[:, None] for state in states)
+    reference.forward(spec, weights, biases, x[:, None], hx, cx, [len(x)], gates)
+    return gates[:, :, 0]
 
 
 def draw_losses(
-    path: str | PathLike[str], losses: Sequence[float], every: int, baselines: Mapping[str, float], held_out: float
+    path: Place, losses: Sequence[float], every: int, baselines: Mapping[str, float], held_out: float
 ) -> None:
     """Draw training losses, one point for `every` updates, beside horizontal lines to beat.
 
     Units:
         nats a character throughout.
     """
+    target = _target(path)
     figure = _figure(7, 4)
     axes = figure.subplots()
     axes.plot([every * (i + 1) for i in range(len(losses))], losses, color=GATE_COLOURS["input"], label="training")
@@ -75,13 +236,25 @@ def draw_losses(
     axes.set(xlabel="updates", ylabel="loss [nats a character]")
     axes.legend(edgecolor="none", framealpha=1)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    _save(figure, target)
 
 
 def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def _target(path: Place) -> Path:
+    target = Path(path)
+    if target.suffix not in SUFFIXES:
+        raise ArgumentError("path", f"a name that ends in {one_of(list(SUFFIXES))}", repr(str(path)))
+    return target
+
+
+def _save(figure: Figure, target: Path) -> None:
+    with replacing(target) as temporary:
+        figure.savefig(temporary)
 
 
 def _rows(layout: ParamLayout) -> list[tuple[str, list[Region]]]:
@@ -94,8 +267,13 @@ def _rows(layout: ParamLayout) -> list[tuple[str, list[Region]]]:
 
 def _box_style(region: Region) -> dict[str, Any]:
     return {
-        "color": GATE_COLOURS[region.gate],
-        "alpha": 0.75 if region.kind == "weight" else 0.4,
+        "color": _mixed(region.gate, 0.75 if region.kind == "weight" else 0.4),
         "edgecolor": "white",
         "linewidth": 0.5,
     }
+
+
+def _mixed(gate: str, part: float) -> tuple[float, float, float]:
+    """Mix a gate's colour with white: text stays legible, and nothing behind shows through."""
+    red, green, blue = (1 - part + part * value for value in to_rgb(GATE_COLOURS[gate]))
+    return red, green, blue

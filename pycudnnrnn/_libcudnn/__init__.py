@@ -156,6 +156,11 @@ class Function:
             foreign.restype = self.restype
 
     @property
+    def is_there(self) -> bool:
+        """Whether this library has it."""
+        return self._foreign is not None
+
+    @property
     def argtypes(self) -> tuple[Kind, ...]:
         return tuple(self.prototype.parameters.values())
 

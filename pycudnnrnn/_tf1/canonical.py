@@ -94,6 +94,15 @@ def tf_tensors(spec: RNNSpec) -> tuple[TFTensor, ...]:
     return tuple(sorted(found, key=lambda tensor: order.index(tensor.kind)))
 
 
+def names_of(tensor: TFTensor, scope: str) -> list[str]:
+    """Return every name that a tensor may have in a file, the one that is written first.
+
+    Source: TF 1.3 wrote a space in the pairs' names for the GRU; where in the scope is not certain.
+    """
+    spaced = tensor.name.replace("bias_cudnn_", "bias_cudnn ")
+    return list(dict.fromkeys(scope + name for name in (tensor.name, spaced, spaced.removeprefix("gates/"))))
+
+
 def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> dict[str, Array]:
     """Stitch cuDNN-canonical lists into TF's tensors, in the order of `tf_tensors`.
 
@@ -108,11 +117,11 @@ def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> d
     return {tensor.name: named[tensor.name] for tensor in tf_tensors(spec)}
 
 
-def from_tf(spec: RNNSpec, tensors: Mapping[str, Array]) -> tuple[list[Array], list[Array]]:
+def from_tf(spec: RNNSpec, tensors: Mapping[str, Array], *, halve: bool = True) -> tuple[list[Array], list[Array]]:
     """Take TF's tensors apart into cuDNN-canonical (weights, biases). The pairs of biases may be absent.
 
     A pair counts when its sum is the bias beside it. Otherwise, the bias counts (a trained cell may have changed it),
-    and is halved as TF does.
+    and is halved as TF does, or with `halve=False` is the input bias whole.
 
     Raises:
         ArgumentError: a tensor is missing, or has another shape.
@@ -126,18 +135,14 @@ def from_tf(spec: RNNSpec, tensors: Mapping[str, Array]) -> tuple[list[Array], l
             array = _find(tensors, scope, tensor)
             if array is not None:
                 own[tensor.name] = array
-        w, b = _taken_apart(spec, own)
+        w, b = _taken_apart(spec, own, halve=halve)
         weights += w
         biases += b
     return weights, biases
 
 
 def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array | None:
-    names = [scope + tensor.name]
-    if tensor.kind == "pair" and "gates/" in tensor.name:  # TF 1.3 wrote a space for the GRU; where is not certain
-        spaced = tensor.name.replace("cudnn_", "cudnn ")
-        names += [scope + spaced, scope + spaced.removeprefix("gates/")]
-    for name in names:
+    for name in names_of(tensor, scope):
         if name in tensors:
             array = tensors[name]
             if array.shape != tensor.shape:
@@ -145,7 +150,7 @@ def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array |
             return array
     if tensor.kind == "pair":
         return None
-    raise ArgumentError("tensors", f"a tensor {names[0]!r}", sorted(tensors) or "none")
+    raise ArgumentError("tensors", f"a tensor {scope + tensor.name!r}", sorted(tensors) or "none")
 
 
 def _own(arrays: Sequence[Array], spec: RNNSpec, pseudo_layer: int) -> Sequence[Array]:
@@ -177,7 +182,7 @@ def _stitched(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) 
     return found
 
 
-def _taken_apart(spec: RNNSpec, own: Mapping[str, Array]) -> tuple[list[Array], list[Array]]:
+def _taken_apart(spec: RNNSpec, own: Mapping[str, Array], *, halve: bool) -> tuple[list[Array], list[Array]]:
     gates, stacked, units = spec.num_gates, STACKED_GATES[spec.mode], spec.num_units
     gru = spec.mode is RNNMode.GRU
     prefix = "gates/" if gru else ""
@@ -194,10 +199,12 @@ def _taken_apart(spec: RNNSpec, own: Mapping[str, Array]) -> tuple[list[Array], 
     weights = [*W, *R]
     if spec.num_proj:
         weights.append(own["projection/kernel"].T)
-    return weights, _biases(spec, own, prefix, stacked)
+    return weights, _biases(spec, own, prefix, stacked, halve=halve)
 
 
-def _biases(spec: RNNSpec, own: Mapping[str, Array], prefix: str, stacked: tuple[int, ...]) -> list[Array]:
+def _biases(
+    spec: RNNSpec, own: Mapping[str, Array], prefix: str, stacked: tuple[int, ...], *, halve: bool
+) -> list[Array]:
     if spec.bias_mode is BiasMode.NONE:
         return []
     units, bias = spec.num_units, own[f"{prefix}bias"]
@@ -205,7 +212,8 @@ def _biases(spec: RNNSpec, own: Mapping[str, Array], prefix: str, stacked: tuple
     if spec.bias_mode is BiasMode.DOUBLE:
         first, second = (own.get(f"{prefix}bias_cudnn_{i}") for i in range(2))
         if first is None or second is None or not np.array_equal(_sum(first, second), bias, equal_nan=True):
-            first = second = (bias / 2).astype(bias.dtype)
+            half = (bias / 2).astype(bias.dtype)
+            first, second = (half, half) if halve else (bias, np.zeros_like(bias))
         sources = [first, second]
     candidates = [
         name for name, there in (("input", spec.has_input_bias), ("hidden", spec.has_recurrent_bias)) if there

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,12 +23,24 @@ from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
 from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
+from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
 from pycudnnrnn.layers._layer import RNNLayer
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import INT32_MAX, RNNMode, RNNSpec
 
-__all__ = ["BOOK", "REASONS", "CheckpointError", "Inspection", "Saver", "inspect", "latest_checkpoint", "load", "save"]
+__all__ = [
+    "BOOK",
+    "REASONS",
+    "CheckpointError",
+    "Inspection",
+    "Saver",
+    "Summary",
+    "inspect",
+    "latest_checkpoint",
+    "load",
+    "save",
+]
 
 BOOK: Final = "checkpoint.json"
 """The file beside the checkpoints that says which is the latest."""
@@ -183,27 +196,40 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
 
 
 class Inspection(NamedTuple):
-    """What a checkpoint holds: tensors by name, its items' states, and how many elements of which are not finite."""
+    """What a file holds: tensors by name, what is in each, its items' states and its metadata.
+
+    `verified` says that the file has a hash, which is right; a file of another program has none.
+    """
 
     tensors: dict[str, TensorSpec]
+    summaries: dict[str, Summary]
     items: dict[str, Any]
-    non_finite: dict[str, int]
+    metadata: dict[str, str]
+    verified: bool
+
+    @property
+    def non_finite(self) -> dict[str, int]:
+        """How many elements are not finite, by tensor, where there are any."""
+        counts = {name: summary.nan + summary.infinite for name, summary in self.summaries.items()}
+        return {name: count for name, count in counts.items() if count}
 
 
-def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """Return what a file holds, without anything to restore into; its hash is checked.
+def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspection:
+    """Return what a file holds, without anything to restore into, and with little of it in memory at a time.
+
+    Its hash is checked. With `foreign`, a safetensors file of another program will do.
 
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
-    tensors, metadata = _file.read_header(Path(path))
-    contents = _file.read(Path(path), lambda _: tensors, data_max=None)
-    counts = {n: int(a.size - np.isfinite(a).sum()) for n, a in contents.tensors.items() if a.dtype.kind not in "biu"}
+    summing: dict[str, Summing] = defaultdict(Summing)
+    tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
+    verified = metadata.get("format") == _file.FORMAT
     try:
-        items = _item_states(metadata)
+        items = _item_states(metadata) if verified else {}
     except Refusal as refusal:
         raise CheckpointError(path, refusal.reason, refusal.detail) from refusal
-    return Inspection(tensors, items, {name: count for name, count in counts.items() if count})
+    return Inspection(tensors, {name: summing[name].summary() for name in tensors}, items, metadata, verified)
 
 
 def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -30,8 +30,14 @@ Array = npt.NDArray[Any]
 HEADER_MAX: Final = 1 << 20
 """Most bytes of header. 4096 tensors with TF's names take about two thirds of it; the library itself allows 100 MB."""
 
+FOREIGN_HEADER_MAX: Final = 1 << 24
+"""The same for files of other programs, which may hold much beside an RNN."""
+
 TENSORS_MAX: Final = 4096
 """Most tensors in a file: a bidirectional GRU of 256 layers has 4096."""
+
+PIECE_NBYTES: Final = 1 << 22
+"""Most bytes of a tensor that `scan` holds at once."""
 
 FORMAT: Final = "pycudnnrnn-1"
 """What the metadata's "format" says."""
@@ -111,7 +117,7 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str])
     if len(arrays) > TENSORS_MAX:
         raise ArgumentError("tensors", f"at most {TENSORS_MAX}", len(arrays))
     full = {"format": FORMAT, **metadata}
-    full["sha256"] = _digest(arrays, full)
+    full["sha256"] = _digest(_whole(arrays), full)
     data: bytes = safetensors.numpy.save(arrays, full)
     length = int.from_bytes(data[:8], "little")
     if length > HEADER_MAX:
@@ -134,19 +140,54 @@ def read(path: Path, expect: Expectation, *, data_max: int | None, require_finit
         raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
 
 
-def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
-    """Return what a file says that it holds: nothing of it has been checked against the contents.
+def scan(
+    path: Path, visit: Callable[[str, Array], None], *, foreign: bool
+) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+    """Walk through a file with little of it in memory: `visit` gets each tensor's name with its elements, in pieces.
+
+    Returns the tensors and the metadata of a file whose hash is right. With `foreign` that may be any program's
+    safetensors file, which has no hash and no "format" in its metadata.
 
     Raises:
-        CheckpointError: no readable header.
+        CheckpointError: the file is damaged, or not written by this package.
     """
     try:
         with _Source(path) as source:
-            entries, metadata, _ = _header(source)
-        specs = {n: TensorSpec(tuple(e["shape"]), _numpy_dtype(e["dtype"])) for n, e in entries.items()}
+            limits = (FOREIGN_HEADER_MAX, None) if foreign else (HEADER_MAX, TENSORS_MAX)
+            entries, metadata, data_start = _header(source, *limits)
+            ours = _is_ours(metadata, foreign=foreign)
+            specs = _specs(entries)
+            _check_end(source, entries, specs, data_start)
+
+            def pieces(name: str) -> Iterator[bytes]:
+                first, last = entries[name]["data_offsets"]
+                for at in range(first, last, PIECE_NBYTES):
+                    data = source.read(data_start + at, min(PIECE_NBYTES, last - at))
+                    visit(name, np.frombuffer(data, specs[name].dtype))
+                    yield data
+
+            digest = _digest(((name, specs[name], pieces(name)) for name in specs), metadata)
+            if ours and digest != metadata["sha256"]:
+                raise _damaged()
     except Refusal as refusal:
         raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
     return specs, metadata
+
+
+def read_foreign(path: Path) -> dict[str, Array]:
+    """Read the arrays of any program's safetensors file: nothing is expected of them but that the file is whole.
+
+    Raises:
+        CheckpointError: no sound safetensors file, or a dtype that NumPy has no name for.
+    """
+    try:
+        with _Source(path) as source:
+            entries, _, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
+            specs = _specs(entries)
+            _check_end(source, entries, specs, data_start)
+            return _parsed(source.read(0, source.size), specs)
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
 
 
 class _Source:
@@ -188,18 +229,14 @@ def _read(path: Path, expect: Expectation, data_max: int | None, *, require_fini
         if data_max is not None and source.size > 8 + HEADER_MAX + data_max:
             raise Refusal("size", f"{source.size} bytes where the expected tensors have {data_max}")
         entries, metadata, data_start = _header(source)
-        if metadata.get("format") != FORMAT or "sha256" not in metadata:
-            raise Refusal("metadata", f"not written by this package: format is {metadata.get('format')!r}")
+        _is_ours(metadata, foreign=False)
         expected = expect(metadata)
         _compare(entries, expected)
-        total = _check_offsets(entries, expected)
-        if source.size != data_start + total:
-            raise Refusal("offsets", f"{source.size - data_start} bytes of tensors where the header has {total}")
+        _check_end(source, entries, expected, data_start)
         data = source.read(0, source.size)
     tensors = _parsed(data, expected)
-    unhashed = {key: value for key, value in metadata.items() if key != "sha256"}
-    if _digest(tensors, unhashed) != metadata["sha256"]:
-        raise Refusal("hash", "the contents are not those that were written (SHA-256 differs)")
+    if _digest(_whole(tensors), metadata) != metadata["sha256"]:
+        raise _damaged()
     if require_finite:
         for name, array in tensors.items():
             if array.dtype.kind not in "biu" and not np.isfinite(array).all():
@@ -207,13 +244,15 @@ def _read(path: Path, expect: Expectation, data_max: int | None, *, require_fini
     return Contents(tensors, metadata)
 
 
-def _header(source: _Source) -> tuple[dict[str, dict[str, Any]], dict[str, str], int]:
+def _header(
+    source: _Source, header_max: int = HEADER_MAX, tensors_max: int | None = TENSORS_MAX
+) -> tuple[dict[str, dict[str, Any]], dict[str, str], int]:
     """Return entries and metadata of the header, of the right form, and where the tensors begin."""
     if source.size < 8:
         raise Refusal("header length", f"{source.size} bytes have no room for a header")
     length = int.from_bytes(source.read(0, 8), "little")
-    if not 2 <= length <= min(HEADER_MAX, source.size - 8):
-        raise Refusal("header length", f"{length} bytes of header in a file of {source.size}; the cap is {HEADER_MAX}")
+    if not 2 <= length <= min(header_max, source.size - 8):
+        raise Refusal("header length", f"{length} bytes of header in a file of {source.size}; the cap is {header_max}")
     try:
         header = json.loads(
             source.read(8, length).decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
@@ -225,8 +264,8 @@ def _header(source: _Source) -> tuple[dict[str, dict[str, Any]], dict[str, str],
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise Refusal("header form", "metadata is more than strings by name")
-    if len(header) > TENSORS_MAX:
-        raise Refusal("too many tensors", f"{len(header)}; the cap is {TENSORS_MAX}")
+    if tensors_max is not None and len(header) > tensors_max:
+        raise Refusal("too many tensors", f"{len(header)}; the cap is {tensors_max}")
     for name, entry in header.items():
         if not _well_formed(entry):
             raise Refusal("header form", f"the entry of {name!r} is no dtype, shape and two offsets")
@@ -269,8 +308,10 @@ def _compare(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, Tenso
             raise Refusal("shape", f"{name!r} is {_short(entry['shape'])}, expecting {shape}")
 
 
-def _check_offsets(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec]) -> int:
-    """Refuse tensors that do not lie side by side from 0 on; return where they end."""
+def _check_end(
+    source: _Source, entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec], data_start: int
+) -> None:
+    """Refuse tensors that do not lie side by side from the header's end to the file's."""
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         first, last = entry["data_offsets"]
@@ -278,7 +319,12 @@ def _check_offsets(entries: Mapping[str, dict[str, Any]], expected: Mapping[str,
             wanted = (end, end + expected[name].nbytes)
             raise Refusal("offsets", f"{name!r} lies at {_short([first, last])}, expecting {wanted}")
         end = last
-    return end
+    if source.size != data_start + end:
+        raise Refusal("offsets", f"{source.size - data_start} bytes of tensors where the header has {end}")
+
+
+def _specs(entries: Mapping[str, dict[str, Any]]) -> dict[str, TensorSpec]:
+    return {name: TensorSpec(tuple(e["shape"]), _numpy_dtype(e["dtype"])) for name, e in entries.items()}
 
 
 def _parsed(data: bytes, expected: Mapping[str, TensorSpec]) -> dict[str, Array]:
@@ -291,23 +337,43 @@ def _parsed(data: bytes, expected: Mapping[str, TensorSpec]) -> dict[str, Array]
         raise Refusal("library", str(error)) from error
 
 
-def _digest(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> str:
+def _is_ours(metadata: Mapping[str, str], *, foreign: bool) -> bool:
+    if metadata.get("format") == FORMAT and "sha256" in metadata:
+        return True
+    if foreign and metadata.get("format") != FORMAT:
+        return False
+    raise Refusal("metadata", f"not written by this package: format is {metadata.get('format')!r}")
+
+
+def _damaged() -> Refusal:
+    return Refusal("hash", "the contents are not those that were written (SHA-256 differs)")
+
+
+def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, TensorSpec, list[memoryview]]]:
+    for name, array in tensors.items():
+        raw = np.ascontiguousarray(array).reshape(-1)
+        yield name, TensorSpec(array.shape, array.dtype), [raw.view(np.uint8).data] if raw.size else []
+
+
+def _digest(
+    tensors: Iterable[tuple[str, TensorSpec, Iterable[bytes | memoryview]]], metadata: Mapping[str, str]
+) -> str:
     """Hash metadata and tensors by name: integrity, not authenticity, since anybody can compute it."""
     found = hashlib.sha256()
 
-    def add(parts: Iterable[bytes]) -> None:
-        for part in parts:
+    def add(*texts: str) -> None:
+        for text in texts:
+            part = text.encode("utf-8", "surrogatepass")
             found.update(len(part).to_bytes(8, "little"))
             found.update(part)
 
-    for key in sorted(metadata):
-        add(text.encode("utf-8", "surrogatepass") for text in (key, metadata[key]))
-    for name in sorted(tensors):
-        array = tensors[name]
-        add(text.encode("utf-8", "surrogatepass") for text in (name, array.dtype.name, str(array.shape)))
-        raw = np.ascontiguousarray(array)
-        found.update(raw.nbytes.to_bytes(8, "little"))
-        found.update(raw.reshape(-1).view(np.uint8).data if raw.size else b"")
+    for key in sorted(metadata.keys() - {"sha256"}):
+        add(key, metadata[key])
+    for name, spec, pieces in sorted(tensors, key=lambda tensor: tensor[0]):
+        add(name, spec.dtype.name, str(spec.shape))
+        found.update(spec.nbytes.to_bytes(8, "little"))
+        for piece in pieces:
+            found.update(piece)
     return found.hexdigest()
 
 

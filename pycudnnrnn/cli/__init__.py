@@ -18,6 +18,7 @@ def main() -> None:
         from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
 
         pycudnnrnn()
-    except PycudnnrnnError as error:
-        sys.stderr.write(f"pycudnnrnn: {error}\n")
+    except (PycudnnrnnError, OSError) as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        sys.stderr.write(f"pycudnnrnn: {' '.join(lines)}\n")
         sys.exit(1)

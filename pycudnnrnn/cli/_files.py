@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn import convert
+from pycudnnrnn._atomic import replacing
+from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert._onnx_model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
@@ -21,8 +20,6 @@ FORMATS: Final = {
 
 _TORCH_AT_LEAST: Final = (2, 10)
 """weights_only was bypassed before: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
-
-_HEADER_NBYTES_AT_MOST: Final = 2**24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,21 +63,10 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
         ".hdf5": lambda to: convert.keras.write_h5(to, arrays),
     }
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=format_of)
+        with replacing(path) as temporary:
+            writers[format_of](temporary)
     except OSError as error:
-        raise PycudnnrnnError(f"cannot write to {path.parent}: {error.strerror}") from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        writers[format_of](temporary)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp's own mode is for the owner alone
-        temporary.replace(path)
-    except OSError as error:
-        raise PycudnnrnnError(f"cannot write {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise PycudnnrnnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _read_torch(path: Path) -> Source:
@@ -104,32 +90,7 @@ def _write_torch(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def _read_safetensors(path: Path) -> Source:
-    from safetensors import SafetensorError  # noqa: PLC0415
-    from safetensors.numpy import load  # noqa: PLC0415
-
-    try:
-        data = path.read_bytes()
-        _check_header(path, data)
-        return Source(load(data), {})
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
-        raise PycudnnrnnError(f"{path} is no readable safetensors file: {error}") from error
-
-
-def _check_header(path: Path, data: bytes) -> None:
-    """Refuse a name that stands twice: safetensors would take the last one silently."""
-    size = int.from_bytes(data[:8], "little")
-    if size > min(_HEADER_NBYTES_AT_MOST, len(data) - 8):
-        raise ValueError(f"its header claims {size} bytes")
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise ValueError(f"a name stands twice in {path.name}")
-        return dict(pairs)
-
-    try:
-        json.loads(data[8 : 8 + size], object_pairs_hook=unique)
-    except RecursionError:
-        raise ValueError("its header is nested too deep") from None
+    return Source(checkpoint_file.read_foreign(path), {})
 
 
 def _write_safetensors(path: Path, arrays: dict[str, Any], framework: str) -> None:

@@ -6,8 +6,12 @@ import click
 
 import pycudnnrnn as package
 from pycudnnrnn.cli.bench import bench
+from pycudnnrnn.cli.check import check
 from pycudnnrnn.cli.convert import convert
 from pycudnnrnn.cli.demo import demo
+from pycudnnrnn.cli.info import info
+from pycudnnrnn.cli.inspect import inspect
+from pycudnnrnn.cli.layout import layout
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,5 +21,9 @@ def pycudnnrnn() -> None:
 
 
 pycudnnrnn.add_command(bench)
+pycudnnrnn.add_command(check)
 pycudnnrnn.add_command(convert)
 pycudnnrnn.add_command(demo)
+pycudnnrnn.add_command(info)
+pycudnnrnn.add_command(inspect)
+pycudnnrnn.add_command(layout)

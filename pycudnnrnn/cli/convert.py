@@ -52,7 +52,7 @@ def convert(
     verify: bool,
     force: bool,
 ) -> None:
-    r"""Convert RNN weights from one framework's file to another's.
+    """Convert RNN weights from one framework's file to another's.
 
     Files are .pt (a state dict of tensors, no code), .safetensors, .h5 (Keras) and .onnx. Nothing in a file is run, and
     a file that its safe reader refuses is not read another way.
@@ -62,7 +62,7 @@ def convert(
       pycudnnrnn convert model.pt model.weights.h5 -s prefix=encoder.lstm
       pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm,lstm_1 --verify
       pycudnnrnn convert model.onnx model.safetensors --to flax -t api=nnx
-    """
+    """  # noqa: D301  click reads the \b
     console = Console(soft_wrap=True)
     source_format, source_framework = framework_of(source, from_, "SRC", "--from")
     target_format, target_framework = framework_of(target, to, "DST", "--to")

@@ -43,7 +43,7 @@ REPORT_EVERY = 20
 def demo(
     text: Path | None, out: Path, device: str, updates: int, seconds: float, units: int, seed: int, as_json: bool
 ) -> None:
-    r"""Train an LSTM on English text, beside n-gram models, and save, restore, sample and draw.
+    """Train an LSTM on English text, beside n-gram models, and save, restore, sample and draw.
 
     The text is the documentation that every Python carries, or a file of your own. Ctrl-C stops the training between
     two updates; the checkpoint is written all the same.
@@ -53,7 +53,7 @@ def demo(
       pycudnnrnn demo
       pycudnnrnn demo --text book.txt --units 256 --seconds 300 --updates 20000
       pycudnnrnn demo --json | tail -n 1
-    """
+    """  # noqa: D301  click reads the \b
     console = Console(stderr=as_json)
     started = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)

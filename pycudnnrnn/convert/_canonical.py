@@ -155,13 +155,8 @@ def split(framework: str, c: Canonical, *, projection: bool = False, skip: bool 
     Raises:
         ConvertError: not a `Canonical`, or one that the target cannot hold.
     """
-    if not isinstance(c, Canonical):
-        raise ConvertError(framework, "canonical", f"expecting a Canonical, got {type(c).__name__}")
+    check_target(framework, c, projection=projection)
     spec = c.spec
-    if spec.cell_clip is not None and framework != "canonical":
-        raise ConvertError(framework, "cell_clip", f"it has no place for the bounds {spec.cell_clip} on the cell state")
-    if spec.num_proj and not projection:
-        raise ConvertError(framework, "num_proj", f"its LSTM has no projection, and this one has {spec.num_proj}")
     G, count = spec.num_gates, spec.num_pseudo_layers
     per_layer, per_bias = len(c.weights) // count, len(c.biases) // count
     layers = []
@@ -181,3 +176,18 @@ def split(framework: str, c: Canonical, *, projection: bool = False, skip: bool 
             )
         )
     return layers
+
+
+def check_target(framework: str, c: Any, *, projection: bool) -> None:
+    """Refuse what is no `Canonical`, or one that the target cannot hold.
+
+    Raises:
+        ConvertError: so it is.
+    """
+    if not isinstance(c, Canonical):
+        raise ConvertError(framework, "canonical", f"expecting a Canonical, got {type(c).__name__}")
+    spec = c.spec
+    if spec.cell_clip is not None and framework != "canonical":
+        raise ConvertError(framework, "cell_clip", f"it has no place for the bounds {spec.cell_clip} on the cell state")
+    if spec.num_proj and not projection:
+        raise ConvertError(framework, "num_proj", f"its LSTM has no projection, and this one has {spec.num_proj}")

@@ -1,4 +1,4 @@
-"""The order of gates in each framework: the only permutations there are.
+"""The order of gates in each framework: the only permutations there are, but for TF 1.x's (`_tf1.canonical`).
 
 An order says which of cuDNN's gates stands at each place of the framework's stack. Sources: the frameworks' own
 classes, each order run against the framework itself in tests/convert, but for Gluon's and Chainer's.
@@ -30,7 +30,6 @@ _ORDERS: Final[dict[str, tuple[Order, Order]]] = {
     "jax_rnn": ((_I, _F, _N, _O), ()),
     "gluon": ((_I, _F, _N, _O), (_RESET, _UPDATE, _NEW)),
     "chainer": ((_I, _F, _N, _O), (_RESET, _UPDATE, _NEW)),
-    "tensorflow": ((_I, _N, _F, _O), (_RESET, _UPDATE, _NEW)),
 }
 
 FLAX_LETTERS: Final = {RNNMode.LSTM: "ifgo", RNNMode.GRU: "rzn"}

@@ -46,21 +46,32 @@ class Step:
         product: Array = self.R[gate] @ h
         return product + self.bR[gate]
 
-    def __call__(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    def gates(self, x: Array, h: Array) -> tuple[Array, ...]:
+        """Return the gates after their sigmoid, tanh or relu, by linear-layer id."""
         mode = self.spec.mode
         if mode is RNNMode.RNN_TANH:
-            return np.tanh(self.from_input(0, x) + self.from_state(0, h)), c
+            return (np.tanh(self.from_input(0, x) + self.from_state(0, h)),)
         if mode is RNNMode.RNN_RELU:
-            return relu(self.from_input(0, x) + self.from_state(0, h)), c
+            return (relu(self.from_input(0, x) + self.from_state(0, h)),)
         if mode is RNNMode.GRU:
             r = sigmoid(self.from_input(0, x) + self.from_state(0, h))
             z = sigmoid(self.from_input(1, x) + self.from_state(1, h))
             n = np.tanh(self.from_input(2, x) + r * self.from_state(2, h))
-            return (1 - z) * n + z * h, c
+            return r, z, n
         i = sigmoid(self.from_input(0, x) + self.from_state(0, h))
         f = sigmoid(self.from_input(1, x) + self.from_state(1, h))
         g = np.tanh(self.from_input(2, x) + self.from_state(2, h))
         o = sigmoid(self.from_input(3, x) + self.from_state(3, h))
+        return i, f, g, o
+
+    def __call__(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        gates = self.gates(x, h)
+        if self.spec.mode in (RNNMode.RNN_TANH, RNNMode.RNN_RELU):
+            return gates[0], c
+        if self.spec.mode is RNNMode.GRU:
+            _, z, n = gates
+            return (1 - z) * n + z * h, c
+        i, f, g, o = gates
         c = f * c + i * g
         if self.spec.cell_clip:
             c = clip(c, *self.spec.cell_clip)
@@ -76,12 +87,15 @@ def forward(
     hx: Array,
     cx: Array,
     lengths: Sequence[int],
+    gates: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return output, output_h, output_c, without dropout; c goes through untouched where the cell has none.
 
+    With `gates`, every gate of every step is written there.
+
     Shapes:
         weights, biases: canonical lists; x: [T, B, I]; hx: [L * D, B, P or U]; cx: [L * D, B, U]; lengths: [B];
-        output: [T, B, D * (P or U)].
+        gates: [L * D, T, B, G, U]; output: [T, B, D * (P or U)].
     """
     T, B, _ = x.shape
     width = spec.state_size
@@ -96,6 +110,8 @@ def forward(
                 step = Step(spec, p, weights, biases)
                 h, c = output_h[p, b], output_c[p, b]
                 for t in range(lengths[b]) if direction == 0 else reversed(range(lengths[b])):
+                    if gates is not None:
+                        gates[p, t, b] = step.gates(below[t], h)
                     h, c = step(below[t], h, c)
                     above[t, direction * width : (direction + 1) * width] = h
                 output_h[p, b], output_c[p, b] = h, c

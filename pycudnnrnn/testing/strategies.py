@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import ops
 from pycudnnrnn.errors import MissingDependencyError
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.testing.problems import Problem, make_problem
+
+__all__ = ["Problem", "make_problem", "problems", "sequence_lengths", "specs"]
 
 try:
     from hypothesis import strategies as st
 except ImportError as error:
     raise MissingDependencyError("hypothesis", "testing", "pycudnnrnn.testing.strategies") from error
-
-Array = npt.NDArray[Any]
 
 
 @st.composite
@@ -64,48 +61,6 @@ def sequence_lengths(T: int, B: int, *, least: int = 0) -> st.SearchStrategy[lis
     return st.none() | st.lists(length, min_size=B, max_size=B)
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """One call with everything it needs, and upstream gradients for its backward.
-
-    Shapes:
-        x: [T, B, I]; hx, dhy: [L * D, B, P or U]; cx, dcy: [L * D, B, U]; dy: [T, B, D * (P or U)].
-    """
-
-    op: Any
-    params: Array
-    x: Array
-    hx: Array
-    cx: Array
-    lengths: list[int] | None
-    dy: Array
-    dhy: Array
-    dcy: Array
-
-    @property
-    def spec(self) -> RNNSpec:
-        spec: RNNSpec = self.op.spec
-        return spec
-
-    @property
-    def full_lengths(self) -> list[int]:
-        """The lengths, with None spelt out."""
-        T, B, _ = self.x.shape
-        return [T] * B if self.lengths is None else self.lengths
-
-    def forward(self, params: Array | None = None, **keywords: Any) -> ops.Forward:
-        """Run the op's forward on this problem's arrays."""
-        params = self.params if params is None else params
-        states = (self.hx, self.cx) if self.spec.has_cell_state else (self.hx,)
-        keywords = {"sequence_lengths": self.lengths} | keywords
-        forward: ops.Forward = self.op.forward(self.x, *states, params, **keywords)
-        return forward
-
-    def upstream(self) -> tuple[Array, Array, Array | None]:
-        """(dy, dhy, dcy), the last None where the cell has no c."""
-        return self.dy, self.dhy, self.dcy if self.spec.has_cell_state else None
-
-
 @st.composite
 def problems(
     draw: Callable[[Any], Any],
@@ -121,20 +76,3 @@ def problems(
     T, B = draw(st.integers(least_time, max_time)), draw(st.integers(min(least_time, 1), max_batch))
     lengths = draw(sequence_lengths(T, B, least=min(least_length, T)))
     return make_problem(op, T, B, lengths, seed=draw(st.integers(0, 2**32 - 1)))
-
-
-def make_problem(op: Any, T: int, B: int, lengths: list[int] | None, seed: int) -> Problem:
-    """Fill a call with normal numbers from a seed, in the op's dtype; params are scaled so that gates stay open."""
-    rng = np.random.default_rng(seed)
-    spec: RNNSpec = op.spec
-    dtype = spec.dtype.numpy
-
-    def normal(*shape: int) -> Array:
-        return rng.normal(size=shape).astype(dtype)
-
-    states = (spec.num_pseudo_layers, B)
-    params = (rng.normal(size=op.params_size()) * spec.num_units**-0.5).astype(dtype)
-    return Problem(
-        op, params, normal(T, B, spec.input_size), normal(*states, spec.state_size), normal(*states, spec.num_units),
-        lengths, normal(T, B, spec.output_size), normal(*states, spec.state_size), normal(*states, spec.num_units),
-    )  # fmt: skip

@@ -184,6 +184,7 @@ def hostile_files(folder):
     (folder / "text.safetensors").write_text("no header at all")
     (folder / "pickle.safetensors").write_bytes(pickle.dumps(Evil()))
     (folder / "twice.safetensors").write_bytes(header(b"{" + TENSOR + b"," + TENSOR + b"}") + b"\0" * 4)
+    (folder / "tail.safetensors").write_bytes(header(b"{" + TENSOR + b"}") + b"\0" * 5)
     (folder / "huge.safetensors").write_bytes(struct.pack("<Q", 2**62) + b"{}")
     (folder / "deep.safetensors").write_bytes(header(b"[" * 100_000))
     with h5py.File(folder / "link.h5", "w") as file:
@@ -207,11 +208,12 @@ def hostile_files(folder):
         ("link.h5", "is a link to elsewhere"),
         ("text.onnx", "is no readable ONNX model"),
         ("outside.onnx", "keeps its data in another file"),
-        ("text.safetensors", "is no readable safetensors file"),
-        ("pickle.safetensors", "is no readable safetensors file"),
-        ("twice.safetensors", "a name stands twice"),
-        ("huge.safetensors", "its header claims"),
-        ("deep.safetensors", "is no readable safetensors file"),
+        ("text.safetensors", "text.safetensors: header length"),
+        ("pickle.safetensors", "pickle.safetensors: header length"),
+        ("twice.safetensors", "duplicate key: a name appears twice"),
+        ("tail.safetensors", "tail.safetensors: offsets: 5 bytes of tensors where the header has 4"),
+        ("huge.safetensors", "bytes of header in a file of 10"),
+        ("deep.safetensors", "header text: no strict JSON"),
     ],
 )
 def test_a_hostile_file_ends_in_one_line_and_runs_nothing(run, name, text, tmp_path):
@@ -244,7 +246,7 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
     [
         (["model.pt", "m.onnx"], 1, "pytorch: 'weight_ih_l0': missing"),
         (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "there is no key under the prefix 'decoder.'"),
-        (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 1, "cannot write to nowhere"),
+        (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 1, "cannot write nowhere/m.onnx: No such file"),
         (["model.pt", "m.safetensors", "--to", "equinox", "-s", "prefix=lstm", "-s", "nonlinearity=gelu"], 1, "'gelu'"),
         (["nowhere.pt", "m.onnx"], 2, "does not exist"),
         (["model.pt", "m.npz"], 2, "DST has to end in"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from pycudnnrnn.errors import ArgumentError, LayoutError
+from pycudnnrnn.layout._html import html
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
 Kind = Literal["weight", "bias"]
@@ -30,6 +31,11 @@ class Region:
     kind: Kind
     offset: int
     shape: tuple[int, ...]
+
+    @property
+    def key(self) -> tuple[int, int, Kind]:
+        """What names it: pseudo-layer, linear-layer id and kind."""
+        return self.pseudo_layer, self.lin_layer_id, self.kind
 
     @property
     def size(self) -> int:
@@ -68,6 +74,9 @@ class ParamLayout:
     def __hash__(self) -> int:
         return hash(self.size)  # cheap: a layout is a key of caches on the hot path
 
+    def _repr_html_(self) -> str:
+        return html(self)
+
     @functools.cached_property
     def weights(self) -> tuple[Region, ...]:
         """The weight regions, in canonical order."""
@@ -94,6 +103,12 @@ class ParamLayout:
             raise ArgumentError(
                 "region", "a (pseudo_layer, lin_layer_id, kind) of this layout", (pseudo_layer, lin_layer_id, kind)
             ) from None
+
+
+def differences(layout: ParamLayout, other: ParamLayout) -> dict[tuple[int, int, Kind], Region | None]:
+    """Return what `other` has for each region of `layout` that differs there, by key; None where it has none."""
+    theirs = {region.key: region for region in other.regions}
+    return {r.key: theirs.get(r.key) for r in layout.regions if theirs.get(r.key) != r}
 
 
 def arithmetic_layout(spec: RNNSpec) -> ParamLayout:

@@ -1,0 +1,264 @@
+"""The checks of `pycudnnrnn check`: each returns a detail, or raises; `NotRun` says what it needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from pycudnnrnn import _arrays, _discovery, libcudnn, ops
+from pycudnnrnn._libcudnn import PROTOTYPES, Library
+from pycudnnrnn.engines import Engine, engine_for
+from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor
+from pycudnnrnn.engines.cudnn.settings import ALGORITHMS, BIAS_MODES, DATA_TYPES, DIRECTIONS, INPUT_MODES, MATH_TYPES
+from pycudnnrnn.engines.cudnn.settings import MODES as C_MODES
+from pycudnnrnn.errors import LibraryNotFoundError, PycudnnrnnError, version_text
+from pycudnnrnn.layout import arithmetic_layout, differences
+from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.testing import goldens, reference
+from pycudnnrnn.testing.problems import Problem, make_problem
+
+Check = Callable[[], str]
+
+SPECS: Final = (
+    RNNSpec("lstm", 2, 4, 3, direction="bidirectional", dtype="float64", num_proj=2, cell_clip=0.5),
+    RNNSpec("gru", 2, 3, 4, direction="bidirectional", dtype="float64"),
+    RNNSpec("gru", 1, 4, 3, bias_mode="single_recurrent", dtype="float64"),
+    RNNSpec("rnn_tanh", 2, 3, 3, input_mode="skip_input", bias_mode="single_input", dtype="float64"),
+    RNNSpec("rnn_relu", 1, 4, 5, bias_mode="none", dtype="float64"),
+)
+"""Small models that together have every cell, direction, bias mode and input mode, projection and clip."""
+
+LENGTHS: Final = [4, 0, 2]
+"""Ragged, unsorted, and with an empty sequence."""
+
+TOLERANCES: Final = {"float64": 1e-10, "float32": 1e-4}
+"""Largest error against NumPy's results in float64, relative where they pass 1; float32 has 24 bits of mantissa."""
+
+
+class NotRun(Exception):  # noqa: N818  an outcome, not an error
+    """What a check needs is not here."""
+
+
+class Failed(Exception):  # noqa: N818
+    """What came out is not what had to."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a check ended: "passed", "failed" or "not run"."""
+
+    group: str
+    name: str
+    outcome: str
+    detail: str
+
+
+def run() -> Iterator[Outcome]:
+    """Run every check, each whatever became of those before it."""
+    for group, checks in GROUPS.items():
+        for name, check in checks.items():
+            try:
+                yield Outcome(group, name, "passed", check())
+            except NotRun as error:
+                yield Outcome(group, name, "not run", str(error))
+            except Failed as error:
+                yield Outcome(group, name, "failed", str(error))
+            except Exception as error:  # noqa: BLE001  whatever it is, it is a line of the report
+                yield Outcome(group, name, "failed", f"{type(error).__name__}: {error}")
+
+
+def _library() -> Library:
+    try:
+        return libcudnn.load()
+    except LibraryNotFoundError as error:
+        raise NotRun(f"there is no libcudnn: {error.reason}") from error
+
+
+def _cuda() -> Engine:
+    try:
+        return engine_for("cuda")
+    except PycudnnrnnError as error:
+        raise NotRun(str(error)) from error
+
+
+def library_loads() -> str:
+    library = _library()
+    return f"{version_text(library.version)} at {library.path}, found via {library.found_via}"
+
+
+def sub_libraries_agree() -> str:
+    """Ask the library's own version checks, each of which raises where a part has another version than it needs."""
+    library = _library()
+    checks = _discovery.VERSION_CHECKS[int(version_text(library.version).partition(".")[0])]
+    for name in checks:
+        getattr(library, name)()
+    return f"{', '.join(checks)} agree"
+
+
+def functions_are_there() -> str:
+    library = _library()
+    wanted = [name for name, p in PROTOTYPES.items() if p.since <= library.version < p.until]
+    missing = [name for name in wanted if not getattr(library, name).is_there]
+    return _demand(not missing, f"all {len(wanted)} of this version", f"missing: {', '.join(missing)}")
+
+
+def descriptors_round_trip() -> str:
+    """What descriptors were given is what the library's getters give back."""
+    library = _library()
+    for spec in SPECS:
+        with RNNDescriptor(library, spec) as descriptor:
+            got = descriptor.read()
+        wanted = got._replace(
+            algo=ALGORITHMS[spec.algo], mode=C_MODES[spec.mode], bias_mode=BIAS_MODES[spec.bias_mode],
+            direction=DIRECTIONS[spec.direction], input_mode=INPUT_MODES[spec.input_mode],
+            dtype=DATA_TYPES[spec.dtype], compute_dtype=DATA_TYPES[spec.compute_dtype],
+            math_type=MATH_TYPES[spec.math_type], input_size=spec.input_size, num_units=spec.num_units,
+            proj_size=spec.num_proj or spec.num_units, num_layers=spec.num_layers, cell_clip=spec.cell_clip,
+        )  # fmt: skip
+        _demand(got == wanted, "", f"{spec!r} came back as {got}")
+        with RNNDataDescriptor(library, spec.dtype, 4, len(LENGTHS), spec.input_size, lengths=LENGTHS) as data:
+            lengths = data.read().lengths
+        _demand(lengths == LENGTHS, "", f"lengths {LENGTHS} came back as {lengths}")
+    return f"{len(SPECS)} RNNs and their data"
+
+
+def cuda_runs() -> str:
+    engine = _cuda()
+    return f"{engine.name} engine on {engine.device}"
+
+
+def layouts_are_as_predicted() -> str:
+    engine = _cuda()
+    for spec in SPECS:
+        found = differences(arithmetic_layout(spec), engine.layout(spec))
+        _demand(not found, "", f"{spec!r}: cuDNN has {found}")
+    return f"{len(SPECS)} layouts by arithmetic equal those asked of cuDNN"
+
+
+def numpy_equals_the_reference() -> str:
+    """Every result and every gradient, those of the reference by complex steps."""
+    worst = 0.0
+    for seed, spec in enumerate(SPECS):
+        problem = make_problem(ops.from_spec(spec), max(LENGTHS), len(LENGTHS), LENGTHS, seed)
+        weights, biases = problem.op.params_to_canonical(problem.params)
+        arguments = (weights, biases, problem.x, problem.hx, problem.cx)
+        y, hy, cy = reference.forward(spec, *arguments, lengths=LENGTHS)
+        upstream = (problem.dy, problem.dhy, problem.dcy if spec.has_cell_state else np.zeros_like(problem.dcy))
+        dw, db, dx, dhx, dcx = reference.gradients(spec, arguments, LENGTHS, upstream)
+        wanted = {"y": y, "hy": hy, "dx": dx, "dhx": dhx, "dparams": problem.op.canonical_to_params(dw, db)}
+        if spec.has_cell_state:
+            wanted |= {"cy": cy, "dcx": dcx}
+        worst = max(worst, _error(spec, _results(problem), wanted, TOLERANCES["float64"]))
+    return f"worst error {worst:.1e} over {len(SPECS)} models with their gradients"
+
+
+def cuda_equals_numpy() -> str:
+    engine = _cuda()
+    found = []
+    for dtype, tolerance in TOLERANCES.items():
+        worst = 0.0
+        for seed, spec in enumerate(SPECS):
+            double = make_problem(ops.from_spec(spec), max(LENGTHS), len(LENGTHS), LENGTHS, seed)
+            names = ("x", "hx", "cx", "dy", "dhy", "dcy")
+            arrays = {name: engine.xp.asarray(getattr(double, name).astype(dtype)) for name in names}
+            op = ops.from_spec(spec.replace(dtype=dtype))
+            arrays["params"] = op.move_params(double.params.astype(dtype), engine.device)
+            moved = dataclasses.replace(double, op=op, **arrays)
+            worst = max(worst, _error(moved.spec, _results(moved), _results(double), tolerance))
+        found.append(f"{dtype} {worst:.1e}")
+    return f"worst errors: {', '.join(found)}, over {len(SPECS)} models with their gradients"
+
+
+def tf_values(device: str) -> str:
+    for mode, L, U, inputs, B, T, expected in goldens.TF_VALUES:
+        for dtype in TOLERANCES:
+            found = goldens.sum_on_ones(device, mode, L, U, inputs, B, T, dtype)
+            _near(f"{mode} L{L} U{U} I{inputs} B{B} T{T} in {dtype}", found, expected, 1e-6)
+    return f"{len(goldens.TF_VALUES)} values of testSimpleInference, in {' and '.join(TOLERANCES)}"
+
+
+def nvidia_checksums(device: str) -> str:
+    for mode, expected in goldens.NVIDIA_CHECKSUMS.items():
+        found = goldens.checksums(device, mode)
+        for name, value in expected.items():
+            _near(f"{mode} {name}", found[name], value, 1e-5)
+    return f"{sum(map(len, goldens.NVIDIA_CHECKSUMS.values()))} checksums of the RNN sample"
+
+
+def skip_input_values(device: str) -> str:
+    for mode, expected in goldens.SKIP_INPUT_VALUES.items():
+        for found, value in zip(goldens.skip_input_states(device, mode), expected, strict=True):
+            _near(f"skip_input {mode}", found, value, 1e-7)
+    return f"{len(goldens.SKIP_INPUT_VALUES)} cells with skip_input"
+
+
+def params_sizes() -> str:
+    for sizes, expected in goldens.TF_SIZES.items():
+        found = goldens.sizes(*sizes)
+        _demand(found == expected, "", f"{sizes}: {found}, expecting {expected}")
+    for mode, sizes, direction, size in goldens.SEEN_SIZES:
+        elements = goldens.KINDS[mode](*sizes, direction=direction).params_size()
+        _demand(elements == size, "", f"{mode} {sizes} {direction}: {elements}, expecting {size}")
+    return f"{len(goldens.TF_SIZES)} rows of TensorFlow's tests, {len(goldens.SEEN_SIZES)} sizes that users saw"
+
+
+GROUPS: Final[dict[str, dict[str, Check]]] = {
+    "library": {
+        "libcudnn loads": library_loads,
+        "its parts belong together": sub_libraries_agree,
+        "its functions are there": functions_are_there,
+        "descriptors give back what they were given": descriptors_round_trip,
+    },
+    "NumPy engine": {
+        "equals the reference": numpy_equals_the_reference,
+        "TensorFlow's values": lambda: tf_values("cpu"),
+        "NVIDIA's checksums": lambda: nvidia_checksums("cpu"),
+        "skip_input as cuDNN has it": lambda: skip_input_values("cpu"),
+        "params sizes": params_sizes,
+    },
+    "cuDNN engine": {
+        "runs": cuda_runs,
+        "layouts are as predicted": layouts_are_as_predicted,
+        "equals the NumPy engine": cuda_equals_numpy,
+        "TensorFlow's values": lambda: tf_values(_cuda().device),
+        "NVIDIA's checksums": lambda: nvidia_checksums(_cuda().device),
+        "skip_input as cuDNN has it": lambda: skip_input_values(_cuda().device),
+    },
+}
+
+
+def _results(problem: Problem) -> dict[str, Any]:
+    """Return everything that a problem gives, on the host; the params gradient in the layout by arithmetic."""
+    fwd = problem.forward()
+    grads = fwd.backward(*problem.upstream())
+    d_params = problem.op.move_params(grads.params, "cpu")
+    found = {
+        "y": fwd.output, "hy": fwd.output_h, "cy": fwd.output_c,
+        "dx": grads.input, "dhx": grads.input_h, "dcx": grads.input_c, "dparams": d_params,
+    }  # fmt: skip
+    return {name: _arrays.move(array, np) for name, array in found.items() if array is not None}
+
+
+def _error(spec: RNNSpec, found: dict[str, Any], wanted: dict[str, Any], tolerance: float) -> float:
+    _demand(found.keys() == wanted.keys(), "", f"{spec!r}: {sorted(found)}, expecting {sorted(wanted)}")
+    worst = 0.0
+    for name, array in found.items():
+        error = float((np.abs(array - wanted[name]) / np.maximum(1, np.abs(wanted[name]))).max(initial=0))
+        _demand(error <= tolerance, "", f"{spec!r}: {name} is {error:.1e} off, expecting at most {tolerance:.0e}")
+        worst = max(worst, error)
+    return worst
+
+
+def _near(what: str, found: float, expected: float, tolerance: float) -> None:
+    near = math.isclose(found, expected, rel_tol=tolerance)
+    _demand(near, "", f"{what}: {found!r}, expecting {expected!r} within {tolerance:.0e} of it")
+
+
+def _demand(holds: bool, passed: str, failed: str) -> str:
+    if not holds:
+        raise Failed(failed)
+    return passed

@@ -1,0 +1,187 @@
+"""`pycudnnrnn info`: what is here, what would run where, and why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+import numpy as np
+
+import pycudnnrnn
+from pycudnnrnn import _discovery, libcudnn
+from pycudnnrnn._checks import one_of
+from pycudnnrnn.cli._output import console, echo_json, table
+from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.errors import LibraryError, PycudnnrnnError, version_text
+from pycudnnrnn.spec import DType, MathType, RNNMode, RNNSpec
+
+Report = dict[str, Any]
+
+OPTIONAL: Final = {
+    "cuda12": ("cupy-cuda12x", "nvidia-cudnn-cu12"),
+    "cuda13": ("cupy-cuda13x", "nvidia-cudnn-cu13"),
+    "bfloat16": ("ml_dtypes",),
+    "cli": ("click", "rich"),
+    "plot": ("matplotlib",),
+    "testing": ("hypothesis",),
+    "convert": ("h5py", "onnx"),
+    "(arrays and oracles)": ("torch", "jax", "keras", "onnxruntime"),
+}
+"""Distributions by the extra that brings them; the last ones are the user's own."""
+
+TF32_PERMITTED: Final = (MathType.DEFAULT, MathType.TENSOR_OP, MathType.TENSOR_OP_ALLOW_CONVERSION)
+"""Math types under which float32 products may be TF32's. Source: cudnnMathType_t (cudnn_graph.h)."""
+
+TF32_OVERRIDE: Final = "NVIDIA_TF32_OVERRIDE"
+"""Set to 0, it forbids TF32 in NVIDIA's libraries, whatever a program asks for. Source: cuBLAS and cuDNN documents."""
+
+
+@click.command()
+@click.option("--devices", is_flag=True, help="Ask CuPy for the GPUs too. This starts CUDA in the process.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+def info(devices: bool, as_json: bool) -> None:
+    """Report which libcudnn is found and how, what runs NumPy and CUDA arrays and why, and what else is installed.
+
+    CUDA is not started, and no driver is loaded, unless --devices asks for it. This is a report: a library that is
+    missing or unusable is a line of it, with each place looked at, and the exit code is 0. `pycudnnrnn check` judges.
+
+    \b
+    Examples:
+      pycudnnrnn info
+      pycudnnrnn info --devices --json
+      PYCUDNNRNN_LIBRARY=/opt/cudnn/lib/libcudnn.so.9 pycudnnrnn info
+    """  # noqa: D301  click reads the \b
+    report = collect(devices=devices)
+    if as_json:
+        echo_json(report)
+        return
+    out = console()
+    for section, values in report.items():
+        out.print(section, style="bold")
+        for key, value in values.items():
+            lines: list[Any] = value if isinstance(value, list) else [_text(value)]
+            if lines and isinstance(lines[0], dict):
+                out.print(table(list(lines[0]), [list(line.values()) for line in lines]))
+                continue
+            for i, line in enumerate(lines):
+                out.print(f"  {key if i == 0 else '':<20} {line}", soft_wrap=True)
+
+
+def collect(*, devices: bool) -> Report:
+    """Gather all sections; each is a dict of values that JSON has."""
+    report: Report = {}
+    for name, section in SECTIONS.items():
+        report[name] = section(report)
+    if devices:
+        report["devices"] = cuda_devices(report)
+    return report
+
+
+def package(_: Report) -> Report:
+    return {
+        "pycudnnrnn": pycudnnrnn.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+    }
+
+
+def library(_: Report) -> Report:
+    """Say which libcudnn `libcudnn.load()` takes; it is loaded, which starts no CUDA."""
+    try:
+        tried = _discovery.find(_discovery.Context())[1]
+        found = libcudnn.load()
+    except LibraryError as error:
+        return {"found": False, "problem": error.reason, "tried": list(error.attempts)}
+    return {
+        "found": True,
+        "version": version_text(found.version),
+        "path": found.path,
+        "found_via": found.found_via,
+        "tried": list(tried),
+        "sub_libraries": list(found.parts),
+        "cuda_runtime": found.cudnnGetCudartVersion(),
+    }
+
+
+def engines(report: Report) -> Report:
+    """Say what runs which arrays, from what is installed: whether there is a GPU is not asked here."""
+    found, missing = report["library"], []
+    if not found["found"]:
+        missing.append(f"no libcudnn can be used ({found['problem']})")
+    if importlib.util.find_spec("cupy") is None:
+        missing.append("CuPy is not installed: pip install 'pycudnnrnn[cuda13]'")
+    cuda = f"by libcudnn {found.get('version')}, on the GPU that holds them; --devices looks for one"
+    if missing:
+        cuda = f"{'; '.join(missing)}; such arrays are refused, and never moved to the CPU"
+    return {
+        "NumPy arrays": {"engine": "numpy", "why": "arrays on the CPU, torch's and JAX's too, run on no other"},
+        "CUDA arrays": {"engine": None if missing else "cudnn", "why": cuda},
+    }
+
+
+def math_types(_: Report) -> Report:
+    """Say what a spec computes with unless its `math_type` says otherwise."""
+    usual = {str(dtype): str(RNNSpec(RNNMode.LSTM, 1, 1, 1, dtype=dtype).math_type) for dtype in DType}
+    return {
+        "usual math_type": usual,
+        "TF32": {
+            "permitted": usual["float32"] in TF32_PERMITTED,
+            "why": f"float32 is computed with {usual['float32']!r}; the spec's math_type "
+            f"{one_of([str(kind) for kind in TF32_PERMITTED])} permits TF32",
+        },
+        TF32_OVERRIDE: os.environ.get(TF32_OVERRIDE),
+    }
+
+
+def optional(_: Report) -> Report:
+    return {extra: {name: _version_of(name) for name in names} for extra, names in OPTIONAL.items()}
+
+
+def cuda_devices(_: Report) -> Report:
+    """List the GPUs that CuPy finds."""
+    try:
+        runtime = CudaDevice().xp.cuda.runtime
+    except PycudnnrnnError as error:
+        return {"found": 0, "problem": str(error)}
+    count = runtime.getDeviceCount()
+    gpus = []
+    for index in range(count):
+        properties = runtime.getDeviceProperties(index)
+        gpus.append(
+            {
+                "device": f"cuda:{index}",
+                "name": properties["name"].decode(),
+                "compute capability": f"{properties['major']}.{properties['minor']}",
+                "memory [GiB]": round(properties["totalGlobalMem"] / 2**30, 1),
+            }
+        )
+    return {"found": count, "driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion(), "gpus": gpus}
+
+
+SECTIONS: Final[dict[str, Callable[[Report], Report]]] = {
+    "package": package,
+    "library": library,
+    "engines": engines,
+    "math": math_types,
+    "optional": optional,
+}
+"""What is reported without CUDA, in order; a section may read those before it."""
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(part)}" for key, part in value.items())
+    return {True: "yes", False: "no", None: "-"}[value] if value is None or isinstance(value, bool) else str(value)

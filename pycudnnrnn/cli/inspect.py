@@ -1,0 +1,86 @@
+"""`pycudnnrnn inspect`: what a checkpoint holds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pycudnnrnn import checkpoint
+from pycudnnrnn.cli._output import console, echo_json, printable, table
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.spec import RNNSpec
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+def inspect(file: Path, as_json: bool) -> None:
+    """Say what a checkpoint holds: models, tensors, ranges, what is not finite, and whether its hash is right.
+
+    FILE is what a Saver or checkpoint.save wrote, or any other safetensors file, which has no hash. It is read in
+    pieces, so its size does not matter. A damaged file ends in one line that says what is wrong, and exit code 1.
+
+    \b
+    Examples:
+      pycudnnrnn inspect model.safetensors
+      pycudnnrnn inspect model.safetensors --json | jq '.tensors | map_values(.nan)'
+    """  # noqa: D301  click reads the \b
+    found = checkpoint.inspect(file, foreign=True)
+    if as_json:
+        echo_json(_report(file, found))
+        return
+    out = console()
+    checksum = "SHA-256 is right" if found.verified else "none: not written by this package"
+    out.print(f"{file}: {file.stat().st_size:,} bytes; checksum: {checksum}", soft_wrap=True)
+    for name, item in _items(found).items():
+        shown = {key: value for key, value in item.items() if key != "spec" or "python" not in item}
+        parts = [f"{key} {_short(value)}" for key, value in shown.items()]
+        out.print(printable(f"  {name or '(no name)'}: {', '.join(parts) or 'an array'}"), soft_wrap=True)
+    rows = [
+        [name, list(spec.shape), spec.dtype, *map(_number, summary[1:4]), summary.nan or "", summary.infinite or ""]
+        for name, spec, summary in ((name, spec, found.summaries[name]) for name, spec in sorted(found.tensors.items()))
+    ]
+    out.print(table(["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"], rows))
+    elements = sum(summary.size for summary in found.summaries.values())
+    odd = sum(found.non_finite.values())
+    out.print(f"{len(rows)} tensors, {elements:,} elements, {odd:,} of them not finite", soft_wrap=True)
+
+
+def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
+    tensors = {
+        name: {"shape": spec.shape, "dtype": str(spec.dtype), "nbytes": spec.nbytes, **found.summaries[name]._asdict()}
+        for name, spec in found.tensors.items()
+    }
+    other = {} if found.verified else {"metadata": found.metadata}
+    return {
+        "file": str(file),
+        "nbytes": file.stat().st_size,
+        "verified": found.verified,
+        "items": _items(found),
+        **other,
+        "tensors": tensors,
+    }
+
+
+def _items(found: checkpoint.Inspection) -> dict[str, dict[str, Any]]:
+    """Return the items' states, with the JSON of a spec read."""
+    items = {}
+    for name, state in found.items.items():
+        items[name] = dict(state) if isinstance(state, dict) else {"state": state}
+        with contextlib.suppress(ArgumentError, KeyError):
+            spec = RNNSpec.from_json(items[name]["spec"])
+            items[name] |= {"spec": json.loads(spec.to_json()), "python": repr(spec)}
+    return items
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,103 @@
+"""`pycudnnrnn layout`: where every matrix and bias sits in the params buffer of any RNN."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from pycudnnrnn import ops
+from pycudnnrnn.cli._output import console, echo_json, table
+from pycudnnrnn.cli._spec import spec_arguments
+from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
+from pycudnnrnn.spec import RNNSpec
+
+
+@click.command()
+@spec_arguments
+@click.option("--queried", is_flag=True, help="Ask cuDNN too, and mark where it differs from arithmetic. Needs a GPU.")
+@click.option("--device", default="cuda", show_default=True, help="The GPU that --queried asks on: cuda or cuda:1.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png|.svg|.pdf",
+              help="Draw it to this file.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_json: bool) -> None:
+    """Show where each gate's matrices and biases sit in the opaque params buffer of an RNN, in elements.
+
+    It is arithmetic, for a machine without a GPU. With --queried cuDNN's own answer stands beside it; the picture is
+    cuDNN's then. A layout that differs is a finding and no failure: the exit code is 0, "equal" in the JSON says it.
+
+    \b
+    Examples:
+      pycudnnrnn layout lstm 1 64 32
+      pycudnnrnn layout lstm 2 128 40 --direction bidirectional --num-proj 64 --output lstm.svg
+      pycudnnrnn layout gru 1 76 300 --json | jq '.regions[] | select(.gate == "new")'
+      pycudnnrnn layout rnn_tanh 2 512 512 --dtype float16 --algo persist_static --queried
+    """  # noqa: D301  click reads the \b
+    predicted = arithmetic_layout(spec)
+    if device == "cpu":
+        raise click.UsageError("--device names a GPU: cuda or cuda:1")
+    asked = ops.from_spec(spec).layout(device) if queried else None
+    if output is not None:
+        from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is slow to import, and only needed here
+
+        expected = None if asked is None else predicted
+        plot.draw_layout(asked or predicted, output, title=repr(spec), expected=expected)
+    if as_json:
+        echo_json(_report(spec, predicted, asked))
+        return
+    out = console()
+    nbytes = predicted.size * spec.dtype.itemsize
+    out.print(f"{spec!r}\nby arithmetic: {predicted.size:,} elements, {nbytes:,} bytes", soft_wrap=True)
+    columns = ["pseudo-layer", "layer", "direction", "kind", "id", "gate", "shape", "offset", "end"]
+    rows = [_row(spec, region) for region in predicted.regions]
+    if asked is not None:
+        different = differences(predicted, asked)
+        words = f"{len(different)} regions differ" if different else "equal"
+        out.print(f"asked of cuDNN on {device}: {asked.size:,} elements; {words}", soft_wrap=True)
+        columns += ["cuDNN's offset", ""]
+        rows = [row + _compared(r, different) for row, r in zip(rows, predicted.regions, strict=True)]
+    out.print(table(columns, rows))
+    if output is not None:
+        out.print(f"drawn: {output}", soft_wrap=True)
+
+
+def _row(spec: RNNSpec, region: Region) -> list[Any]:
+    layer, direction = divmod(region.pseudo_layer, spec.num_dirs)
+    place = [region.pseudo_layer, layer, ("forward", "backward")[direction]]
+    what = [region.kind, region.lin_layer_id, region.gate, " x ".join(map(str, region.shape))]
+    return [*place, *what, f"{region.offset:,}", f"{region.offset + region.size:,}"]
+
+
+def _compared(region: Region, different: dict[Any, Region | None]) -> list[Any]:
+    if region.key not in different:
+        return [f"{region.offset:,}", "="]
+    other = different[region.key]
+    return ["none" if other is None else f"{other.offset:,}", Text("≠ differs", style="bold red")]
+
+
+def _report(spec: RNNSpec, predicted: ParamLayout, asked: ParamLayout | None) -> dict[str, Any]:
+    report = {"spec": json.loads(spec.to_json()), **_described(spec, predicted)}
+    if asked is not None:
+        found = [list(key) for key in differences(predicted, asked)]
+        report["queried"] = {**_described(spec, asked), "equal": asked == predicted, "differences": found}
+    return report
+
+
+def _described(spec: RNNSpec, found: ParamLayout) -> dict[str, Any]:
+    regions = [
+        {
+            "pseudo_layer": region.pseudo_layer,
+            "layer": region.pseudo_layer // spec.num_dirs,
+            "direction": region.pseudo_layer % spec.num_dirs,
+            "lin_layer_id": region.lin_layer_id,
+            "gate": region.gate,
+            "kind": region.kind,
+            "offset": region.offset,
+            "shape": region.shape,
+        }
+        for region in found.regions
+    ]
+    return {"size": found.size, "nbytes": found.size * spec.dtype.itemsize, "regions": regions}

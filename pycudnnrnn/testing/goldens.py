@@ -1,0 +1,126 @@
+"""Numbers that others published, and how to compute them: TensorFlow's tests, NVIDIA's sample, users of cuDNN.
+
+Each function takes the device to run on, "cpu" or "cuda".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.spec import RNNMode
+
+KINDS: Final[dict[str, Any]] = {
+    RNNMode.LSTM: ops.CudnnLSTM,
+    RNNMode.GRU: ops.CudnnGRU,
+    RNNMode.RNN_TANH: ops.CudnnRNNTanh,
+    RNNMode.RNN_RELU: ops.CudnnRNNRelu,
+}
+
+TF_VALUES: Final = (
+    ("lstm", 4, 200, 200, 20, 10, 231833.22),
+    ("gru", 4, 200, 200, 20, 10, 56000),
+    ("rnn_tanh", 4, 200, 200, 20, 10, 56000),
+    ("rnn_relu", 2, 8, 4, 4, 2, 130688),
+)
+"""Mode, L, U, I, B, T and the sum of all results where every input, state and parameter is 1.
+
+Source: testSimpleInference in tensorflow/contrib/cudnn_rnn/python/kernel_tests/cudnn_rnn_ops_test.py, v0.11 to v1.12.
+TF allowed 1e-2.
+"""
+
+NVIDIA_CHECKSUMS: Final[dict[str, dict[str, float]]] = {
+    "rnn_relu": {"y": 1.315793e06, "hy": 1.315212e05, "dx": 6.676003e01, "dhx": 6.425067e01, "dw": 1.453750e09},
+    "rnn_tanh": {"y": 6.319591e05, "hy": 6.319605e04, "dx": 4.501830e00, "dhx": 4.489546e00, "dw": 5.012598e07},
+    "lstm": {
+        "y": 5.749536e05, "hy": 5.774818e04, "cy": 4.365091e05, "dx": 3.842206e02, "dhx": 1.182566e01,
+        "dcx": 9.323785e03, "dw": 4.313461e08,
+    },
+    "gru": {"y": 6.358978e05, "hy": 6.281680e04, "dx": 6.296622e00, "dhx": 2.289960e05, "dw": 5.397419e07},
+}  # fmt: skip
+"""Plain sums: T=20, L=2, U=I=512, B=64, every weight 1 / its matrix's elements, everything else 1.
+
+Source: the header of NVIDIA's cuDNN RNN sample (RNN_example.cu), the same from cuDNN 5 to 8.
+"""
+
+SKIP_INPUT_VALUES: Final[dict[str, tuple[float, ...]]] = {
+    "gru": (0.20482421,),
+    "rnn_tanh": (0.7615941560,),
+    "rnn_relu": (1.0,),
+    "lstm": (0.3696063529, 0.5567699411),
+}
+"""Final states of one unit: all params 0, x = 1, h = c = 0, skip_input.
+
+Source: tensorflow issue 8311, the GRU's: a user's reading of cuDNN 5.1.5. The others follow from the same rule, that x
+is added to every gate.
+"""
+
+TF_SIZES: Final = {
+    (4, 200, 200): (1286400, 3532800, 964800, 2649600, 321600, 883200),
+    (4, 200, 300): (1366400, 3692800, 1024800, 2769600, 341600, 923200),
+    (4, 200, 100): (1206400, 3372800, 904800, 2529600, 301600, 843200),
+    (1, 100, 200): (120800, 241600, 90600, 181200, 30200, 60400),
+    (2, 200, 100): (563200, 1446400, 422400, 1084800, 140800, 361600),
+    (3, 200, 400): (1124800, 2889600, 843600, 2167200, 281200, 722400),
+}
+"""Elements of params by (L, U, I): LSTM, GRU and the plain cells, each in one and in both directions.
+
+Source: testLSTMParamsSize and testOpaqueParamsSize, in the same file.
+"""
+
+SEEN_SIZES: Final = (
+    ("lstm", (1, 100, 20), "unidirectional", 48800),
+    ("lstm", (1, 100, 20), "bidirectional", 97600),
+    ("lstm", (3, 143, 143), "bidirectional", 1315600),
+    ("gru", (1, 76, 300), "unidirectional", 86184),
+    ("gru", (1, 128, 28), "unidirectional", 60672),
+)
+"""Sizes that users read off real cuDNN buffers: tensorflow issues 9370, 20273, 59281, and the R-Net repository's 47."""
+
+
+def sum_on_ones(
+    device: str, mode: str, L: int, U: int, inputs: int, B: int, T: int, dtype: str, **options: Any
+) -> float:
+    """Compute a value of TF_VALUES."""
+    op, xp = KINDS[mode](L, U, inputs, dtype=dtype, **options), engine_for(device).xp
+    state = xp.ones((L * op.num_dirs, B, U), dtype)
+    states = (state, state) if mode == RNNMode.LSTM else (state,)
+    results = op(xp.ones((T, B, inputs), dtype), *states, xp.ones(op.params_size(device), dtype), is_training=False)
+    return sum(float(result.sum(dtype=np.float64)) for result in results)
+
+
+def checksums(device: str, mode: str, dtype: str = "float64") -> dict[str, float]:
+    """Compute NVIDIA_CHECKSUMS of a mode."""
+    T, L, U, B = 20, 2, 512, 64
+    op, xp = KINDS[mode](L, U, U, dtype=dtype), engine_for(device).xp
+    params = xp.ones(op.params_size(device), dtype)
+    for weight in op.params_to_canonical(params, copy=False)[0]:
+        weight[:] = 1 / weight.size
+    state, data = xp.ones((L, B, U), dtype), xp.ones((T, B, U), dtype)
+    lstm = mode == RNNMode.LSTM
+    fwd = op.forward(data, *([state, state] if lstm else [state]), params)
+    grads = fwd.backward(data, state, state if lstm else None)
+    found = {"y": fwd.output, "hy": fwd.output_h, "dx": grads.input, "dhx": grads.input_h, "dw": grads.params}
+    if lstm:
+        found |= {"cy": fwd.output_c, "dcx": grads.input_c}
+    return {name: float(array.sum(dtype=np.float64)) for name, array in found.items()}
+
+
+def skip_input_states(device: str, mode: str) -> tuple[float, ...]:
+    """Compute the final states of SKIP_INPUT_VALUES."""
+    op, xp = KINDS[mode](1, 1, 1, input_mode="skip_input", dtype="float64"), engine_for(device).xp
+    states = (None, None) if mode == RNNMode.LSTM else (None,)
+    _, *finals = op(xp.ones((1, 1, 1)), *states, xp.zeros(op.params_size(device)))
+    return tuple(float(final.sum()) for final in finals)
+
+
+def sizes(L: int, U: int, inputs: int) -> tuple[int, ...]:
+    """Compute a row of TF_SIZES."""
+    return tuple(
+        KINDS[mode](L, U, inputs, direction=direction).params_size()
+        for mode in ("lstm", "gru", "rnn_tanh")
+        for direction in ("unidirectional", "bidirectional")
+    )

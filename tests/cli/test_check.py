@@ -1,0 +1,137 @@
+"""`pycudnnrnn check`: it passes here, and fails by name where something is wrong."""
+
+import json
+import re
+
+import pytest
+
+from pycudnnrnn.cli import _self_test
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
+from pycudnnrnn.errors import LibraryNotFoundError, LibraryUnusableError
+from pycudnnrnn.testing import PermutedLayoutEngine, goldens
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Give a function that leaves one group of checks, or one check of it."""
+
+    def leave(group, name=None):
+        checks = _self_test.GROUPS[group]
+        monkeypatch.setattr(_self_test, "GROUPS", {group: checks if name is None else {name: checks[name]}})
+
+    return leave
+
+
+def outcomes(run):
+    code, out, _ = run("check", "--json")
+    return code, {(c["group"], c["name"]): c for c in json.loads(out)["checks"]}
+
+
+def test_it_passes_here_and_says_what_was_not_run(run):
+    code, found = outcomes(run)
+    assert code == 0
+    for (group, _), check in found.items():
+        assert check["outcome"] in ({"passed", "not run"} if group in {"library", "cuDNN engine"} else {"passed"})
+        assert check["detail"]
+    assert {group for group, _ in found} == {"library", "NumPy engine", "cuDNN engine"}
+
+
+def test_the_report_is_markdown_alone_on_standard_output(run):
+    code, out, _ = run("check")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "## pycudnnrnn check"
+    assert re.fullmatch(r"\d+ passed, 0 failed, \d+ not run", lines[2])
+    table = lines[lines.index("| --- | --- | --- | --- |") - 1 :]
+    assert len(table) == 2 + sum(map(len, _self_test.GROUPS.values()))
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in table)
+    assert "\x1b" not in out
+
+
+def failed(run):
+    code, found = outcomes(run)
+    assert code == 1
+    return {name: check["detail"] for name, check in found.items() if check["outcome"] == "failed"}
+
+
+def test_a_wrong_engine_is_found_by_the_reference(run, only):
+    only("NumPy engine", "equals the reference")
+
+    class Wrong(PermutedLayoutEngine):
+        def backward_weights(self, reserve, out, *, accumulate):
+            super().backward_weights(reserve, out, accumulate=accumulate)
+            out[0] += 1e-6
+
+    with use_engine(Wrong(0)):
+        found = failed(run)
+    assert "dparams is" in found["NumPy engine", "equals the reference"]
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "name"),
+    [
+        ("NVIDIA_CHECKSUMS", "gru", "NVIDIA's checksums"),
+        ("SKIP_INPUT_VALUES", "gru", "skip_input as cuDNN has it"),
+        ("TF_SIZES", (1, 100, 200), "params sizes"),
+        ("TF_VALUES", 1, "TensorFlow's values"),
+        ("SEEN_SIZES", 0, "params sizes"),
+    ],
+)
+def test_a_number_that_does_not_come_out_fails_by_its_name(run, only, monkeypatch, table, key, name):
+    only("NumPy engine", name)
+    numbers = getattr(goldens, table)
+    if isinstance(numbers, tuple):
+        wrong = tuple((*row[:-1], row[-1] + 1) if i == key else row for i, row in enumerate(numbers))
+    elif isinstance(numbers[key], dict):
+        wrong = numbers | {key: numbers[key] | {"dhx": numbers[key]["dhx"] * 1.001}}
+    else:
+        wrong = numbers | {key: tuple(value + 1e-3 for value in numbers[key])}
+    monkeypatch.setattr(goldens, table, wrong)
+    assert failed(run).keys() == {("NumPy engine", name)}
+    monkeypatch.setattr(goldens, table, numbers)
+    assert outcomes(run)[0] == 0
+
+
+def test_a_library_that_cannot_be_used_fails_and_one_that_is_not_there_is_not_run(run, only, monkeypatch):
+    only("library")
+
+    def load(error):
+        def raises():
+            raise error
+
+        return raises
+
+    monkeypatch.setattr(_self_test.libcudnn, "load", load(LibraryUnusableError("it is damaged")))
+    assert failed(run)["library", "libcudnn loads"] == "LibraryUnusableError: it is damaged"
+    monkeypatch.setattr(_self_test.libcudnn, "load", load(LibraryNotFoundError("nowhere")))
+    code, found = outcomes(run)
+    assert code == 0
+    assert found["library", "libcudnn loads"]["outcome"] == "not run"
+
+
+def test_a_descriptor_that_comes_back_changed_fails(run, only, monkeypatch):
+    only("library")
+    read = RNNDescriptor.read
+    monkeypatch.setattr(RNNDescriptor, "read", lambda self: read(self)._replace(num_layers=7))
+    found = failed(run)
+    assert "came back as" in found["library", "descriptors give back what they were given"]
+
+
+def test_a_function_that_a_library_lacks_fails_by_name(run, only, monkeypatch):
+    only("library")
+    library = _self_test.libcudnn.load()
+    monkeypatch.setattr(library.cudnnRNNForward, "_foreign", None)
+    assert failed(run)["library", "its functions are there"] == "missing: cudnnRNNForward"
+
+
+def test_any_exception_is_a_line_of_the_report(run, only, monkeypatch):
+    only("NumPy engine", "params sizes")
+
+    def broken(*_):
+        raise ZeroDivisionError("a | pipe\nand a line")
+
+    monkeypatch.setattr(goldens, "sizes", broken)
+    code, out, _ = run("check")
+    assert code == 1
+    assert r"**failed** | ZeroDivisionError: a \| pipe and a line |" in out

@@ -1,0 +1,57 @@
+"""What all commands share."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pycudnnrnn.cli.commands import pycudnnrnn
+from pycudnnrnn.errors import CudnnError, LibraryNotFoundError
+
+COMMANDS = sorted(pycudnnrnn.commands)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_by_example_line_by_line(run, command):
+    code, out, err = run(command, "--help")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    start = lines.index("  Examples:") + 1
+    assert lines[start].startswith((f"    pycudnnrnn {command}", f"    PYCUDNNRNN_LIBRARY=/opt pycudnnrnn {command}"))
+    assert "\\b" not in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_is_wrong_usage(run, command):
+    code, out, err = run(command, "--nonsense")
+    assert (code, out) == (2, "")
+    assert "--nonsense" in err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LibraryNotFoundError("There is none.", ("wheel: none", "conda: none")),
+        CudnnError("cudnnCreate", 1001, "NOT_INITIALIZED", "NOT_INITIALIZED", 92800, "", "see nvidia-smi"),
+        OSError(28, "No space left on device", "a.png"),
+    ],
+)
+def test_an_error_of_several_lines_is_one_line_here(run, monkeypatch, error):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("pycudnnrnn.cli.layout.arithmetic_layout", fail)
+    code, out, err = run("layout", "lstm", "1", "4", "3")
+    assert (code, out) == (1, "")
+    assert err.startswith("pycudnnrnn: ")
+    assert len(err.splitlines()) == 1
+    assert all(line.strip() in err for line in str(error).splitlines())
+
+
+def test_json_is_alone_on_standard_output_of_a_process():
+    for arguments in (["info"], ["layout", "lstm", "1", "4", "3"], ["check"]):
+        command = [sys.executable, "-m", "pycudnnrnn", *arguments, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        json.loads(done.stdout)

@@ -1,0 +1,167 @@
+"""`pycudnnrnn info`: what it says with and without libcudnn, and that it starts no CUDA."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pycudnnrnn import libcudnn
+from pycudnnrnn.cli import info
+from pycudnnrnn.errors import LibraryNotFoundError
+
+ROOT = Path(__file__).parents[2]
+
+NOTHING = """
+import site
+site.getsitepackages = lambda *_: ["/nowhere"]
+site.ENABLE_USER_SITE = False
+"""
+"""An interpreter in whose site folders there is no wheel of NVIDIA's."""
+
+
+def child(code, **environment):
+    kept = {name: value for name, value in os.environ.items() if name not in {"PYCUDNNRNN_LIBRARY", "CUDNN_PATH"}}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=kept | environment, check=False
+    )
+
+
+def report(before="", after="", *arguments, **environment):
+    code = f"""
+{before}
+import sys
+from pycudnnrnn.cli import main
+sys.argv = ["pycudnnrnn", "info", "--json", *{list(arguments)!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+{after}
+"""
+    done = child(code, **environment)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def real():
+    try:
+        return libcudnn.load()
+    except LibraryNotFoundError as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI installs libcudnn: {error}")
+        pytest.skip("needs libcudnn")
+
+
+def test_it_names_the_library_and_how_it_was_found(real):
+    found = json.loads(report())
+    library = found["library"]
+    assert library["found"] is True
+    assert (library["path"], library["version"]) == (real.path, libcudnn.version_text(real.version))
+    assert library["found_via"].startswith("wheel nvidia-cudnn")
+    assert library["tried"] == ["PYCUDNNRNN_LIBRARY: not set", "already loaded: no libcudnn in this process"]
+    assert [Path(part).name for part in library["sub_libraries"]] == [
+        f"libcudnn_{part}.so.9" for part in ("graph", "ops", "adv")
+    ]
+    assert found["engines"]["CUDA arrays"]["engine"] == "cudnn"
+    assert "devices" not in found
+
+
+def test_it_maps_libcudnn_and_neither_a_driver_nor_cupy(real):
+    after = r"""
+maps = open("/proc/self/maps").read()
+print("####", "libcudnn_adv" in maps, [n for n in ("libcuda.so", "libcudart", "libnvrtc", "nvidiactl") if n in maps],
+      "cupy" in sys.modules)
+"""
+    assert report("", after).splitlines()[-1] == "#### True [] False"
+
+
+def test_without_a_library_it_says_where_it_looked_and_ends_with_0():
+    found = json.loads(report(NOTHING))
+    assert found["library"]["found"] is False
+    assert "No libcudnn was found" in found["library"]["problem"]
+    tried = " ".join(found["library"]["tried"])
+    for place in ("PYCUDNNRNN_LIBRARY: not set", "wheel: none of", "CUDNN_PATH: not set", "system: not looked at"):
+        assert place in tried
+    cuda = found["engines"]["CUDA arrays"]
+    assert cuda["engine"] is None
+    assert "refused, and never moved to the CPU" in cuda["why"]
+    assert found["engines"]["NumPy arrays"]["engine"] == "numpy"
+
+
+def test_a_wrong_path_is_the_problem_that_is_reported(tmp_path):
+    found = json.loads(report(PYCUDNNRNN_LIBRARY="/nowhere/libcudnn.so.9"))
+    assert found["library"]["problem"] == "PYCUDNNRNN_LIBRARY names no file: '/nowhere/libcudnn.so.9'"
+    damaged = tmp_path / "libcudnn.so.9"
+    damaged.write_bytes(b"no ELF")
+    problem = json.loads(report(PYCUDNNRNN_LIBRARY=str(damaged)))["library"]["problem"]
+    assert str(damaged) in problem
+
+
+def test_without_cupy_cuda_arrays_have_no_engine():
+    before = (
+        'import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: None if n == "cupy" else f(n, *a)'
+    )
+    cuda = json.loads(report(before))["engines"]["CUDA arrays"]
+    assert cuda["engine"] is None
+    assert "pip install 'pycudnnrnn[cuda13]'" in cuda["why"]
+
+
+def test_devices_are_looked_for_when_asked():
+    devices = json.loads(report("", "", "--devices"))["devices"]
+    assert isinstance(devices["found"], int)
+    assert devices["found"] > 0 or "no CUDA device" in devices["problem"]
+
+
+def test_devices_are_listed_as_cupy_tells_them(monkeypatch):
+    class Runtime:
+        getDeviceCount = staticmethod(lambda: 2)
+        getDeviceProperties = staticmethod(
+            lambda i: {"name": b"GPU %d" % i, "major": 9, "minor": i, "totalGlobalMem": 3 * 2**30}
+        )
+        driverGetVersion = runtimeGetVersion = staticmethod(lambda: 13000)
+
+    class Device:
+        xp = type("xp", (), {"cuda": type("cuda", (), {"runtime": Runtime})})
+
+    monkeypatch.setattr(info, "CudaDevice", Device)
+    found = info.cuda_devices({})
+    assert found["found"] == 2
+    assert found["gpus"][1] == {
+        "device": "cuda:1", "name": "GPU 1", "compute capability": "9.1", "memory [GiB]": 3.0
+    }  # fmt: skip
+
+
+def test_tf32_is_off_unless_a_spec_asks_for_it(run, monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    code, out, err = run("info", "--json")
+    assert (code, err) == (0, "")
+    math = json.loads(out)["math"]
+    assert math["usual math_type"] == {
+        "float16": "tensor_op", "bfloat16": "tensor_op", "float32": "fma", "float64": "fma"
+    }  # fmt: skip
+    assert math["TF32"]["permitted"] is False
+    assert "'default'" in math["TF32"]["why"]
+    assert math["NVIDIA_TF32_OVERRIDE"] == "0"
+
+
+def test_every_extra_of_the_package_is_listed(run):
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = json.loads(run("info", "--json")[1])["optional"]
+    users = {name for name in extras if name not in {"demo", "test", "lint"}}
+    assert users <= listed.keys()
+    for extra in users:
+        wanted = {part.partition(">")[0].partition("=")[0] for part in extras[extra] if "[" not in part}
+        assert wanted <= set(listed[extra]) | {"safetensors"}, extra
+
+
+def test_as_text_it_says_the_same(run):
+    code, out, err = run("info")
+    assert (code, err) == (0, "")
+    for text in ("engine numpy", "usual math_type", "TF32", "cupy-cuda13x"):
+        assert text in out

@@ -1,0 +1,118 @@
+"""`pycudnnrnn inspect`: what it says of a checkpoint, what it refuses, and that it holds little of it."""
+
+import json
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from pycudnnrnn import CudnnLSTM, Saver, checkpoint
+from pycudnnrnn.checkpoint import _file
+from pycudnnrnn.spec import RNNSpec
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A layer with a NaN and two infinities in its kernel, and a step, in a file."""
+    layer = CudnnLSTM(1, 5, name="encoder", seed=3)
+    layer.build((None, None, 4))
+    layer.params[[0, 7]] = np.inf, -np.inf
+    layer.params[3] = np.nan
+    Saver({"m": layer, "step": np.array([4, -2])}).save(tmp_path / "m.safetensors")
+    return layer
+
+
+def test_it_says_what_each_tensor_holds(run, saved):
+    code, out, err = run("inspect", "m.safetensors", "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["verified"] is True
+    spec = RNNSpec.from_json(json.dumps(report["items"]["m"]["spec"]))
+    assert spec == saved.op.spec
+    assert report["items"]["m"]["name"] == "encoder"
+    tensors = report["tensors"]
+    assert tensors["step"] == {
+        "shape": [2], "dtype": "int64", "nbytes": 16, "size": 2, "least": -2, "most": 4, "mean": 1,
+        "nan": 0, "infinite": 0,
+    }  # fmt: skip
+    kernel = tensors["m/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel"]
+    assert (kernel["shape"], kernel["nan"], kernel["infinite"]) == ([9, 20], 1, 2)
+    finite = np.concatenate([w.ravel() for w in saved.op.params_to_canonical(saved.params)[0]]).astype("f8")
+    finite = finite[np.isfinite(finite)]
+    assert [kernel["least"], kernel["most"]] == [finite.min(), finite.max()]
+    assert kernel["mean"] == pytest.approx(finite.mean())
+
+
+def test_as_text_it_says_the_same(run, saved):
+    code, out, err = run("inspect", "m.safetensors")
+    assert (code, err) == (0, "")
+    assert "SHA-256 is right" in out
+    assert "RNNSpec('lstm', 1, 5, 4" in out
+    assert "[9, 20]" in out
+    assert "3 of them not finite" in out
+
+
+def test_another_programs_file_is_read_and_said_to_have_no_hash(run, tmp_path):
+    save_file({"a": np.array([[1.0, 3.0]]), "none": np.zeros((0, 3), "f4")}, tmp_path / "a.safetensors", {"by": "them"})
+    report = json.loads(run("inspect", "a.safetensors", "--json")[1])
+    assert (report["verified"], report["metadata"]) == (False, {"by": "them"})
+    assert report["tensors"]["a"]["mean"] == 2
+    assert report["tensors"]["none"]["mean"] is None
+    code, out, _ = run("inspect", "a.safetensors")
+    assert (code, "checksum: none" in out) == (0, True)
+    with pytest.raises(checkpoint.CheckpointError, match="not written by this package"):
+        checkpoint.inspect(tmp_path / "a.safetensors")
+
+
+def test_a_damaged_file_ends_in_one_line(run, saved, tmp_path):
+    data = bytearray((tmp_path / "m.safetensors").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "hash").write_bytes(data)
+    (tmp_path / "short").write_bytes(data[:-9])
+    (tmp_path / "text").write_text("no header at all")
+    (tmp_path / "empty").write_bytes(b"")
+    for name, text in (("hash", "SHA-256 differs"), ("short", "offsets"), ("text", "header length"), ("empty", "0 b")):
+        for more in ([], ["--json"]):
+            code, out, err = run("inspect", name, *more)
+            assert (code, out) == (1, "")
+            assert err.startswith(f"pycudnnrnn: {name}: ")
+            assert text in err
+            assert len(err.splitlines()) == 1
+    assert run("inspect", "nowhere")[0] == 2
+
+
+def test_a_name_in_a_file_cannot_steer_the_terminal(run, tmp_path):
+    save_file({"\x1b[2Jgone[bold]": np.ones(2, "f4")}, tmp_path / "a.safetensors")
+    code, out, _ = run("inspect", "a.safetensors")
+    assert code == 0
+    assert "\x1b" not in out
+    assert r"\x1b[2Jgone[bold]" in out
+
+
+def test_a_file_is_read_in_pieces(tmp_path, monkeypatch):
+    size = 24 * _file.PIECE_NBYTES
+    header = json.dumps({"a": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)  # takes no room
+    tracemalloc.start()
+    try:
+        found = checkpoint.inspect(path, foreign=True)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.summaries["a"] == (size // 4, 0, 0, 0, 0, 0)
+    assert peak < size / 3
+
+
+def test_pieces_make_no_difference_to_what_is_said(tmp_path, monkeypatch, saved):
+    path = tmp_path / "m.safetensors"
+    whole = checkpoint.inspect(path)
+    monkeypatch.setattr(_file, "PIECE_NBYTES", 16)
+    pieces = checkpoint.inspect(path)
+    for name, summary in whole.summaries.items():
+        assert pieces.summaries[name]._replace(mean=None) == summary._replace(mean=None)
+        assert pieces.summaries[name].mean == pytest.approx(summary.mean)

@@ -1,0 +1,104 @@
+"""`pycudnnrnn layout`: the table, the JSON and the picture of any spec."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+
+from pycudnnrnn.cli import _spec
+from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.spec import DType, RNNSpec
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+
+
+def options_of(spec):
+    """The command line of a spec."""
+    options = []
+    for field in dataclasses.fields(spec)[4:]:
+        value = getattr(spec, field.name)
+        if value is not None:
+            text = ",".join(map(repr, value)) if isinstance(value, tuple) else str(value)
+            options.append(f"--{field.name.replace('_', '-')}={text}")
+    return [str(spec.mode), str(spec.num_layers), str(spec.num_units), str(spec.input_size), *options]
+
+
+@examples(100)
+@given(specs(dtypes=list(DType)))
+def test_every_spec_can_be_said_and_comes_back_as_json(run, spec):
+    code, out, err = run("layout", *options_of(spec), "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert RNNSpec.from_json(json.dumps(report["spec"])) == spec
+    layout = arithmetic_layout(spec)
+    assert (report["size"], report["nbytes"]) == (layout.size, layout.size * spec.dtype.itemsize)
+    for found, region in zip(report["regions"], layout.regions, strict=True):
+        assert found["layer"] * spec.num_dirs + found["direction"] == found["pseudo_layer"]
+        names = ("pseudo_layer", "lin_layer_id", "gate", "kind", "offset")
+        assert [found[name] for name in names] == [getattr(region, name) for name in names]
+        assert tuple(found["shape"]) == region.shape
+
+
+def test_every_field_of_a_spec_has_its_place_on_the_command_line():
+    assert {*_spec.ARGUMENTS, *_spec.OPTIONS} == {field.name for field in dataclasses.fields(RNNSpec)}
+
+
+def test_the_table_has_a_row_a_region_with_its_offsets(run):
+    code, out, err = run("layout", "gru", "1", "76", "300", "--direction", "bidirectional")
+    assert (code, err) == (0, "")
+    assert "172,368 elements, 689,472 bytes" in out
+    rows = [line.split() for line in out.splitlines() if " weight " in line or " bias " in line]
+    assert len(rows) == 24
+    assert rows[9] == ["1", "0", "backward", "weight", "3", "reset", "76", "x", "76", "154,128", "159,904"]
+    assert [row[-2] for row in rows[:3]] == ["0", "22,800", "45,600"]
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_it_draws_to_the_format_of_the_name(run, tmp_path, suffix, start):
+    code, out, _ = run("layout", "lstm", "1", "8", "4", "--output", f"a.{suffix}")
+    assert code == 0
+    assert f"drawn: a.{suffix}" in out
+    assert (tmp_path / f"a.{suffix}").read_bytes().startswith(start)
+    assert [path.name for path in tmp_path.iterdir()] == [f"a.{suffix}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["lstm", "1", "8"], 2, "Missing argument 'INPUT_SIZE'"),
+        (["lsmt", "1", "8", "4"], 2, "is not one of"),
+        (["lstm", "0", "8", "4"], 2, "0 is not in the range"),
+        (["gru", "1", "8", "4", "--input-mode", "skip_input"], 2, "input_size == num_units"),
+        (["gru", "1", "8", "4", "--num-proj", "3"], 2, "only the LSTM projects"),
+        (["lstm", "1", "8", "4", "--cell-clip", "big"], 2, "neither a number"),
+        (["lstm", "1", "8", "4", "--device", "cpu", "--queried"], 2, "names a GPU"),
+        (["lstm", "1", "8", "4", "--device", "tpu", "--queried"], 1, "Invalid device: 'tpu'"),
+        (["lstm", "1", "8", "4", "--output", "a.bmp"], 1, "'.png', '.svg' or '.pdf'"),
+        (["lstm", "1", "8", "4", "--output", "nowhere/a.png"], 1, "nowhere/a.png"),
+        (["lstm", "65", "8", "4", "--output", "a.png"], 1, "from 1 to 64"),
+        (
+            ["--help"],
+            0,
+            "  pycudnnrnn layout lstm 2 128 40 --direction bidirectional --num-proj 64 --output lstm.svg\n",
+        ),
+    ],
+)
+def test_it_ends_with_an_exit_code_and_one_line(run, tmp_path, arguments, code, text):
+    found, out, err = run("layout", *arguments)
+    assert found == code
+    assert text in out + err
+    assert not list(tmp_path.iterdir())
+    if code == 1:
+        assert len(err.splitlines()) == 1
+
+
+def test_without_a_gpu_asking_cudnn_is_an_error_in_one_line():
+    code = "import sys; sys.modules['cupy'] = None; from pycudnnrnn.cli import main; main()"
+    command = [sys.executable, "-c", code, "layout", "lstm", "1", "8", "4", "--queried"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'pycudnnrnn[cuda13]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

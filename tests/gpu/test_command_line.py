@@ -1,0 +1,53 @@
+"""The commands that ask a GPU: the layout that cuDNN has, the devices, and the self-test."""
+
+import json
+import sys
+
+import pytest
+
+from pycudnnrnn.cli import main
+
+
+@pytest.fixture
+def run(cuda, monkeypatch, capsys):
+    pytest.importorskip("click")
+    pytest.importorskip("rich")
+    if cuda.on_shim:
+        from tests.shim.host_cupy import use_host_cupy
+
+        for owner, name in ((cuda.engine, "xp"), (cuda.device, "xp"), (cuda.device, "empty")):
+            monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
+        use_host_cupy(cuda.engine, cuda.device)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pycudnnrnn", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, json.loads(capsys.readouterr().out)
+
+    return call
+
+
+def test_the_layout_command_asks_cudnn(run, answer):
+    code, report = run("layout", "lstm", "2", "40", "24", "--direction", "bidirectional", "--queried", "--json")
+    answer("layout_command", {name: report["queried"][name] for name in ("size", "equal", "differences")})
+    assert code == 0
+    assert report["queried"]["equal"] is True
+
+
+def test_the_self_test_passes_with_nothing_left_out(run, answer):
+    code, report = run("check", "--json")
+    answer("check", report["checks"])
+    assert [check for check in report["checks"] if check["outcome"] == "failed"] == []
+    assert [
+        check for check in report["checks"] if check["group"] == "cuDNN engine" and check["outcome"] != "passed"
+    ] == []
+    assert code == 0
+
+
+def test_info_lists_the_devices(cuda, run):
+    if cuda.on_shim:
+        pytest.skip("there is no device to list")
+    code, report = run("info", "--devices", "--json")
+    assert code == 0
+    assert report["devices"]["found"] == len(report["devices"]["gpus"]) >= 1

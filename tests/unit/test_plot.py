@@ -1,0 +1,304 @@
+"""Pictures: what is in them, how they are written, and what they refuse."""
+
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from pycudnnrnn import ops, plot
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
+from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.testing import PermutedLayoutEngine, reference
+from pycudnnrnn.testing.strategies import problems, specs
+from tests.helpers.examples import examples
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are saved, beside their files."""
+    saved, save = [], Figure.savefig
+
+    def keep(self, *arguments, **keywords):
+        saved.append(self)
+        return save(self, *arguments, **keywords)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return saved
+
+
+def texts_of(figure):
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def overlaps(figure):
+    """Pairs of texts and tick labels of a figure that lie over one another."""
+    renderer = figure.canvas.get_renderer()
+    found = [t for axes in figure.axes for t in (*axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels())]
+    found += [text for legend in figure.legends for text in legend.get_texts()]
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in found if t.get_text() and t.get_visible()]
+    return [
+        (a, b)
+        for i, (a, first) in enumerate(boxes)
+        for b, second in boxes[:i]
+        if min(first.x1, second.x1) - max(first.x0, second.x0) > 1
+        and min(first.y1, second.y1) - max(first.y0, second.y0) > 1
+    ]
+
+
+LAYOUTS = {
+    "one layer": RNNSpec("lstm", 1, 64, 32),
+    "four layers, both directions, large": RNNSpec("lstm", 4, 2000, 900, direction="bidirectional", num_proj=512),
+    "plain": RNNSpec("rnn_tanh", 1, 6, 4),
+    "skip input": RNNSpec("gru", 2, 6, 6, input_mode="skip_input"),
+    "no biases": RNNSpec("rnn_relu", 3, 6, 4, bias_mode="none"),
+}
+
+
+@pytest.mark.parametrize("spec", LAYOUTS.values(), ids=LAYOUTS)
+def test_every_region_is_in_the_picture_with_its_offset_and_nothing_overlaps(spec, figures, tmp_path):
+    layout = arithmetic_layout(spec)
+    plot.draw_layout(layout, tmp_path / "a.png", title=repr(spec))
+    (figure,) = figures
+    texts = texts_of(figure)
+    assert len(texts) == len(layout.regions)
+    for region, text in zip(layout.regions, texts, strict=True):
+        first, second, third = text.split("\n")
+        assert first == region.gate
+        assert second.split()[:2] == ["id", str(region.lin_layer_id)]
+        assert third == (f"@ {region.offset:,}" if region.size else "no elements")
+    assert not overlaps(figure)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(dict.fromkeys(r.gate for r in layout.regions))
+
+
+def test_regions_lie_in_the_strip_where_they_lie_in_the_buffer(figures, tmp_path):
+    layout = PermutedLayoutEngine(3).layout(RNNSpec("gru", 2, 6, 5))
+    plot.draw_layout(layout, tmp_path / "a.svg")
+    background, *boxes = figures[0].axes[0].patches
+    assert (background.get_x(), background.get_width()) == (0, layout.size)
+    assert [(box.get_x(), box.get_width()) for box in boxes] == [(r.offset, r.size) for r in layout.regions]
+    colours = {
+        r.gate: box.get_facecolor()[:3] for r, box in zip(layout.regions, boxes, strict=True) if r.kind == "bias"
+    }
+    assert len(set(colours.values())) == 3
+    assert "padding" in [text.get_text() for text in figures[0].legends[0].get_texts()]
+    ET.parse(tmp_path / "a.svg")
+
+
+def test_regions_that_lie_elsewhere_are_marked(figures, tmp_path):
+    spec = RNNSpec("gru", 1, 6, 5)
+    predicted = arithmetic_layout(spec)
+    a, b, *rest = predicted.regions
+    swapped = ParamLayout(
+        predicted.size,
+        (Region(*a.key[:2], a.gate, a.kind, b.offset, a.shape), Region(*b.key[:2], b.gate, b.kind, 0, b.shape), *rest),
+    )
+    assert differences(swapped, predicted) == {a.key: a, b.key: b}
+    assert differences(swapped, swapped) == {}
+    assert differences(predicted, ParamLayout(predicted.size, (b, *rest))) == {a.key: None}
+    plot.draw_layout(swapped, tmp_path / "a.png", expected=predicted)
+    marked = [text for text in texts_of(figures[0]) if "≠" in text]
+    assert [text.split("\n")[2] for text in marked] == ["@ 30 ≠ 0", "@ 0 ≠ 30"]
+    assert not overlaps(figures[0])
+
+
+def test_gradient_norms_are_those_of_each_region(figures, tmp_path):
+    op = ops.CudnnLSTM(2, 6, 5, direction="bidirectional", num_proj=3, dtype="float64")
+    layout = op.layout()
+    d_params = np.random.default_rng(0).normal(size=layout.size)
+    d_params[layout.regions[5].slice] = 0
+    d_params[layout.regions[9].offset] = np.nan
+    plot.draw_gradient_norms(d_params, layout, tmp_path / "a.png")
+    axes = figures[0].axes[0]
+    names = [label.get_text().split("\n") for label in axes.get_xticklabels()]
+    written = {(round(t.get_position()[1]), *names[round(t.get_position()[0])]): t.get_text() for t in axes.texts}
+    assert len(written) == len(layout.regions)
+    for region in layout.regions:
+        name = ("W" if region.kind == "weight" else "b") + str(region.lin_layer_id)
+        norm = np.sqrt((d_params[region.slice] ** 2).sum())
+        assert written[region.pseudo_layer, name, region.gate] == f"{norm:.2g}"
+    assert not overlaps(figures[0])
+    plot.draw_gradient_norms(d_params * 0, layout, tmp_path / "zeros.png")
+    skip = ops.CudnnGRU(1, 4, 4, input_mode="skip_input")
+    plot.draw_gradient_norms(skip.init_params(), skip.layout(), tmp_path / "skip.png")
+    assert len(texts_of(figures[-1])) == 9  # the three input matrices are not there
+
+
+@examples(60)
+@given(problems(specs()), st.data())
+def test_gate_activations_lead_to_the_engines_output(problem, data):
+    """From the gates alone, the last state follows: what is drawn is what the engine computes."""
+    spec = problem.spec
+    T, B, _ = problem.x.shape
+    b = data.draw(st.integers(0, B - 1))
+    canonical = problem.op.params_to_canonical(problem.params)
+    gates = plot.gate_activations(spec, canonical, problem.x[:, b], problem.hx[:, b], problem.cx[:, b])
+    assert gates.shape == (spec.num_pseudo_layers, T, spec.num_gates, spec.num_units)
+    one = problem.op.forward(
+        problem.x[:, b : b + 1], problem.hx[:, b : b + 1].copy(),
+        *([problem.cx[:, b : b + 1].copy()] if spec.has_cell_state else []), problem.params,
+    )  # fmt: skip
+    for p in range(spec.num_pseudo_layers):
+        steps = range(T) if p % spec.num_dirs == 0 else reversed(range(T))
+        h, c = problem.hx[p, b], problem.cx[p, b]
+        for t in steps:
+            g = gates[p, t]
+            if spec.mode == "gru":
+                h = (1 - g[1]) * g[2] + g[1] * h
+            elif spec.mode == "lstm":
+                c = g[1] * c + g[0] * g[2]
+                c = reference.clip(c, *spec.cell_clip) if spec.cell_clip else c
+                h = g[3] * np.tanh(c)
+            else:
+                h = g[0]
+        if not spec.num_proj:
+            np.testing.assert_allclose(h, one.output_h[p, 0], atol=1e-10, rtol=1e-10)
+        if spec.has_cell_state:
+            np.testing.assert_allclose(c, one.output_c[p, 0], atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+def test_gates_are_drawn_over_time_each_with_its_name(mode, figures, tmp_path):
+    spec = RNNSpec(mode, 1, 5, 3, direction="bidirectional", dtype="float64")
+    op = ops.from_spec(spec)
+    x = np.random.default_rng(1).normal(size=(20, 3))
+    canonical = op.params_to_canonical(op.init_params(1))
+    plot.draw_gates(spec, canonical, x, tmp_path / "a.png", pseudo_layer=1)
+    panels = [axes for axes in figures[0].axes if axes.images]
+    assert len(panels) == spec.num_gates
+    gates = plot.gate_activations(spec, canonical, x)[1]
+    regions = op.layout().regions
+    for g, panel in enumerate(panels):
+        assert panel.get_title(loc="left") == regions[g].gate
+        np.testing.assert_array_equal(panel.images[0].get_array(), gates[:, g].T)
+        low, high = panel.images[0].get_clim()
+        assert low <= gates[:, g].min()
+        assert gates[:, g].max() <= high
+    assert figures[0].get_suptitle() == "gates of layer 0, backward"
+    assert not overlaps(figures[0])
+
+
+def test_losses_are_drawn_beside_what_they_have_to_beat(figures, tmp_path):
+    plot.draw_losses(tmp_path / "a.png", [3.0, 2.0, 1.5], 20, {"unigram": 3.2, "bigram": 2.3}, 1.6)
+    axes = figures[0].axes[0]
+    assert axes.lines[0].get_xdata().tolist() == [20, 40, 60]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["training", "unigram 3.20", "bigram 2.30", "LSTM, held out 1.60"]
+
+
+LSTM = ops.CudnnLSTM(1, 4, 3)
+CANONICAL = LSTM.params_to_canonical(LSTM.init_params(0))
+X = np.zeros((5, 3), "f4")
+
+
+@pytest.mark.parametrize(
+    ("draw", "text"),
+    [
+        (lambda to: plot.draw_layout(LSTM.layout(), to / "a.bmp"), "Invalid path"),
+        (lambda to: plot.draw_layout(arithmetic_layout(RNNSpec("gru", 65, 2, 2)), to / "a.png"), "from 1 to 64"),
+        (
+            lambda to: plot.draw_gradient_norms(np.zeros(3), LSTM.layout(), to / "a.png"),
+            r"Invalid d_params shape: \(3,",
+        ),
+        (lambda to: plot.draw_gates(LSTM.spec, CANONICAL, X[:, :2], to / "a.png"), r"input_data shape: \(5, 2\)"),
+        (lambda to: plot.draw_gates(LSTM.spec, CANONICAL, X, to / "a.png", pseudo_layer=1), "pseudo_layer: 1"),
+        (lambda to: plot.draw_gates(LSTM.spec, (CANONICAL[0][1:], []), X, to / "a.png"), "canonical weights shapes"),
+        (lambda to: plot.draw_gates(LSTM.spec, CANONICAL, X, to / "a.png", input_c=np.zeros((1, 3))), "input_c shape"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named_and_nothing_is_written(draw, text, tmp_path):
+    with pytest.raises(ArgumentError, match=text):
+        draw(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+
+    def fail(_, to):
+        to.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        plot.draw_layout(LSTM.layout(), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- in notebooks -----------------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    """Rows of cells, and the boxes of the strip; every tag has its end."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.rows, self.boxes = [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "br":
+            return
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+        if tag == "rect":
+            self.boxes.append({name: float(value) for name, value in attributes if name in {"x", "width"}})
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+@examples(50)
+@given(specs())
+def test_a_layout_shows_itself_as_html(spec):
+    layout = arithmetic_layout(spec)
+    tags = Tags(layout._repr_html_())
+    assert len(tags.rows) == 1 + len(layout.regions)
+    for row, box, region in zip(tags.rows[1:], tags.boxes, layout.regions, strict=True):
+        assert row[:3] == [str(region.pseudo_layer), region.kind, str(region.lin_layer_id)]
+        assert row[3].strip() == region.gate
+        assert row[5:] == [f"{region.offset:,}", f"{region.offset + region.size:,}"]
+        assert box["x"] == pytest.approx(1000 * region.offset / layout.size, abs=1e-3)
+        assert box["width"] == pytest.approx(1000 * region.size / layout.size, abs=1e-3)
+
+
+def test_html_is_escaped_and_cut_where_it_gets_long():
+    evil = Region(0, 0, "<script>", "weight", 0, (2, 2))
+    text = ParamLayout(4, (evil,))._repr_html_()
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    layout = arithmetic_layout(RNNSpec("lstm", 100, 2, 2))
+    text = layout._repr_html_()
+    assert len(Tags(text).rows) == 201
+    assert f"and {len(layout.regions) - 200} regions more" in text
+    assert not re.search(r"\b(src|href|on\w+)=", text)
+
+
+def test_html_needs_no_matplotlib():
+    import subprocess
+    import sys
+
+    code = """
+import sys
+from pycudnnrnn import ops
+assert ops.CudnnLSTM(1, 4, 3).layout()._repr_html_()
+print({"matplotlib", "IPython"} & sys.modules.keys())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
