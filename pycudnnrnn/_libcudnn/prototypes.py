@@ -89,7 +89,7 @@ def _c(
         if isinstance(kind, type) and issubclass(kind, CEnum):
             kinds[parameter] = Enumerated(kind.__name__, kind)
         elif kind in OPAQUE:
-            kinds[parameter] = Opaque(kind.__name__, kind)
+            kinds[parameter] = Opaque(kind.__name__, kind)  # pyright: ignore[reportArgumentType]  it was looked up
         else:
             kinds[parameter] = kind
     return Prototype(name, result, kinds, since, until)

@@ -199,7 +199,7 @@ class CudnnEngine:
                 dcy = device.zeros((*states, spec.num_units), dtype)
             make = device.empty if whole else device.zeros
             dx = make(schedule.data_shape(spec.input_size), dtype)
-            dhx = self._start(dhy, dhy.shape, dtype, whole=whole)
+            dhx = self._start(dhy, (*states, spec.state_size), dtype, whole=whole)
             dcx = self._start(dcy, (*states, spec.num_units), dtype, whole=whole) if spec.has_cell_state else None
             workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
             for piece in reversed(reserve.pieces):
