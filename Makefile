@@ -23,7 +23,7 @@ lint: $(VENV)/.test $(VENV)/.lint
 # The pages that are generated, then all of them as HTML in build/docs; a warning is an error. Needs no network.
 docs: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/python -m docs.generate
-	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --nitpicky --quiet docs build/docs
+	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --quiet docs build/docs
 
 # sdist, and the wheel made from it, in dist/; then the wheel alone in empty environments.
 dist: $(VENV)/.lint

@@ -89,9 +89,9 @@ def _c(
         if isinstance(kind, type) and issubclass(kind, CEnum):
             kinds[parameter] = Enumerated(kind.__name__, kind)
         elif kind in OPAQUE:
-            kinds[parameter] = Opaque(kind.__name__, kind)  # pyright: ignore[reportArgumentType]  it was looked up
+            kinds[parameter] = Opaque(kind.__name__, kind)
         else:
-            kinds[parameter] = kind
+            kinds[parameter] = kind  # pyright: ignore[reportArgumentType]  # narrowed by what it is not
     return Prototype(name, result, kinds, since, until)
 
 

@@ -1,0 +1,38 @@
+"""How the pages are built: MyST Markdown, docstrings by autodoc, no network, and a page in a folder is in the menu."""
+
+import sys
+
+import pycudnnrnn
+
+sys.modules["pycudnnrnn.libcudnn"] = pycudnnrnn.libcudnn  # documented under its public name
+
+project = "pycudnnrnn"
+author = "the pycudnnrnn authors"
+version = release = pycudnnrnn.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_static"]
+default_role = "code"  # docstrings say `x` for what is code, as Markdown does
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+myst_links_external_new_tab = False
+
+autoclass_content = "both"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "inherited-members": "Exception,tuple,str,int,dict,Protocol", "undoc-members": True, "show-inheritance": True}
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_custom_sections = ["Shapes", "Units"]
+python_maximum_signature_line_length = 100
+add_module_names = False
+
+html_theme = "furo"
+html_title = f"pycudnnrnn {release}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_show_copyright = False
+html_copy_source = False
