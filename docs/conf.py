@@ -20,7 +20,12 @@ myst_links_external_new_tab = False
 
 autoclass_content = "both"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "inherited-members": "Exception,tuple,str,int,dict,Protocol", "undoc-members": True, "show-inheritance": True}
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": "Exception,tuple,str,int,dict,Protocol",
+    "undoc-members": True,
+    "show-inheritance": True,
+}
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = True

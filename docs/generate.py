@@ -47,7 +47,9 @@ def gpu_suite() -> Iterator[Asked]:
 def _text(node: ast.expr) -> str:
     """Return a string literal; an f-string with its expressions in angle brackets."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(f"<{ast.unparse(v.value)}>" if isinstance(v, ast.FormattedValue) else _text(v) for v in node.values)
+        return "".join(
+            f"<{ast.unparse(v.value)}>" if isinstance(v, ast.FormattedValue) else _text(v) for v in node.values
+        )
     return str(ast.literal_eval(node))
 
 
@@ -77,20 +79,21 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
     newest = results[0] if results else {}
     outcomes, answers = newest.get("tests", {}), newest.get("questions", {})
     tests = [(f"`{a.name}`", a.promise, _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
-    open_questions = [(q, f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
-    parts = [
-        "# What a GPU has verified\n",
-        NOTE,
+    open_questions = [(f"`{q}`", f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
+    about = (
         "`make gpu-check` runs `tests/gpu` on a CUDA machine and writes one JSON file to `tests/gpu/results/`. This page "
         "is made from those files and from the suite's source. The same suite runs on every change over a stand-in for "
-        "the GPU; that checks the suite's own code, and counts for nothing here.\n",
-    ]
+        "the GPU; that checks the suite's own code, and counts for nothing here.\n"
+    )
+    parts = ["# What a GPU has verified\n", NOTE, about]
     if not results:
-        parts.append("**Nothing has been verified on a GPU yet.** There is no results file. Every row below is not run.\n")
+        parts.append(
+            "**Nothing has been verified on a GPU yet.** There is no results file. Every row below is not run.\n"
+        )
     else:
         runs = [
-            (f"`{r['file']}`", r["date"], f"`{r['commit'][:12]}`", r["gpu"], version_text(r["cudnn"]), r["cuda_runtime"],
-             r["cupy"], r["python"], r["passed"], r["failed"] + r["error"], r["skipped"])
+            (f"`{r['file']}`", r["date"], f"`{r['commit'][:12]}`", r["gpu"], version_text(r["cudnn"]),
+             r["cuda_runtime"], r["cupy"], r["python"], r["passed"], r["failed"] + r["error"], r["skipped"])
             for r in results
         ]  # fmt: skip
         head = ("file", "date", "commit", "GPU", "cuDNN", "CUDA", "CuPy", "Python", "passed", "failed", "skipped")
@@ -121,53 +124,54 @@ def compatibility(results: list[dict[str, Any]]) -> str:
     extras: dict[str, list[str]] = project["optional-dependencies"]
     headers = sorted(json.loads(p.read_text("utf-8"))["version"] for p in (ROOT / "tests/abi/headers").glob("*.json"))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    installed = next(line.split("==")[1] for line in makefile.splitlines() if line.startswith("CUDNN "))
-    cudnn = [(version_text(v), "every prototype and constant against its headers", "no") for v in headers]
-    cudnn.append(
-        (installed, "the same; descriptors, errors and limits of the real library, with a stand-in for the GPU",
-         _hardware(results, lambda r: version_text(r["cudnn"]) == installed.rpartition(".")[0]))
-    )  # fmt: skip
-    known = {*(version_text(v) for v in headers), installed.rpartition(".")[0]}
-    for version in dict.fromkeys(version_text(r["cudnn"]) for r in results):
-        if version not in known:
-            cudnn.append((version, "", _hardware(results, lambda r, v=version: version_text(r["cudnn"]) == v)))
-    cupy = [r for name in ("cuda12", "cuda13", "test") for r in extras[name] if r.startswith("cupy")]
+    newest = next(line.split("==")[1] for line in makefile.splitlines() if line.startswith("CUDNN ")).rpartition(".")[0]
+    in_ci = {version_text(v): "every prototype and constant against its headers" for v in headers}
+    in_ci[newest] = "the same; the real library's descriptors, errors and limits (a stand-in computes)"
+    on_gpu: dict[str, list[str]] = {}
+    for result in results:
+        on_gpu.setdefault(version_text(result["cudnn"]), []).append(result["gpu"])
+    cudnn = [(v, in_ci.get(v, "no"), ", ".join(dict.fromkeys(on_gpu.get(v, ["no"])))) for v in {**in_ci, **on_gpu}]
+    simulated = _version(extras["test"], "cupy").removeprefix("==")
     rows = [
-        ("Python", project["requires-python"], "3.11 runs all tests; `make dist` tries the wheel on what else is there"),
+        (
+            "Python",
+            project["requires-python"],
+            "3.11 runs all tests; `make dist` tries the wheel on what else is there",
+        ),
         ("NumPy", _version(project["dependencies"], "numpy"), "the newest on PyPI when CI ran"),
         ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI ran"),
-        ("CuPy, CUDA 12", _version(cupy[:1], "cupy"), "never ran"),
-        ("CuPy, CUDA 13", _version(cupy[1:2], "cupy"), f"{cupy[2].partition('==')[2]}, over host memory"),
-        ("torch", "any with DLPack", f"{_version(extras['test'], 'torch').strip('=')}, on the CPU"),
+        ("CuPy, CUDA 12", _version(extras["cuda12"], "cupy"), "no"),
+        ("CuPy, CUDA 13", _version(extras["cuda13"], "cupy"), f"{simulated}, over host memory"),
+        ("torch", "any with DLPack", f"{_version(extras['test'], 'torch').removeprefix('==')}, on the CPU"),
         ("System", "Linux, x86-64 and aarch64", "x86-64"),
     ]
-    oldest = version_text(_discovery.OLDEST)
+    accepted = (
+        f"{version_text(_discovery.OLDEST)} and every 9.x are accepted; 10 is refused, because a new major version may "
+        "change any prototype. **cuDNN 8.x never ran on hardware here**: it is bound, and checked against its headers "
+        "and a stand-in.\n"
+    )
+    gpus = "No GPU run is recorded. [What a GPU has verified](gpu-verification.md) lists what that leaves open.\n"
+    if results:
+        found = [(r["gpu"], r["compute_capability"], r["driver"], version_text(r["cudnn"]), r["date"]) for r in results]
+        gpus = table(("GPU", "compute capability", "driver", "cuDNN", "date"), found)
     parts = [
         "# Compatibility\n",
         NOTE,
         "Every row says what was tested, not what should work.\n",
         "## cuDNN\n",
-        f"{oldest} and every 9.x are accepted; 10 is refused, because a new major version may change any prototype. "
-        "**cuDNN 8.x never ran on hardware here**: it is bound, and checked against its headers and a stand-in.\n",
+        accepted,
         table(("version", "tested in CI", "ran on a GPU"), cudnn),
         "bfloat16 needs cuDNN 9.13: earlier versions refuse the descriptor (observed on 8.9.7, 9.0.0 and 9.12.0).\n",
         "## Everything else\n",
         table(("what", "accepted", "tested"), rows),
         "## GPUs\n",
+        gpus,
     ]
-    if results:
-        found = [(r["gpu"], r["compute_capability"], r["driver"], version_text(r["cudnn"]), r["date"]) for r in results]
-        parts.append(table(("GPU", "compute capability", "driver", "cuDNN", "date"), found))
-    else:
-        parts.append("No GPU run is recorded. [What a GPU has verified](gpu-verification.md) lists what that leaves open.\n")
     return "\n".join(parts)
 
 
-def _hardware(results: list[dict[str, Any]], wanted: Any) -> str:
-    return ", ".join(dict.fromkeys(r["gpu"] for r in results if wanted(r))) or "no"
-
-
 def _version(requirements: list[str], name: str) -> str:
+    """Return what a list of requirements asks of a package: ">=1.26"."""
     requirement = next(r for r in requirements if r.startswith(name))
     return requirement[min(i for i, c in enumerate(requirement) if c in "<>=") :]
 
@@ -175,12 +179,21 @@ def _version(requirements: list[str], name: str) -> str:
 def api_pages() -> dict[Path, str]:
     """One page a public module, with the modules inside it as sections."""
     pages: dict[Path, list[str]] = {}
-    for name, module in modules():
+    names = dict(modules())
+    for name, module in names.items():
         top, *inner = name.split(".")[1:]
-        members = "   :imported-members:\n" if hasattr(module, "__all__") else ""
+        members = ""
+        if hasattr(module, "__all__"):
+            elsewhere = [n for n in module.__all__ if _home(getattr(module, n)) in names.keys() - {name}]
+            members = f"   :imported-members:\n   :exclude-members: {', '.join(elsewhere)}\n"
         part = f"{'##' if inner else '#'} {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n{members}```\n"
         pages.setdefault(API / f"{top}.md", []).append(part)
     return {path: "\n".join(parts) for path, parts in pages.items()}
+
+
+def _home(value: Any) -> str:
+    """Return the module that a name comes from: another public one documents it."""
+    return getattr(value, "__module__", None) or ""
 
 
 def committed_pages() -> dict[Path, str]:
