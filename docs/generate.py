@@ -81,9 +81,9 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
     tests = [(f"`{a.name}`", a.promise, _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
     open_questions = [(f"`{q}`", f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
     about = (
-        "`make gpu-check` runs `tests/gpu` on a CUDA machine and writes one JSON file to `tests/gpu/results/`. This page "
-        "is made from those files and from the suite's source. The same suite runs on every change over a stand-in for "
-        "the GPU; that checks the suite's own code, and counts for nothing here.\n"
+        "`make gpu-check` runs `tests/gpu` on a CUDA machine and writes one JSON file to `tests/gpu/results/`. This "
+        "page is made from those files and from the suite's source. The same suite runs on every change over a "
+        "stand-in for the GPU; that checks the suite's own code, and counts for nothing here.\n"
     )
     parts = ["# What a GPU has verified\n", NOTE, about]
     if not results:
