@@ -41,3 +41,12 @@ html_static_path = ["_static"]
 html_css_files = ["tables.css"]
 html_show_copyright = False
 html_copy_source = False
+
+
+def _public_bases(_app, _name, _obj, _options, bases):
+    """Show a private base's own bases in its place."""
+    bases[:] = [b for base in bases for b in (base.__bases__ if base.__name__.startswith("_") else (base,))]
+
+
+def setup(app):
+    app.connect("autodoc-process-bases", _public_bases)

@@ -29,7 +29,6 @@ class Asked(NamedTuple):
     """A test of the GPU suite, and the questions that it records an answer to."""
 
     name: str
-    promise: str
     questions: tuple[str, ...]
 
 
@@ -40,8 +39,7 @@ def gpu_suite() -> Iterator[Asked]:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 calls = (call for call in ast.walk(node) if isinstance(call, ast.Call))
                 asked = (_text(call.args[0]) for call in calls if getattr(call.func, "id", None) == "answer")
-                promise = node.name.removeprefix("test_").replace("_", " ")
-                yield Asked(f"{path.name}::{node.name}", promise, tuple(dict.fromkeys(asked)))
+                yield Asked(f"{path.name}::{node.name}", tuple(dict.fromkeys(asked)))
 
 
 def _text(node: ast.expr) -> str:
@@ -78,7 +76,7 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
     """Return the page that says what a GPU has shown, and what none has."""
     newest = results[0] if results else {}
     outcomes, answers = newest.get("tests", {}), newest.get("questions", {})
-    tests = [(f"`{a.name}`", a.promise, _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
+    tests = [(f"`{a.name}`", _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
     open_questions = [(f"`{q}`", f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
     about = (
         "`make gpu-check` runs `tests/gpu` on a CUDA machine and writes one JSON file to `tests/gpu/results/`. This "
@@ -99,7 +97,7 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
         head = ("file", "date", "commit", "GPU", "cuDNN", "CUDA", "CuPy", "Python", "passed", "failed", "skipped")
         parts += ["## Runs\n", table(head, runs)]
         parts.append(f"The rest of this page is about `{newest['file']}`, the newest.\n")
-    parts += ["## Tests\n", table(("test", "promise", "outcome"), tests)]
+    parts += ["## Tests\n", table(("test", "outcome"), tests)]
     if answers:
         rows = [(name, f"`{json.dumps(value)}`") for name, value in answers.items()]
         parts += ["## Questions answered\n", table(("question", "answer"), rows)]
