@@ -21,7 +21,7 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/lint-imports
 
 # The pages that are generated, then all of them as HTML in build/docs; a warning is an error. Needs no network.
-docs: $(VENV)/.test $(VENV)/.docs
+docs: $(VENV)/.docs
 	$(BIN)/python -m docs.generate
 	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --quiet docs build/docs
 

@@ -97,15 +97,27 @@ def test_a_result_of_the_stand_in_is_refused(tmp_path):
         generate.gpu_results(tmp_path)
 
 
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def why_stale(commit):
+    """Why a result of this commit says nothing of the code as it is; empty where it does."""
+    code = git("diff", "--quiet", commit, "HEAD", "--", *NATIVE).returncode
+    return {0: "", 1: "the native code has changed since"}.get(code, "its commit is not known here")
+
+
 @pytest.mark.filterwarnings("default")
 def test_results_older_than_the_native_code_are_warned_about():
     for found in generate.gpu_results():
-        diff = subprocess.run(
-            ["git", "diff", "--quiet", found["commit"], "HEAD", "--", *NATIVE],
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-        )
-        if diff.returncode:
-            why = "the native code has changed since" if diff.returncode == 1 else "its commit is not known here"
+        if why := why_stale(found["commit"]):
             warnings.warn(f"{found['file']} is stale: {why}; make gpu-check on a GPU makes another", stacklevel=1)
+
+
+def test_a_result_goes_stale_with_the_native_code():
+    before = git("log", "-1", "--format=%H~1", "--", NATIVE[0]).stdout.strip()
+    if git("cat-file", "-e", before or "none").returncode:
+        pytest.skip("no history here: a shallow clone, or no clone")
+    assert why_stale("HEAD") == ""
+    assert why_stale(before) == "the native code has changed since"
+    assert why_stale("0" * 40) == "its commit is not known here"
