@@ -48,5 +48,12 @@ def _public_bases(_app, _name, _obj, _options, bases):
     bases[:] = [b for base in bases for b in (base.__bases__ if base.__name__.startswith("_") else (base,))]
 
 
+def _no_type_before_a_colon(_app, what, _name, _obj, _options, lines):
+    """Keep napoleon from reading "Directions: 1 or 2." as a type and what it is of: our types are annotations."""
+    if what in {"attribute", "property", "data"}:
+        lines.insert(0, "")
+
+
 def setup(app):
+    app.connect("autodoc-process-docstring", _no_type_before_a_colon, priority=400)  # before napoleon's 500
     app.connect("autodoc-process-bases", _public_bases)

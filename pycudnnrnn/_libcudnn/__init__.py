@@ -1,4 +1,4 @@
-"""libcudnn itself: one Python callable for each C function, under its C name. Public as `pycudnnrnn.libcudnn`.
+"""libcudnn itself: one Python callable for each C function, under its C name. Public as `pycudnnrnn.libcudnn`::
 
     lib = libcudnn.load()
     descriptor = libcudnn.cudnnRNNDescriptor_t()
