@@ -51,7 +51,7 @@ def _public_bases(_app, _name, _obj, _options, bases):
 def _no_type_before_a_colon(_app, what, _name, _obj, _options, lines):
     """Keep napoleon from reading "Directions: 1 or 2." as a type and what it is of: our types are annotations."""
     if what in {"attribute", "property", "data"}:
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]
 
 
 def setup(app):

@@ -1,4 +1,6 @@
-"""libcudnn itself: one Python callable for each C function, under its C name. Public as `pycudnnrnn.libcudnn`::
+"""libcudnn itself: one Python callable for each C function, under its C name. Public as `pycudnnrnn.libcudnn`.
+
+As in C::
 
     lib = libcudnn.load()
     descriptor = libcudnn.cudnnRNNDescriptor_t()
