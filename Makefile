@@ -30,7 +30,7 @@ dist: $(VENV)/.lint
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
-	$(BIN)/python -m tests.dist.check
+	$(BIN)/python -m tests.wheel.check
 
 # Writes down the public names and signatures as they are now; a test compares.
 api-snapshot: $(VENV)/.test

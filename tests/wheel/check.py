@@ -1,4 +1,4 @@
-"""Check what `make dist` built: what is in the wheel, that the sdist makes it, and that it works where nothing else is."""
+"""Check what `make dist` built: what is in the wheel and the sdist, and that the wheel works where nothing else is."""
 
 import email
 import shutil
@@ -33,7 +33,7 @@ def main():
 
 
 def check_wheel(files):
-    """The package as it is in the tree, byte for byte, its metadata, and nothing else. `build` made it from the sdist."""
+    """The package as it is in the tree, byte for byte, its metadata, and nothing else; it was made from the sdist."""
     packaged = {name: data for name, data in files.items() if name.startswith("pycudnnrnn/")}
     tree = {str(p.relative_to(ROOT)): p.read_bytes() for p in (ROOT / "pycudnnrnn").rglob("*") if tracked(p)}
     assert packaged.keys() == tree.keys(), packaged.keys() ^ tree.keys()
@@ -50,7 +50,15 @@ def check_wheel(files):
 
 def check_sdist(names):
     """Everything that is needed to build, test and document; nothing that was built."""
-    for wanted in ("pyproject.toml", "Makefile", "LICENSE", "SECURITY.md", "tests/shim/shim.c", "tests/dist/smoke.py", "docs/index.md"):
+    for wanted in (
+        "pyproject.toml",
+        "Makefile",
+        "LICENSE",
+        "SECURITY.md",
+        "tests/shim/shim.c",
+        "tests/wheel/smoke.py",
+        "docs/index.md",
+    ):
         assert wanted in names, wanted
     built = [n for n in names if n.startswith(("dist/", "build/", ".venv/")) or n.endswith((".pyc", ".so"))]
     assert not built, built
@@ -61,7 +69,7 @@ def tracked(path):
 
 
 def find(version):
-    """An interpreter of this version: this one, among pyenv's (whose `python3.12` may be a shim of none), or on PATH."""
+    """An interpreter of this version: this one, among pyenv's (its `python3.12` on PATH may lead nowhere), or on PATH."""
     if sys.version.startswith(f"{version}."):
         return sys.executable
     pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
