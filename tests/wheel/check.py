@@ -69,7 +69,7 @@ def tracked(path):
 
 
 def find(version):
-    """An interpreter of this version: this one, among pyenv's (its `python3.12` on PATH may lead nowhere), or on PATH."""
+    """An interpreter of this version: this one, one of pyenv's (whose shims on PATH may lead nowhere), or on PATH."""
     if sys.version.startswith(f"{version}."):
         return sys.executable
     pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
