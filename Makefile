@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 
-.PHONY: demo test lint bench bench-gpu docs-performance gpu-check reliability clean
+.PHONY: demo test lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check reliability clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m pycudnnrnn demo $(ARGS)
@@ -17,7 +17,24 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+# The pages that are generated, then all of them as HTML in build/docs; a warning is an error. Needs no network.
+docs: $(VENV)/.docs
+	$(BIN)/python -m docs.generate
+	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --quiet docs build/docs
+
+# sdist, and the wheel made from it, in dist/; then the wheel alone in empty environments.
+dist: $(VENV)/.lint
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m tests.wheel.check
+
+# Writes down the public names and signatures as they are now; a test compares.
+api-snapshot: $(VENV)/.test
+	$(BIN)/python -m tests.api.public_api
 
 # The whole of the group `cpu`, with one thread and with two: a quarter of an hour of a machine that does nothing else.
 bench: $(VENV)/.test
@@ -60,6 +77,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[lint]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.cudnn: Makefile | $(VENV)/bin/python

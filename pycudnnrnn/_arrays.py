@@ -11,13 +11,34 @@ import math
 import operator
 import re
 import sys
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import DType
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    class AnyArray(Protocol):
+        """What arrays of all libraries have."""
+
+        @property
+        def ndim(self) -> int: ...
+
+        @property
+        def shape(self) -> Any: ...
+
+        def __getitem__(self, key: Any, /) -> Any: ...
+
+    ArrayT = TypeVar("ArrayT", bound=AnyArray, default=Any)
+else:
+    from typing import TypeVar
+
+    ArrayT = TypeVar("ArrayT")
+"""The caller's kind of array: what goes in as `input_data` says what comes out."""
 
 DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 """DLDeviceType values that name a device of ours; 3 is pinned host memory, 13 CUDA managed. Source: dlpack.h, v1."""

@@ -1,5 +1,7 @@
 """libcudnn itself: one Python callable for each C function, under its C name. Public as `pycudnnrnn.libcudnn`.
 
+As in C::
+
     lib = libcudnn.load()
     descriptor = libcudnn.cudnnRNNDescriptor_t()
     lib.cudnnCreateRNNDescriptor(ctypes.byref(descriptor))

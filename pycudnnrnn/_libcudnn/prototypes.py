@@ -91,7 +91,7 @@ def _c(
         elif kind in OPAQUE:
             kinds[parameter] = Opaque(kind.__name__, kind)
         else:
-            kinds[parameter] = kind
+            kinds[parameter] = kind  # pyright: ignore[reportArgumentType]  # narrowed by what it is not
     return Prototype(name, result, kinds, since, until)
 
 

@@ -19,8 +19,8 @@ _KINDS: Final = {
 def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "relu") -> Canonical:
     """Read `l0_i2h_weight`, `r0_i2h_weight` ..., as `net.collect_params()` names them.
 
-    With a `prefix` ("lstm0_", MXNet 1.x) only the keys that begin with it are read. `activation` is what `rnn.RNN` was
-    made with, and its default is Gluon's; the other cells have none, and it is not looked at.
+    With a `prefix` (`"lstm0_"`, MXNet 1.x) only the keys that begin with it are read. `activation` is what `rnn.RNN`
+    was made with, and its default is Gluon's; the other cells have none, and it is not looked at.
 
     Raises:
         ConvertError: a key that is missing, unexpected or misshapen, or another activation.

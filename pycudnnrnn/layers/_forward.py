@@ -5,42 +5,43 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol, Self
 
+from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._forward import Forward, Gradients
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerGradients(Gradients):
+class LayerGradients(Gradients[ArrayT]):
     """Gradients of a layer's forward, also under the names of the layer's arguments."""
 
     @property
-    def inputs(self) -> Any:
+    def inputs(self) -> ArrayT:
         return self.input
 
     @property
-    def initial_state(self) -> tuple[Any, ...]:
+    def initial_state(self) -> tuple[ArrayT, ...]:
         return (self.input_h,) if self.input_c is None else (self.input_h, self.input_c)
 
 
-class LayerForward(Forward):
+class LayerForward(Forward[ArrayT]):
     """An op's `Forward` with the layer's names: `outputs`, and `states`, always a tuple."""
 
     @classmethod
-    def of(cls, fwd: Forward) -> Self:
+    def of(cls, fwd: Forward[ArrayT]) -> Self:
         """Take over an op's forward."""
         own = cls.__new__(cls)
         own.__dict__ = fwd.__dict__
         return own
 
     @property
-    def outputs(self) -> Any:
+    def outputs(self) -> ArrayT:
         return self.output
 
     @property
-    def states(self) -> tuple[Any, ...]:
+    def states(self) -> tuple[ArrayT, ...]:
         return (self.output_h,) if self.output_c is None else (self.output_h, self.output_c)
 
-    def backward(
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # TF's layer has names of its own
         self,
         d_outputs: Any = None,
         d_states: Any = None,
@@ -49,7 +50,7 @@ class LayerForward(Forward):
         out: Any = None,
         accumulate: bool = False,
         retain: bool = False,
-    ) -> LayerGradients:
+    ) -> LayerGradients[ArrayT]:
         """Return all gradients. `d_states` is a tuple like `states`, or h's gradient with c's after it; None is zeros.
 
         The gradient of params is in their layout: with `out` it is written there, with `accumulate` added.
@@ -82,7 +83,7 @@ class Stream:
         self._initial = initial_state
         self.states = initial_state
 
-    def __call__(self, inputs: Any) -> Any:
+    def __call__(self, inputs: ArrayT) -> ArrayT:
         """Return the outputs of the next piece.
 
         Shapes:
@@ -90,7 +91,8 @@ class Stream:
         """
         one_step = inputs.ndim == 2
         outputs, self.states = self._layer.call(inputs[None] if one_step else inputs, self.states, False)
-        return outputs[0] if one_step else outputs
+        result: ArrayT = outputs[0] if one_step else outputs
+        return result
 
     def reset(self) -> None:
         """Go back to the states that the stream began with."""

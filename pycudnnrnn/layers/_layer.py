@@ -12,12 +12,13 @@ import operator
 import secrets
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
+from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.layer import NotBuiltError, TF1Layer
@@ -328,14 +329,14 @@ class RNNLayer(TF1Layer):
 
     def forward(
         self,
-        inputs: Any,
+        inputs: ArrayT,
         initial_state: tuple[Any, ...] | None = None,
         training: bool = True,
         *,
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
-    ) -> LayerForward:
+    ) -> LayerForward[ArrayT]:
         """Run the layer and keep what a backward needs, unless `keep_reserve` (default: `training`) is False.
 
         `initial_state` is a tuple: (h, c) for LSTM, (h,) for the rest; None stands for zeros.
@@ -360,15 +361,28 @@ class RNNLayer(TF1Layer):
         )  # fmt: skip
         return LayerForward.of(fwd)
 
+    if TYPE_CHECKING:  # what `call` takes and gives, through TF's base-layer call
+
+        def __call__(  # type: ignore[override]  # TF's base takes anything
+            self,
+            inputs: ArrayT,
+            initial_state: tuple[Any, ...] | None = None,
+            training: bool = True,
+            *,
+            sequence_lengths: Sequence[int] | None = None,
+            time_major: bool = True,
+            scope: str | None = None,
+        ) -> tuple[ArrayT, tuple[ArrayT, ...]]: ...
+
     def call(
         self,
-        inputs: Any,
+        inputs: ArrayT,
         initial_state: tuple[Any, ...] | None = None,
         training: bool = True,
         *,
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
-    ) -> tuple[Any, tuple[Any, ...]]:
+    ) -> tuple[ArrayT, tuple[ArrayT, ...]]:
         """Return (outputs, states); `forward` says more, and gives gradients. `states` is always a tuple."""
         fwd = self.forward(
             inputs,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -103,7 +104,7 @@ class CudnnLSTM(CudnnRNN):
 
     def forward(
         self,
-        input_data: Any,
+        input_data: ArrayT,
         input_h: Any,
         input_c: Any,
         params: Any,
@@ -112,7 +113,7 @@ class CudnnLSTM(CudnnRNN):
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
-    ) -> Forward:
+    ) -> Forward[ArrayT]:
         """Run the LSTM and keep what a backward needs, unless `keep_reserve` (default: `is_training`) is False.
 
         `input_h` and `input_c` may be None: zeros. Dropout acts only with `is_training`.
@@ -132,7 +133,7 @@ class CudnnLSTM(CudnnRNN):
 
     def __call__(
         self,
-        input_data: Any,
+        input_data: ArrayT,
         input_h: Any,
         input_c: Any,
         params: Any,
@@ -140,7 +141,7 @@ class CudnnLSTM(CudnnRNN):
         *,
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
-    ) -> tuple[Any, Any, Any]:
+    ) -> tuple[ArrayT, ArrayT, ArrayT]:
         """Return (output, output_h, output_c); `forward` says more, and gives gradients."""
         fwd = self.run(
             input_data, input_h, input_c, params, is_training,
@@ -189,7 +190,7 @@ class _WithoutCellState(CudnnRNN):
 
     def forward(
         self,
-        input_data: Any,
+        input_data: ArrayT,
         input_h: Any,
         params: Any,
         is_training: bool = True,
@@ -197,7 +198,7 @@ class _WithoutCellState(CudnnRNN):
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
-    ) -> Forward:
+    ) -> Forward[ArrayT]:
         """Run the RNN and keep what a backward needs, unless `keep_reserve` (default: `is_training`) is False.
 
         `input_h` may be None: zeros. Dropout acts only with `is_training`.
@@ -217,14 +218,14 @@ class _WithoutCellState(CudnnRNN):
 
     def __call__(
         self,
-        input_data: Any,
+        input_data: ArrayT,
         input_h: Any,
         params: Any,
         is_training: bool = True,
         *,
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[ArrayT, ArrayT]:
         """Return (output, output_h); `forward` says more, and gives gradients."""
         fwd = self.run(
             input_data, input_h, None, params, is_training,

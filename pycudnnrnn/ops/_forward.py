@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._arrays import Kind
+from pycudnnrnn._arrays import ArrayT, Kind
 from pycudnnrnn.engines import Engine, Reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, StateError
 from pycudnnrnn.layout import arithmetic_layout
@@ -16,15 +16,15 @@ from pycudnnrnn.spec import RNNSpec
 
 
 @dataclasses.dataclass(frozen=True)
-class Gradients:
+class Gradients(Generic[ArrayT]):
     """Gradients of a forward's arguments, each shaped as its argument.
 
     `input_c` is None but for LSTM; `params` is None unless `Forward.backward` made it.
     """
 
-    input: Any
-    input_h: Any
-    input_c: Any | None
+    input: ArrayT
+    input_h: ArrayT
+    input_c: ArrayT | Any
     params: Any | None = None
 
 
@@ -70,11 +70,11 @@ class Call(NamedTuple):
         _arrays.check_shape(name, state, shape, f"[L * D, B, {axis}]")
         return state
 
-    def to_caller(self, array: Any | None) -> Any | None:
+    def to_caller(self, array: Any | None) -> Any:
         return None if array is None else _arrays.to_caller(array, self.kind)
 
 
-class Forward:
+class Forward(Generic[ArrayT]):
     """The results of a forward, and its backward.
 
     `output`, `output_h` and `output_c` (None but for LSTM) are the caller's kind of array. The arrays passed to the
@@ -84,9 +84,9 @@ class Forward:
     """
 
     def __init__(self, call: Call, output: Any, output_h: Any, output_c: Any | None, reserve: Reserve | None) -> None:
-        self.output = call.to_caller(output)
-        self.output_h = call.to_caller(output_h)
-        self.output_c = call.to_caller(output_c)
+        self.output: ArrayT = call.to_caller(output)
+        self.output_h: ArrayT = call.to_caller(output_h)
+        self.output_c: ArrayT | Any = call.to_caller(output_c)  # Any: an LSTM's caller need not ask whether it is None
         self._call = call
         self._reserve = reserve
         self._kept = reserve is not None
@@ -94,7 +94,7 @@ class Forward:
 
     def backward_data(
         self, d_output: Any = None, d_output_h: Any = None, d_output_c: Any = None, *, retain: bool = False
-    ) -> Gradients:
+    ) -> Gradients[ArrayT]:
         """Return the gradients of input and initial states, given those of the results; None stands for zeros.
 
         Shapes:
@@ -161,7 +161,7 @@ class Forward:
         out: Any = None,
         accumulate: bool = False,
         retain: bool = False,
-    ) -> Gradients:
+    ) -> Gradients[ArrayT]:
         """Return all gradients: `backward_data`, then `backward_weights`."""
         data = self.backward_data(d_output, d_output_h, d_output_c, retain=retain)
         return dataclasses.replace(data, params=self.backward_weights(out, accumulate))

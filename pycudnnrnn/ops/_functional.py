@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pycudnnrnn._arrays import kind_of
+from pycudnnrnn._arrays import ArrayT, kind_of
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.spec import Direction, DType, InputMode, RNNMode, RNNSpec, parse_dtype
 
 
 def cudnn_lstm(
-    inputs: Any,
+    inputs: ArrayT,
     input_h: Any,
     input_c: Any,
     params: Any,
@@ -32,7 +32,7 @@ def cudnn_lstm(
     seed: int = 0,
     num_proj: int | None = None,
     name: str | None = None,  # noqa: ARG001
-) -> tuple[Any, Any, Any]:
+) -> tuple[ArrayT, ArrayT, ArrayT]:
     """Run an LSTM; return (outputs, output_h, output_c).
 
     Shapes:
@@ -48,7 +48,7 @@ def cudnn_lstm(
 
 
 def cudnn_gru(
-    inputs: Any,
+    inputs: ArrayT,
     input_h: Any,
     params: Any,
     is_training: bool,
@@ -59,7 +59,7 @@ def cudnn_gru(
     dropout: float = 0.0,
     seed: int = 0,
     name: str | None = None,  # noqa: ARG001
-) -> tuple[Any, Any]:
+) -> tuple[ArrayT, ArrayT]:
     """Run a GRU; return (outputs, output_h).
 
     Shapes:
@@ -72,7 +72,7 @@ def cudnn_gru(
 
 
 def cudnn_rnn_tanh(
-    inputs: Any,
+    inputs: ArrayT,
     input_h: Any,
     params: Any,
     is_training: bool,
@@ -83,7 +83,7 @@ def cudnn_rnn_tanh(
     dropout: float = 0.0,
     seed: int = 0,
     name: str | None = None,  # noqa: ARG001
-) -> tuple[Any, Any]:
+) -> tuple[ArrayT, ArrayT]:
     """Run a tanh RNN; shapes and result as `cudnn_gru`."""
     return _without_cell_state(
         RNNMode.RNN_TANH, inputs, input_h, params, is_training, sequence_lengths, time_major,
@@ -92,7 +92,7 @@ def cudnn_rnn_tanh(
 
 
 def cudnn_rnn_relu(
-    inputs: Any,
+    inputs: ArrayT,
     input_h: Any,
     params: Any,
     is_training: bool,
@@ -103,7 +103,7 @@ def cudnn_rnn_relu(
     dropout: float = 0.0,
     seed: int = 0,
     name: str | None = None,  # noqa: ARG001
-) -> tuple[Any, Any]:
+) -> tuple[ArrayT, ArrayT]:
     """Run a relu RNN; shapes and result as `cudnn_gru`."""
     return _without_cell_state(
         RNNMode.RNN_RELU, inputs, input_h, params, is_training, sequence_lengths, time_major,

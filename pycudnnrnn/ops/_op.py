@@ -6,11 +6,13 @@ import marshal
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, EagerCall, Engine, engine_for
@@ -23,6 +25,8 @@ from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RN
 
 EAGER_MAX: Final = 64
 """Kinds of calls that an op remembers; then it begins anew."""
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class CudnnRNN:
@@ -106,6 +110,15 @@ class CudnnRNN:
         """
         return engine_for(_device_name(device)).layout(self.spec)
 
+    @overload
+    def init_params(self, seed: int | None = None, device: Literal["cpu"] | None = None) -> npt.NDArray[Any]: ...
+
+    @overload
+    def init_params(self, seed: int | None, device: str) -> Any: ...
+
+    @overload
+    def init_params(self, seed: int | None = None, *, device: str) -> Any: ...
+
     def init_params(self, seed: int | None = None, device: str | None = None) -> Any:
         """Return a new params buffer: glorot-uniform by gate matrix, biases 0.
 
@@ -126,6 +139,14 @@ class CudnnRNN:
             params[region.slice] = rng.uniform(-bound, bound, region.size)
         return _arrays.move(params, engine.xp)
 
+    @overload
+    def params_to_canonical(
+        self, params: npt.NDArray[Scalar], copy: bool = True
+    ) -> tuple[list[npt.NDArray[Scalar]], list[npt.NDArray[Scalar]]]: ...
+
+    @overload
+    def params_to_canonical(self, params: Any, copy: bool = True) -> tuple[list[Any], list[Any]]: ...
+
     def params_to_canonical(self, params: Any, copy: bool = True) -> tuple[list[Any], list[Any]]:
         """Split a params buffer into (weights, biases), lists in cuDNN's order; `copy=False` gives views.
 
@@ -136,6 +157,17 @@ class CudnnRNN:
         engine = engine_for(kind.device)
         check_params("params", params, kind, self.spec, engine)
         return to_canonical(params, engine.layout(self.spec), copy=copy)
+
+    @overload
+    def canonical_to_params(
+        self, weights: Sequence[npt.NDArray[Scalar]], biases: Sequence[npt.NDArray[Scalar]], out: None = None
+    ) -> npt.NDArray[Scalar]: ...
+
+    @overload
+    def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any], out: ArrayT) -> ArrayT: ...
+
+    @overload
+    def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any], out: Any = None) -> Any: ...
 
     def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any], out: Any = None) -> Any:
         """Put canonical lists into one params buffer, `out` or a new one where the arrays live; padding gets 0.
@@ -245,7 +277,7 @@ class CudnnRNN:
 
     def run(
         self,
-        x: Any,
+        x: ArrayT,
         hx: Any,
         cx: Any,
         params: Any,
@@ -254,7 +286,7 @@ class CudnnRNN:
         sequence_lengths: Any,
         time_major: Any,
         keep_reserve: Any,
-    ) -> Forward:
+    ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
         key = _eager_key(x, is_training, sequence_lengths, time_major, keep_reserve)
         eager = self._eager.get(key)

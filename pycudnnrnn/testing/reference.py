@@ -156,9 +156,9 @@ def sigmoid(a: Array) -> Array:
 
 
 def relu(a: Array) -> Array:
-    return np.where(a.real > 0, a, 0)
+    return np.where(np.real(a) > 0, a, 0)
 
 
 def clip(c: Array, low: float, high: float) -> Array:
     """Bound c; a bound lets the gradient through where it is met exactly, and not where it is passed."""
-    return np.where(c.real < low, low, np.where(c.real > high, high, c))
+    return np.where(np.real(c) < low, low, np.where(np.real(c) > high, high, c))

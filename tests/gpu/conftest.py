@@ -94,6 +94,16 @@ def _environment(engine, device):
     }
 
 
+def _outcomes(reporter):
+    """By test, without its parameters: how many of its cases passed, failed, were skipped."""
+    found = {}
+    for outcome in ("passed", "failed", "skipped", "error"):
+        for report in reporter.stats.get(outcome, []):
+            counts = found.setdefault(report.nodeid.removeprefix("tests/gpu/").partition("[")[0], {})
+            counts[outcome] = counts.get(outcome, 0) + 1
+    return found
+
+
 def pytest_sessionfinish(session):
     path = os.environ.get("PYCUDNNRNN_GPU_RESULTS")
     if not path:
@@ -112,6 +122,7 @@ def pytest_sessionfinish(session):
         "collected": session.testscollected,
         **counts,
         "failures": [report.nodeid for report in reporter.stats.get("failed", [])],
+        "tests": _outcomes(reporter),
         "questions": results["questions"],
     }
     Path(path).write_text(json.dumps(content, indent=1, default=str) + "\n")

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+from docs.generate import gpu_suite
+
 
 def test_the_gpu_suite_runs_on_the_shim_and_writes_its_results(tmp_path):
     results = tmp_path / "results.json"
@@ -17,3 +19,5 @@ def test_the_gpu_suite_runs_on_the_shim_and_writes_its_results(tmp_path):
     assert written["failed"] == 0
     assert written["collected"] == written["passed"] + written["skipped"]
     assert written["questions"]["layout"]["compared"] >= 200
+    assert written["tests"].keys() == {asked.name for asked in gpu_suite()}
+    assert sum(sum(counts.values()) for counts in written["tests"].values()) == written["collected"]

@@ -1,0 +1,209 @@
+"""Write the pages that are not written by hand: `make docs` calls this.
+
+`compatibility.md` and `gpu-verification.md` are committed, and a test compares. The API reference has one page a public
+module; those are for the build alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pycudnnrnn import _discovery
+from pycudnnrnn.errors import version_text
+from tests.api.public_api import modules
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+RESULTS = ROOT / "tests/gpu/results"
+API = DOCS / "reference"
+
+NOTE = "<!-- Written by docs/generate.py (make docs). Edit that. -->\n"
+
+
+class Asked(NamedTuple):
+    """A test of the GPU suite, and the questions that it records an answer to."""
+
+    name: str
+    questions: tuple[str, ...]
+
+
+def gpu_suite() -> Iterator[Asked]:
+    """What `tests/gpu` holds, read from its source: nothing is imported, and no CuPy is needed."""
+    for path in sorted((ROOT / "tests/gpu").glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                calls = (call for call in ast.walk(node) if isinstance(call, ast.Call))
+                asked = (_text(call.args[0]) for call in calls if getattr(call.func, "id", None) == "answer")
+                yield Asked(f"{path.name}::{node.name}", tuple(dict.fromkeys(asked)))
+
+
+def _text(node: ast.expr) -> str:
+    """Return a string literal; an f-string with its expressions in angle brackets."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            f"<{ast.unparse(v.value)}>" if isinstance(v, ast.FormattedValue) else _text(v) for v in node.values
+        )
+    return str(ast.literal_eval(node))
+
+
+def gpu_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """Every results file, the newest first.
+
+    Raises:
+        ValueError: a file that was written without a GPU.
+    """
+    found = []
+    for path in folder.glob("*.json"):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if result["on_shim"]:
+            raise ValueError(f"{path} was written on the shim: it says nothing of a GPU")
+        found.append({"file": path.name, **result})
+    return sorted(found, key=lambda result: str(result["date"]), reverse=True)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    """Return a Markdown table."""
+    cells = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in cells) + "\n"
+
+
+def gpu_verification(results: list[dict[str, Any]]) -> str:
+    """Return the page that says what a GPU has shown, and what none has."""
+    newest = results[0] if results else {}
+    outcomes, answers = newest.get("tests", {}), newest.get("questions", {})
+    tests = [(f"`{a.name}`", _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
+    open_questions = [(f"`{q}`", f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
+    about = (
+        "`make gpu-check` runs `tests/gpu` on a CUDA machine and writes one JSON file to `tests/gpu/results/`. This "
+        "page is made from those files and from the suite's source. The same suite runs on every change over a "
+        "stand-in for the GPU; that checks the suite's own code, and counts for nothing here.\n"
+    )
+    parts = ["# What a GPU has verified\n", NOTE, about]
+    if not results:
+        parts.append(
+            "**Nothing has been verified on a GPU yet.** There is no results file. Every row below is not run.\n"
+        )
+    else:
+        runs = [
+            (f"`{r['file']}`", r["date"], f"`{r['commit'][:12]}`", r["gpu"], version_text(r["cudnn"]),
+             r["cuda_runtime"], r["cupy"], r["python"], r["passed"], r["failed"] + r["error"], r["skipped"])
+            for r in results
+        ]  # fmt: skip
+        head = ("file", "date", "commit", "GPU", "cuDNN", "CUDA", "CuPy", "Python", "passed", "failed", "skipped")
+        parts += ["## Runs\n", table(head, runs)]
+        parts.append(f"The rest of this page is about `{newest['file']}`, the newest.\n")
+    parts += ["## Tests\n", table(("test", "outcome"), tests)]
+    if answers:
+        rows = [(name, f"`{json.dumps(value)}`") for name, value in answers.items()]
+        parts += ["## Questions answered\n", table(("question", "answer"), rows)]
+    if open_questions:
+        explained = "Only a GPU can answer these. Until one has, the code takes the careful way.\n"
+        parts += ["## Questions not answered\n", explained, table(("question", "asked by"), open_questions)]
+    return "\n".join(parts)
+
+
+def _outcome(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "not run"
+
+
+def _answered(question: str, answers: dict[str, Any]) -> bool:
+    head = question.partition("<")[0]
+    return any(name == question or (head != question and name.startswith(head)) for name in answers)
+
+
+def compatibility(results: list[dict[str, Any]]) -> str:
+    """Return the page of versions, each with what it was held against."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    headers = sorted(json.loads(p.read_text("utf-8"))["version"] for p in (ROOT / "tests/abi/headers").glob("*.json"))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    newest = next(line.split("==")[1] for line in makefile.splitlines() if line.startswith("CUDNN ")).rpartition(".")[0]
+    in_ci = {version_text(v): "every prototype and constant against its headers" for v in headers}
+    in_ci[newest] = "the same; the real library's descriptors, errors and limits (a stand-in computes)"
+    on_gpu: dict[str, list[str]] = {}
+    for result in results:
+        on_gpu.setdefault(version_text(result["cudnn"]), []).append(result["gpu"])
+    cudnn = [(v, in_ci.get(v, "no"), ", ".join(dict.fromkeys(on_gpu.get(v, ["no"])))) for v in {**in_ci, **on_gpu}]
+    simulated = _version(extras["test"], "cupy").removeprefix("==")
+    rows = [
+        (
+            "Python",
+            project["requires-python"],
+            "3.11 runs all tests; `make dist` tries the wheel on what else is there",
+        ),
+        ("NumPy", _version(project["dependencies"], "numpy"), "the newest on PyPI when CI ran"),
+        ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI ran"),
+        ("CuPy, CUDA 12", _version(extras["cuda12"], "cupy"), "no"),
+        ("CuPy, CUDA 13", _version(extras["cuda13"], "cupy"), f"{simulated}, over host memory"),
+        ("torch", "any with DLPack", f"{_version(extras['test'], 'torch').removeprefix('==')}, on the CPU"),
+        ("System", "Linux, x86-64 and aarch64", "x86-64"),
+    ]
+    accepted = (
+        f"{version_text(_discovery.OLDEST)} and every 9.x are accepted; 10 is refused, because a new major version may "
+        "change any prototype. **cuDNN 8.x never ran on hardware here**: it is bound, and checked against its headers "
+        "and a stand-in.\n"
+    )
+    gpus = "No GPU run is recorded. [What a GPU has verified](gpu-verification.md) lists what that leaves open.\n"
+    if results:
+        found = [(r["gpu"], r["compute_capability"], r["driver"], version_text(r["cudnn"]), r["date"]) for r in results]
+        gpus = table(("GPU", "compute capability", "driver", "cuDNN", "date"), found)
+    parts = [
+        "# Compatibility\n",
+        NOTE,
+        "Every row says what was tested, not what should work.\n",
+        "## cuDNN\n",
+        accepted,
+        table(("version", "tested in CI", "ran on a GPU"), cudnn),
+        "bfloat16 needs cuDNN 9.13: earlier versions refuse the descriptor (observed on 8.9.7, 9.0.0 and 9.12.0).\n",
+        "## Everything else\n",
+        table(("what", "accepted", "tested"), rows),
+        "## GPUs\n",
+        gpus,
+    ]
+    return "\n".join(parts)
+
+
+def _version(requirements: list[str], name: str) -> str:
+    """Return what a list of requirements asks of a package: ">=1.26"."""
+    requirement = next(r for r in requirements if r.startswith(name))
+    return requirement[min(i for i, c in enumerate(requirement) if c in "<>=") :]
+
+
+def api_pages() -> dict[Path, str]:
+    """One page a public module, with the modules inside it as sections."""
+    pages: dict[Path, list[str]] = {}
+    names = dict(modules())
+    for name, module in names.items():
+        top, *inner = name.split(".")[1:]
+        members = ""
+        if hasattr(module, "__all__"):
+            elsewhere = [n for n in module.__all__ if _home(getattr(module, n)) in names.keys() - {name}]
+            members = f"   :imported-members:\n   :exclude-members: {', '.join(elsewhere)}\n"
+        part = f"{'##' if inner else '#'} {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n{members}```\n"
+        pages.setdefault(API / f"{top}.md", []).append(part)
+    return {path: "\n".join(parts) for path, parts in pages.items()}
+
+
+def _home(value: Any) -> str:
+    """Return the module that a name comes from: another public one documents it."""
+    return getattr(value, "__module__", None) or ""
+
+
+def committed_pages() -> dict[Path, str]:
+    """The generated pages that are in the repository."""
+    results = gpu_results()
+    return {
+        DOCS / "compatibility.md": compatibility(results),
+        DOCS / "gpu-verification.md": gpu_verification(results),
+    }
+
+
+if __name__ == "__main__":
+    API.mkdir(exist_ok=True)
+    for path, text in (committed_pages() | api_pages()).items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,109 @@
+"""List the public API as text: one line a name, with its signature. `make api-snapshot` writes it to snapshot.txt."""
+
+import dataclasses
+import enum
+import functools
+import inspect
+import re
+import types
+from pathlib import Path
+
+import pycudnnrnn
+
+SNAPSHOT = Path(__file__).with_name("snapshot.txt")
+ROOT = pycudnnrnn.__name__
+DUNDERS = {"__call__", "__enter__", "__exit__"}
+
+
+def lines():
+    """Every public module below the package, then every public name in it, in alphabetical order."""
+    found = {f"{ROOT}.{name} = {_home(getattr(pycudnnrnn, name))}" for name in pycudnnrnn.__all__}
+    for name, module in modules():
+        for member in public_names(module):
+            found.update(_described(f"{name}.{member}", getattr(module, member)))
+    return sorted(found)
+
+
+def modules():
+    """(public name, module), the modules of `__all__` with their own public modules."""
+    waiting = [(f"{ROOT}.{name}", getattr(pycudnnrnn, name)) for name in pycudnnrnn.__all__]
+    while waiting:
+        name, module = waiting.pop(0)
+        if isinstance(module, types.ModuleType):
+            yield name, module
+            waiting += [(f"{name}.{n}", getattr(module, n)) for n in public_names(module)]
+
+
+def public_names(module):
+    """A module's `__all__`; without one, what it defines, and its constants."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    own = {n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__}
+    constants = {n for n in inspect.get_annotations(module) if n.isupper()}
+    return sorted(n for n in own | constants if not n.startswith("_"))
+
+
+def _home(value):
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__}"
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _described(name, value):
+    if isinstance(value, types.ModuleType):
+        return
+    if inspect.isclass(value):
+        yield from _class(name, value)
+    elif inspect.isroutine(value):
+        yield f"{name}{_signature(value)}"
+    else:
+        yield f"{name}: constant"
+
+
+def _class(name, kind):
+    bases = ", ".join(base.__name__ for base in kind.__bases__ if base is not object)
+    yield f"class {name}({bases})"
+    if issubclass(kind, enum.Enum):
+        yield from (f"{name}.{member.name} = {member.value!r}" for member in kind)
+    elif "__init__" in _own(kind) or "__new__" in _own(kind):
+        yield f"{name}.__init__{_signature(kind.__init__ if '__init__' in _own(kind) else kind.__new__)}"
+    fields = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+    fields += list(getattr(kind, "_fields", ()))
+    yield from (f"{name}.{field}: field" for field in fields if not field.startswith("_"))
+    for member, value in _own(kind).items():
+        if (member.startswith("_") and member not in DUNDERS) or member in fields:
+            continue
+        if isinstance(value, (property, functools.cached_property)):
+            settable = ", settable" if getattr(value, "fset", None) else ""
+            yield f"{name}.{member}: property{settable}"
+        elif isinstance(value, (classmethod, staticmethod)):
+            yield f"{name}.{member}{_signature(value.__func__)} {type(value).__name__}"
+        elif inspect.isfunction(value):
+            yield f"{name}.{member}{_signature(value)}"
+
+
+def _own(kind):
+    """What the package's classes in the MRO define; the nearest wins."""
+    found = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith(ROOT):
+            found |= vars(base)
+    return found
+
+
+def _signature(function):
+    signature = inspect.signature(function)
+    # An enum's member is a default as the string that it is; annotations are text already, and have no quotes then.
+    parameters = [
+        p.replace(default=str(p.default)) if isinstance(p.default, enum.StrEnum) else p
+        for p in signature.parameters.values()
+    ]
+    return re.sub(r": '(.*?)'(?=[,) ])|-> '(.*)'$", _unquoted, str(signature.replace(parameters=parameters)))
+
+
+def _unquoted(match):
+    return f": {match[1]}" if match[1] is not None else f"-> {match[2]}"
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text("\n".join(lines()) + "\n")

@@ -1,0 +1,128 @@
+"""Every code block of the README and the pages runs."""
+
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from tests.docs.blocks import PAGES, ROOT, blocks, check_names, commands
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def with_blocks(language):
+    pages = [page for page in PAGES if any(block.language == language for block in blocks(page))]
+    return pytest.mark.parametrize("page", pages, ids=name_of)
+
+
+def torch_model(folder):
+    """What docs/how-to/convert.md converts: a torch model whose encoder has an LSTM of two layers."""
+    import torch
+
+    model = torch.nn.ModuleDict({"encoder": torch.nn.ModuleDict({"lstm": torch.nn.LSTM(3, 4, 2)})})
+    torch.save(model.state_dict(), folder / "model.pt")
+
+
+FILES = {"docs/how-to/convert.md": torch_model}
+"""What the commands of a page find in the folder where they run."""
+
+LONG = {"demo"}
+"""Commands that are looked up and not run here; other tests run them."""
+
+
+@pytest.fixture
+def shim(tmp_path_factory):
+    """Give a context in which CUDA arrays are over host memory, and copies to and from the device are, too."""
+
+    @contextlib.contextmanager
+    def on_shim():
+        import cupy
+
+        from pycudnnrnn.engines import use_engine
+        from tests.shim.host_device import host_allocator
+        from tests.shim.shim import Shim, build
+
+        engine, device = Shim(build(tmp_path_factory.mktemp("shim"))).engine_and_device()
+        with host_allocator(device), use_engine(engine), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cupy, "asarray", device.from_host)
+            patch.setattr(cupy, "asnumpy", device.to_host)
+            yield
+
+    return on_shim
+
+
+@with_blocks("python")
+def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, shim):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    for block in blocks(page):
+        if block.language != "python":
+            continue
+        if block.how == "names":
+            check_names(block.code, names)
+            continue
+        assert block.how in {"run", "shim"}, block.how
+        with shim() if block.how == "shim" else contextlib.nullcontext():
+            exec(block.compile(), names)
+
+
+@with_blocks("console")
+def test_the_commands_of_a_page_run_in_order(page, tmp_path):
+    FILES.get(name_of(page), lambda _: None)(tmp_path)
+    targets = (ROOT / "Makefile").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for block in blocks(page):
+        for command in commands(block) if block.language == "console" else ():
+            match shlex.split(command):
+                case ["pycudnnrnn", *arguments]:
+                    more = ["--help"] if arguments and arguments[0] in LONG else []
+                    line = [sys.executable, "-m", "pycudnnrnn", *arguments, *more]
+                    done = subprocess.run(
+                        line,
+                        cwd=tmp_path,
+                        env=os.environ | {"PYTHONPATH": str(ROOT)},
+                        capture_output=True,
+                        text=True,
+                        timeout=120,
+                        check=False,
+                    )
+                    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+                case ["make", *names]:
+                    assert all(f"\n{n}:" in targets for n in names if "=" not in n), command
+                case ["pip", "install", *requirements]:
+                    for requirement in requirements:
+                        wanted = requirement.partition("[")[2].rstrip("]")
+                        assert requirement.startswith(("pycudnnrnn", ".")), command
+                        assert {e for e in wanted.split(",") if e} <= extras.keys(), command
+                case other:
+                    pytest.fail(f"nothing says how to run {other[0]!r}")
+
+
+def test_every_block_is_of_a_kind_that_is_checked():
+    for page in PAGES:
+        fences = re.findall(r"^ *(?:```|~~~)(.*)$", page.read_text(), re.MULTILINE)
+        kinds = [kind for kind in fences[::2] if not kind.startswith("{")]  # {toctree} and the like have no code
+        assert kinds == [block.language for block in blocks(page)], name_of(page)
+        assert set(kinds) <= {"python", "console", "text"}, name_of(page)
+        assert not any(fences[1::2]), name_of(page)
+
+
+def test_names_that_are_not_there_are_found():
+    from pycudnnrnn import ops
+
+    names = {"ops": ops}
+    check_names("op = ops.CudnnLSTM(1, 2, 3, num_proj=1)\nop.forward(None)", names)
+    for wrong, error in (
+        ("ops.CudnnLTSM(1)", ImportError),
+        ("lstm(x)", NameError),
+        ("ops.CudnnGRU(clip=1)", TypeError),
+    ):
+        with pytest.raises(error):
+            check_names(wrong, names)
