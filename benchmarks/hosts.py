@@ -149,7 +149,7 @@ class Remote:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self._name), daemon=True)
+        self._process = context.Process(target=serve, args=(theirs, self._name, self._threads), daemon=True)
         wanted = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) if self._threads else {}
         before = {name: os.environ.get(name) for name in wanted}
         os.environ.update(wanted)  # a process reads them as it starts
@@ -168,8 +168,13 @@ def _restore(before: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def serve(connection: Any, name: str) -> None:
-    """Answer questions until the other side goes away; what is raised is an answer, too."""
+def serve(connection: Any, name: str, threads: int | None) -> None:
+    """Answer questions until the other side goes away; what is raised is an answer, too.
+
+    The process stays on as many processors as it has threads: XLA reads no other setting of their number.
+    """
+    if threads:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes the connection
     host = Local(name)
     while True:

@@ -323,6 +323,7 @@ def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
         assert theirs.keys() == ours.keys()
         for name, array in ours.items():
             np.testing.assert_allclose(theirs[name], array, rtol=1e-5, atol=1e-6)
+        assert len(os.sched_getaffinity(remote._process.pid)) == 1
         remote.prepare(row)
         sample, calibration = remote.sample(0.001)
         assert len(sample.times_us) >= 3
