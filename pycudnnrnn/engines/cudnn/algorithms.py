@@ -103,6 +103,7 @@ def choose(
         if known is not None:
             return known
         stream = device.stream()
+        device.refuse_capture(stream, "measuring algo='auto'")
         handle = engine.handle_on(stream)
         layout = engine.layout(spec)
         data = data or _stand_in(engine, device, spec, schedule)
