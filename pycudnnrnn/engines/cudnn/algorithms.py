@@ -123,7 +123,7 @@ def choose(
             trials.append(AlgorithmTrial(candidate.algo, candidate.math_type, time, reason))
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
-            if all(isinstance(error, MemoryError) for error in failures):
+            if failures and all(isinstance(error, MemoryError) for error in failures):
                 raise failures[0]
             reasons = "; ".join(f"{trial.algo} with {trial.math_type}: {trial.reason}" for trial in trials)
             raise EngineError(f"algo='auto': no algorithm runs {spec!r} with T={schedule.T}, B={schedule.B}: {reasons}")
