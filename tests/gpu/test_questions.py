@@ -57,16 +57,16 @@ def test_set_mode_of_the_weight_gradient(cuda, answer):
     added = cuda.get(b.d_params).copy()
     native, at = b.plan._native._plan, cuda.device.address
     target = cuda.put(np.full_like(added, 77))
-    with b.plan._native._engine.launching() as (handle, _):
-        try:
-            cuda.engine.library.cudnnRNNBackwardWeights_v8(
-                handle, native._rnn, cudnnWgradMode_t.SET, None, native._x, at(b.x), native._h, at(b.hx), native._y,
-                at(b.y), native.params_nbytes, at(target), native.workspace_nbytes, at(b.plan._native._workspace),
-                native.reserve_nbytes, at(b.reserve),
-            )  # fmt: skip
-        except CudnnError as error:
-            answer("SET mode", f"refused: {error.status}")
-            return
+    handle = cuda.engine.handle_on(cuda.device.stream())
+    try:
+        cuda.engine.library.cudnnRNNBackwardWeights_v8(
+            handle, native._rnn, cudnnWgradMode_t.SET, None, native._x, at(b.x), native._h, at(b.hx), native._y,
+            at(b.y), native.params_nbytes, at(target), native.workspace_nbytes, at(b.plan._native._workspace),
+            native.reserve_nbytes, at(b.reserve),
+        )  # fmt: skip
+    except CudnnError as error:
+        answer("SET mode", f"refused: {error.status}")
+        return
     answer("SET mode", {"equal to ADD on zeros": bool(np.array_equal(cuda.get(target), added))})
 
 
@@ -78,15 +78,18 @@ def test_null_gradients_of_final_states(cuda, answer):
     zeros.backward_data()
     null.forward()
     native = null.plan._native
-    with native._engine.launching() as (handle, _):
-        try:
-            native._plan.backward_data(
-                handle, null.params, null.y, null.dy, null.hx, None, null.dhx, null.cx, None, null.dcx, null.dx,
-                native._workspace, null.reserve,
-            )  # fmt: skip
-        except CudnnError as error:
-            answer("NULL dhy and dcy", f"refused: {error.status}")
-            return
+    at, library = cuda.device.address, cuda.engine.library
+    call = native._plan
+    try:
+        library.cudnnRNNBackwardData_v8(
+            cuda.engine.handle_on(cuda.device.stream()), call._rnn, None, call._y, at(null.y), at(null.dy), call._x,
+            at(null.dx), call._h, at(null.hx), None, at(null.dhx), call._c, at(null.cx), None, at(null.dcx),
+            call.params_nbytes, at(null.params), call.workspace_nbytes, at(native._workspace), call.reserve_nbytes,
+            at(null.reserve),
+        )  # fmt: skip
+    except CudnnError as error:
+        answer("NULL dhy and dcy", f"refused: {error.status}")
+        return
     same = {name: bool(np.array_equal(cuda.get(getattr(null, name)), cuda.get(getattr(zeros, name)))) for name in
             ("dx", "dhx", "dcx")}  # fmt: skip
     answer("NULL dhy and dcy", {"equal to zeros": same})

@@ -176,9 +176,12 @@ class HostDevice:
         if stream.capturing is not None:
             raise CaptureError(f"{what}, while the stream is captured")
 
-    @staticmethod
-    def take(array, indices, axis, out):
-        host(out)[...] = np.take(host(array), host(indices), axis=axis)
+    def take(self, array, indices, axis, out=None):
+        taken = np.take(host(array), host(indices), axis=axis)
+        if out is None:
+            return self.from_host(taken)
+        host(out)[...] = taken
+        return out
 
     @staticmethod
     def put(target, indices, axis, values):
@@ -214,7 +217,9 @@ class HostDevice:
 
 
 def host(array):
-    """A NumPy view of a CuPy array over host memory."""
+    """A NumPy view of a CuPy array over host memory; a NumPy array itself."""
+    if isinstance(array, np.ndarray):
+        return array
     if array.size == 0:
         return np.empty(array.shape, array.dtype)
     memory = np.ctypeslib.as_array((ctypes.c_byte * _span(array)).from_address(array.data.ptr))

@@ -81,6 +81,7 @@ def test_fp32_that_forbids_tf32_is_measured_without_it_and_bfloat16_with_all_tha
     assert {c.math_type for c in candidates(RNNSpec("lstm", 1, 4, 4), schedule)} == {"fma"}
     half = RNNSpec("lstm", 1, 4, 4, dtype="bfloat16")
     assert {c.math_type for c in candidates(half, schedule)} == {"tensor_op", "default", "fma"}
+    assert {c.algo for c in candidates(half, Schedule(4, 3, (4, 2, 1)))} == {STANDARD}
     slow = RNNSpec("lstm", 1, 4, 4, dtype="float16", compute_dtype="float16")
     assert {c.algo for c in candidates(slow, schedule)} == {STANDARD}
 

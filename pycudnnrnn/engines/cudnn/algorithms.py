@@ -103,6 +103,7 @@ def choose(
         if known is not None:
             return known
         stream = device.stream()
+        device.refuse_capture(stream, "measuring algo='auto'")
         handle = engine.handle_on(stream)
         layout = engine.layout(spec)
         data = data or _stand_in(engine, device, spec, schedule)
@@ -122,7 +123,7 @@ def choose(
             trials.append(AlgorithmTrial(candidate.algo, candidate.math_type, time, reason))
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
-            if all(isinstance(error, MemoryError) for error in failures):
+            if failures and all(isinstance(error, MemoryError) for error in failures):
                 raise failures[0]
             reasons = "; ".join(f"{trial.algo} with {trial.math_type}: {trial.reason}" for trial in trials)
             raise EngineError(f"algo='auto': no algorithm runs {spec!r} with T={schedule.T}, B={schedule.B}: {reasons}")

@@ -108,14 +108,13 @@ class CudaDevice:
     def fill_zero(array: Any) -> None:
         array.fill(0)
 
-    def take(self, array: Any, indices: Any, axis: int, out: Any) -> None:
-        """Copy some rows along `axis`, named by a device array, into `out`."""
-        self.xp.take(array, indices, axis=axis, out=out)
+    def take(self, array: Any, indices: Any, axis: int, out: Any = None) -> Any:
+        """Copy some rows along `axis` into `out`, or into a new contiguous array."""
+        return self.xp.take(array, self.xp.asarray(indices), axis=axis, out=out)
 
-    @staticmethod
-    def put(target: Any, indices: Any, axis: int, values: Any) -> None:
-        """Write rows along `axis` of `target`, named by a device array."""
-        target[(slice(None),) * axis + (indices,)] = values
+    def put(self, target: Any, indices: Any, axis: int, values: Any) -> None:
+        """Write rows along `axis` of `target`."""
+        target[(slice(None),) * axis + (self.xp.asarray(indices),)] = values
 
     def gather(self, array: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
         """A new contiguous array of the rows at (first, second) along the first two axes; the indices broadcast."""

@@ -13,7 +13,7 @@ import numpy as np
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.cudnn import long_bidirectional, parts
+from pycudnnrnn.engines.cudnn import chunked, long_bidirectional
 from pycudnnrnn.engines.cudnn.algorithms import Data, choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_matrices, check_sizes
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
@@ -225,9 +225,9 @@ class CudnnEngine:
             natives = [
                 (plan, chunk, self._scratch(plan.reserve_nbytes)) for plan, chunk in zip(plans, chunks, strict=True)
             ]
-            prepared = parts.prepare_forward(device, schedule, natives, x, y, hy, cy)
+            prepared = chunked.prepare_forward(device, schedule, natives, x, y, hy, cy)
             with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
-                parts.run_forward(device, handle, schedule, prepared, params, x, y, hy, cy, workspace)
+                chunked.run_forward(device, handle, schedule, prepared, params, x, y, hy, cy, workspace)
             pieces = [part.piece for part in prepared]
             reserve = CudnnReserve(spec, schedule, params, pieces, stream, device) if keep_reserve else None
         return y, hy, cy, reserve
@@ -263,9 +263,9 @@ class CudnnEngine:
                 dx, dhx = device.zeros(schedule.data_shape(spec.input_size), dtype), device.copy(dhy)
                 if spec.has_cell_state:
                     dcx = device.copy(dcy)
-                prepared = parts.prepare_backward(device, reserve, dy, dx, dhx, dcx)
+                prepared = chunked.prepare_backward(device, reserve, dy, dx, dhx, dcx)
                 reserve.touched = True
-                parts.run_backward(device, handle, reserve, prepared, dy, dx, dhx, dcx, workspace)
+                chunked.run_backward(device, handle, reserve, prepared, dy, dx, dhx, dcx, workspace)
         return dx, dhx, dcx
 
     def backward_weights(self, reserve: CudnnReserve | LongReserve, out: Any, *, accumulate: bool) -> None:
