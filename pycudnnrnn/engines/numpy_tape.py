@@ -13,6 +13,9 @@ import numpy as np
 from pycudnnrnn.engines.numpy_weights import Array
 from pycudnnrnn.schedule import Step
 
+SPREAD_ELEMENTS = 1 << 14
+"""Adding a vector to no more numbers than this takes longer by a broadcast than with an array of their shape."""
+
 
 class Tape(dict[str, Array]):
     """What one direction of one layer remembers for its backward: arrays with a row for each packed row.
@@ -53,8 +56,11 @@ class Run:
         return array[self.rows].reshape(-1, array.shape[1], self.sequences)[:: self.order]
 
     def spread(self, vector: Array | None) -> Any:
-        """The same [features] for each sequence, of full shape: a broadcast costs a small step more than its sums."""
-        return None if vector is None else np.repeat(vector[:, None], self.sequences, axis=1)
+        """The same [features] for each sequence: of full shape where a step is small, and else to be broadcast."""
+        if vector is None:
+            return None
+        full = np.broadcast_to(vector[:, None], (len(vector), self.sequences))
+        return full.copy() if full.size <= SPREAD_ELEMENTS else vector[:, None]
 
     def take(self, state: Array) -> Array:
         """The running sequences' state, as a new [features, sequences]."""
