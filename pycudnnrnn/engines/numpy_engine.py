@@ -29,10 +29,10 @@ GROUP_ELEMENTS = 1 << 20
 """Gate elements worked on at a time. Measured flat from 2**19 to 2**22 for 256 to 1024 units: fewer make the input
 GEMM too thin, more only take memory."""
 
-COLUMN_ELEMENTS = 1 << 18
+COLUMN_ELEMENTS = 1 << 16
 COLUMN_STEPS = 16
 """A recurrent matrix no larger than this, used for at least so many steps, is copied to column order first: its product
-with few sequences is 5 to 30 % faster then. Copying a larger one costs more than it saves (measured with OpenBLAS)."""
+with few sequences is up to a third faster then. A larger one gains no more than its copy costs (with OpenBLAS)."""
 
 
 class NumpyDropout:

@@ -13,8 +13,8 @@ import numpy as np
 from pycudnnrnn.engines.numpy_weights import Array
 from pycudnnrnn.schedule import Step
 
-SPREAD_ELEMENTS = 1 << 14
-"""Adding a vector to no more numbers than this takes longer by a broadcast than with an array of their shape."""
+SPREAD_STEPS = 4
+"""Steps that make up for spreading a vector: a broadcast costs each of them more than its sums."""
 
 
 class Tape(dict[str, Array]):
@@ -56,11 +56,13 @@ class Run:
         return array[self.rows].reshape(-1, array.shape[1], self.sequences)[:: self.order]
 
     def spread(self, vector: Array | None) -> Any:
-        """The same [features] for each sequence: of full shape where a step is small, and else to be broadcast."""
+        """The same [features] for each sequence: of full shape in a run worth it, and else to be broadcast."""
         if vector is None:
             return None
-        full = np.broadcast_to(vector[:, None], (len(vector), self.sequences))
-        return full.copy() if full.size <= SPREAD_ELEMENTS else vector[:, None]
+        num_steps = (self.rows.stop - self.rows.start) // self.sequences
+        if num_steps < SPREAD_STEPS:
+            return vector[:, None]
+        return np.broadcast_to(vector[:, None], (len(vector), self.sequences)).copy()
 
     def take(self, state: Array) -> Array:
         """The running sequences' state, as a new [features, sequences]."""
