@@ -1,10 +1,10 @@
 """The four cells in NumPy, one direction of one layer at a time, written for speed.
 
-Every cell works on packed rows (see `schedule`). Its gates arrive as rows holding the input product. A step adds the
-recurrent product and the biases in scratch of its own, [features, sequences]; where a backward will come, the
-activations then take the place of the rows, block by block. Backward turns the activations of many steps at once into
-the factors that do not depend on the incoming gradient, so that a step is a few calls, and leaves gradients of the
-pre-activations as rows again, for the products over the whole sequence.
+Every cell works on packed rows (see `schedule`). Its gates arrive as rows holding the input product. LSTM and GRU add
+the recurrent product and the biases in scratch of the step's own, [features, sequences]; where a backward will come,
+the activations then take the place of the rows, block by block. Backward turns the activations of many steps at once
+into the factors that do not depend on the incoming gradient, so that a step is a few calls, and leaves gradients of
+the pre-activations as rows again, for the products over the whole sequence.
 
 A step of one sequence is small enough for the calls themselves to cost: hence arrays of full shape instead of
 broadcasts, and `dot`, which takes less time to start than `matmul`.
@@ -56,7 +56,10 @@ class Cell(Protocol):
 
 
 class PlainCell:
-    """h' = act(W x + bW + R h + bR), act being tanh or relu."""
+    """h' = act(W x + bW + R h + bR), act being tanh or relu.
+
+    It works on rows as they are: with one gate, seeing them across costs more than the product gains.
+    """
 
     def __init__(self, spec: RNNSpec) -> None:
         self.relu = spec.mode is RNNMode.RNN_RELU
@@ -65,26 +68,21 @@ class PlainCell:
         return {}
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        gates, h_before = tape["gates"], tape.get("h_before")
-        for run in runs(steps):
-            h_now = run.take(h)
-            a, bias = np.empty_like(h_now), run.spread(w.bias)
-            views = run.across(gates), run.across(out), run.across(h_before), run.blocks(gates)
-            for x, y, before, kept in zip(*views, strict=False):
-                if before is not None:
-                    before[...] = h_now
-                w.R.dot(h_now, a)
-                np.add(a, x, a)
-                if bias is not None:
-                    np.add(a, bias, a)
-                if self.relu:
-                    np.maximum(a, 0, out=h_now)
-                else:
-                    np.tanh(a, h_now)
-                y[...] = h_now
-                if before is not None:
-                    kept[...] = h_now
-            run.put(h, h_now)
+        gates, h_before, bias = tape["gates"], tape.get("h_before"), w.bias
+        product = np.empty_like(h)
+        for first, last in steps:
+            a, h_now = gates[first:last], h[: last - first]
+            if h_before is not None:
+                h_before[first:last] = h_now
+            a += np.matmul(h_now, w.R.T, out=product[: last - first])
+            if bias is not None:
+                a += bias
+            if self.relu:
+                np.maximum(a, 0, out=a)
+            else:
+                np.tanh(a, out=a)
+            h_now[:] = a
+            out[first:last] = a
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates = tape["gates"]
@@ -93,15 +91,11 @@ class PlainCell:
         else:
             np.multiply(gates, gates, out=gates)
             np.subtract(1, gates, out=gates)
-        for run in runs(steps[::-1]):
-            dh_now = run.take(dh)
-            da = np.empty_like(dh_now)
-            for slope, dy_now, kept in zip(run.blocks(gates), run.across(dy), run.across(gates), strict=True):
-                np.add(dh_now, dy_now, dh_now)
-                np.multiply(slope, dh_now, da)
-                w.R.T.dot(da, dh_now)
-                kept[...] = da
-            run.put(dh, dh_now)
+        for first, last in reversed(steps):
+            da, dh_now = gates[first:last], dh[: last - first]
+            dh_now += dy[first:last]
+            da *= dh_now
+            np.matmul(da, w.R, out=dh_now)
 
     def input_pieces(self, tape: Tape) -> Pieces:
         return [(slice(None), tape["gates"])]

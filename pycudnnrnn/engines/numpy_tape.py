@@ -13,6 +13,9 @@ import numpy as np
 from pycudnnrnn.engines.numpy_weights import Array
 from pycudnnrnn.schedule import Step
 
+SPREAD_STEPS = 4
+"""Steps that make up for spreading a vector: a broadcast costs each of them more than its sums."""
+
 
 class Tape(dict[str, Array]):
     """What one direction of one layer remembers for its backward: arrays with a row for each packed row.
@@ -53,8 +56,13 @@ class Run:
         return array[self.rows].reshape(-1, array.shape[1], self.sequences)[:: self.order]
 
     def spread(self, vector: Array | None) -> Any:
-        """The same [features] for each sequence, of full shape: a broadcast costs a small step more than its sums."""
-        return None if vector is None else np.repeat(vector[:, None], self.sequences, axis=1)
+        """The same [features] for each sequence: of full shape in a run worth it, and else to be broadcast."""
+        if vector is None:
+            return None
+        num_steps = (self.rows.stop - self.rows.start) // self.sequences
+        if num_steps < SPREAD_STEPS:
+            return vector[:, None]
+        return np.broadcast_to(vector[:, None], (len(vector), self.sequences)).copy()
 
     def take(self, state: Array) -> Array:
         """The running sequences' state, as a new [features, sequences]."""

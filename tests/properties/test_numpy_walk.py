@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn.engines import numpy_cells, numpy_engine
+from pycudnnrnn.engines import numpy_cells, numpy_engine, numpy_tape
 from pycudnnrnn.engines.numpy_tape import runs
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import problems, sequence_lengths, specs
@@ -19,11 +19,13 @@ batches = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
 
 
 @examples(300)
-@given(problems(specs(max_layers=2)), st.integers(1, 200), st.integers(1, 200))
-def test_where_the_walk_is_cut_changes_no_number(problem, group, factor):
+@given(problems(specs(max_layers=2)), st.integers(1, 200), st.integers(1, 200), st.integers(1, 9), st.integers(1, 9))
+def test_what_is_chosen_for_speed_changes_no_number(problem, group, factor, spread, column):
     with (
         mock.patch.object(numpy_engine, "GROUP_ELEMENTS", group),
         mock.patch.object(numpy_cells, "FACTOR_ELEMENTS", factor),
+        mock.patch.object(numpy_tape, "SPREAD_STEPS", spread),
+        mock.patch.object(numpy_engine, "COLUMN_STEPS", column),
     ):
         cut = results(problem)
         inferred = problem.forward(is_training=False).output
