@@ -58,7 +58,7 @@ def bench(
     groups: tuple[str, ...], device: str, against: tuple[str, ...], passes: tuple[str, ...], dtypes: tuple[str, ...],
     threads: tuple[int, ...], seconds: float | None, rounds: int, sample: float, out: Path | None, listed: bool,
 ) -> None:  # fmt: skip
-    r"""Time RNNs on the field's published problem sizes, beside other libraries.
+    """Time RNNs on the field's published problem sizes, beside other libraries.
 
     Before anything is timed, its numbers are checked. Every row of a group is reported: a figure, or why there is none.
     Ratios are ours over theirs: below 1 is faster.
@@ -68,7 +68,7 @@ def bench(
       pycudnnrnn bench
       pycudnnrnn bench --group cpu --pass infer --against torch-cpu --threads 1 --threads 2 --json cpu.jsonl
       pycudnnrnn bench --device cuda --group stream --dtype float16 --seconds 120
-    """
+    """  # noqa: D301  click reads the \b
     problems, adapters, suite, runner = (_module(name) for name in ("problems", "adapters", "suite", "runner"))
     console = Console()
     if listed:

@@ -30,7 +30,10 @@ OPTIONAL: Final = {
     "plot": ("matplotlib",),
     "testing": ("hypothesis",),
     "convert": ("h5py", "onnx"),
-    "(arrays and oracles)": ("torch", "jax", "keras", "onnxruntime"),
+    "torch": ("torch",),
+    "jax": ("jax",),
+    "distributed": ("mpi4py",),
+    "(oracles)": ("keras", "onnxruntime"),
 }
 """Distributions by the extra that brings them; the last ones are the user's own."""
 

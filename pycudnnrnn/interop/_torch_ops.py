@@ -220,7 +220,7 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # torch's 
         ctx.save_for_backward(y, reserve, *tensors)
 
     @staticmethod
-    def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         # A compiler does not trace a function in a function's backward, and refuses double backward by itself.
         run = rnn_backward if torch.compiler.is_compiling() else _Backward.apply
         dx, dhx, dcx, d_params = run(
@@ -230,7 +230,7 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # torch's 
         return tuple(g if wanted else None for g, wanted in zip(gradients, ctx.needs_input_grad, strict=True))
 
     @staticmethod
-    def vmap(*_: Any) -> Any:
+    def vmap(*_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _refuse_vmap()
 
 
@@ -246,11 +246,11 @@ class _Backward(torch.autograd.Function):  # type: ignore[misc]
         pass
 
     @staticmethod
-    def backward(*_: Any) -> Any:
+    def backward(*_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         raise EngineError("double backward: no engine differentiates an RNN's backward, and cuDNN neither")
 
     @staticmethod
-    def vmap(*_: Any) -> Any:
+    def vmap(*_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _refuse_vmap()
 
 

@@ -203,7 +203,8 @@ def _spec_of(spec: Any) -> RNNSpec:
         spec = spec.spec
     if not isinstance(spec, RNNSpec):
         raise ArgumentTypeError("spec", "an RNNSpec or an op", type(spec))
-    if spec.dtype is DType.FLOAT64 and not jax.config.jax_enable_x64:
+    wide: bool = getattr(jax.config, "jax_enable_x64")  # noqa: B009  set by JAX at run time
+    if spec.dtype is DType.FLOAT64 and not wide:
         raise ArgumentError("spec dtype", "a dtype that JAX has: jax_enable_x64 is off", str(spec.dtype))
     return spec
 

@@ -208,9 +208,9 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
         names = ["hx[0]", "hx[1]"] if self._has_cell_state else ["hx"]
         if self._has_cell_state and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
             raise ArgumentTypeError("hx", "a pair (h, c)", type(hx))
-        found = []
-        shapes = self._state_shapes(B)
-        for name, state, shape in zip(names, hx if self._has_cell_state else [hx], shapes, strict=True):
+        found: list[Any] = []
+        states: list[Any] = list(hx) if self._has_cell_state else [hx]
+        for name, state, shape in zip(names, states, self._state_shapes(B), strict=True):
             _check_tensor(name, state)
             expected = (shape[0], shape[2]) if unbatched else shape
             if tuple(state.shape) != expected:
@@ -290,7 +290,7 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
         super()._save_to_state_dict(destination, prefix, keep_vars)
         del destination[f"{prefix}params"]
 
-    def _load_from_state_dict(self, *arguments: Any) -> None:
+    def _load_from_state_dict(self, *arguments: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         errors = arguments[-1]
         before = len(errors)
         with self._under_torchs_names() as named:
@@ -375,7 +375,7 @@ def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]
         layer, direction = divmod(p, spec.num_dirs)
         stacks: list[tuple[str, Literal["weight", "bias"], int]] = [("W", "weight", 0), ("R", "weight", G)]
         if spec.has_input_bias:
-            stacks += [("bW", "bias", 0), ("bR", "bias", G)]
+            stacks.extend([("bW", "bias", 0), ("bR", "bias", G)])
         for what, kind, first in stacks:
             found[name_of(what, layer, direction)] = tuple(layout.region(p, first + gate, kind) for gate in order)
         if spec.num_proj:
