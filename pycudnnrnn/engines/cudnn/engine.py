@@ -250,10 +250,8 @@ class CudnnEngine:
             dcx: Any = None
             workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
             if reserve.whole:
-                dx, dhx = (
-                    device.empty(schedule.data_shape(spec.input_size), dtype),
-                    device.empty((*states, spec.state_size), dtype),
-                )
+                dx = device.empty(schedule.data_shape(spec.input_size), dtype)
+                dhx = device.empty((*states, spec.state_size), dtype)
                 if spec.has_cell_state:
                     dcx = device.empty((*states, spec.num_units), dtype)
                 (piece,) = reserve.pieces
