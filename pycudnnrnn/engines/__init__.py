@@ -103,8 +103,13 @@ class Engine(Protocol):
         *,
         dropout: Any | None,
         keep_reserve: bool,
+        checkpoint_every: int | None = None,
     ) -> tuple[Any, Any, Any | None, Reserve | None]:
-        """Return y, hy, cy (None but for LSTM) and the reserve. `dropout` is this engine's own; None drops nothing."""
+        """Return y, hy, cy (None but for LSTM) and the reserve. `dropout` is this engine's own; None drops nothing.
+
+        With `checkpoint_every` the reserve is states every so many steps, or a little more, and the rest is computed
+        again by backward.
+        """
 
     def backward_data(
         self, reserve: Any, dy: Any | None, dhy: Any | None, dcy: Any | None

@@ -1,28 +1,38 @@
 """The CPU engine: cuDNN's semantics in NumPy, written to be fast.
 
 A call works on packed rows (`schedule`), so that padding costs nothing and cannot leak. The input product of a
-direction is one GEMM over all its rows, or over groups of rows where no backward will come, the weight gradients are
-one GEMM each, and the only Python loop is the one over time (`numpy_cells`). 16-bit types are computed in the spec's
-compute dtype and rounded where they leave the engine.
+direction is a GEMM over each group of rows, gradients are one over each block of groups, and the only Python loop is
+the one over time (`numpy_cells`). 16-bit types are computed in the spec's compute dtype and rounded where they leave
+the engine.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pycudnnrnn.engines import DropoutState, EnginePlan
 from pycudnnrnn.engines.numpy_cells import CELLS, Array, Cell, Tape, Weights
+from pycudnnrnn.engines.numpy_gradients import (
+    GradientSums,
+    adjacent,
+    all_regions,
+    blocks,
+    bounds,
+    walk_in_blocks,
+)
 from pycudnnrnn.engines.numpy_reserve import NumpyReserve, make_reserve, tape_widths
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
+
+if TYPE_CHECKING:
+    from pycudnnrnn.engines.numpy_recompute import RecomputeReserve
 
 GROUP_ELEMENTS = 1 << 20
 """Gate elements worked on at a time. Measured flat from 2**19 to 2**22 for 256 to 1024 units: fewer make the input
@@ -32,6 +42,10 @@ TRANSPOSE_ELEMENTS = 1 << 18
 TRANSPOSE_STEPS = 16
 """A recurrent matrix no larger than this, used for at least so many steps, is transposed once: the product with the
 copy is up to half again as fast, but copying a larger one costs more than it saves (measured with OpenBLAS)."""
+
+
+PHILOX_FLOATS = 8
+"""float32 numbers that NumPy draws from one block of Philox-4x64: one from each half of its four words."""
 
 
 class NumpyDropout:
@@ -82,43 +96,46 @@ class NumpyEngine:
         *,
         dropout: NumpyDropout | None,
         keep_reserve: bool,
+        checkpoint_every: int | None = None,
         buffer: Array | None = None,
-    ) -> tuple[Array, Array, Array | None, NumpyReserve | None]:
+    ) -> tuple[Array, Array, Array | None, NumpyReserve | RecomputeReserve | None]:
         """Run; what is kept goes into `buffer`, where one is given."""
         dtype = spec.compute_dtype.numpy
         cell = CELLS[spec.mode](spec)
         weights = self._weights(spec, schedule, params)
         h = _sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         c = _sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
-        rows = _pack(x, schedule, dtype)
+        rows = pack(x, schedule, dtype)
         drawn = None if dropout is None else dropout.take()
+        if keep_reserve and checkpoint_every is not None:
+            from pycudnnrnn.engines.numpy_recompute import RecomputeReserve  # noqa: PLC0415  it is built on this module
+
+            recomputing = RecomputeReserve(spec, schedule, weights, x, drawn, checkpoint_every)
+            return *_results(recomputing.forward(rows, h, c), h, c, spec, schedule), recomputing
         reserve = None
         if keep_reserve:
             reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
         for layer in range(spec.num_layers):
             kept = reserve is not None and layer + 1 < spec.num_layers
             above = reserve.inputs[layer + 1] if reserve and kept else np.empty((len(rows), spec.output_size), dtype)
-            for direction, steps in _directions(spec, schedule):
+            for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                _run(cell, spec, weights[p], rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
+                run(cell, spec, weights[p], rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
             if drawn and layer + 1 < spec.num_layers:
-                mask = _dropout_mask(drawn, spec, layer + 1, above.shape)
-                _drop(above, mask, spec.dropout)
+                mask = dropout_mask(drawn, spec, layer + 1, 0, above.shape)
+                drop(above, mask, spec.dropout)
                 if reserve:
                     reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
             rows = above
-        y = _unpack(rows, schedule, spec.dtype.numpy)
-        hy = _unsorted_states(h, schedule, spec.dtype.numpy)
-        cy = _unsorted_states(c, schedule, spec.dtype.numpy) if spec.has_cell_state else None
-        return y, hy, cy, reserve
+        return *_results(rows, h, c, spec, schedule), reserve
 
     def reserve_in(
         self, spec: RNNSpec, schedule: Schedule, params: Array, x: Array, buffer: Array, *, drops: bool
     ) -> NumpyReserve:
         """Find again what a forward has left in `buffer`; `params` may be anything for `backward_weights`."""
         weights = self._weights(spec, schedule, params)
-        rows = _pack(x, schedule, spec.compute_dtype.numpy)
+        rows = pack(x, schedule, spec.compute_dtype.numpy)
         return make_reserve(spec, schedule, weights, rows, drops=drops, buffer=buffer)
 
     def _weights(self, spec: RNNSpec, schedule: Schedule, params: Array) -> list[Weights]:
@@ -126,96 +143,54 @@ class NumpyEngine:
 
     @np.errstate(all="ignore")
     def backward_data(
-        self, reserve: NumpyReserve, dy: Array | None, dhy: Array | None, dcy: Array | None
+        self, reserve: NumpyReserve | RecomputeReserve, dy: Array | None, dhy: Array | None, dcy: Array | None
     ) -> tuple[Array, Array, Array | None]:
         spec, schedule = reserve.spec, reserve.schedule
         dtype = spec.compute_dtype.numpy
         cell = CELLS[spec.mode](spec)
         dh = _sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         dc = _sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
-        drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else _pack(dy, schedule, dtype)
+        drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else pack(dy, schedule, dtype)
+        if not isinstance(reserve, NumpyReserve):
+            drows = reserve.backward(all_regions(self.layout(spec), spec), drows, dh, dc)
+            return _results(drows, dh, dc, spec, schedule)
         for layer in reversed(range(spec.num_layers)):
             below = np.zeros((schedule.num_rows, spec.layer_input_size(layer)), dtype)
-            for direction, steps in _directions(spec, schedule):
+            for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 w, tape = reserve.weights[p], reserve.tapes[p]
                 own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                for base, end, local in reversed(list(_groups(spec, steps))):
-                    cell.backward(w, tape.rows(base, end), local, own[base:end], dh[p], dc[p])
-                for columns, piece in cell.input_pieces(tape):
-                    if w.W is None:
-                        below += piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
-                    else:
-                        below += piece @ w.W[columns]
+                run_back(cell, spec, w, steps, tape, own, dh[p], dc[p], below)
             mask = reserve.masks[layer]
             if mask is not None:
-                _drop(below, mask, spec.dropout)
+                drop(below, mask, spec.dropout)
             drows = below
-        dx = _unpack(drows, schedule, spec.dtype.numpy)
-        dhx = _unsorted_states(dh, schedule, spec.dtype.numpy)
-        dcx = _unsorted_states(dc, schedule, spec.dtype.numpy) if spec.has_cell_state else None
-        return dx, dhx, dcx
+        return _results(drows, dh, dc, spec, schedule)
 
     @np.errstate(all="ignore")
-    def backward_weights(self, reserve: NumpyReserve, out: Array, *, accumulate: bool) -> None:
-        spec = reserve.spec
+    def backward_weights(self, reserve: NumpyReserve | RecomputeReserve, out: Array, *, accumulate: bool) -> None:
+        spec, schedule = reserve.spec, reserve.schedule
         layout = self.layout(spec)
-        cell = CELLS[spec.mode](spec)
-        if not accumulate and sum(region.size for region in layout.regions) < layout.size:
+        if not accumulate and (not schedule.num_rows or sum(region.size for region in layout.regions) < layout.size):
             out[:] = 0
-        for p, (w, tape, regions) in enumerate(
-            zip(reserve.weights, reserve.tapes, _all_regions(layout, spec), strict=True)
-        ):
-            x, inner = reserve.inputs[p // spec.num_dirs], tape["gates"]
-            ones = np.ones(len(x), x.dtype)
-            for columns, piece in cell.input_pieces(tape):
-                if w.W is not None:
-                    _put_product(out, _rows_of(regions.W, columns), piece.T, x, accumulate)
-                if w.bW is not None:
-                    _put_product(out, _rows_of(regions.bW, columns), piece.T, ones, accumulate)
-            _put_product(out, regions.R, inner.T, tape["h_before"], accumulate)
-            if w.bR is not None:
-                _put_product(out, regions.bR, inner.T, ones, accumulate)
-            if w.proj is not None:
-                _put_product(out, regions.proj, tape["dh"].T, tape["hidden"], accumulate)
-
-
-@dataclasses.dataclass(frozen=True)
-class Regions:
-    """The regions of one pseudo-layer, by what they multiply; empty where the spec has none."""
-
-    W: tuple[Region, ...]
-    R: tuple[Region, ...]
-    bW: tuple[Region, ...]
-    bR: tuple[Region, ...]
-    proj: tuple[Region, ...]
-
-
-@functools.lru_cache(maxsize=256)
-def _all_regions(layout: ParamLayout, spec: RNNSpec) -> list[Regions]:
-    gates = spec.num_gates
-
-    def pick(p: int, kind: str, first: int, last: int) -> tuple[Region, ...]:
-        return tuple(
-            r for r in layout.regions if r.pseudo_layer == p and r.kind == kind and first <= r.lin_layer_id < last
-        )
-
-    return [
-        Regions(
-            pick(p, "weight", 0, gates),
-            pick(p, "weight", gates, 2 * gates),
-            pick(p, "bias", 0, gates),
-            pick(p, "bias", gates, 2 * gates),
-            pick(p, "weight", 2 * gates, 2 * gates + 1),
-        )
-        for p in range(spec.num_pseudo_layers)
-    ]
+        regions = all_regions(layout, spec)
+        if not isinstance(reserve, NumpyReserve):
+            for p, sums in enumerate(reserve.gradients):
+                sums.put(out, regions[p], accumulate=accumulate)
+            return
+        cell = CELLS[spec.mode](spec)
+        for layer in range(spec.num_layers):
+            for direction, steps in directions_of(spec, schedule):
+                p = layer * spec.num_dirs + direction
+                sums = GradientSums(spec, regions[p], None if accumulate else out)
+                sums.add_run(cell, reserve.weights[p], steps, reserve.tapes[p], reserve.inputs[layer])
+                sums.put(out, regions[p], accumulate=accumulate)
 
 
 def _stacked(params: Array, regions: tuple[Region, ...], dtype: np.dtype[Any]) -> Array:
     """The regions' values stacked by rows: a view of `params` where they lie one after the other in its dtype."""
     first, last = regions[0], regions[-1]
-    if _adjacent(regions):
+    if adjacent(regions):
         stacked = params[first.offset : last.slice.stop]
     else:
         stacked = np.concatenate([params[region.slice] for region in regions])
@@ -230,7 +205,7 @@ def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec, num_steps: i
         return _stacked(params, regions, dtype) if any(region.size for region in regions) else None
 
     weights = []
-    for r in _all_regions(layout, spec):
+    for r in all_regions(layout, spec):
         R = _stacked(params, r.R, dtype)
         copied = R.size <= TRANSPOSE_ELEMENTS and num_steps >= TRANSPOSE_STEPS
         R_T = np.ascontiguousarray(R.T) if copied else R.T
@@ -238,45 +213,21 @@ def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec, num_steps: i
     return weights
 
 
-def _adjacent(regions: tuple[Region, ...]) -> bool:
-    return all(a.slice.stop == b.offset for a, b in itertools.pairwise(regions))
-
-
-def _rows_of(regions: tuple[Region, ...], columns: slice) -> tuple[Region, ...]:
-    """The regions of the gates that are these columns of the stacked gates."""
-    units = regions[0].shape[0]
-    start, stop, _ = columns.indices(units * len(regions))
-    return regions[start // units : stop // units]
-
-
-def _put_product(out: Array, regions: tuple[Region, ...], a: Array, b: Array, accumulate: bool) -> None:
-    """Write a @ b to regions of `out`, stacked by rows, or add it there."""
-    if not accumulate and out.dtype == a.dtype and _adjacent(regions):
-        target = out[regions[0].offset : regions[-1].slice.stop].reshape(len(a), *b.shape[1:])
-        np.matmul(a, b, out=target)
-        return
-    product = (a @ b).reshape(-1)
-    start = 0
-    for region in regions:
-        part = product[start : start + region.size]
-        out[region.slice] = out[region.slice] + part if accumulate else part
-        start += region.size
-
-
-def _directions(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
+def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
     yield 0, schedule.steps
     if spec.num_dirs == 2:
         yield 1, schedule.steps[::-1]
 
 
 def _groups(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[int, int, list[Step]]]:
-    """Cut steps into groups that stay in cache: each one's packed rows [base, end), and its steps counted from base."""
-    for group in grouped(steps, GROUP_ELEMENTS // (spec.num_gates * spec.num_units)):
-        base, end = min(group)[0], max(group)[1]
-        yield base, end, [(first - base, last - base) for first, last in group]
+    """Cut blocks into groups that stay in cache: each one's packed rows [base, end), its steps counted from base."""
+    for block in walk_in_blocks(spec, steps):
+        for group in grouped(block, GROUP_ELEMENTS // (spec.num_gates * spec.num_units)):
+            base, end = bounds(group)
+            yield base, end, [(first - base, last - base) for first, last in group]
 
 
-def _run(
+def run(
     cell: Cell,
     spec: RNNSpec,
     w: Weights,
@@ -300,6 +251,29 @@ def _run(
         cell.forward(w, here, local, h, c, out[base:end])
 
 
+def run_back(
+    cell: Cell,
+    spec: RNNSpec,
+    w: Weights,
+    steps: Sequence[Step],
+    tape: Tape,
+    dy: Array,
+    dh: Array,
+    dc: Array,
+    below: Array,
+) -> None:
+    """Go back through one direction of one layer, updating dh and dc; `below` is added the gradient of its input."""
+    for block_base, block_end, block in reversed(list(blocks(spec, steps))):
+        for base, end, local in reversed(list(_groups(spec, block))):
+            cell.backward(w, tape.rows(base, end), local, dy[base:end], dh, dc)
+        for columns, piece in cell.input_pieces(tape.rows(block_base, block_end)):
+            target = below[block_base:block_end]
+            if w.W is None:
+                target += piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units).sum(axis=1)
+            else:
+                target += piece @ w.W[columns]
+
+
 def _input_product(w: Weights, x: Array, bias: Array | None, gates: Array) -> None:
     if w.W is None:
         gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
@@ -309,7 +283,7 @@ def _input_product(w: Weights, x: Array, bias: Array | None, gates: Array) -> No
         gates += bias
 
 
-def _pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
+def pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
     """[T, B, F] or [B, T, F] to packed rows [N, F]."""
     by_time = data if schedule.time_major else data.swapaxes(0, 1)
     if schedule.lengths is None:
@@ -343,13 +317,22 @@ def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any]) ->
     return unsorted
 
 
-def _dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, shape: tuple[int, ...]) -> Array:
-    """What survives on the way into `layer`; seed, position and layer alone decide, so that it can be repeated."""
-    bits = np.random.Philox(key=state.seed, counter=[0, 0, state.position, layer])
-    return np.random.Generator(bits).random(shape, np.float32) >= spec.dropout
+def _results(rows: Array, h: Array, c: Array, spec: RNNSpec, schedule: Schedule) -> tuple[Array, Array, Array | None]:
+    """Packed rows and sorted states, or their gradients, as the caller's."""
+    dtype = spec.dtype.numpy
+    states_c = _unsorted_states(c, schedule, dtype) if spec.has_cell_state else None
+    return _unpack(rows, schedule, dtype), _unsorted_states(h, schedule, dtype), states_c
 
 
-def _drop(rows: Array, mask: Array, dropout: float) -> None:
+def dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, first_row: int, shape: tuple[int, int]) -> Array:
+    """What survives on the way into `layer`, from a packed row on; seed, position and layer alone decide."""
+    block, skipped = divmod(first_row * shape[1], PHILOX_FLOATS)
+    bits = np.random.Philox(key=state.seed, counter=[block, 0, state.position, layer])
+    drawn = np.random.Generator(bits).random(skipped + shape[0] * shape[1], np.float32)[skipped:]
+    return drawn.reshape(shape) >= spec.dropout
+
+
+def drop(rows: Array, mask: Array, dropout: float) -> None:
     """Drop, and scale what survives so that inference needs no scaling."""
     rows *= mask
     if dropout < 1:

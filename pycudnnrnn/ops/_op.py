@@ -248,12 +248,19 @@ class CudnnRNN:
         sequence_lengths: Any,
         time_major: Any,
         keep_reserve: Any,
+        checkpoint_every: Any = None,
     ) -> Forward:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
         spec = self.spec
         is_training = _check_bool("is_training", is_training)
         time_major = _check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else _check_bool("keep_reserve", keep_reserve)
+        if checkpoint_every is not None:
+            checkpoint_every = check_int("checkpoint_every", checkpoint_every, 1, INT32_MAX)
+            if not keep_reserve:
+                raise ArgumentError(
+                    "checkpoint_every", "None: without a reserve there is no backward", checkpoint_every
+                )
         kind = _arrays.kind_of("input_data", x)
         engine = engine_for(kind.device)
         x = _arrays.to_engine("input_data", x, kind, spec.dtype, engine.xp)
@@ -266,7 +273,10 @@ class CudnnRNN:
         call = Call(engine, spec, schedule, kind, params)
         hx, cx = call.states("input_h", hx, "input_c", cx)
         dropout = self._dropout_on(engine) if is_training and self._drops else None
-        results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
+        results = engine.forward(
+            spec, schedule, params, x, hx, cx,
+            dropout=dropout, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
+        )  # fmt: skip
         return Forward(call, *results)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.cudnn import long_bidirectional
+from pycudnnrnn.engines.cudnn import long_bidirectional, recompute
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import CudaDevice
@@ -22,8 +22,10 @@ from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
+from pycudnnrnn.engines.cudnn.parts import cut, put, put_rows, rows
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
+from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
@@ -66,6 +68,9 @@ class CudnnReserve:
                 for piece in self.pieces
             ]
         return dataclasses.replace(self, pieces=copies)
+
+
+AnyReserve = CudnnReserve | LongReserve | RecomputeReserve
 
 
 class CudnnEngine:
@@ -137,21 +142,28 @@ class CudnnEngine:
         *,
         dropout: CudnnDropout | None,
         keep_reserve: bool,
-    ) -> tuple[Any, Any, Any | None, CudnnReserve | LongReserve | None]:
+        checkpoint_every: int | None = None,
+    ) -> tuple[Any, Any, Any | None, Any]:
         device, dtype = self._device, spec.dtype.numpy
         check_sizes(spec, schedule)
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
             self._check(name, array, dtype.itemsize)
         self._check("params", params, PARAMS_ALIGNMENT_NBYTES)
         chunks = native_chunks(schedule, TIME_MAX)
-        if len(chunks) > 1 and spec.num_dirs == 2:
+        short = None
+        if checkpoint_every is not None and keep_reserve:
+            short = native_chunks(schedule, min(checkpoint_every, TIME_MAX))
+        recomputes = short is not None and len(short) > 1
+        if (recomputes or len(chunks) > 1) and spec.num_dirs == 2:
             if dropout is not None:
-                raise ArgumentError(
-                    "dropout", f"0 in training with both directions and more than {TIME_MAX} steps", spec.dropout
-                )
+                steps = "checkpoint_every" if recomputes else f"more than {TIME_MAX} steps"
+                raise ArgumentError("dropout", f"0 in training with both directions and {steps}", spec.dropout)
             return long_bidirectional.forward(
-                self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve
-            )
+                self, device, spec, schedule, params, x, hx, cx,
+                keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
+            )  # fmt: skip
+        if short is not None and recomputes:
+            return recompute.forward(self, device, spec, schedule, short, params, x, hx, cx, dropout=dropout)
         training = keep_reserve or dropout is not None
         lock = contextlib.nullcontext() if dropout is None else dropout.lock
         with device.active(), lock:
@@ -182,12 +194,14 @@ class CudnnEngine:
         return y, hy, cy, reserve
 
     def backward_data(
-        self, reserve: CudnnReserve | LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+        self, reserve: AnyReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
     ) -> tuple[Any, Any, Any | None]:
         device, spec, schedule = self._device, reserve.spec, reserve.schedule
         dtype = spec.dtype.numpy
         if isinstance(reserve, LongReserve):
             return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
+        if isinstance(reserve, RecomputeReserve):
+            return recompute.backward_data(self, device, reserve, dy, dhy, dcy)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             self._check(name, array, dtype.itemsize)
         whole = len(reserve.pieces) == 1 and reserve.pieces[0].chunk.covers(schedule)
@@ -212,10 +226,13 @@ class CudnnEngine:
                     self._backward_part(handle, reserve, piece, dy, dhx, dcx, dx, workspace)
         return dx, dhx, dcx
 
-    def backward_weights(self, reserve: CudnnReserve | LongReserve, out: Any, *, accumulate: bool) -> None:
+    def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:
         self._check("out", out, PARAMS_ALIGNMENT_NBYTES)
         if isinstance(reserve, LongReserve):
             long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
+            return
+        if isinstance(reserve, RecomputeReserve):
+            recompute.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
             return
         with self._following(reserve) as handle:
             workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
@@ -240,15 +257,15 @@ class CudnnEngine:
     ) -> Piece:
         """Run a chunk from the states in `h` and `c`, and leave its own there and its output in `y`."""
         device = self._device
-        part = _cut(device, schedule, chunk)
+        part = cut(device, schedule, chunk)
         x_part, y_part = part(x), device.empty(chunk.within(schedule).data_shape(y.shape[2]), y.dtype)
-        h_part, c_part = _rows(device, h, chunk), None if c is None else _rows(device, c, chunk)
+        h_part, c_part = rows(device, h, chunk), None if c is None else rows(device, c, chunk)
         hy, cy = device.empty(h_part.shape, h.dtype), None if c_part is None else device.empty(c_part.shape, h.dtype)
         plan.forward(handle, params, x_part, h_part, c_part, y_part, hy, cy, workspace, space)
-        _put(device, schedule, chunk, y, y_part)
-        _put_rows(device, chunk, h, hy)
+        put(device, schedule, chunk, y, y_part)
+        put_rows(device, chunk, h, hy)
         if c is not None:
-            _put_rows(device, chunk, c, cy)
+            put_rows(device, chunk, c, cy)
         return Piece(plan, chunk, x_part, h_part, c_part, y_part, space)
 
     def _backward_part(
@@ -264,18 +281,18 @@ class CudnnEngine:
     ) -> None:
         """Go back through a chunk, from the state gradients in `dh` and `dc` to those before it."""
         device, chunk, schedule = self._device, piece.chunk, reserve.schedule
-        dy_part = _cut(device, schedule, chunk)(dy)
+        dy_part = cut(device, schedule, chunk)(dy)
         dx_part = device.empty(chunk.within(schedule).data_shape(dx.shape[2]), dx.dtype)
-        dhy, dcy = _rows(device, dh, chunk), None if dc is None else _rows(device, dc, chunk)
+        dhy, dcy = rows(device, dh, chunk), None if dc is None else rows(device, dc, chunk)
         dhx, dcx = device.empty(dhy.shape, dh.dtype), None if dcy is None else device.empty(dcy.shape, dh.dtype)
         piece.plan.backward_data(
             handle, reserve.params, piece.y, dy_part, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx_part,
             workspace, piece.space,
         )  # fmt: skip
-        _put(device, schedule, chunk, dx, dx_part)
-        _put_rows(device, chunk, dh, dhx)
+        put(device, schedule, chunk, dx, dx_part)
+        put_rows(device, chunk, dh, dhx)
         if dc is not None:
-            _put_rows(device, chunk, dc, dcx)
+            put_rows(device, chunk, dc, dcx)
 
     def _handle(self, stream: Any) -> Handle:
         handle = self._handles.get()
@@ -327,35 +344,6 @@ class CudnnEngine:
     def _check(self, name: str, array: Any | None, alignment: int) -> None:
         if array is not None and array.size:
             check_array(name, array, self._device.address(array), alignment)
-
-
-def _cut(device: CudaDevice, schedule: Schedule, chunk: Chunk) -> Callable[[Any], Any]:
-    """Return what gives a chunk's part of a padded array as a new contiguous one."""
-
-    def cut(data: Any) -> Any:
-        time, batch = (0, 1) if schedule.time_major else (1, 0)
-        if (chunk.start, chunk.stop) != (0, schedule.T):
-            data = device.take(data, np.arange(chunk.start, chunk.stop), time)
-        return data if chunk.rows is None else device.take(data, np.array(chunk.rows), batch)
-
-    return cut
-
-
-def _put(device: CudaDevice, schedule: Schedule, chunk: Chunk, target: Any, part: Any) -> None:
-    """Write a chunk's part into a padded array."""
-    window = slice(chunk.start, chunk.stop)
-    axis = 1 if schedule.time_major else 0
-    rows = np.arange(schedule.B) if chunk.rows is None else np.array(chunk.rows)
-    device.put(target[window] if schedule.time_major else target[:, window], rows, axis, part)
-
-
-def _rows(device: CudaDevice, states: Any, chunk: Chunk) -> Any:
-    return device.copy(states) if chunk.rows is None else device.take(states, np.array(chunk.rows), 1)
-
-
-def _put_rows(device: CudaDevice, chunk: Chunk, states: Any, part: Any) -> None:
-    rows = np.arange(states.shape[1]) if chunk.rows is None else np.array(chunk.rows)
-    device.put(states, rows, 1, part)
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

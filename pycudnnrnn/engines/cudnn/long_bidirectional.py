@@ -1,4 +1,4 @@
-"""Bidirectional runs longer than one cuDNN call: each direction of each layer by itself.
+"""Bidirectional runs in more than one chunk of time: each direction of each layer by itself.
 
 The backward direction starts at a sequence's end, so that time cannot be cut across both directions at once. As one
 direction of one layer it is a forward run on reversed sequences, and that can be cut. Params are repacked for it, once
@@ -44,6 +44,7 @@ def forward(
     cx: Any | None,
     *,
     keep_reserve: bool,
+    checkpoint_every: int | None,
 ) -> tuple[Any, Any, Any | None, LongReserve | None]:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
     dtype = spec.dtype.numpy
@@ -59,7 +60,7 @@ def forward(
             states = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
             out, h, c, part = engine.forward(
                 part_spec, schedule, own, _turned(device, schedule, x, direction), *states,
-                dropout=None, keep_reserve=keep_reserve,
+                dropout=None, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
             )  # fmt: skip
             device.copy_into(_half(y, spec, direction), _turned(device, schedule, out, direction))
             device.copy_into(hy[p : p + 1], h)

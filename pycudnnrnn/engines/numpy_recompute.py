@@ -1,0 +1,159 @@
+"""Runs on the NumPy engine that keep states now and then, and recompute the rest inside backward.
+
+A run is cut in time into chunks of whole blocks (`numpy_gradients`), so that every product has the rows that it has
+in a run that keeps everything, and the results have the same bits. Layers in one direction are walked together, chunk
+by chunk. Where both directions run, each direction of each layer is walked by itself, since one starts where the other
+ends; what goes from layer to layer is kept then. Dropout's masks are drawn again from the seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines.numpy_cells import CELLS, Array, Tape, Weights
+from pycudnnrnn.engines.numpy_engine import directions_of, drop, dropout_mask, pack, run, run_back
+from pycudnnrnn.engines.numpy_gradients import GradientSums, Regions, bounds, walk_in_blocks
+from pycudnnrnn.engines.numpy_reserve import tape_widths
+from pycudnnrnn.schedule import Schedule, Step, joined
+from pycudnnrnn.spec import RNNSpec
+
+MASK_ROWS: Final = 4096
+"""Rows whose masks are drawn at a time."""
+
+Left = tuple[Tape, Array, Array | None]
+"""What one layer of a chunk leaves for its backward: its tape, its input rows, and the mask that dropped from them."""
+
+
+@dataclasses.dataclass
+class Strand:
+    """Layers that are walked together in one direction, in chunks, and the states that each chunk began with.
+
+    Shapes:
+        saved: (h, c), each [layers, sequences running in the chunk, P or U].
+    """
+
+    pseudo_layers: Sequence[int]
+    steps: Sequence[Step]
+    columns: slice
+    saved: list[tuple[Sequence[Step], Array, Array]] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class RecomputeReserve:
+    """What a forward that recomputes leaves for its backward.
+
+    `levels` are strands by what they read; `inputs` has what each level above the first reads, packed. `gradients` of
+    the pseudo-layers are there once a backward is done.
+    """
+
+    spec: RNNSpec
+    schedule: Schedule
+    weights: list[Weights]
+    x: Array
+    drawn: DropoutState | None
+    every: int
+    levels: list[list[Strand]] = dataclasses.field(default_factory=list)
+    inputs: list[Array] = dataclasses.field(default_factory=list)
+    gradients: list[GradientSums] = dataclasses.field(default_factory=list)
+
+    def copy(self) -> RecomputeReserve:
+        return dataclasses.replace(self, gradients=[])
+
+    def forward(self, rows: Array, h: Array, c: Array) -> Array:
+        """Run on packed rows, updating the states; return the top layer's rows."""
+        spec = self.spec
+        for level, strands in enumerate(self._strands()):
+            if level:
+                self._mask(level, rows)
+                self.inputs.append(rows)
+            above = np.empty((len(rows), spec.output_size), rows.dtype)
+            for strand in strands:
+                for chunk in joined(list(walk_in_blocks(spec, strand.steps)), self.every):
+                    (base, end), running = bounds(chunk), max(last - first for first, last in chunk)
+                    h_now, c_now = ([s[p, :running] for p in strand.pseudo_layers] for s in (h, c))
+                    strand.saved.append((chunk, np.stack(h_now), np.stack(c_now)))
+                    self._walk(strand, chunk, rows[base:end], h_now, c_now, above[base:end, strand.columns])
+            self.levels.append(strands)
+            rows = above
+        return rows
+
+    def backward(self, regions: list[Regions], drows: Array, dh: Array, dc: Array) -> Array:
+        """Go back from the top layer's rows, updating the states' gradients; return those of the input's rows."""
+        spec = self.spec
+        self.gradients = [GradientSums(spec, own) for own in regions]
+        for level, strands in reversed(list(enumerate(self.levels))):
+            rows = self.inputs[level - 1] if level else pack(self.x, self.schedule, drows.dtype)
+            below = np.zeros(rows.shape, rows.dtype)
+            for strand in strands:
+                for chunk, h, c in reversed(strand.saved):
+                    base, end = bounds(chunk)
+                    left = self._walk(strand, chunk, rows[base:end], list(h.copy()), list(c.copy()), None)
+                    self._walk_back(strand, chunk, left, drows[base:end, strand.columns], dh, dc, below[base:end])
+            if level:
+                self._mask(level, below)
+            drows = below
+        return drows
+
+    def _strands(self) -> Iterator[list[Strand]]:
+        spec, steps = self.spec, self.schedule.steps
+        if spec.num_dirs == 1:
+            yield [Strand(range(spec.num_layers), steps, slice(None))]
+            return
+        halves = slice(0, spec.state_size), slice(spec.state_size, None)
+        for layer in range(spec.num_layers):
+            walks = directions_of(spec, self.schedule)
+            yield [Strand([2 * layer + direction], walk, halves[direction]) for direction, walk in walks]
+
+    def _walk(
+        self, strand: Strand, chunk: Sequence[Step], rows: Array, h: list[Array], c: list[Array], out: Array | None
+    ) -> list[Left]:
+        """Run a chunk, updating the states, with its output to `out`, or else to leave what a backward needs."""
+        spec, (base, end) = self.spec, bounds(chunk)
+        cell, steps = CELLS[spec.mode](spec), _counted_from(base, chunk)
+        left = []
+        for place, p in enumerate(strand.pseudo_layers):
+            mask = None
+            if place and self.drawn is not None:
+                mask = dropout_mask(self.drawn, spec, p, base, rows.shape)
+                drop(rows, mask, spec.dropout)
+            top = place + 1 == len(strand.pseudo_layers)
+            above = out if top and out is not None else np.empty((end - base, spec.state_size), rows.dtype)
+            tape = None
+            if out is None:
+                tape = Tape({k: np.empty((end - base, n), rows.dtype) for k, n in tape_widths(spec, keep=True).items()})
+                left.append((tape, rows, mask))
+            run(cell, spec, self.weights[p], rows, steps, h[place], c[place], above, tape)
+            rows = above
+        return left
+
+    def _walk_back(
+        self, strand: Strand, chunk: Sequence[Step], left: list[Left], dy: Array, dh: Array, dc: Array, below: Array
+    ) -> None:
+        """Go back through a chunk, updating the states' gradients; `below` is added the gradient of its input."""
+        spec, (base, _) = self.spec, bounds(chunk)
+        cell, steps = CELLS[spec.mode](spec), _counted_from(base, chunk)
+        for place, p in reversed(list(enumerate(strand.pseudo_layers))):
+            tape, rows, mask = left.pop()
+            into = np.zeros(rows.shape, rows.dtype) if place else below
+            run_back(cell, spec, self.weights[p], steps, tape, dy, dh[p], dc[p], into)
+            self.gradients[p].add_run(cell, self.weights[p], steps, tape, rows)
+            if mask is not None:
+                drop(into, mask, spec.dropout)
+            dy = into
+
+    def _mask(self, layer: int, rows: Array) -> None:
+        """Drop from all rows that go into a layer, some at a time."""
+        if self.drawn is None:
+            return
+        for first in range(0, len(rows), MASK_ROWS):
+            part = rows[first : first + MASK_ROWS]
+            drop(part, dropout_mask(self.drawn, self.spec, layer, first, part.shape), self.spec.dropout)
+
+
+def _counted_from(base: int, steps: Sequence[Step]) -> list[Step]:
+    return [(first - base, last - base) for first, last in steps]
