@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pycudnnrnn.engines import DropoutState, EnginePlan
+from pycudnnrnn.engines import DropoutState, EnginePlan, Memory
 from pycudnnrnn.engines.numpy_cells import CELLS, Array, Cell, Tape, Weights
 from pycudnnrnn.engines.numpy_gradients import (
     GradientSums,
@@ -83,6 +83,20 @@ class NumpyEngine:
         from pycudnnrnn.engines.numpy_plan import NumpyPlan  # noqa: PLC0415  it is built on this class
 
         return NumpyPlan(self, spec, schedule, training=training, dropout=dropout)
+
+    def memory(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        training: bool,
+        dropout: NumpyDropout | None,
+        checkpoint_every: int | None,
+    ) -> Memory:
+        from pycudnnrnn.engines.numpy_memory import memory  # noqa: PLC0415  it is built on this module
+
+        size = self.layout(spec).size
+        return memory(spec, schedule, size, training=training, drops=dropout is not None, every=checkpoint_every)
 
     @np.errstate(all="ignore")  # NaN and infinity are data
     def forward(
@@ -219,7 +233,7 @@ def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequ
         yield 1, schedule.steps[::-1]
 
 
-def _groups(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[int, int, list[Step]]]:
+def groups(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[int, int, list[Step]]]:
     """Cut blocks into groups that stay in cache: each one's packed rows [base, end), its steps counted from base."""
     for block in walk_in_blocks(spec, steps):
         for group in grouped(block, GROUP_ELEMENTS // (spec.num_gates * spec.num_units)):
@@ -239,13 +253,13 @@ def run(
     tape: Tape | None,
 ) -> None:
     """Run one direction of one layer over all steps, updating h and c; `out` gets what h was at each row."""
-    groups = list(_groups(spec, steps))
+    parts = list(groups(spec, steps))
     bias = cell.input_bias(w)
     if tape is None:
-        most = max((end - base for base, end, _ in groups), default=0)
+        most = max((end - base for base, end, _ in parts), default=0)
         widths = tape_widths(spec, keep=False)
         scratch = Tape({name: np.empty((most, width), x.dtype) for name, width in widths.items()})
-    for base, end, local in groups:
+    for base, end, local in parts:
         here = scratch.rows(0, end - base) if tape is None else tape.rows(base, end)
         _input_product(w, x[base:end], bias, here["gates"])
         cell.forward(w, here, local, h, c, out[base:end])
@@ -264,7 +278,7 @@ def run_back(
 ) -> None:
     """Go back through one direction of one layer, updating dh and dc; `below` is added the gradient of its input."""
     for block_base, block_end, block in reversed(list(blocks(spec, steps))):
-        for base, end, local in reversed(list(_groups(spec, block))):
+        for base, end, local in reversed(list(groups(spec, block))):
             cell.backward(w, tape.rows(base, end), local, dy[base:end], dh, dc)
         for columns, piece in cell.input_pieces(tape.rows(block_base, block_end)):
             target = below[block_base:block_end]

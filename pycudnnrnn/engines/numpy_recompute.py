@@ -34,13 +34,13 @@ class Strand:
     """Layers that are walked together in one direction, in chunks, and the states that each chunk began with.
 
     Shapes:
-        saved: (h, c), each [layers, sequences running in the chunk, P or U].
+        saved: (h, c), each [layers, sequences running in the chunk, P or U], by chunk.
     """
 
     pseudo_layers: Sequence[int]
-    steps: Sequence[Step]
     columns: slice
-    saved: list[tuple[Sequence[Step], Array, Array]] = dataclasses.field(default_factory=list)
+    chunks: list[list[Step]]
+    saved: list[tuple[Array, Array]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -67,16 +67,16 @@ class RecomputeReserve:
     def forward(self, rows: Array, h: Array, c: Array) -> Array:
         """Run on packed rows, updating the states; return the top layer's rows."""
         spec = self.spec
-        for level, strands in enumerate(self._strands()):
+        for level, strands in enumerate(walks(spec, self.schedule, self.every)):
             if level:
                 self._mask(level, rows)
                 self.inputs.append(rows)
             above = np.empty((len(rows), spec.output_size), rows.dtype)
             for strand in strands:
-                for chunk in joined(list(walk_in_blocks(spec, strand.steps)), self.every):
-                    (base, end), running = bounds(chunk), max(last - first for first, last in chunk)
-                    h_now, c_now = ([s[p, :running] for p in strand.pseudo_layers] for s in (h, c))
-                    strand.saved.append((chunk, np.stack(h_now), np.stack(c_now)))
+                for chunk in strand.chunks:
+                    base, end = bounds(chunk)
+                    h_now, c_now = ([s[p, : running(chunk)] for p in strand.pseudo_layers] for s in (h, c))
+                    strand.saved.append((np.stack(h_now), np.stack(c_now)))
                     self._walk(strand, chunk, rows[base:end], h_now, c_now, above[base:end, strand.columns])
             self.levels.append(strands)
             rows = above
@@ -90,7 +90,7 @@ class RecomputeReserve:
             rows = self.inputs[level - 1] if level else pack(self.x, self.schedule, drows.dtype)
             below = np.zeros(rows.shape, rows.dtype)
             for strand in strands:
-                for chunk, h, c in reversed(strand.saved):
+                for chunk, (h, c) in reversed(list(zip(strand.chunks, strand.saved, strict=True))):
                     base, end = bounds(chunk)
                     left = self._walk(strand, chunk, rows[base:end], list(h.copy()), list(c.copy()), None)
                     self._walk_back(strand, chunk, left, drows[base:end, strand.columns], dh, dc, below[base:end])
@@ -98,16 +98,6 @@ class RecomputeReserve:
                 self._mask(level, below)
             drows = below
         return drows
-
-    def _strands(self) -> Iterator[list[Strand]]:
-        spec, steps = self.spec, self.schedule.steps
-        if spec.num_dirs == 1:
-            yield [Strand(range(spec.num_layers), steps, slice(None))]
-            return
-        halves = slice(0, spec.state_size), slice(spec.state_size, None)
-        for layer in range(spec.num_layers):
-            walks = directions_of(spec, self.schedule)
-            yield [Strand([2 * layer + direction], walk, halves[direction]) for direction, walk in walks]
 
     def _walk(
         self, strand: Strand, chunk: Sequence[Step], rows: Array, h: list[Array], c: list[Array], out: Array | None
@@ -153,6 +143,25 @@ class RecomputeReserve:
         for first in range(0, len(rows), MASK_ROWS):
             part = rows[first : first + MASK_ROWS]
             drop(part, dropout_mask(self.drawn, self.spec, layer, first, part.shape), self.spec.dropout)
+
+
+def walks(spec: RNNSpec, schedule: Schedule, every: int) -> Iterator[list[Strand]]:
+    """The strands of each level, nothing saved yet."""
+    layers = [range(spec.num_layers)] if spec.num_dirs == 1 else [range(n, n + 1) for n in range(spec.num_layers)]
+    for level in layers:
+        yield [
+            Strand(
+                [layer * spec.num_dirs + direction for layer in level],
+                slice(direction * spec.state_size, (direction + 1) * spec.state_size),
+                list(joined(walk_in_blocks(spec, steps), every)),
+            )
+            for direction, steps in directions_of(spec, schedule)
+        ]
+
+
+def running(chunk: Sequence[Step]) -> int:
+    """The most sequences that run in a chunk."""
+    return max(last - first for first, last in chunk)
 
 
 def _counted_from(base: int, steps: Sequence[Step]) -> list[Step]:

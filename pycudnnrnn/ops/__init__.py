@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._forward import Forward, Gradients
 from pycudnnrnn.ops._functional import (
@@ -36,6 +36,7 @@ __all__ = [
     "DropoutState",
     "Forward",
     "Gradients",
+    "Memory",
     "Plan",
     "cudnn_gru",
     "cudnn_lstm",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import warnings
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ import numpy as np
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import Dropout, DropoutState, Engine, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._forward import Call, Forward, check_params
 from pycudnnrnn.ops._plan import Plan
@@ -233,6 +234,42 @@ class CudnnRNN:
         native = engine.plan(self.spec, schedule, training=training, dropout=dropout)
         return Plan(engine, self.spec, schedule, native, training)
 
+    def memory(
+        self,
+        T: int,
+        B: int,
+        is_training: bool,
+        checkpoint_every: int | None = None,
+        *,
+        device: str | None = None,
+    ) -> Memory:
+        """Say what a call on T steps of B sequences takes in memory beside its arguments, before anything is allocated.
+
+        Sequences are taken as T steps long, and data as time-major. With `checkpoint_every` a forward keeps states
+        alone, every so many steps, and backward runs each chunk again: time rises by about a forward, and the reserve
+        falls from all steps to one chunk's. The NumPy engine makes a chunk of whole blocks of some 512 steps times
+        sequences, so that gradients have the same bits as without; smaller ones would save next to nothing. Where
+        both directions run, what goes from layer to layer is kept as well. On "cuda" cuDNN is asked; where it cannot
+        be, the figures are the NumPy engine's, as an `estimate`.
+
+        Raises:
+            ArgumentError: a bad size, or `checkpoint_every` without training.
+            EngineError: no engine runs on `device`, and it has an index.
+        """
+        training = _check_bool("is_training", is_training)
+        every = _check_every(checkpoint_every, keeps=training)
+        schedule = Schedule(check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX))
+        device = _device_name(device)
+        try:
+            engine, estimate = engine_for(device), False
+        except (EngineError, MissingDependencyError):
+            if device != "cuda":
+                raise
+            engine, estimate = engine_for("cpu"), True
+        dropout = self._dropout_on(engine) if training and self._drops else None
+        found = engine.memory(self.spec, schedule, training=training, dropout=dropout, checkpoint_every=every)
+        return dataclasses.replace(found, estimate=estimate)
+
     @property
     def _drops(self) -> bool:
         return self.spec.dropout > 0 and self.spec.num_layers > 1
@@ -255,12 +292,7 @@ class CudnnRNN:
         is_training = _check_bool("is_training", is_training)
         time_major = _check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else _check_bool("keep_reserve", keep_reserve)
-        if checkpoint_every is not None:
-            checkpoint_every = check_int("checkpoint_every", checkpoint_every, 1, INT32_MAX)
-            if not keep_reserve:
-                raise ArgumentError(
-                    "checkpoint_every", "None: without a reserve there is no backward", checkpoint_every
-                )
+        checkpoint_every = _check_every(checkpoint_every, keeps=keep_reserve)
         kind = _arrays.kind_of("input_data", x)
         engine = engine_for(kind.device)
         x = _arrays.to_engine("input_data", x, kind, spec.dtype, engine.xp)
@@ -282,6 +314,15 @@ class CudnnRNN:
 
 def _device_name(device: str | None) -> str:
     return "cpu" if device is None else _arrays.check_device(device)
+
+
+def _check_every(value: Any, *, keeps: bool) -> int | None:
+    if value is None:
+        return None
+    every = check_int("checkpoint_every", value, 1, INT32_MAX)
+    if not keeps:
+        raise ArgumentError("checkpoint_every", "None: nothing is kept for a backward", every)
+    return every
 
 
 def _check_bool(name: str, value: Any) -> bool:

@@ -35,6 +35,7 @@ class CudnnDropout:
         self.seed, self._device = state.seed, device
         size = ctypes.c_size_t()
         handle.library.cudnnDropoutGetStatesSize(handle, size)
+        self.states_nbytes = size.value
         if states is not None:
             self._states = states
         elif state.data:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
-from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn import long_bidirectional, recompute
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
@@ -22,6 +22,7 @@ from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
+from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.parts import cut, put, put_rows, rows
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
@@ -121,6 +122,43 @@ class CudnnEngine:
             native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
             return PreparedPlan(self, native, dropout, self._scratch(native.workspace_nbytes))
 
+    def memory(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        training: bool,
+        dropout: CudnnDropout | None,
+        checkpoint_every: int | None,
+    ) -> Memory:
+        check_sizes(spec, schedule)
+        chunks = self._chunks(spec, schedule, checkpoint_every, dropout)
+        recomputes = checkpoint_every is not None
+        return memory(self, spec, schedule, chunks, training=training, dropout=dropout, recomputes=recomputes)
+
+    def sizes(
+        self, spec: RNNSpec, schedule: Schedule, chunks: list[Chunk], *, training: bool, dropout: CudnnDropout | None
+    ) -> list[tuple[int, int]]:
+        """Ask cuDNN for the workspace and the reserve of each chunk, in bytes."""
+        with self.launching() as (handle, _):
+            plans = [self._plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks]
+        return [(plan.workspace_nbytes, plan.reserve_nbytes) for plan in plans]
+
+    @staticmethod
+    def _chunks(
+        spec: RNNSpec, schedule: Schedule, checkpoint_every: int | None, dropout: CudnnDropout | None
+    ) -> list[Chunk]:
+        """The native calls of a forward.
+
+        Raises:
+            ArgumentError: dropout where each direction of each layer would run by itself.
+        """
+        chunks = native_chunks(schedule, TIME_MAX if checkpoint_every is None else min(checkpoint_every, TIME_MAX))
+        if len(chunks) > 1 and spec.num_dirs == 2 and dropout is not None:
+            steps = f"more than {TIME_MAX} steps" if checkpoint_every is None else "checkpoint_every"
+            raise ArgumentError("dropout", f"0 in training with both directions and {steps}", spec.dropout)
+        return chunks
+
     @contextlib.contextmanager
     def launching(self) -> Iterator[tuple[Handle, Any]]:
         """Give this thread's handle, on the current stream."""
@@ -149,21 +187,14 @@ class CudnnEngine:
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
             self._check(name, array, dtype.itemsize)
         self._check("params", params, PARAMS_ALIGNMENT_NBYTES)
-        chunks = native_chunks(schedule, TIME_MAX)
-        short = None
-        if checkpoint_every is not None and keep_reserve:
-            short = native_chunks(schedule, min(checkpoint_every, TIME_MAX))
-        recomputes = short is not None and len(short) > 1
-        if (recomputes or len(chunks) > 1) and spec.num_dirs == 2:
-            if dropout is not None:
-                steps = "checkpoint_every" if recomputes else f"more than {TIME_MAX} steps"
-                raise ArgumentError("dropout", f"0 in training with both directions and {steps}", spec.dropout)
+        chunks = self._chunks(spec, schedule, checkpoint_every if keep_reserve else None, dropout)
+        if len(chunks) > 1 and spec.num_dirs == 2:
             return long_bidirectional.forward(
                 self, device, spec, schedule, params, x, hx, cx,
                 keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
             )  # fmt: skip
-        if short is not None and recomputes:
-            return recompute.forward(self, device, spec, schedule, short, params, x, hx, cx, dropout=dropout)
+        if len(chunks) > 1 and checkpoint_every is not None and keep_reserve:
+            return recompute.forward(self, device, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
         training = keep_reserve or dropout is not None
         lock = contextlib.nullcontext() if dropout is None else dropout.lock
         with device.active(), lock:

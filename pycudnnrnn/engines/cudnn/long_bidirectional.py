@@ -52,7 +52,7 @@ def forward(
     cy = device.empty((spec.num_pseudo_layers, schedule.B, spec.num_units), dtype) if spec.has_cell_state else None
     reserve = LongReserve(spec, schedule, [])
     for layer in range(spec.num_layers):
-        part_spec = _part(spec, layer)
+        part_spec = one_direction(spec, layer)
         y = device.empty((*x.shape[:2], spec.output_size), dtype)
         for direction in range(2):
             p = 2 * layer + direction
@@ -105,7 +105,7 @@ def backward_weights(
         device.fill_zero(out)
     whole = engine.layout(spec)
     for p, part in enumerate(reserve.parts):
-        part_spec = _part(spec, p // 2)
+        part_spec = one_direction(spec, p // 2)
         layout = engine.layout(part_spec)
         gradient = device.empty((layout.size,), spec.dtype.numpy)
         engine.backward_weights(part, gradient, accumulate=False)
@@ -113,7 +113,7 @@ def backward_weights(
             device.add_into(out[theirs], gradient[ours])
 
 
-def _part(spec: RNNSpec, layer: int) -> RNNSpec:
+def one_direction(spec: RNNSpec, layer: int) -> RNNSpec:
     """One direction of one layer."""
     return spec.replace(
         num_layers=1,

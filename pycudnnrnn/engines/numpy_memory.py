@@ -1,0 +1,91 @@
+"""How much memory a call takes on the NumPy engine: sums over its arrays, without making any.
+
+Held against what is measured by `tests/unit/test_memory.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pycudnnrnn.engines import Memory
+from pycudnnrnn.engines.numpy_engine import TRANSPOSE_ELEMENTS, TRANSPOSE_STEPS, groups
+from pycudnnrnn.engines.numpy_gradients import blocks
+from pycudnnrnn.engines.numpy_recompute import Strand, running, walks
+from pycudnnrnn.engines.numpy_reserve import reserve_nbytes, tape_widths
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import RNNSpec
+
+STEP_NBYTES: Final = 130
+"""What a step takes in a schedule's lists: a tuple, its integers, and references. Measured with CPython 3.11."""
+
+FACTORS: Final = 3
+"""Arrays of num_units columns that a cell's backward makes for a group of steps."""
+
+
+def memory(
+    spec: RNNSpec, schedule: Schedule, params_size: int, *, training: bool, drops: bool, every: int | None
+) -> Memory:
+    """Return what a forward takes, and in training its backward; see `engines.Memory`."""
+    rows, states = schedule.num_rows, spec.num_pseudo_layers * schedule.B
+    inner, outer = spec.compute_dtype.numpy.itemsize, spec.dtype.numpy.itemsize
+    rounded = inner != outer
+    c_width = spec.num_units if spec.has_cell_state else 0
+    outputs = (rows * spec.output_size + states * (spec.state_size + c_width)) * outer
+    between = rows * spec.output_size * inner
+    fixed = STEP_NBYTES * schedule.T + _weights_nbytes(spec, schedule, params_size)
+    fixed += rows * spec.input_size * inner if rounded else 0
+    top = between if rounded else 0
+    group = max((end - base for base, end, _ in groups(spec, schedule.steps)), default=0)
+    block = max((end - base for base, end, _ in blocks(spec, schedule.steps)), default=0)
+    product = schedule.B * spec.num_gates * spec.num_units * inner
+    if not training:
+        scratch = group * sum(tape_widths(spec, keep=False).values()) * inner + product
+        walking = scratch + (between if spec.num_layers > 1 else 0) + (top or outputs)
+        return Memory(fixed + max(walking, top + outputs) - outputs, 0, outputs)
+
+    gradients = (rows * spec.input_size + states * (spec.state_size + c_width) + params_size) * outer
+    kept = checkpoints = sums = 0
+    if every is None:
+        kept = reserve_nbytes(spec, schedule, drops=drops)
+        levels = range(spec.num_layers)
+    else:
+        plan = list(walks(spec, schedule, every))
+        chunk = max((_chunk_nbytes(spec, strand, drops=drops) for level in plan for strand in level), default=0)
+        checkpoints = sum(_saved_nbytes(spec, strand) for level in plan for strand in level)
+        checkpoints += (len(plan) - 1) * between
+        kept = checkpoints + chunk
+        sums = params_size * inner
+        levels = range(len(plan))
+    dropping = rows * spec.output_size * 5 if drops and every is None else 0  # a float32 and a bool each
+    below = [rows * spec.layer_input_size(level) * inner for level in levels]
+    pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
+    walking = (group * FACTORS * spec.num_units + block * max(map(spec.layer_input_size, levels))) * inner
+    weights = 2 * max(spec.num_units * spec.num_gates, 1) * max(spec.input_size, spec.output_size) * inner
+    back = pairs + walking + states * (spec.state_size + c_width) * inner + sums
+    end = gradients + sums + weights + (below[0] if rounded else 0)
+    peak = fixed + max(product + top + dropping, back, end)
+    return Memory(max(0, peak - gradients), kept, outputs, gradients, checkpoints)
+
+
+def _weights_nbytes(spec: RNNSpec, schedule: Schedule, params_size: int) -> int:
+    """Copies of params: all of them in another dtype, and small recurrent matrices transposed."""
+    itemsize = spec.compute_dtype.numpy.itemsize
+    recurrent = spec.num_gates * spec.num_units * spec.state_size
+    transposed = recurrent <= TRANSPOSE_ELEMENTS and len(schedule.steps) >= TRANSPOSE_STEPS
+    copies = params_size if spec.compute_dtype != spec.dtype else 0
+    return (copies + (spec.num_pseudo_layers * recurrent if transposed else 0)) * itemsize
+
+
+def _saved_nbytes(spec: RNNSpec, strand: Strand) -> int:
+    width = spec.state_size + spec.num_units
+    each = len(strand.pseudo_layers) * width * spec.compute_dtype.numpy.itemsize
+    return sum(running(chunk) * each for chunk in strand.chunks)
+
+
+def _chunk_nbytes(spec: RNNSpec, strand: Strand, *, drops: bool) -> int:
+    """What a chunk leaves for its backward, and its output and the gradient of one layer's input, which are passing."""
+    layers = len(strand.pseudo_layers)
+    columns = layers * sum(tape_widths(spec, keep=True).values()) + (layers + 1) * spec.state_size
+    nbytes = columns * spec.compute_dtype.numpy.itemsize + (layers - 1) * spec.state_size * drops
+    rows = max((sum(last - first for first, last in chunk) for chunk in strand.chunks), default=0)
+    return rows * nbytes
