@@ -5,6 +5,7 @@ Held against what is measured by `tests/unit/test_memory.py`.
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 from pycudnnrnn.engines import Memory
@@ -33,24 +34,25 @@ def memory(
     outputs = (rows * spec.output_size + states * (spec.state_size + c_width)) * outer
     between = rows * spec.output_size * inner
     fixed = STEP_NBYTES * schedule.T + _weights_nbytes(spec, schedule, params_size)
-    fixed += rows * spec.input_size * inner if rounded else 0
+    packed = rows * spec.input_size * inner if rounded else 0
     top = between if rounded else 0
     group = max((end - base for base, end, _ in groups(spec, schedule.steps)), default=0)
     block = max((end - base for base, end, _ in blocks(spec, schedule.steps)), default=0)
     product = schedule.B * spec.num_gates * spec.num_units * inner
     if not training:
         scratch = group * sum(tape_widths(spec, keep=False).values()) * inner + product
-        walking = scratch + (between if spec.num_layers > 1 else 0) + (top or outputs)
+        layers = [packed, *[between] * (spec.num_layers - 1), top or outputs]
+        walking = scratch + max(a + b for a, b in itertools.pairwise(layers))
         return Memory(fixed + max(walking, top + outputs) - outputs, 0, outputs)
 
     gradients = (rows * spec.input_size + states * (spec.state_size + c_width) + params_size) * outer
-    kept = checkpoints = sums = 0
+    kept = checkpoints = passing = sums = 0
     if every is None:
         kept = reserve_nbytes(spec, schedule, drops=drops)
         levels = range(spec.num_layers)
     else:
         plan = list(walks(spec, schedule, every))
-        chunk = max((_chunk_nbytes(spec, strand, drops=drops) for level in plan for strand in level), default=0)
+        chunk, passing = max(_chunk_nbytes(spec, strand, drops=drops) for level in plan for strand in level)
         checkpoints = sum(_saved_nbytes(spec, strand) for level in plan for strand in level)
         checkpoints += (len(plan) - 1) * between
         kept = checkpoints + chunk
@@ -61,9 +63,9 @@ def memory(
     pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
     walking = (group * FACTORS * spec.num_units + block * max(map(spec.layer_input_size, levels))) * inner
     weights = 2 * max(spec.num_units * spec.num_gates, 1) * max(spec.input_size, spec.output_size) * inner
-    back = pairs + walking + states * (spec.state_size + c_width) * inner + sums
+    back = pairs + walking + states * (spec.state_size + c_width) * inner + passing + sums
     end = gradients + sums + weights + (below[0] if rounded else 0)
-    peak = fixed + max(product + top + dropping, back, end)
+    peak = fixed + packed + max(product + top + dropping, back, end)
     return Memory(max(0, peak - gradients), kept, outputs, gradients, checkpoints)
 
 
@@ -77,15 +79,15 @@ def _weights_nbytes(spec: RNNSpec, schedule: Schedule, params_size: int) -> int:
 
 
 def _saved_nbytes(spec: RNNSpec, strand: Strand) -> int:
-    width = spec.state_size + spec.num_units
+    width = spec.state_size + (spec.num_units if spec.has_cell_state else 0)
     each = len(strand.pseudo_layers) * width * spec.compute_dtype.numpy.itemsize
     return sum(running(chunk) * each for chunk in strand.chunks)
 
 
-def _chunk_nbytes(spec: RNNSpec, strand: Strand, *, drops: bool) -> int:
+def _chunk_nbytes(spec: RNNSpec, strand: Strand, *, drops: bool) -> tuple[int, int]:
     """What a chunk leaves for its backward, and its output and the gradient of one layer's input, which are passing."""
-    layers = len(strand.pseudo_layers)
-    columns = layers * sum(tape_widths(spec, keep=True).values()) + (layers + 1) * spec.state_size
-    nbytes = columns * spec.compute_dtype.numpy.itemsize + (layers - 1) * spec.state_size * drops
+    between = len(strand.pseudo_layers) - 1
+    columns = (between + 1) * sum(tape_widths(spec, keep=True).values()) + between * spec.state_size
+    inner = spec.compute_dtype.numpy.itemsize
     rows = max((sum(last - first for first, last in chunk) for chunk in strand.chunks), default=0)
-    return rows * nbytes
+    return rows * (columns * inner + between * spec.state_size * drops), 2 * rows * spec.state_size * inner

@@ -67,6 +67,7 @@ class RecomputeReserve:
     def forward(self, rows: Array, h: Array, c: Array) -> Array:
         """Run on packed rows, updating the states; return the top layer's rows."""
         spec = self.spec
+        c = c if spec.has_cell_state else c[..., :0]
         for level, strands in enumerate(walks(spec, self.schedule, self.every)):
             if level:
                 self._mask(level, rows)
