@@ -152,8 +152,8 @@ LONG = """
 import json, resource
 import numpy as np
 from pycudnnrnn import ops
-T, B = 100_000, 4
-op = ops.CudnnLSTM(2, 64, 32)
+T, B = 100_000, 8
+op = ops.CudnnLSTM(1, 64, 32)
 told = [op.memory(T, B, True, every).total_nbytes for every in (None, 316)]
 x = np.random.default_rng(0).normal(size=(T, B, 32)).astype(np.float32)
 params = op.init_params()
