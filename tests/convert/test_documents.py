@@ -15,15 +15,27 @@ from tests.helpers.oracles import need, random_canonical, run_ours
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_how_to_runs():
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs/how-to/convert.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert len(blocks) == 3
+def run_blocks(name):
+    """Run a how-to's blocks one after the other, and return the names they leave, and how many there were."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/how-to" / name).read_text(), re.MULTILINE | re.DOTALL)
     names = {}
     for block in blocks:
-        exec(compile(block, "convert.md", "exec"), names)
+        exec(compile(block, name, "exec"), names)
+    return names, len(blocks)
+
+
+def test_the_how_to_runs():
+    names, count = run_blocks("convert.md")
+    assert count == 3
     assert names["output"].shape == (5, 2, 4)
+
+
+def test_the_how_to_of_long_sequences_runs(capsys):
+    names, count = run_blocks("long-sequences.md")
+    assert count == 3
+    assert names["grads"].params.any()
+    plain, short, middle = (int(line.split()[1]) for line in capsys.readouterr().out.splitlines())
+    assert plain > 5 * middle >= 5 * short
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning")
