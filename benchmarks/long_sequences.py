@@ -172,7 +172,7 @@ def section(rows: Sequence[Row]) -> str:
     text = (
         f"One training step, forward and all gradients, of an LSTM (float32, B = {B}, input {I}, {H} units, threads: "
         f"{rows[0]['threads']}). With K, states are kept every so many steps, and the backward computes the rest "
-        f"again; torch does it by `torch.utils.checkpoint`. Memory is the resident peak beyond what was resident before."
+        f"again; torch does it by `torch.utils.checkpoint`. Memory is the resident peak beyond what was before."
     )
     picture = "![time and memory against T](performance/long-sequences.svg)"
     return "\n\n".join(["## Long sequences", text, picture, table, *said]) + "\n"

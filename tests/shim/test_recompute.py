@@ -1,9 +1,10 @@
-"""A forward that keeps states alone on the CUDA path: its numbers, its native calls, and the memory it was said to take.
+"""A forward that keeps states alone on the CUDA path: its numbers, its native calls, and the memory it takes.
 
 The shim computes with the NumPy engine: this shows call discipline, not cuDNN's numerics.
 """
 
 import dataclasses
+import itertools
 import weakref
 
 import cupy
@@ -190,14 +191,26 @@ class Counting:
         self.now -= nbytes
 
 
-@pytest.mark.parametrize("every", [None, 50])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+def test_the_figures_are_of_chunks_no_longer_than_one_call_takes(play):
+    play()
+    op = ops.CudnnGRU(1, 5, 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_module, "TIME_MAX", 4)
+        assert op.memory(10, 2, True, 9, device="cuda") == op.memory(10, 2, True, 4, device="cuda")
+    assert op.memory(10, 2, True, 9, device="cuda") != op.memory(10, 2, True, 4, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("direction", "dropout", "every"),
+    [
+        *itertools.product(["unidirectional", "bidirectional"], [0.0, 0.5], [None]),
+        *itertools.product(["unidirectional"], [0.0, 0.5], [50]),
+        ("bidirectional", 0.0, 50),
+    ],
+)
 @pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU])
 def test_cudnn_is_asked_for_the_figures_and_they_are_near_the_peak(play, kind, direction, dropout, every):
     played, _, device = play()
-    if dropout and every and direction == "bidirectional":
-        pytest.skip("refused, see above")
     op = kind(2, 16, 12, direction=direction, dropout=dropout)
     problem = make_problem(op, 1000, 4, None, seed=3)
     told = op.memory(1000, 4, True, every, device="cuda")
@@ -208,6 +221,9 @@ def test_cudnn_is_asked_for_the_figures_and_they_are_near_the_peak(play, kind, d
     counting = Counting(device)
     states = (arrays["hx"], arrays["cx"]) if op.spec.has_cell_state else (arrays["hx"],)
     fwd = op.forward(arrays["x"], *states, arrays["params"], checkpoint_every=every)
+    if every:
+        kept = counting.now - told.output_nbytes
+        assert told.checkpoint_nbytes == pytest.approx(kept, rel=0.1)
     grads = fwd.backward(arrays["dy"], arrays["dhy"], arrays["dcy"] if op.spec.has_cell_state else None)
     assert grads.params.size == op.params_size()
     assert counting.most / 1.25 <= told.total_nbytes <= counting.most * 1.25, (counting.most, told)
