@@ -14,12 +14,12 @@ from pycudnnrnn.engines.numpy_gradients import blocks
 from pycudnnrnn.engines.numpy_recompute import Strand, running, walks
 from pycudnnrnn.engines.numpy_reserve import reserve_nbytes, tape_widths
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.spec import RNNMode, RNNSpec
 
 STEP_NBYTES: Final = 130
 """What a step takes in a schedule's lists: a tuple, its integers, and references. Measured with CPython 3.11."""
 
-FACTORS: Final = 3
+FACTORS: Final = {RNNMode.LSTM: 3, RNNMode.GRU: 3, RNNMode.RNN_TANH: 0, RNNMode.RNN_RELU: 0}
 """Arrays of num_units columns that a cell's backward makes for a group of steps."""
 
 
@@ -61,7 +61,7 @@ def memory(
     dropping = rows * spec.output_size * 5 if drops and every is None else 0  # a float32 and a bool each
     below = [rows * spec.layer_input_size(level) * inner for level in levels]
     pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
-    walking = (group * FACTORS * spec.num_units + block * max(map(spec.layer_input_size, levels))) * inner
+    walking = (group * FACTORS[spec.mode] * spec.num_units + block * max(map(spec.layer_input_size, levels))) * inner
     weights = 2 * max(spec.num_units * spec.num_gates, 1) * max(spec.input_size, spec.output_size) * inner
     back = pairs + walking + states * (spec.state_size + c_width) * inner + passing + sums
     end = gradients + sums + weights + (below[0] if rounded else 0)
