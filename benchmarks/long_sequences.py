@@ -9,6 +9,7 @@ environment first; `section` and `figure` say them in the report.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import datetime as dt
 import importlib.metadata
 import json
@@ -93,6 +94,7 @@ def measure(competitor: str, T: int, every: int | None, rounds: int) -> Row:
     """Return the times of some steps in microseconds, and the peak of the first."""
     step, told = PREPARE[competitor](T, every)
     step(WARM_UP)
+    ctypes.CDLL(None).malloc_trim(0)  # what glibc holds for reuse would hide what a step takes
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here: proc(5)
     taken = []
