@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,6 +130,18 @@ def grouped(steps: Sequence[Step], rows: int) -> Iterator[Sequence[Step]]:
         count += last - first
     if count:
         yield steps[start:]
+
+
+def joined(groups: Iterable[Sequence[Step]], least: int) -> Iterator[list[Step]]:
+    """Join consecutive groups until each part has at least `least` steps; what is left at the end is a part, too."""
+    part: list[Step] = []
+    for group in groups:
+        part += group
+        if len(part) >= least:
+            yield part
+            part = []
+    if part:
+        yield part
 
 
 def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:

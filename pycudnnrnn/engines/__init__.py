@@ -30,6 +30,28 @@ class DropoutState:
     data: bytes = b""
 
 
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What a forward takes beside its arguments, and where it trains its backward, too: bytes, by what they hold.
+
+    `output_nbytes` are the results, `gradient_nbytes` those of the backward. `reserve_nbytes` are kept from one to the
+    other, or computed again chunk by chunk: then `checkpoint_nbytes` of them are kept, and the rest is one chunk's.
+    `workspace_nbytes` is scratch at the fullest moment. An `estimate` was made without asking the engine that will run.
+    """
+
+    workspace_nbytes: int
+    reserve_nbytes: int
+    output_nbytes: int
+    gradient_nbytes: int = 0
+    checkpoint_nbytes: int = 0
+    estimate: bool = False
+
+    @property
+    def total_nbytes(self) -> int:
+        """All of them together: the most that is taken at once."""
+        return self.workspace_nbytes + self.reserve_nbytes + self.output_nbytes + self.gradient_nbytes
+
+
 class Dropout(Protocol):
     """The moving dropout of one model on one engine: each training forward takes its masks from it."""
 
@@ -159,6 +181,11 @@ class Engine(Protocol):
     def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: Any | None) -> EnginePlan:
         """Prepare one kind of call."""
 
+    def memory(
+        self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: Any | None, checkpoint_every: int | None
+    ) -> Memory:
+        """Say what a forward of one kind takes, and in training its backward; nothing is run."""
+
     def eager(self, spec: RNNSpec, schedule: Schedule, *, dropout: Any | None, keep_reserve: bool) -> EagerCall | None:
         """Return the short way for a kind of forward that has run once; None where there is none."""
 
@@ -173,8 +200,13 @@ class Engine(Protocol):
         *,
         dropout: Any | None,
         keep_reserve: bool,
+        checkpoint_every: int | None = None,
     ) -> tuple[Any, Any, Any | None, Reserve | None]:
-        """Return y, hy, cy (None but for LSTM) and the reserve. `dropout` is this engine's own; None drops nothing."""
+        """Return y, hy, cy (None but for LSTM) and the reserve. `dropout` is this engine's own; None drops nothing.
+
+        With `checkpoint_every` the reserve is states every so many steps, or a little more, and the rest is computed
+        again by backward.
+        """
 
     def backward_data(
         self, reserve: Any, dy: Any | None, dhy: Any | None, dcy: Any | None

@@ -1,4 +1,4 @@
-"""A params buffer as the arrays that the cells work with, and the gradients of those arrays back into one."""
+"""A params buffer as the arrays that the cells work with."""
 
 from __future__ import annotations
 
@@ -63,12 +63,6 @@ class Stack:
             return slice(self.regions[0].offset, self.regions[-1].slice.stop)
         return None
 
-    def rows(self, columns: slice) -> Stack:
-        """The gates that are these columns of the stacked gates."""
-        units = self.regions[0].shape[0]
-        start, stop, _ = columns.indices(units * len(self.regions))
-        return Stack(self.regions[start // units : stop // units])
-
     def read(self, params: Array, dtype: np.dtype[Any]) -> Array:
         """The regions' values: a view of `params` where that can be."""
         if self.span is None:
@@ -76,18 +70,6 @@ class Stack:
         else:
             stacked = params[self.span]
         return stacked.reshape(self.shape).astype(dtype, copy=False)
-
-    def write_product(self, out: Array, a: Array, b: Array, accumulate: bool) -> None:
-        """Write a @ b to the regions of `out`, or add it there."""
-        if self.span is not None and not accumulate and out.dtype == a.dtype:
-            _product(a, b, out[self.span].reshape(self.shape))
-            return
-        product = _product(a, b).reshape(-1)
-        start = 0
-        for region in self.regions:
-            part = product[start : start + region.size]
-            out[region.slice] = out[region.slice] + part if accumulate else part
-            start += region.size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +81,10 @@ class Stacks:
     bW: Stack
     bR: Stack
     proj: Stack
+
+    def by_name(self) -> dict[str, Stack]:
+        """Those that there are."""
+        return {field.name: stack for field in dataclasses.fields(self) if (stack := getattr(self, field.name))}
 
 
 @functools.lru_cache(maxsize=256)
@@ -132,8 +118,3 @@ def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec) -> list[Weig
         Weights(read(s.W), s.R.read(params, dtype), read(s.bW), read(s.bR), read(s.proj))
         for s in all_stacks(layout, spec)
     ]
-
-
-def _product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """Multiply; one packed row as an outer product, which BLAS takes for a matrix product and does slowly."""
-    return np.multiply(a, b, out=out) if len(b) == 1 and b.ndim == 2 else np.matmul(a, b, out=out)

@@ -336,10 +336,12 @@ class RNNLayer(TF1Layer):
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
+        checkpoint_every: int | None = None,
     ) -> LayerForward[ArrayT]:
         """Run the layer and keep what a backward needs, unless `keep_reserve` (default: `training`) is False.
 
-        `initial_state` is a tuple: (h, c) for LSTM, (h,) for the rest; None stands for zeros.
+        `initial_state` is a tuple: (h, c) for LSTM, (h,) for the rest; None stands for zeros. With `checkpoint_every`
+        only states are kept, every so many steps, and backward computes the rest again: see `op.memory`.
 
         Shapes:
             inputs: [T, B, I], or [B, T, I] with `time_major=False`; states: as `state_shape(B)`, either way;
@@ -358,6 +360,7 @@ class RNNLayer(TF1Layer):
         fwd = self.op.run(
             inputs, *states, self.params, training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
+            checkpoint_every=checkpoint_every,
         )  # fmt: skip
         return LayerForward.of(fwd)
 

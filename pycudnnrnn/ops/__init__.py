@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._algorithms import algorithm_choices, load_algorithm_choices, save_algorithm_choices
@@ -43,6 +43,7 @@ __all__ = [
     "Forward",
     "Gradients",
     "Graph",
+    "Memory",
     "Plan",
     "algorithm_choices",
     "cudnn_gru",
@@ -113,10 +114,12 @@ class CudnnLSTM(CudnnRNN):
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
+        checkpoint_every: int | None = None,
     ) -> Forward[ArrayT]:
         """Run the LSTM and keep what a backward needs, unless `keep_reserve` (default: `is_training`) is False.
 
-        `input_h` and `input_c` may be None: zeros. Dropout acts only with `is_training`.
+        `input_h` and `input_c` may be None: zeros. Dropout acts only with `is_training`. With `checkpoint_every` only
+        states are kept, every so many steps, and backward computes the rest again: see `memory`.
 
         Shapes:
             input_data: [T, B, I], or [B, T, I] with `time_major=False`; input_h: [L * D, B, P or U];
@@ -129,6 +132,7 @@ class CudnnLSTM(CudnnRNN):
         return self.run(
             input_data, input_h, input_c, params, is_training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
+            checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
     def __call__(
@@ -198,10 +202,12 @@ class _WithoutCellState(CudnnRNN):
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
+        checkpoint_every: int | None = None,
     ) -> Forward[ArrayT]:
         """Run the RNN and keep what a backward needs, unless `keep_reserve` (default: `is_training`) is False.
 
-        `input_h` may be None: zeros. Dropout acts only with `is_training`.
+        `input_h` may be None: zeros. Dropout acts only with `is_training`. With `checkpoint_every` only states are
+        kept, every so many steps, and backward computes the rest again: see `memory`.
 
         Shapes:
             input_data: [T, B, I], or [B, T, I] with `time_major=False`; input_h: [L * D, B, U]; params: [params_size];
@@ -214,6 +220,7 @@ class _WithoutCellState(CudnnRNN):
         return self.run(
             input_data, input_h, None, params, is_training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
+            checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
     def __call__(

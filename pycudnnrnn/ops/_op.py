@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import marshal
 import threading
 import warnings
@@ -15,8 +16,8 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import Dropout, DropoutState, EagerCall, Engine, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.engines import Dropout, DropoutState, EagerCall, Engine, Memory, engine_for
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._forward import Call, Forward, check_params
 from pycudnnrnn.ops._plan import Plan
@@ -271,6 +272,42 @@ class CudnnRNN:
         native = engine.plan(self.spec, schedule, training=training, dropout=dropout)
         return Plan(engine, self.spec, schedule, native, training)
 
+    def memory(
+        self,
+        T: int,
+        B: int,
+        is_training: bool,
+        checkpoint_every: int | None = None,
+        *,
+        device: str | None = None,
+    ) -> Memory:
+        """Say what a call on T steps of B sequences takes in memory beside its arguments, before anything is allocated.
+
+        Sequences are taken as T steps long, and data as time-major. With `checkpoint_every` a forward keeps states
+        alone, every so many steps, and backward runs each chunk again: time rises by about a forward, and the reserve
+        falls from all steps to one chunk's. The NumPy engine makes a chunk of whole blocks of some 512 steps times
+        sequences, so that gradients have the same bits as without; smaller ones would save next to nothing. Where
+        both directions run, what goes from layer to layer is kept as well. On "cuda" cuDNN is asked; where it cannot
+        be, the figures are the NumPy engine's, as an `estimate`.
+
+        Raises:
+            ArgumentError: a bad size, or `checkpoint_every` without training.
+            EngineError: no engine runs on `device`, and it has an index.
+        """
+        training = check_bool("is_training", is_training)
+        every = _check_every(checkpoint_every, keeps=training)
+        schedule = Schedule(check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX))
+        device = _device_name(device)
+        try:
+            engine, estimate = engine_for(device), False
+        except (EngineError, MissingDependencyError):
+            if device != "cuda":
+                raise
+            engine, estimate = engine_for("cpu"), True
+        dropout = self._dropout_on(engine) if training and self._drops else None
+        found = engine.memory(self.spec, schedule, training=training, dropout=dropout, checkpoint_every=every)
+        return dataclasses.replace(found, estimate=estimate)
+
     @property
     def _drops(self) -> bool:
         return self.spec.dropout > 0 and self.spec.num_layers > 1
@@ -286,9 +323,12 @@ class CudnnRNN:
         sequence_lengths: Any,
         time_major: Any,
         keep_reserve: Any,
+        checkpoint_every: Any = None,
     ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
-        key = _eager_key(x, is_training, sequence_lengths, time_major, keep_reserve)
+        key = None
+        if checkpoint_every is None:
+            key = _eager_key(x, is_training, sequence_lengths, time_major, keep_reserve)
         eager = self._eager.get(key)
         if eager is not None and engine_for(eager.kind.device) is eager.engine:
             results = eager.call.run_if_plain(params, x, hx, cx)
@@ -299,6 +339,7 @@ class CudnnRNN:
         is_training = check_bool("is_training", is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
+        checkpoint_every = _check_every(checkpoint_every, keeps=keep_reserve)
         kind = _arrays.kind_of("input_data", x)
         libraries, engine = _arrays.libraries_of(kind, x, hx, cx, params), engine_for(kind.device)
         with _arrays.streams(engine, kind, libraries):
@@ -312,7 +353,10 @@ class CudnnRNN:
             call = Call(engine, spec, schedule, kind, libraries, params)
             hx, cx = call.states("input_h", hx, "input_c", cx)
             dropout = self._dropout_on(engine) if is_training and self._drops else None
-            results = engine.forward(spec, schedule, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve)
+            results = engine.forward(
+                spec, schedule, params, x, hx, cx,
+                dropout=dropout, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
+            )  # fmt: skip
             if key is not None and (eager is None or eager.engine is not engine):
                 self._remember(key, engine, kind, schedule, dropout, keep_reserve)
             return Forward(call, *results)
@@ -362,3 +406,12 @@ def _eager_key(x: Any, is_training: Any, lengths: Any, time_major: Any, keep_res
 
 def _device_name(device: str | None) -> str:
     return "cpu" if device is None else _arrays.check_device(device)
+
+
+def _check_every(value: Any, *, keeps: bool) -> int | None:
+    if value is None:
+        return None
+    every = check_int("checkpoint_every", value, 1, INT32_MAX)
+    if not keeps:
+        raise ArgumentError("checkpoint_every", "None: nothing is kept for a backward", every)
+    return every

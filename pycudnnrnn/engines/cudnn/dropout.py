@@ -27,14 +27,20 @@ class CudnnDropout:
     Source: cudnnDropoutGetStatesSize, cudnnSetDropoutDescriptor, cudnnRestoreDropoutDescriptor (cudnn_ops.h, 9.28).
     """
 
-    def __init__(self, handle: Handle, device: CudaDevice, spec: RNNSpec, state: DropoutState) -> None:
-        self.lock = threading.Lock()
+    def __init__(
+        self, handle: Handle, device: CudaDevice, spec: RNNSpec, state: DropoutState, *, states: Any | None = None
+    ) -> None:
+        """Continue from a state, or from `states` in device memory, which become this one's own."""
+        self.lock = threading.RLock()
         self.plans: dict[Any, Any] = {}
         self.position = state.position
-        self._seed, self._device = state.seed, device
+        self.seed, self._device = state.seed, device
         size = ctypes.c_size_t()
         handle.library.cudnnDropoutGetStatesSize(handle, size)
-        if state.data:
+        self.states_nbytes = size.value
+        if states is not None:
+            self._states = states
+        elif state.data:
             if len(state.data) != size.value:
                 raise ArgumentError(
                     "state", f"{size.value} bytes, which this GPU's states have", f"{len(state.data)} bytes"
@@ -52,7 +58,7 @@ class CudnnDropout:
             address=device.address(self._states),
             states_nbytes=size.value,
             seed=state.seed,
-            restore=bool(state.data),
+            restore=states is not None or bool(state.data),
         )
 
     @contextlib.contextmanager
@@ -76,8 +82,17 @@ class CudnnDropout:
             finally:
                 self._device.copy_bytes(self._states, before)
 
+    def snapshot(self, stream: Any) -> Any:
+        """Copy the states on `stream` as the next launch will find them; the caller holds the lock."""
+        self._device.wait(stream, self._last_stream)
+        return self._device.copy(self._states)
+
+    def rewind(self, snapshot: Any) -> None:
+        """Go back to where a snapshot was taken, on the stream of the launches."""
+        self._device.copy_into(self._states, snapshot)
+
     def state(self) -> DropoutState:
         with self.lock, self._device.active():
             self._device.wait(self._device.stream(), self._last_stream)
             data = self._device.to_host(self._states).tobytes()
-            return DropoutState("cudnn", self._seed, self.position, data)
+            return DropoutState("cudnn", self.seed, self.position, data)

@@ -12,8 +12,8 @@ import numpy as np
 
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
-from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.cudnn import chunked, long_bidirectional
+from pycudnnrnn.engines import DropoutState, Memory
+from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
 from pycudnnrnn.engines.cudnn.algorithms import Data, choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_matrices, check_sizes
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
@@ -24,8 +24,10 @@ from pycudnnrnn.engines.cudnn.eager import EagerForward
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
+from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
+from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
@@ -34,6 +36,9 @@ from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
 PLANS_MAX: Final = 64
 """Plans kept by an engine, oldest dropped first: a plan is a few small native objects."""
+
+
+AnyReserve = CudnnReserve | LongReserve | RecomputeReserve
 
 
 class CudnnEngine:
@@ -109,6 +114,43 @@ class CudnnEngine:
                 if wait:
                     device.synchronize(stream)
 
+    def memory(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        training: bool,
+        dropout: CudnnDropout | None,
+        checkpoint_every: int | None,
+    ) -> Memory:
+        check_sizes(spec, schedule)
+        chunks = self._chunks(spec, schedule, checkpoint_every, dropout)
+        recomputes = checkpoint_every is not None
+        return memory(self, spec, schedule, chunks, training=training, dropout=dropout, recomputes=recomputes)
+
+    def sizes(
+        self, spec: RNNSpec, schedule: Schedule, chunks: list[Chunk], *, training: bool, dropout: CudnnDropout | None
+    ) -> list[tuple[int, int]]:
+        """Ask cuDNN for the workspace and the reserve of each chunk, in bytes."""
+        with self.launching() as (handle, _):
+            plans = [self._plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks]
+        return [(plan.workspace_nbytes, plan.reserve_nbytes) for plan in plans]
+
+    @staticmethod
+    def _chunks(
+        spec: RNNSpec, schedule: Schedule, checkpoint_every: int | None, dropout: CudnnDropout | None
+    ) -> list[Chunk]:
+        """The native calls of a forward.
+
+        Raises:
+            ArgumentError: dropout where each direction of each layer would run by itself.
+        """
+        chunks = native_chunks(schedule, TIME_MAX if checkpoint_every is None else min(checkpoint_every, TIME_MAX))
+        if len(chunks) > 1 and spec.num_dirs == 2 and dropout is not None:
+            steps = f"more than {TIME_MAX} steps" if checkpoint_every is None else "checkpoint_every"
+            raise ArgumentError("dropout", f"0 in training with both directions and {steps}", spec.dropout)
+        return chunks
+
     def resolved(
         self,
         spec: RNNSpec,
@@ -156,6 +198,13 @@ class CudnnEngine:
         """
         self._handles.check_process()
 
+    @contextlib.contextmanager
+    def launching(self) -> Iterator[tuple[Handle, Any]]:
+        """Give this thread's handle, on the current stream."""
+        with self._device.active():
+            stream = self._device.stream()
+            yield self.handle_on(stream), stream
+
     def handle_on(self, stream: Any) -> Handle:
         """Give this thread's handle, set to a stream."""
         handle = self._handles.get()
@@ -173,21 +222,21 @@ class CudnnEngine:
         *,
         dropout: CudnnDropout | None,
         keep_reserve: bool,
-    ) -> tuple[Any, Any, Any | None, CudnnReserve | LongReserve | None]:
+        checkpoint_every: int | None = None,
+    ) -> tuple[Any, Any, Any | None, Any]:
         device, dtype = self._device, spec.dtype.numpy
         check_sizes(spec, schedule)
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
             self._check(name, array, dtype.itemsize)
         self._check("params", params, PARAMS_ALIGNMENT_NBYTES)
-        chunks = native_chunks(schedule, TIME_MAX)
+        chunks = self._chunks(spec, schedule, checkpoint_every if keep_reserve else None, dropout)
         if len(chunks) > 1 and spec.num_dirs == 2:
-            if dropout is not None:
-                raise ArgumentError(
-                    "dropout", f"0 in training with both directions and more than {TIME_MAX} steps", spec.dropout
-                )
             return long_bidirectional.forward(
-                self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve
-            )
+                self, device, spec, schedule, params, x, hx, cx,
+                keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
+            )  # fmt: skip
+        if len(chunks) > 1 and checkpoint_every is not None and keep_reserve:
+            return recompute.forward(self, device, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
         data = Data(params, x, hx, cx)
         call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
         if call is not None:
@@ -233,12 +282,14 @@ class CudnnEngine:
         return y, hy, cy, reserve
 
     def backward_data(
-        self, reserve: CudnnReserve | LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+        self, reserve: AnyReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
     ) -> tuple[Any, Any, Any | None]:
         device, spec, schedule = self._device, reserve.spec, reserve.schedule
         dtype = spec.dtype.numpy
         if isinstance(reserve, LongReserve):
             return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
+        if isinstance(reserve, RecomputeReserve):
+            return recompute.backward_data(self, device, reserve, dy, dhy, dcy)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             self._check(name, array, dtype.itemsize)
         states = (spec.num_pseudo_layers, schedule.B)
@@ -269,10 +320,13 @@ class CudnnEngine:
                 chunked.run_backward(device, handle, reserve, prepared, dy, dx, dhx, dcx, workspace)
         return dx, dhx, dcx
 
-    def backward_weights(self, reserve: CudnnReserve | LongReserve, out: Any, *, accumulate: bool) -> None:
+    def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:
         self._check("out", out, PARAMS_ALIGNMENT_NBYTES)
         if isinstance(reserve, LongReserve):
             long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
+            return
+        if isinstance(reserve, RecomputeReserve):
+            recompute.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
             return
         with self._following(reserve) as handle:
             workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))

@@ -1,4 +1,4 @@
-"""Bidirectional runs longer than one cuDNN call: each direction of each layer by itself.
+"""Bidirectional runs in more than one chunk of time: each direction of each layer by itself.
 
 The backward direction starts at a sequence's end, so that time cannot be cut across both directions at once. As one
 direction of one layer it is a forward run on reversed sequences, and that can be cut. Params are repacked for it, once
@@ -48,6 +48,7 @@ def forward(
     cx: Any | None,
     *,
     keep_reserve: bool,
+    checkpoint_every: int | None,
 ) -> tuple[Any, Any, Any | None, LongReserve | None]:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
     dtype = spec.dtype.numpy
@@ -55,7 +56,7 @@ def forward(
     cy = device.empty((spec.num_pseudo_layers, schedule.B, spec.num_units), dtype) if spec.has_cell_state else None
     reserve = LongReserve(spec, schedule, [])
     for layer in range(spec.num_layers):
-        part_spec = _part(spec, layer)
+        part_spec = one_direction(spec, layer)
         y = device.empty((*x.shape[:2], spec.output_size), dtype)
         for direction in range(2):
             p = 2 * layer + direction
@@ -63,7 +64,7 @@ def forward(
             states = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
             out, h, c, part = engine.forward(
                 part_spec, schedule, own, _turned(device, schedule, x, direction), *states,
-                dropout=None, keep_reserve=keep_reserve,
+                dropout=None, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
             )  # fmt: skip
             device.copy_into(_half(y, spec, direction), _turned(device, schedule, out, direction))
             device.copy_into(hy[p : p + 1], h)
@@ -107,7 +108,8 @@ def backward_weights(
     whole = engine.layout(spec)
     gradients = []
     for p, part in enumerate(reserve.parts):
-        layout = engine.layout(_part(spec, p // 2))
+        part_spec = one_direction(spec, p // 2)
+        layout = engine.layout(part_spec)
         gradient = device.empty((layout.size,), spec.dtype.numpy)
         engine.backward_weights(part, gradient, accumulate=False)
         gradients.append((p, layout, gradient))
@@ -118,7 +120,7 @@ def backward_weights(
             device.add_into(out[theirs], gradient[ours])
 
 
-def _part(spec: RNNSpec, layer: int) -> RNNSpec:
+def one_direction(spec: RNNSpec, layer: int) -> RNNSpec:
     """One direction of one layer."""
     return spec.replace(
         num_layers=1,

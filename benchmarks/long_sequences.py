@@ -1,0 +1,266 @@
+"""Time and peak memory of training on long sequences, recomputing or not: `python -m benchmarks.long_sequences`.
+
+Ours on the NumPy engine and torch on the CPU, each keeping everything, or states every K steps (torch by
+`torch.utils.checkpoint`). A measurement is a process of its own. Memory is the resident peak of a step beyond what was
+resident before it, arguments included there: it is what training takes, imports aside. Results are JSON lines, the
+environment first; `section` and `figure` say them in the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import datetime as dt
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SUITE = "long_sequences"
+COMPETITORS = ("numpy", "torch_cpu")
+
+B, I, H = 4, 64, 64
+TIMES = (1_000, 10_000, 100_000)
+WARM_UP = 64
+MIB = 1 << 20
+
+Row = dict[str, Any]
+
+
+def every_choices(T: int) -> list[int | None]:
+    """None, the square root of T, and ten times that."""
+    return [None, math.isqrt(T), 10 * math.isqrt(T)]
+
+
+def ours(T: int, every: int | None) -> tuple[Callable[[int], Any], int]:
+    """Return a step over the first so many time steps, and the bytes that `op.memory` tells."""
+    from pycudnnrnn import ops
+
+    op = ops.CudnnLSTM(1, H, I)
+    x, dy, params = *_data(T), op.init_params(seed=1)
+
+    def step(steps: int) -> Any:
+        return op.forward(x[:steps], None, None, params, checkpoint_every=every).backward(dy[:steps])
+
+    return step, op.memory(T, B, True, every).total_nbytes
+
+
+def torchs(T: int, every: int | None) -> tuple[Callable[[int], Any], None]:
+    """Return the same for torch, which tells no bytes."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    module = torch.nn.LSTM(I, H)
+    x, dy = map(torch.from_numpy, _data(T))
+
+    def step(steps: int) -> Any:
+        module.zero_grad(set_to_none=True)
+        data = x[:steps].detach().requires_grad_()
+        if every is None:
+            module(data)[0].backward(dy[:steps])
+            return data.grad
+        states = tuple(torch.zeros(1, B, H) for _ in range(2))
+        outputs = []
+        for part in data.split(every):
+            output, states = checkpoint(module, part, states, use_reentrant=False)
+            outputs.append(output)
+        torch.autograd.backward(outputs, list(dy[:steps].split(every)))
+        return data.grad
+
+    return step, None
+
+
+PREPARE = {"numpy": ours, "torch_cpu": torchs}
+
+
+def _data(T: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    return tuple((rng.normal(size=(T, B, n)) * H**-0.5).astype(np.float32) for n in (I, H))
+
+
+def measure(competitor: str, T: int, every: int | None, rounds: int) -> Row:
+    """Return the times of some steps in microseconds, and the peak of the first."""
+    step, told = PREPARE[competitor](T, every)
+    step(WARM_UP)
+    ctypes.CDLL(None).malloc_trim(0)  # what glibc holds for reuse would hide what a step takes
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here: proc(5)
+    taken = []
+    peak = 0
+    for _ in range(rounds):
+        start = time.perf_counter_ns()
+        step(T)
+        taken.append((time.perf_counter_ns() - start) / 1000)
+        peak = peak or _status("VmHWM") - before
+    return {"times": taken, "peak_bytes": peak, "process_bytes": peak + before, "estimated_bytes": told}
+
+
+def _status(name: str) -> int:
+    """A figure of this process in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
+
+
+def run(times: Sequence[int], rounds: int, threads: int) -> list[Row]:
+    """Measure everything, in random order; a row that fails says why."""
+    jobs = [(c, T, every) for c in COMPETITORS for T in times for every in every_choices(T)]
+    found: dict[Any, Row] = {}
+    flags = {name: str(threads) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    for competitor, T, every in random.sample(jobs, len(jobs)):
+        few = max(1, min(rounds, 100_000 // T))
+        worker = ["--worker", competitor, str(T), str(every), str(few)]
+        command = [sys.executable, "-m", "benchmarks.long_sequences", *worker]
+        done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True, check=False)
+        row = {
+            "suite": SUITE, "group": "long", "problem": f"lstm {T}/{B}/{I}/{H}/1", "competitor": competitor,
+            "pass": "step", "dtype": "float32", "threads": threads, "T": T, "checkpoint_every": every,
+            "status": "failed", "reason": None, "median_us": None, "p10_us": None, "p90_us": None, "rounds": few,
+            "peak_bytes": None, "process_bytes": None, "estimated_bytes": None,
+        }  # fmt: skip
+        if done.returncode:
+            row["reason"] = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        else:
+            told = json.loads(done.stdout)
+            taken = told.pop("times")
+            tenths = np.percentile(taken, [10, 90]).round(1).tolist()
+            row |= {"status": "ok", "median_us": round(statistics.median(taken), 1), **told}
+            row |= {"p10_us": tenths[0], "p90_us": tenths[1]}
+        found[competitor, T, every] = row
+        print(
+            f"{row['problem']} {competitor} K={every}: {_seconds(row)} s, {_mib(row['peak_bytes'])} MiB",
+            file=sys.stderr,
+        )
+    return [found[job] for job in jobs]
+
+
+def section(rows: Sequence[Row]) -> str:
+    """The part of the report, in Markdown; its picture is `figure`'s, by this name beside the document."""
+    rows = [row for row in rows if row["suite"] == SUITE]
+    if not rows:
+        return "## Long sequences\n\nNot measured.\n"
+    headings = ["T", "K", *(f"{c}, {unit}" for c in COMPETITORS for unit in ("s", "MiB")), "told by `op.memory`, MiB"]
+    lines = [headings, ["---"] * len(headings)]
+    for T, every in dict.fromkeys((row["T"], row["checkpoint_every"]) for row in rows):
+        own = {row["competitor"]: row for row in rows if (row["T"], row["checkpoint_every"]) == (T, every)}
+        cells = [f"{T:,}", "all" if every is None else f"{every:,}"]
+        for competitor in COMPETITORS:
+            cells += [_seconds(own[competitor]), _mib(own[competitor]["peak_bytes"])]
+        lines.append([*cells, _mib(own["numpy"]["estimated_bytes"])])
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    said = [
+        f"The process that trained T = {row['T']:,} with K = {row['checkpoint_every']} on the NumPy engine held "
+        f"{_mib(row['process_bytes'])} MiB at most, data and libraries included."
+        for row in rows
+        if (row["competitor"], row["status"], row["T"]) == ("numpy", "ok", max(row["T"] for row in rows))
+        and row["checkpoint_every"] is not None
+    ]
+    said += [
+        f"Failed: {row['competitor']}, {row['problem']}, K = {row['checkpoint_every']}: {row['reason']}"
+        for row in rows
+        if row["status"] != "ok"
+    ]
+    text = (
+        f"One training step, forward and all gradients, of an LSTM (float32, B = {B}, input {I}, {H} units, threads: "
+        f"{rows[0]['threads']}). With K, states are kept every so many steps, and the backward computes the rest "
+        f"again; torch does it by `torch.utils.checkpoint`. Memory is the resident peak beyond what was before."
+    )
+    picture = "![time and memory against T](performance/long-sequences.svg)"
+    return "\n\n".join(["## Long sequences", text, picture, table, *said]) + "\n"
+
+
+def figure(rows: Sequence[Row]) -> Any:
+    """Time and peak memory against T, a line for each competitor and each rule for K."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(8, 3.6), layout="constrained")
+    FigureCanvasSVG(drawn)
+    rows = [row for row in rows if row["suite"] == SUITE and row["status"] == "ok"]
+    rules = ("all kept", "K = sqrt(T)", "K = 10 sqrt(T)")
+    for axes, key, scale, label in zip(
+        drawn.subplots(1, 2), ("median_us", "peak_bytes"), (1e6, MIB), ("time, s", "peak memory, MiB"), strict=True
+    ):
+        for competitor, colour in zip(COMPETITORS, ("#4477aa", "#ee6677"), strict=True):
+            for place, (rule, style) in enumerate(zip(rules, ("o-", "s--", "^:"), strict=True)):
+                points = sorted(
+                    (row["T"], row[key] / scale)
+                    for row in rows
+                    if row["competitor"] == competitor and every_choices(row["T"])[place] == row["checkpoint_every"]
+                )
+                if points:
+                    label_of = f"{competitor}, {rule}"
+                    axes.plot(*zip(*points, strict=True), style, color=colour, label=label_of, markersize=4)
+        axes.set(xscale="log", yscale="log", xlabel="T", ylabel=label)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=7)
+    return drawn
+
+
+def _seconds(row: Row) -> str:
+    return row["status"] if row["status"] != "ok" else f"{row['median_us'] / 1e6:.3g}"
+
+
+def _mib(nbytes: int | None) -> str:
+    return "-" if nbytes is None else f"{nbytes / MIB:,.3g}"
+
+
+def environment(command: str) -> Row:
+    """Describe the machine, the commit and the command."""
+    commit, changed = (
+        subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+        for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+    )
+    cpu = next((s for s in Path("/proc/cpuinfo").read_text().splitlines() if s.startswith("model name")), ": unknown")
+    return {
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "commit": commit or "unknown",
+        "dirty": bool(changed),
+        "command": command,
+        "machine": cpu.partition(": ")[2],
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "gpu": [],
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in ("pycudnnrnn", "numpy", "torch")},
+        "units": "microseconds and bytes",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--times", type=int, nargs="+", default=list(TIMES), metavar="T")
+    parser.add_argument("--threads", type=int, default=1, help="more do not help at this size")
+    parser.add_argument("--rounds", type=int, default=3, help="steps timed, fewer where a step is long")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/cpu/<date>-<commit>-long.jsonl")
+    parser.add_argument("--picture", type=Path, help="write the plot there, too")
+    parser.add_argument("--worker", nargs=4, metavar=("COMPETITOR", "T", "K", "ROUNDS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        competitor, T, every, rounds = options.worker
+        print(json.dumps(measure(competitor, int(T), None if every == "None" else int(every), int(rounds))))
+        return
+    made = environment(" ".join(["python -m benchmarks.long_sequences", *sys.argv[1:]]))
+    rows = run(options.times, options.rounds, options.threads)
+    made["finished"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    out = options.out or Path(__file__).parent / "results" / "cpu" / f"{made['date'][:10]}-{made['commit']}-long.jsonl"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("".join(json.dumps(line) + "\n" for line in ({"environment": made}, *rows)))
+    if options.picture:
+        figure(rows).savefig(options.picture)
+    print(section(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Runs on cuDNN that keep states now and then, and run each chunk of time again inside backward.
+
+A chunk is a batch with carried states, in training mode both times, so that its second run gives what the first gave.
+With dropout the random states are kept beside the others: masks cannot be computed from a position.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.parts import cut, put, put_rows, rows
+from pycudnnrnn.schedule import Chunk, Schedule
+from pycudnnrnn.spec import RNNSpec
+
+if TYPE_CHECKING:
+    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a chunk starts from: the states of its sequences, and dropout's random states."""
+
+    chunk: Chunk
+    h: Any
+    c: Any | None
+    random: Any | None
+
+
+@dataclasses.dataclass
+class RecomputeReserve:
+    """What such a forward leaves for its backward; `gradient`, of params, is there once that is done."""
+
+    spec: RNNSpec
+    schedule: Schedule
+    params: Any
+    x: Any
+    starts: list[Start]
+    seed: int
+    stream: Any
+    gradient: Any | None = None
+    touched: bool = False
+    """Whether a backward has used it up; one that failed on the way left it as it was."""
+
+    def copy(self) -> RecomputeReserve:
+        return dataclasses.replace(self, gradient=None)
+
+
+def forward(
+    engine: CudnnEngine,
+    device: CudaDevice,
+    spec: RNNSpec,
+    schedule: Schedule,
+    chunks: list[Chunk],
+    params: Any,
+    x: Any,
+    hx: Any | None,
+    cx: Any | None,
+    *,
+    dropout: CudnnDropout | None,
+) -> tuple[Any, Any, Any | None, RecomputeReserve]:
+    """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
+    dtype = spec.dtype.numpy
+    states = (spec.num_pseudo_layers, schedule.B)
+    lock = contextlib.nullcontext() if dropout is None else dropout.lock
+    with engine.launching() as (_, stream), lock:
+        device.refuse_capture(stream, "a forward that recomputes, which takes memory")
+        y = device.zeros(schedule.data_shape(spec.output_size), dtype)
+        h = device.zeros((*states, spec.state_size), dtype) if hx is None else device.copy(hx)
+        c = None
+        if spec.has_cell_state:
+            c = device.zeros((*states, spec.num_units), dtype) if cx is None else device.copy(cx)
+        position = 0 if dropout is None else dropout.position
+        starts = []
+        for chunk in chunks:
+            start = Start(
+                chunk,
+                rows(device, h, chunk),
+                None if c is None else rows(device, c, chunk),
+                None if dropout is None else dropout.snapshot(stream),
+            )
+            y_part, hy, cy, _ = engine.forward(
+                spec, chunk.within(schedule), params, cut(device, schedule, chunk)(x), start.h, start.c,
+                dropout=dropout, keep_reserve=True,
+            )  # fmt: skip
+            put(device, schedule, chunk, y, y_part)
+            put_rows(device, chunk, h, hy)
+            if c is not None:
+                put_rows(device, chunk, c, cy)
+            starts.append(start)
+        if dropout is not None:
+            dropout.position = position + 1  # the chunks are one forward
+    seed = 0 if dropout is None else dropout.seed
+    return y, h, c, RecomputeReserve(spec, schedule, params, x, starts, seed, stream)
+
+
+def backward_data(
+    engine: CudnnEngine, device: CudaDevice, reserve: RecomputeReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+) -> tuple[Any, Any, Any | None]:
+    """Run each chunk again and go back through it, weights too; see `engines.Engine.backward_data`."""
+    spec, schedule = reserve.spec, reserve.schedule
+    dtype = spec.dtype.numpy
+    states = (spec.num_pseudo_layers, schedule.B)
+    with engine.launching() as (handle, stream):
+        device.wait(stream, reserve.stream)
+        random = reserve.starts[0].random
+        dropout = None
+        if random is not None:
+            # One of its own: the model's dropout stays where the forward left it.
+            state = DropoutState("cudnn", reserve.seed)
+            dropout = CudnnDropout(handle, device, spec, state, states=device.copy(random))
+        dx = device.zeros(schedule.data_shape(spec.input_size), dtype)
+        dh = device.zeros((*states, spec.state_size), dtype) if dhy is None else device.copy(dhy)
+        dc = None
+        if spec.has_cell_state:
+            dc = device.zeros((*states, spec.num_units), dtype) if dcy is None else device.copy(dcy)
+        gradient = device.zeros(reserve.params.shape, dtype)
+        for start in reversed(reserve.starts):
+            chunk, part = start.chunk, cut(device, schedule, start.chunk)
+            if dropout is not None:
+                dropout.rewind(start.random)
+            *_, again = engine.forward(
+                spec, chunk.within(schedule), reserve.params, part(reserve.x), start.h, start.c,
+                dropout=dropout, keep_reserve=True,
+            )  # fmt: skip
+            dhy_part, dcy_part = rows(device, dh, chunk), None if dc is None else rows(device, dc, chunk)
+            dy_part = None if dy is None else part(dy)
+            dx_part, dhx_part, dcx_part = engine.backward_data(again, dy_part, dhy_part, dcy_part)
+            engine.backward_weights(again, gradient, accumulate=True)
+            put(device, schedule, chunk, dx, dx_part)
+            put_rows(device, chunk, dh, dhx_part)
+            if dc is not None:
+                put_rows(device, chunk, dc, dcx_part)
+        reserve.gradient, reserve.touched = gradient, True
+        device.wait(reserve.stream, stream)
+    return dx, dh, dc
+
+
+def backward_weights(
+    engine: CudnnEngine, device: CudaDevice, reserve: RecomputeReserve, out: Any, *, accumulate: bool
+) -> None:
+    """Hand over what backward-data has summed; see `engines.Engine.backward_weights`."""
+    with engine.launching() as (_, stream):
+        device.wait(stream, reserve.stream)
+        write = device.add_into if accumulate else device.copy_into
+        write(out, reserve.gradient)
+        device.wait(reserve.stream, stream)

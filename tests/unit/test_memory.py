@@ -1,0 +1,175 @@
+"""`op.memory` against what is measured: NumPy tells tracemalloc of each array, and the rest is small beside them."""
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+
+ROOT = Path(__file__).parents[2]
+FACTOR, SLACK_NBYTES = 1.25, 1 << 18
+"""How far a prediction may be from the peak: by a quarter, and for the smallest problems so many bytes."""
+
+GIB = 1 << 30
+
+
+def arguments(op, T, B):
+    rng = np.random.default_rng(0)
+    spec = op.spec
+    x, dy = (rng.normal(size=(T, B, n)).astype(spec.dtype.numpy) for n in (spec.input_size, spec.output_size))
+    return [x, *([None, None] if spec.has_cell_state else [None]), op.init_params()], dy
+
+
+def measured(op, T, B, *, is_training, checkpoint_every):
+    """Return the most bytes that a forward, and in training its backward, hold at once beside their arguments."""
+
+    def run(T):
+        given, dy = arguments(op, T, B)
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        fwd = op.forward(*given, is_training, checkpoint_every=checkpoint_every)
+        if is_training:
+            grads = fwd.backward(dy)
+        peak = tracemalloc.get_traced_memory()[1] - before
+        del fwd
+        return peak, grads if is_training else None
+
+    tracemalloc.start()
+    try:
+        run(3)  # what is made once
+        return run(T)[0]
+    finally:
+        tracemalloc.stop()
+
+
+@st.composite
+def sizable(draw):
+    """A spec with its units and inputs scaled up, T and B for some megabytes, and how often states are kept."""
+    small = draw(specs(dtypes=["float16", "float32", "float64"], max_units=5, max_layers=3))
+    units, scale = 16 * small.num_units, 16
+    spec = small.replace(
+        num_units=units,
+        input_size=scale * small.input_size,
+        num_proj=None if small.num_proj is None else scale * small.num_proj,
+        dropout=draw(st.sampled_from([0.0, 0.4])) if small.num_layers > 1 else 0.0,
+    )
+    B = draw(st.sampled_from([1, 7, 32]))
+    T = draw(st.integers(2000, 4000)) // B
+    return spec, T, B, draw(st.none() | st.integers(1, T))
+
+
+@examples(100)
+@given(sizable(), st.sampled_from([True, True, False]))
+def test_the_prediction_is_near_the_measured_peak(problem, is_training):
+    spec, T, B, every = problem
+    every = every if is_training else None
+    op = ops.from_spec(spec)
+    T *= 1 if is_training else 4
+    peak = measured(op, T, B, is_training=is_training, checkpoint_every=every)
+    told = op.memory(T, B, is_training, every)
+    least, most = peak / FACTOR - SLACK_NBYTES, peak * FACTOR + SLACK_NBYTES
+    assert least <= told.total_nbytes <= most, (told, peak)
+    assert not told.estimate
+
+
+@pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU", "CudnnRNNRelu"])
+def test_what_is_kept_falls_from_all_steps_to_one_chunk_and_a_few_states(name):
+    op = getattr(ops, name)(2, 32, 16)
+    T, B, K = 40_000, 4, 200
+    plain, ours = op.memory(T, B, True), op.memory(T, B, True, K)
+    chunks = T // (K - K % 128 + 128)  # blocks are 512 rows, 128 steps
+    assert plain.checkpoint_nbytes == 0
+    states = 2 * (B * 32 * 4) * (2 if name == "CudnnLSTM" else 1)
+    assert 0 <= ours.checkpoint_nbytes - chunks * states <= 2 * states
+    one_chunk = ours.reserve_nbytes - ours.checkpoint_nbytes
+    assert 0.99 * plain.reserve_nbytes < one_chunk * chunks < 1.1 * plain.reserve_nbytes
+    assert (ours.output_nbytes, ours.gradient_nbytes) == (plain.output_nbytes, plain.gradient_nbytes)
+    doubled = op.memory(2 * T, B, True, K)
+    assert doubled.reserve_nbytes - ours.reserve_nbytes == pytest.approx(ours.checkpoint_nbytes, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU"])
+def test_results_are_told_to_the_byte(name):
+    op = getattr(ops, name)(2, 6, 5, direction="bidirectional", dtype="float64")
+    given, dy = arguments(op, 7, 3)
+    fwd = op.forward(*given)
+    grads = fwd.backward(dy)
+    told = op.memory(7, 3, True)
+    assert told.output_nbytes == sum(a.nbytes for a in (fwd.output, fwd.output_h, fwd.output_c) if a is not None)
+    found = (grads.input, grads.input_h, grads.input_c, grads.params)
+    assert told.gradient_nbytes == sum(a.nbytes for a in found if a is not None)
+    assert told.reserve_nbytes == op.prepare(7, 3, is_training=True).reserve_nbytes
+    inference = op.memory(7, 3, False)
+    assert (inference.output_nbytes, inference.reserve_nbytes) == (told.output_nbytes, 0)
+    assert inference.gradient_nbytes == 0
+
+
+def test_empty_batches_take_no_more_than_their_states():
+    op = ops.CudnnLSTM(1, 3, 2)
+    assert op.memory(0, 2, True, 4).output_nbytes == 2 * 2 * 3 * 4
+    assert op.memory(5, 0, True, 4).reserve_nbytes == 0
+
+
+def test_where_no_device_is_the_figures_of_cuda_are_an_estimate():
+    op = ops.CudnnLSTM(2, 24, 8)
+    try:
+        op.layout("cuda")
+    except EngineError:
+        told = op.memory(100, 4, True, 10, device="cuda")
+        assert told.estimate
+        assert told.total_nbytes == op.memory(100, 4, True, 10).total_nbytes
+        with pytest.raises(EngineError):
+            op.memory(100, 4, True, device="cuda:0")
+    else:
+        assert not op.memory(100, 4, True, 10, device="cuda").estimate
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((-1, 2, True), ArgumentError, "T.*from 0"),
+        ((2, 2.5, True), ArgumentTypeError, "B.*integer"),
+        ((2, 2, 1), ArgumentTypeError, "is_training.*bool"),
+        ((2, 2, True, 0), ArgumentError, "checkpoint_every.*from 1"),
+        ((2, 2, False, 1), ArgumentError, "checkpoint_every.*nothing is kept"),
+    ],
+)
+def test_bad_questions_are_refused(arguments, error, text):
+    with pytest.raises(error, match=text):
+        ops.CudnnGRU(1, 3, 2).memory(*arguments)
+
+
+LONG = """
+import json, resource
+import numpy as np
+from pycudnnrnn import ops
+T, B = 100_000, 8
+op = ops.CudnnLSTM(1, 64, 32)
+told = [op.memory(T, B, True, every).total_nbytes for every in (None, 316)]
+x = np.random.default_rng(0).normal(size=(T, B, 32)).astype(np.float32)
+params = op.init_params()
+fwd = op.forward(x, None, None, params, checkpoint_every=316)
+grads = fwd.backward(fwd.output)
+finite = bool(np.isfinite(grads.params).all() and grads.input.any())
+print(json.dumps([told, finite, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
+"""
+
+
+def test_a_hundred_thousand_steps_train_within_a_gibibyte():
+    """It would not fit without: the reserve alone is larger."""
+    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert not done.returncode, done.stderr
+    (plain, recomputing), finite, peak = json.loads(done.stdout)
+    assert finite
+    assert plain > GIB > recomputing
+    assert peak < GIB
