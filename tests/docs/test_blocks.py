@@ -58,6 +58,8 @@ def shim(tmp_path_factory):
     return on_shim
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # torch's own
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
 @with_blocks("python")
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, shim):
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,6 @@
 import re
 import sys
 import threading
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -375,13 +374,3 @@ def test_without_jax_the_module_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "pycudnnrnn.interop.jax")
     with pytest.raises(MissingDependencyError, match=r"pip install 'pycudnnrnn\[jax\]'"):
         __import__("pycudnnrnn.interop.jax")
-
-
-def test_the_how_to_runs():
-    text = (Path(__file__).parents[2] / "docs/how-to/jax.md").read_text()
-    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    names = {}
-    with jax.enable_x64(False):
-        exec(compile(block, "jax.md", "exec"), names)
-        assert names["values"].shape == (10,)
-        assert names["values"][-1] < names["values"][0]

@@ -1,6 +1,5 @@
-"""The how-to's blocks run, and the example trains alike with torch's module and with ours."""
+"""The example trains alike with torch's module and with ours."""
 
-import re
 import runpy
 import subprocess
 import sys
@@ -16,18 +15,6 @@ import torch  # noqa: E402
 from pycudnnrnn.interop.torch import LSTM  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # torch's own
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
-def test_the_how_to_runs():
-    text = (ROOT / "docs/how-to/torch.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
-    names = {}
-    for block in blocks:
-        exec(compile(block, "torch.md", "exec"), names)
-    assert names["gradient"].shape == (256, 128 // 2)
 
 
 def test_the_example_trains_alike_with_both():
