@@ -3,9 +3,9 @@
 import pytest
 
 from pycudnnrnn import ops
+from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.test_numbers import run, run_numpy, worst
-from tests.unit.test_goldens import KINDS
 
 SHAPES = {"launch-bound": (150, 16, 256), "small": (25, 4, 64), "wide": (25, 64, 512), "odd": (20, 5, 168)}
 

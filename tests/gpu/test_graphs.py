@@ -5,8 +5,8 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.errors import CaptureError, CudnnError
+from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
-from tests.unit.test_goldens import KINDS
 
 INPUTS = ("x", "hx", "cx", "dy", "dhy", "dcy")
 NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")

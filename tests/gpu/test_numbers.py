@@ -6,8 +6,8 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.spec import DType
+from pycudnnrnn.testing.goldens import KINDS, NVIDIA_CHECKSUMS, TF_VALUES
 from pycudnnrnn.testing.strategies import make_problem
-from tests.unit.test_goldens import KINDS, NVIDIA_CHECKSUMS, TF_GOLDENS
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "dparams")
@@ -110,7 +110,7 @@ def test_each_algorithm_agrees_or_says_that_it_cannot(cuda, answer, algo, kind, 
     assert ratio <= 16
 
 
-@pytest.mark.parametrize(("mode", "L", "U", "inputs", "B", "T", "expected"), TF_GOLDENS, ids=str)
+@pytest.mark.parametrize(("mode", "L", "U", "inputs", "B", "T", "expected"), TF_VALUES, ids=str)
 def test_tensorflows_values_come_out(cuda, mode, L, U, inputs, B, T, expected):
     op = KINDS[mode](L, U, inputs)
     state = cuda.put(np.ones((L, B, U), "f4"))
