@@ -52,9 +52,9 @@ def test_the_document_is_what_the_committed_results_make():
 def test_every_committed_results_file_is_one():
     files = [path for path in report.FOLDER.rglob("*") if path.is_file()]
     assert files
-    assert {path.suffix for path in files} == {".jsonl"}
     for path in files:
-        assert load(path).rows
+        if not path.name.endswith("-scaling.json"):  # docs/scaling.md reads those
+            assert load(path).rows
 
 
 def test_every_goal_is_in_the_document_as_measured_or_not_run():

@@ -11,6 +11,7 @@ from pycudnnrnn.cli import main
 def run(monkeypatch, capsys, tmp_path):
     """Run `pycudnnrnn` in `tmp_path`; return its exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["pycudnnrnn", *map(str, arguments)])

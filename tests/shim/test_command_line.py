@@ -20,6 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # what is piped is as wide as it has to be
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["pycudnnrnn", *map(str, arguments)])
