@@ -57,7 +57,7 @@ gpu-check:
 		$(PYTHON) -m pytest -c tests/gpu/pytest.ini --rootdir . tests/gpu $(ARGS)
 
 # The table R1 to R20: measured, each row with a fault that must turn it red; docs/reliability.md is made from it.
-reliability: $(VENV)/.test $(VENV)/.cudnn
+reliability: $(VENV)/.test $(VENV)/.cudnn $(VENV)/.reliability
 	$(BIN)/python -m tests.reliability $(ARGS)
 
 clean:
@@ -73,6 +73,10 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/.reliability: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[reliability]'
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/bin/python

@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,27 +20,13 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+from tests.reliability.measures import MEASURES, ROOT, copy_tree, run
 from tests.reliability.report import RESULTS, write_document
 from tests.reliability.rows import ROWS, Fault, Row
 
-ROOT = Path(__file__).parents[2]
-KEPT = (
-    "pycudnnrnn",
-    "tests",
-    "benchmarks",
-    "docs",
-    "examples",
-    "pyproject.toml",
-    "README.md",
-    "CHANGELOG.md",
-    "Makefile",
-)
-
 
 def pytest(folder: Path, arguments: list[str], profile: str, report: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"HYPOTHESIS_PROFILE": profile, "CI": "true", "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return run(folder, sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments, profile=profile)
 
 
 def counts_of(report: Path) -> tuple[dict[str, int], dict[str, dict[str, float]], list[str]]:
@@ -61,39 +46,47 @@ def counts_of(report: Path) -> tuple[dict[str, int], dict[str, dict[str, float]]
     return counts, measured, failed
 
 
-def plant(fault: Fault, tests: tuple[str, ...], folder: Path) -> str:
-    """Return the first test that a fault turned red, or what went wrong with planting it."""
-    copy = folder / "copy"
-    for name in KEPT:
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
-    path = copy / fault.path
+def plant(fault: Fault, folder: Path) -> None:
+    path = folder / fault.path
     text = path.read_text()
-    if text.count(fault.old) < 1:
+    if fault.old not in text:
         raise SystemExit(f"{fault.path} has no {fault.old!r} any more: give the row another fault")
     path.write_text(text.replace(fault.old, fault.new, 1))
-    pytest(copy, ["-x", "-p", "no:cacheprovider", *tests], "dev", folder / "fault.xml")
-    _, _, failed = counts_of(folder / "fault.xml")
-    return failed[0] if failed else ""
+
+
+def by_tests(row: Row, profile: str, folder: Path) -> dict[str, Any]:
+    """Run a row's tests; then again on a copy with its fault, until one is red."""
+    done = pytest(ROOT, ["-n", "2", *row.tests], profile, folder / "row.xml")
+    if not (folder / "row.xml").is_file():
+        raise SystemExit(done.stdout + done.stderr)
+    counts, measured, failed = counts_of(folder / "row.xml")
+    red: list[str] = []
+    if row.fault:
+        plant(row.fault, copy_tree(folder))
+        pytest(folder, ["-x", "-p", "no:cacheprovider", *row.tests], "dev", folder / "fault.xml")
+        _, _, red = counts_of(folder / "fault.xml")
+    return {**counts, "measured": measured.get(row.name, {}), "failed": failed, "red": "".join(red[:1])}
+
+
+def by_measure(row: Row, folder: Path) -> dict[str, Any]:
+    """Measure a copy of the tree; then another, with the row's fault."""
+    right, wrong = folder / "right", folder / "wrong"
+    right.mkdir()
+    wrong.mkdir()
+    found = MEASURES[row.measure](copy_tree(right), row.tests)
+    red = []
+    if row.fault:
+        plant(row.fault, copy_tree(wrong))
+        red = MEASURES[row.measure](wrong, row.tests)["failed"]
+    return {**found, "red": "".join(red[:1])}
 
 
 def measure(row: Row, profile: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "copy").mkdir()
-        done = pytest(ROOT, ["-n", "2", *row.tests], profile, folder / "row.xml")
-        if not (folder / "row.xml").is_file():
-            raise SystemExit(done.stdout + done.stderr)
-        counts, measured, failed = counts_of(folder / "row.xml")
-        red = plant(row.fault, row.tests, folder) if row.fault else ""
-    return {
-        "status": "failed" if failed else "not counted: its fault stayed green" if not red else "met",
-        **counts,
-        "failed": failed,
-        "measured": measured.get(row.name, {}),
-        "fault": f"{row.fault.path}: `{row.fault.old.strip()}` -> `{row.fault.new.strip()}`" if row.fault else "",
-        "red": re.sub(r"\[.*", "", red),
-    }
+        found = by_measure(row, Path(name)) if row.measure else by_tests(row, profile, Path(name))
+    status = "failed" if found["failed"] else "met" if found["red"] else "not counted: its fault stayed green"
+    fault = f"{row.fault.path}: `{row.fault.old.strip()}` -> `{row.fault.new.strip()}`" if row.fault else ""
+    return {"status": status, **found, "fault": fault, "red": re.sub(r"\[.*", "", found["red"])}
 
 
 def main() -> None:

@@ -16,7 +16,10 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table; `tests` are pytest arguments, `needs` is what this machine does not have."""
+    """One line of the table; `tests` are pytest arguments, `needs` is what this machine does not have.
+
+    Where tests that pass are not the measure, `measure` names what is (`measures.MEASURES`), `tests` is what that gets.
+    """
 
     name: str
     promise: str
@@ -24,6 +27,7 @@ class Row:
     tests: tuple[str, ...] = ()
     fault: Fault | None = None
     needs: str = ""
+    measure: str = ""
 
 
 GPU = "a GPU"
@@ -103,6 +107,31 @@ ROWS = (
         ("tests/shim/test_boundaries.py",),
         Fault("pycudnnrnn/engines/cudnn/checks.py", "if T * B * width > INT32_MAX", "if T * B * width > 2**32"),
     ),
+    Row(
+        "R16", "every branch of the modules that decide is taken", "100 % of 7 modules",
+        (
+            "tests/unit", "tests/abi/test_discovery.py", "tests/abi/test_hijack.py", "tests/abi/test_versions.py",
+            "tests/shim/test_concurrency.py",
+        ),
+        Fault(
+            "pycudnnrnn/schedule.py", '    name = "sequence_lengths"\n',
+            '    name = "sequence_lengths"\n    if T < 0:\n        return None\n',
+        ),
+        measure="coverage",
+    ),
+    Row(
+        "R17", "mutants of layout, checks, schedule, canonical and gates are found out", "90 %", (),
+        Fault("pyproject.toml", '"tests/unit/test_error_texts.py", ', ""),
+        measure="mutation",
+    ),
     Row("R18", "after an illegal access every call fails at once", "`DeviceLostError` in 10 ms, no retry", needs=GPU),
     Row("R19", "equal seeds give equal bits", "100 runs a mode", needs=GPU),
+    Row(
+        "R20", "an eager forward, all checks on, costs little host time", "20 us above the bare call (median)",
+        measure="host_cost",
+        fault=Fault(
+            "pycudnnrnn/engines/cudnn/eager.py", "            handle = self._engine.handle_on(stream)\n",
+            "            handle = self._engine.handle_on(stream)\n            sum(range(5000))\n",
+        ),
+    ),
 )  # fmt: skip
