@@ -23,8 +23,8 @@ from .problems import CELLS, Problem
 Array = npt.NDArray[Any]
 
 TOLERANCES: Final = {"float64": 1e-11, "float32": 1e-4, "tf32": 2e-2, "float16": 2e-2, "bfloat16": 1e-1}
-"""Largest error allowed, over the reference's largest number: roundings of the type, some ten to a thousand (torch's GRU on two
-threads was 3.6e-5 off over 50 steps)."""
+"""Largest error allowed, over the reference's largest number: roundings of the type, some ten to a thousand. torch's
+GRU on two threads was 3.6e-5 off over 50 steps."""
 
 CHECK_FLOPS: Final = 2e9
 """What the reference of a check may cost: T is cut until it does, but not below 2."""
