@@ -13,11 +13,12 @@ import click
 import numpy as np
 
 import pycudnnrnn
-from pycudnnrnn import _discovery, libcudnn
+from pycudnnrnn import _discovery, libcudnn, ops
 from pycudnnrnn._checks import one_of
 from pycudnnrnn.cli._output import console, echo_json, table
+from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
 from pycudnnrnn.engines.cudnn.device import CudaDevice
-from pycudnnrnn.errors import LibraryError, PycudnnrnnError, version_text
+from pycudnnrnn.errors import ArgumentError, LibraryError, PycudnnrnnError, version_text
 from pycudnnrnn.spec import DType, MathType, RNNMode, RNNSpec
 
 Report = dict[str, Any]
@@ -142,6 +143,30 @@ def math_types(_: Report) -> Report:
     }
 
 
+def algorithms(_: Report) -> Report:
+    """List what `algo="auto"` has chosen, as far as it was kept in the file that the environment names."""
+    path = os.environ.get(CACHE_VARIABLE)
+    if not path:
+        return {"file": None, "why": f"{CACHE_VARIABLE} names none; ops.save_algorithm_choices writes one"}
+    try:
+        kept = ops.algorithm_choices(path)
+    except (ArgumentError, OSError) as error:
+        return {"file": path, "problem": str(error)}
+    choices = [
+        {
+            "gpu": choice.kind.gpu,
+            "cudnn": version_text(choice.kind.cudnn),
+            "call": f"{choice.kind.spec!r}, T={choice.kind.T}, B={choice.kind.B}",
+            "training": choice.kind.training,
+            "algo": str(choice.algo),
+            "math_type": str(choice.math_type),
+            "tried": len(choice.trials),
+        }
+        for choice in kept
+    ]
+    return {"file": path, "choices": choices}
+
+
 def optional(_: Report) -> Report:
     return {extra: {name: _version_of(name) for name in names} for extra, names in OPTIONAL.items()}
 
@@ -172,6 +197,7 @@ SECTIONS: Final[dict[str, Callable[[Report], Report]]] = {
     "library": library,
     "engines": engines,
     "math": math_types,
+    "algorithms": algorithms,
     "optional": optional,
 }
 """What is reported without CUDA, in order; a section may read those before it."""

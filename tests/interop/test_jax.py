@@ -1,8 +1,10 @@
 """`interop.jax.rnn` in every transformation, against JAX's own LSTM, its numerical gradients, and the op."""
 
 import re
+import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -374,3 +376,12 @@ def test_without_jax_the_module_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "pycudnnrnn.interop.jax")
     with pytest.raises(MissingDependencyError, match=r"pip install 'pycudnnrnn\[jax\]'"):
         __import__("pycudnnrnn.interop.jax")
+
+
+def test_the_example_learns():
+    path = Path(__file__).parents[2] / "examples/jax_training.py"
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=path.parents[1])
+    assert done.returncode == 0, done.stderr
+    losses = [float(line.split()[-1]) for line in done.stdout.splitlines()]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0] / 2
