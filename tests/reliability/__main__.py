@@ -55,14 +55,14 @@ def plant(fault: Fault, folder: Path) -> None:
 
 
 def by_tests(row: Row, profile: str, folder: Path) -> dict[str, Any]:
-    """Run a row's tests; then again on a copy with its fault, until one is red."""
-    done = pytest(ROOT, ["-n", "2", *row.tests], profile, folder / "row.xml")
+    """Run a row's tests on a copy of the tree; then again with its fault in the copy, until one is red."""
+    done = pytest(copy_tree(folder), ["-n", "2", *row.tests], profile, folder / "row.xml")
     if not (folder / "row.xml").is_file():
         raise SystemExit(done.stdout + done.stderr)
     counts, measured, failed = counts_of(folder / "row.xml")
     red: list[str] = []
     if row.fault:
-        plant(row.fault, copy_tree(folder))
+        plant(row.fault, folder)
         pytest(folder, ["-x", "-p", "no:cacheprovider", *row.tests], "dev", folder / "fault.xml")
         _, _, red = counts_of(folder / "fault.xml")
     return {**counts, "measured": measured.get(row.name, {}), "failed": failed, "red": "".join(red[:1])}
