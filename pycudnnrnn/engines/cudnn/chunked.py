@@ -13,6 +13,7 @@ import numpy as np
 
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.engines.cudnn.parts import batch_axis, window
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
 from pycudnnrnn.schedule import Chunk, Schedule
@@ -71,13 +72,13 @@ def run_forward(
     """Run the chunks one after another from the states in `h` and `c`; leave theirs there, and their output in `y`."""
     for part in parts:
         piece = part.piece
-        _gather(device, _window(schedule, piece.chunk, x), piece.rows, _batch_axis(schedule), piece.x)
+        _gather(device, window(schedule, piece.chunk, x), piece.rows, batch_axis(schedule), piece.x)
         _gather(device, h, piece.rows, 1, piece.hx)
         _gather(device, c, piece.rows, 1, piece.cx)
         piece.plan.forward(
             handle, params, piece.x, piece.hx, piece.cx, piece.y, part.hy, part.cy, workspace, piece.space
         )
-        _scatter(device, _window(schedule, piece.chunk, y), piece.rows, _batch_axis(schedule), piece.y)
+        _scatter(device, window(schedule, piece.chunk, y), piece.rows, batch_axis(schedule), piece.y)
         _scatter(device, h, piece.rows, 1, part.hy)
         _scatter(device, c, piece.rows, 1, part.cy)
 
@@ -127,36 +128,26 @@ def run_backward(
 ) -> None:
     """Go back through the chunks, from the state gradients in `dh` and `dc` to those before the batch."""
     schedule = reserve.schedule
-    axis = _batch_axis(schedule)
+    axis = batch_axis(schedule)
     for part in parts:
         piece = part.piece
-        _gather(device, _window(schedule, piece.chunk, dy), piece.rows, axis, part.dy)
+        _gather(device, window(schedule, piece.chunk, dy), piece.rows, axis, part.dy)
         _gather(device, dh, piece.rows, 1, part.dhy)
         _gather(device, dc, piece.rows, 1, part.dcy)
         piece.plan.backward_data(
             handle, reserve.params, piece.y, part.dy, piece.hx, part.dhy, part.dhx, piece.cx, part.dcy, part.dcx,
             part.dx, workspace, piece.space,
         )  # fmt: skip
-        _scatter(device, _window(schedule, piece.chunk, dx), piece.rows, axis, part.dx)
+        _scatter(device, window(schedule, piece.chunk, dx), piece.rows, axis, part.dx)
         _scatter(device, dh, piece.rows, 1, part.dhx)
         _scatter(device, dc, piece.rows, 1, part.dcx)
 
 
-def _batch_axis(schedule: Schedule) -> int:
-    return 1 if schedule.time_major else 0
-
-
-def _window(schedule: Schedule, chunk: Chunk, data: Any) -> Any:
-    """A view of a chunk's steps, of all sequences."""
-    window = slice(chunk.start, chunk.stop)
-    return data[window] if schedule.time_major else data[:, window]
-
-
 def _buffer(device: CudaDevice, schedule: Schedule, chunk: Chunk, data: Any) -> Any:
     """Where a chunk's part of a padded array goes: the array itself, if the part is contiguous in it."""
-    window = _window(schedule, chunk, data)
-    if chunk.rows is None and window.flags.c_contiguous:
-        return window
+    steps = window(schedule, chunk, data)
+    if chunk.rows is None and steps.flags.c_contiguous:
+        return steps
     return device.empty(chunk.within(schedule).data_shape(data.shape[2]), data.dtype)
 
 
