@@ -36,9 +36,7 @@ class Named:
         self._joints = joints
         if not isinstance(arrays, Mapping):
             raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {type(arrays).__name__}")
-        if not isinstance(prefix, str):
-            raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
-        self.prefix = prefix
+        self.prefix = _checked_prefix(framework, prefix)
         self._dtype: np.dtype[Any] | None = None
         self._left: dict[str, Any] = {}
         for key, value in self._flat(arrays, ()):
@@ -125,6 +123,22 @@ class Named:
         if key not in self._all:
             raise ConvertError(self.framework, shorten(self.prefix + key), "missing")
         return as_numpy(self.framework, self.prefix + key, self._all[key])
+
+
+def under(framework: str, prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Put a prefix before every name.
+
+    Raises:
+        ConvertError: it is no string.
+    """
+    prefix = _checked_prefix(framework, prefix)
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def _checked_prefix(framework: str, prefix: Any) -> str:
+    if not isinstance(prefix, str):
+        raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
+    return prefix
 
 
 def as_numpy(framework: str, key: str, value: Any) -> Array:

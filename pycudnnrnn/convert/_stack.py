@@ -19,6 +19,10 @@ class Cell(NamedTuple):
     path: str
     keys: dict[str, str]
 
+    def key(self, leaf: str) -> str:
+        """Return the key of what it holds, or the one that is missing."""
+        return self.keys.get(leaf, f"{self.path}/{leaf}".lstrip("/"))
+
 
 def find_cells(
     named: Named, leaf_of: Callable[[str], tuple[str, str] | None], layers: Sequence[str] | None, bidirectional: Any

@@ -9,7 +9,7 @@ import numpy as np
 
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_list, to_list
-from pycudnnrnn.convert._named import Named, plain_mode
+from pycudnnrnn.convert._named import Named, plain_mode, under
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -67,11 +67,9 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
     Raises:
         ConvertError: a projection, or cell clipping.
     """
-    if not isinstance(prefix, str):
-        raise ConvertError("chainer", "prefix", f"expecting a string, got {type(prefix).__name__}")
     found: dict[str, Array] = {}
     for p, layer in enumerate(split("chainer", c)):
         for kind, pair in (("w", (layer.W, layer.R)), ("b", (layer.input_bias, layer.recurrent_bias))):
             gates = [gate for half in pair for gate in to_list("chainer", c.spec.mode, half)]
-            found |= {f"{prefix}{p}/{kind}{j}": np.array(gate) for j, gate in enumerate(gates)}
-    return found
+            found |= {f"{p}/{kind}{j}": np.array(gate) for j, gate in enumerate(gates)}
+    return under("chainer", prefix, found)

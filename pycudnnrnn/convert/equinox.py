@@ -11,7 +11,7 @@ import numpy as np
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_rows, to_rows
 from pycudnnrnn.convert._named import Named, mode_of
-from pycudnnrnn.convert._stack import Cell, find_cells, path_of
+from pycudnnrnn.convert._stack import find_cells, path_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -41,19 +41,19 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
     mode = mode_of("equinox", first["weight_hh"], rows, U, "tanh")
     if mode not in (RNNMode.LSTM, RNNMode.GRU):
         named.refuse(first["weight_hh"], "has one gate, and Equinox has no such cell")
-    inputs = named.shape(_key(cells[0], "weight_ih"), 2)[1]
+    inputs = named.shape(cells[0].key("weight_ih"), 2)[1]
     found = []
     for p, cell in enumerate(cells):
         columns = inputs if p < num_dirs else num_dirs * U
-        W = from_rows("equinox", mode, named.take(_key(cell, "weight_ih"), rows, columns))
-        R = from_rows("equinox", mode, named.take(_key(cell, "weight_hh"), rows, U))
+        W = from_rows("equinox", mode, named.take(cell.key("weight_ih"), rows, columns))
+        R = from_rows("equinox", mode, named.take(cell.key("weight_hh"), rows, U))
         bW = bR = None
         if "bias" in first:
-            bW = from_rows("equinox", mode, named.take(_key(cell, "bias"), rows))
+            bW = from_rows("equinox", mode, named.take(cell.key("bias"), rows))
         if mode is RNNMode.GRU and ("bias" in first or "bias_n" in first):
-            new = named.take(_key(cell, "bias_n"), U)
+            new = named.take(cell.key("bias_n"), U)
             bR = from_rows("equinox", mode, np.concatenate([np.zeros(2 * U, new.dtype), new]))
-            bW = from_rows("equinox", mode, named.take(_key(cell, "bias"), rows))
+            bW = from_rows("equinox", mode, named.take(cell.key("bias"), rows))
         found.append(PseudoLayer(W, R, bW, bR))
     named.finish()
     return assemble("equinox", mode, found, num_dirs)
@@ -90,7 +90,3 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
 def _leaf(key: str) -> tuple[str, str] | None:
     path, _, leaf = key.rpartition("/")
     return (path, leaf) if leaf in _LEAVES else None
-
-
-def _key(cell: Cell, leaf: str) -> str:
-    return cell.keys.get(leaf, f"{cell.path}/{leaf}".lstrip("/"))

@@ -86,24 +86,20 @@ def _leaf(key: str) -> tuple[str, str] | None:
     return (match[1] or "", match[2].replace("if_/", "if/")) if match else None
 
 
-def _key(cell: Cell, leaf: str) -> str:
-    return cell.keys.get(leaf, f"{cell.path}/{leaf}".lstrip("/"))
-
-
 def _read_stacked(named: Named, cells: list[Cell], num_dirs: int, activation: str) -> tuple[RNNMode, list[PseudoLayer]]:
     """Read nnx's OptimizedLSTMCell, GRUCell and SimpleCell: gates side by side in two matrices."""
-    U, columns = named.shape(_key(cells[0], "dense_h/kernel"), 2)
-    inputs = named.shape(_key(cells[0], "dense_i/kernel"), 2)[0]
-    mode = mode_of("flax", _key(cells[0], "dense_h/kernel"), columns, U, activation)
+    U, columns = named.shape(cells[0].key("dense_h/kernel"), 2)
+    inputs = named.shape(cells[0].key("dense_i/kernel"), 2)[0]
+    mode = mode_of("flax", cells[0].key("dense_h/kernel"), columns, U, activation)
     found = []
     for p, cell in enumerate(cells):
         rows = inputs if p < num_dirs else num_dirs * U
-        W = from_columns("flax", mode, named.take(_key(cell, "dense_i/kernel"), rows, columns))
-        R = from_columns("flax", mode, named.take(_key(cell, "dense_h/kernel"), U, columns))
+        W = from_columns("flax", mode, named.take(cell.key("dense_i/kernel"), rows, columns))
+        R = from_columns("flax", mode, named.take(cell.key("dense_h/kernel"), U, columns))
         leaf = "dense_h/bias" if mode is RNNMode.LSTM else "dense_i/bias"
         bias = None
         if leaf in cells[0].keys:
-            bias = from_rows("flax", mode, named.take(_key(cell, leaf), columns))
+            bias = from_rows("flax", mode, named.take(cell.key(leaf), columns))
         found.append(PseudoLayer(W, R, None, bias) if mode is RNNMode.LSTM else PseudoLayer(W, R, bias, None))
     return mode, found
 
@@ -116,14 +112,14 @@ def _read_apart(named: Named, cells: list[Cell], num_dirs: int, activation: str)
     tells = {"hg/kernel": RNNMode.LSTM, "ii/kernel": RNNMode.LSTM, "hz/kernel": RNNMode.GRU, "ir/kernel": RNNMode.GRU}
     mode = next((tells[leaf] for leaf in tells if leaf in first.keys), plain_mode("flax", activation))
     letters = list(FLAX_LETTERS.get(mode, [""]))
-    U = named.shape(_key(first, f"h{letters[0]}/kernel"), 2)[1]
-    inputs = named.shape(_key(first, f"i{letters[0]}/kernel"), 2)[0]
+    U = named.shape(first.key(f"h{letters[0]}/kernel"), 2)[1]
+    inputs = named.shape(first.key(f"i{letters[0]}/kernel"), 2)[0]
     has_bias = any(leaf.endswith("bias") for leaf in first.keys)
     found = []
     for p, cell in enumerate(cells):
 
         def gates(side: str, what: str, *shape: int, over: Sequence[str] = letters, cell: Cell = cell) -> list[Array]:
-            return [named.take(_key(cell, f"{side}{letter}/{what}"), *shape).T for letter in over]
+            return [named.take(cell.key(f"{side}{letter}/{what}"), *shape).T for letter in over]
 
         rows = inputs if p < num_dirs else num_dirs * U
         W = from_list("flax", mode, gates("i", "kernel", rows, U))

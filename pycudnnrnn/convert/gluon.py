@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._canonical import Array, Canonical
-from pycudnnrnn.convert._named import Named
-from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.convert._named import Named, under
 
 _KEY: Final = re.compile(r"([lr])([0-9]{1,6})_(?:i2h_weight|h2h_weight|h2r_weight|i2h_bias|h2h_bias)")
 _KINDS: Final = {
@@ -44,10 +43,8 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
     Raises:
         ConvertError: cell clipping.
     """
-    if not isinstance(prefix, str):
-        raise ConvertError("gluon", "prefix", f"expecting a string, got {type(prefix).__name__}")
     c = c.double_biases() if isinstance(c, Canonical) else c
-    return {prefix + name: array for name, array in _two_biases.write("gluon", c, _name).items()}
+    return under("gluon", prefix, _two_biases.write("gluon", c, _name))
 
 
 def _name(kind: str, layer: int, direction: int) -> str:

@@ -57,9 +57,9 @@ def to_canonical(
         raise ConvertError("keras", "go_backwards", "cuDNN has no backward direction alone: reverse the input instead")
     named = Named("keras", arrays)
     cells, num_dirs = find_cells(named, _leaf, layers, None)
-    U, columns = named.shape(_key(cells[0], "recurrent_kernel"), 2)
-    inputs = named.shape(_key(cells[0], "kernel"), 2)[0]
-    mode = mode_of("keras", _key(cells[0], "recurrent_kernel"), columns, U, activation)
+    U, columns = named.shape(cells[0].key("recurrent_kernel"), 2)
+    inputs = named.shape(cells[0].key("kernel"), 2)[0]
+    mode = mode_of("keras", cells[0].key("recurrent_kernel"), columns, U, activation)
     if mode in (RNNMode.LSTM, RNNMode.GRU) and plain is RNNMode.RNN_RELU:
         raise ConvertError("keras", "activation", f"cuDNN has no {str(mode)!r} with 'relu', only with 'tanh'")
     if mode is RNNMode.GRU and reset_after is not True:
@@ -69,12 +69,12 @@ def to_canonical(
     found = []
     for p, cell in enumerate(cells):
         rows = inputs if p < num_dirs else num_dirs * U
-        W = named.take(_key(cell, "kernel"), rows, columns)
-        R = named.take(_key(cell, "recurrent_kernel"), U, columns)
+        W = named.take(cell.key("kernel"), rows, columns)
+        R = named.take(cell.key("recurrent_kernel"), U, columns)
         W, R = _from_cudnn(mode, W, R) if cudnn else (from_columns("keras", mode, W), from_columns("keras", mode, R))
         biases: list[Array | None] = [None, None]
         if bias_shape is not None:
-            sets = named.take(_key(cell, "bias"), *bias_shape).reshape(-1, columns)
+            sets = named.take(cell.key("bias"), *bias_shape).reshape(-1, columns)
             biases[: len(sets)] = [from_rows("keras", mode, bias) for bias in sets]
         found.append(PseudoLayer(W, R, *biases))
     named.finish()
@@ -170,10 +170,6 @@ def _leaf(key: str) -> tuple[str, str] | None:
     if not match:
         return None
     return match[1] or "", match[2] or _VARS[int(match[3])]
-
-
-def _key(cell: Cell, leaf: str) -> str:
-    return cell.keys.get(leaf, f"{cell.path}/{leaf}".lstrip("/"))
 
 
 def _numbered(name: str, k: int) -> str:

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._canonical import Array, Canonical
-from pycudnnrnn.convert._named import Named
-from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.convert._named import Named, under
 
 _KEY: Final = re.compile(r"(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l([0-9]{1,6})(_reverse)?")
 _KINDS: Final = {"W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh", "projection": "weight_hr"}
@@ -44,9 +43,7 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
     Raises:
         ConvertError: cell clipping.
     """
-    if not isinstance(prefix, str):
-        raise ConvertError("pytorch", "prefix", f"expecting a string, got {type(prefix).__name__}")
-    return {prefix + name: array for name, array in _two_biases.write("pytorch", c, name_of).items()}
+    return under("pytorch", prefix, _two_biases.write("pytorch", c, name_of))
 
 
 def name_of(kind: str, layer: int, direction: int) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from pycudnnrnn._tf1.canonical import CELL_NAMES, STACKED_GATES, cell_scope, cell_tensors, from_tf, names_of, tf_tensors
 from pycudnnrnn._tf1.canonical import to_tf as stitched
 from pycudnnrnn.convert._canonical import Array, Canonical, check_target
-from pycudnnrnn.convert._named import Named, plain_mode
+from pycudnnrnn.convert._named import Named, plain_mode, under
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
@@ -63,14 +63,13 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
     Raises:
         ConvertError: cell clipping.
     """
-    if not isinstance(prefix, str):
-        raise ConvertError("tensorflow", "prefix", f"expecting a string, got {type(prefix).__name__}")
     check_target("tensorflow", c, projection=True)
     apart = keep_biases_apart and c.spec.bias_mode is BiasMode.DOUBLE
     if c.spec.mode is RNNMode.GRU and c.biases:
         c = c.double_biases()  # its candidate has two biases in TF, whatever the gates have
     arrays = stitched(c.spec, c.weights, c.biases)
-    return {prefix + t.name: arrays[t.name] for t in tf_tensors(c.spec) if t.kind != "pair" or apart}
+    found = {t.name: arrays[t.name] for t in tf_tensors(c.spec) if t.kind != "pair" or apart}
+    return under("tensorflow", prefix, found)
 
 
 def _spec_of(named: Named, activation: str) -> RNNSpec:
