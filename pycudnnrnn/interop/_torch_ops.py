@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pycudnnrnn import ops
+from pycudnnrnn import _arrays, ops
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.engines.numpy_reserve import reserve_nbytes
 from pycudnnrnn.errors import EngineError, MissingDependencyError
@@ -306,13 +305,7 @@ def _tensor(array: Any, like: Any) -> Any:
     return tensor.view(like.dtype).contiguous()
 
 
-@contextlib.contextmanager
-def _on_current_stream(tensor: Any) -> Iterator[None]:
-    """Let CuPy put its work on torch's current stream of a tensor's device."""
-    if tensor.device.type == "cpu":
-        yield
-        return
-    cuda = engine_for(_device_name(tensor)).xp.cuda
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream
-    with cuda.Device(tensor.device.index), cuda.ExternalStream(stream, tensor.device.index):
-        yield
+def _on_current_stream(tensor: Any) -> contextlib.AbstractContextManager[Any]:
+    """Put what is prepared and allocated for a call on torch's current stream, as the call itself is."""
+    kind = _arrays.kind_of("input", tensor)
+    return _arrays.streams(engine_for(kind.device), kind, frozenset({"torch"}))

@@ -7,22 +7,15 @@ tensor. A state dict has torch's names and shapes all the same, and so has every
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import itertools
 import math
 import warnings
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from pycudnnrnn._checks import check_int, check_real
-from pycudnnrnn.convert._gates import order_of
-from pycudnnrnn.convert.pytorch import name_of
-from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, TorchArgumentError
 from pycudnnrnn.interop._torch_ops import SEEDS, Differentiable
-from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
-from pycudnnrnn.spec import INT32_MAX, LSTM_PROJECTION_ID, BiasMode, Direction, RNNMode, RNNSpec
+from pycudnnrnn.interop._torch_params import FlatParams
+from pycudnnrnn.spec import INT32_MAX, BiasMode, Direction, RNNMode, RNNSpec
 
 try:
     import torch
@@ -33,14 +26,13 @@ except ImportError as error:
 __all__ = ["GRU", "LSTM", "RNN"]
 
 
-class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not looked at
+class _RNN(FlatParams):
     """What the three modules share; see `torch.nn.LSTM` for the arguments that they share with torch's.
 
     Every weight and bias is in `params`: `named_weights` gives them under torch's names. Gradients come in evaluation
     mode too. Gradients of gradients, forward-mode gradients and `vmap` are refused.
     """
 
-    params: torch.nn.Parameter
     _mode: RNNMode
 
     def __init__(
@@ -78,10 +70,7 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
             direction=Direction.BIDIRECTIONAL if bidirectional else Direction.UNIDIRECTIONAL,
             num_proj=proj_size or None, bias_mode=BiasMode.DOUBLE if bias else BiasMode.NONE,
         )  # fmt: skip
-        self._spec_json = spec.to_json()
-        empty = torch.empty(0, device=device, dtype=dtype)
-        self._place(self._layout_for(empty))
-        self.params = torch.nn.Parameter(empty.new_zeros(self._layout.size))
+        self._make_params(spec, torch.empty(0, device=device, dtype=dtype))
         self.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -105,25 +94,6 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
         with torch.no_grad():
             for name, weight in self.named_weights():
                 self._write(name, torch.nn.init.uniform_(torch.empty_like(weight), -bound, bound))
-
-    def named_weights(self, params: Any = None) -> Iterator[tuple[str, Any]]:
-        """Yield torch's name of every weight and bias, in torch's order, and where it is in `params`.
-
-        `params` may be another tensor of its shape, such as `module.params.grad`.
-        """
-        params = self.params if params is None else params
-        for name in self._places:
-            yield name, self._read(name, params)
-
-    @property
-    def all_weights(self) -> list[list[Any]]:
-        """The weights of each layer and direction, as torch groups them."""
-        per_layer = 2 + 2 * self.bias + (self.proj_size > 0)
-        weights = [weight for _, weight in self.named_weights()]
-        return [weights[start : start + per_layer] for start in range(0, len(weights), per_layer)]
-
-    def flatten_parameters(self) -> None:
-        """Do nothing: there is one flat parameter from the start."""
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002  torch's name
         """Run, as torch's module of the same name does.
@@ -225,104 +195,6 @@ class _RNN(torch.nn.Module):  # type: ignore[misc]  # torch's types are not look
             found.append(state.unsqueeze(1) if unbatched else state)
         return found
 
-    def __getattr__(self, name: str) -> Any:
-        state = self.__dict__
-        if "_places" in state and "params" in state["_parameters"] and name in self._places:
-            return self._read(name, state["_parameters"]["params"])
-        return super().__getattr__(name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        state = self.__dict__
-        if "_places" in state and name not in state["_parameters"] and name in self._places:
-            raise ArgumentTypeError(name, f"its values: with torch.no_grad(): module.{name}.copy_(values)", type(value))
-        super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted([*super().__dir__(), *self._places])
-
-    def _read(self, name: str, params: Any) -> Any:
-        regions = self._places[name]
-        shape = (sum(region.shape[0] for region in regions), *regions[0].shape[1:])
-        if all(a.slice.stop == b.offset for a, b in itertools.pairwise(regions)):
-            return params[regions[0].offset : regions[-1].slice.stop].view(shape)
-        return torch.cat([params[region.slice] for region in regions]).view(shape)
-
-    def _write(self, name: str, values: Any) -> None:
-        start = 0
-        flat = values.reshape(-1)
-        for region in self._places[name]:
-            self.params[region.slice] = flat[start : start + region.size]
-            start += region.size
-
-    def _layout_for(self, tensor: Any) -> ParamLayout:
-        """Ask the engine that runs where a tensor is; a device without one ("meta") holds no numbers to place."""
-        spec = RNNSpec.from_json(self._spec_json).replace(dtype=tensor.dtype)
-        if tensor.device.type not in {"cpu", "cuda"}:
-            return arithmetic_layout(spec)
-        return engine_for(str(tensor.device)).layout(spec)
-
-    def _place(self, layout: ParamLayout) -> None:
-        self._layout = layout
-        self._places = _places(RNNSpec.from_json(self._spec_json), layout)
-
-    def _settle(self) -> None:
-        """Bring the buffer from the layout it was made in to its device's, where they differ."""
-        old, new = self._layout, self._layout_for(self.params)
-        if old == new:
-            return
-        self._place(new)
-        gradient, self.params.grad = self.params.grad, None
-        self.params.data = _rearranged(self.params.data, old, new)
-        self.params.grad = None if gradient is None else _rearranged(gradient, old, new)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        super()._apply(fn, recurse)
-        self._settle()
-        return self
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._settle()
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        for name, weight in self.named_weights():
-            destination[prefix + name] = weight if keep_vars else weight.detach()
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        del destination[f"{prefix}params"]
-
-    def _load_from_state_dict(self, *arguments: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        errors = arguments[-1]
-        before = len(errors)
-        with self._under_torchs_names() as named:
-            super()._load_from_state_dict(*arguments)
-        if len({(weight.device, weight.dtype) for weight in named.values()}) > 1:
-            errors.append("assign=True replaces one flat buffer: it takes every weight, of one device and dtype.")
-        if len(errors) > before:
-            return
-        first = next(iter(named.values()))
-        with torch.no_grad():
-            if (first.device, first.dtype) != (self.params.device, self.params.dtype):
-                self._place(self._layout_for(first))
-                buffer = first.new_zeros(self._layout.size)
-                self.params = torch.nn.Parameter(buffer, requires_grad=self.params.requires_grad)
-            for name, weight in named.items():
-                self._write(name, weight)
-
-    @contextlib.contextmanager
-    def _under_torchs_names(self) -> Iterator[dict[str, Any]]:
-        """Let torch's own code see every weight as a parameter of its own, in the place of `params`."""
-        own: dict[str, Any] = self.__dict__["_parameters"]
-        parameter = functools.partial(torch.nn.Parameter, requires_grad=self.params.requires_grad)
-        named = {name: parameter(weight.detach().clone()) for name, weight in self.named_weights()}
-        others = {name: value for name, value in own.items() if name != "params"}
-        self._parameters = both = named | others
-        try:
-            yield named
-        finally:
-            named.update((name, both[name]) for name in named)
-            own.update((name, both[name]) for name in others)
-            self._parameters = own
-
 
 class LSTM(_RNN):
     """The LSTM, in the place of `torch.nn.LSTM`.
@@ -364,31 +236,6 @@ class RNN(_RNN):
         self.nonlinearity = nonlinearity
         self._mode = RNNMode(f"rnn_{nonlinearity}")
         super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
-
-
-def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]:
-    """Return the regions that are each of torch's arrays, in torch's order of names and of gates."""
-    G = spec.num_gates
-    order = order_of("pytorch", spec.mode)
-    found = {}
-    for p in range(spec.num_pseudo_layers):
-        layer, direction = divmod(p, spec.num_dirs)
-        stacks: list[tuple[str, Literal["weight", "bias"], int]] = [("W", "weight", 0), ("R", "weight", G)]
-        if spec.has_input_bias:
-            stacks.extend([("bW", "bias", 0), ("bR", "bias", G)])
-        for what, kind, first in stacks:
-            found[name_of(what, layer, direction)] = tuple(layout.region(p, first + gate, kind) for gate in order)
-        if spec.num_proj:
-            found[name_of("projection", layer, direction)] = (layout.region(p, LSTM_PROJECTION_ID, "weight"),)
-    return found
-
-
-def _rearranged(params: Any, old: ParamLayout, new: ParamLayout) -> Any:
-    """Return a buffer with the same weights in another layout of the same regions."""
-    moved = params.new_zeros(new.size)
-    for source, target in zip(old.regions, new.regions, strict=True):
-        moved[target.slice] = params[source.slice]
-    return moved
 
 
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:

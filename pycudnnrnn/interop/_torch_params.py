@@ -1,0 +1,174 @@
+"""One flat parameter with every weight and bias in it, and torch's names for them; see `interop.torch`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pycudnnrnn.convert._gates import order_of
+from pycudnnrnn.convert.pytorch import name_of
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
+from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
+from pycudnnrnn.spec import LSTM_PROJECTION_ID, RNNSpec
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
+
+
+class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are not looked at
+    """A module whose weights are parts of its parameter `params`, in the layout of the engine where that is."""
+
+    params: torch.nn.Parameter
+
+    def _make_params(self, spec: RNNSpec, like: Any) -> None:
+        """Make the parameter, zeros of the device and dtype of `like`."""
+        self._spec_json = spec.to_json()
+        self._place(self._layout_for(like))
+        self.params = torch.nn.Parameter(like.new_zeros(self._layout.size))
+
+    def named_weights(self, params: Any = None) -> Iterator[tuple[str, Any]]:
+        """Yield torch's name of every weight and bias, in torch's order, and where it is in `params`.
+
+        `params` may be another tensor of its shape, such as `module.params.grad`.
+        """
+        params = self.params if params is None else params
+        for name in self._places:
+            yield name, self._read(name, params)
+
+    @property
+    def all_weights(self) -> list[list[Any]]:
+        """The weights of each layer and direction, as torch groups them."""
+        of_layer = itertools.groupby(self.named_weights(), key=lambda pair: pair[0].partition("_l")[2])
+        return [[weight for _, weight in named] for _, named in of_layer]
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: there is one flat parameter from the start."""
+
+    def __getattr__(self, name: str) -> Any:
+        state = self.__dict__
+        if "_places" in state and "params" in state["_parameters"] and name in self._places:
+            return self._read(name, state["_parameters"]["params"])
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        state = self.__dict__
+        if "_places" in state and name not in state["_parameters"] and name in self._places:
+            raise ArgumentTypeError(name, f"its values: with torch.no_grad(): module.{name}.copy_(values)", type(value))
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *self._places])
+
+    def _read(self, name: str, params: Any) -> Any:
+        regions = self._places[name]
+        shape = (sum(region.shape[0] for region in regions), *regions[0].shape[1:])
+        if all(a.slice.stop == b.offset for a, b in itertools.pairwise(regions)):
+            return params[regions[0].offset : regions[-1].slice.stop].view(shape)
+        return torch.cat([params[region.slice] for region in regions]).view(shape)
+
+    def _write(self, name: str, values: Any) -> None:
+        start = 0
+        flat = values.reshape(-1)
+        for region in self._places[name]:
+            self.params[region.slice] = flat[start : start + region.size]
+            start += region.size
+
+    def _layout_for(self, tensor: Any) -> ParamLayout:
+        """Ask the engine that runs where a tensor is; a device without one ("meta") holds no numbers to place."""
+        spec = RNNSpec.from_json(self._spec_json).replace(dtype=tensor.dtype)
+        if tensor.device.type not in {"cpu", "cuda"}:
+            return arithmetic_layout(spec)
+        return engine_for(str(tensor.device)).layout(spec)
+
+    def _place(self, layout: ParamLayout) -> None:
+        self._layout = layout
+        self._places = _places(RNNSpec.from_json(self._spec_json), layout)
+
+    def _settle(self) -> None:
+        """Bring the buffer from the layout it was made in to its device's, where they differ."""
+        old, new = self._layout, self._layout_for(self.params)
+        if old == new:
+            return
+        self._place(new)
+        gradient, self.params.grad = self.params.grad, None
+        self.params.data = _rearranged(self.params.data, old, new)
+        self.params.grad = None if gradient is None else _rearranged(gradient, old, new)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        super()._apply(fn, recurse)
+        self._settle()
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._settle()
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        for name, weight in self.named_weights():
+            destination[prefix + name] = weight if keep_vars else weight.detach()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        del destination[f"{prefix}params"]
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        errors = arguments[-1]
+        before = len(errors)
+        with self._under_torchs_names() as named:
+            super()._load_from_state_dict(*arguments)
+        if len({(weight.device, weight.dtype) for weight in named.values()}) > 1:
+            errors.append("assign=True replaces one flat buffer: it takes every weight, of one device and dtype.")
+        if len(errors) > before:
+            return
+        first = next(iter(named.values()))
+        with torch.no_grad():
+            if (first.device, first.dtype) != (self.params.device, self.params.dtype):
+                self._place(self._layout_for(first))
+                buffer = first.new_zeros(self._layout.size)
+                self.params = torch.nn.Parameter(buffer, requires_grad=self.params.requires_grad)
+            for name, weight in named.items():
+                self._write(name, weight)
+
+    @contextlib.contextmanager
+    def _under_torchs_names(self) -> Iterator[dict[str, Any]]:
+        """Let torch's own code see every weight as a parameter of its own, in the place of `params`."""
+        own: dict[str, Any] = self.__dict__["_parameters"]
+        parameter = functools.partial(torch.nn.Parameter, requires_grad=self.params.requires_grad)
+        named = {name: parameter(weight.detach().clone()) for name, weight in self.named_weights()}
+        others = {name: value for name, value in own.items() if name != "params"}
+        self._parameters = both = named | others
+        try:
+            yield named
+        finally:
+            named.update((name, both[name]) for name in named)
+            own.update((name, both[name]) for name in others)
+            self._parameters = own
+
+
+def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]:
+    """Return the regions that are each of torch's arrays, in torch's order of names and of gates."""
+    G = spec.num_gates
+    order = order_of("pytorch", spec.mode)
+    found = {}
+    for p in range(spec.num_pseudo_layers):
+        layer, direction = divmod(p, spec.num_dirs)
+        stacks: list[tuple[str, Literal["weight", "bias"], int]] = [("W", "weight", 0), ("R", "weight", G)]
+        if spec.has_input_bias:
+            stacks.extend([("bW", "bias", 0), ("bR", "bias", G)])
+        for what, kind, first in stacks:
+            found[name_of(what, layer, direction)] = tuple(layout.region(p, first + gate, kind) for gate in order)
+        if spec.num_proj:
+            found[name_of("projection", layer, direction)] = (layout.region(p, LSTM_PROJECTION_ID, "weight"),)
+    return found
+
+
+def _rearranged(params: Any, old: ParamLayout, new: ParamLayout) -> Any:
+    """Return a buffer with the same weights in another layout of the same regions."""
+    moved = params.new_zeros(new.size)
+    for source, target in zip(old.regions, new.regions, strict=True):
+        moved[target.slice] = params[source.slice]
+    return moved
