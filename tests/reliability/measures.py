@@ -18,7 +18,7 @@ KEPT = (
 )  # fmt: skip
 """What a copy of the tree needs for its tests."""
 
-WHOLE = ("_checks.py", "layout/", "spec.py", "schedule.py", "checkpoint/", "_discovery.py", "engines/cudnn/handles.py")
+WHOLE = ("_checks.py", "layout/", "spec/", "schedule.py", "checkpoint/", "_discovery.py", "engines/cudnn/handles.py")
 """Modules whose every branch is to be taken."""
 
 

@@ -1,4 +1,4 @@
-"""`RNNSpec`: one frozen, validated description of an RNN, with the enums and the limits that go with it."""
+"""`RNNSpec`: one frozen, validated description of an RNN, and the words that it is made of."""
 
 from __future__ import annotations
 
@@ -6,172 +6,61 @@ import dataclasses
 import functools
 import json
 import math
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Any, Final
 
-import numpy as np
-
 from pycudnnrnn._checks import check_int, check_real, choose, one_of
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.spec._words import (
+    AUTO_SELECT,
+    COMPUTE_DTYPES,
+    FLOAT64_ALGORITHMS,
+    GATES,
+    INT32_MAX,
+    LSTM_PROJECTION_ID,
+    SEED_MAX,
+    STANDARD_ALGORITHMS,
+    TIME_MAX,
+    Algorithm,
+    BiasMode,
+    Direction,
+    DType,
+    GRUGate,
+    InputMode,
+    LSTMGate,
+    MathType,
+    PlainGate,
+    RNNMode,
+    parse_dtype,
+)
 
-INT32_MAX: Final = 2**31 - 1
-"""Largest size that crosses the ABI. Source: `int` arguments of cudnnSetRNNDescriptor_v8 (cudnn_adv.h)."""
-
-SEED_MAX: Final = 2**64 - 1
-"""Largest dropout seed. Source: `unsigned long long seed` of cudnnSetDropoutDescriptor (cudnn_ops.h)."""
-
-TIME_MAX: Final = 65535
-"""Most time steps of one native call. Source: cudnnSetRNNDataDescriptor (cudnn_adv.h; observed, 8.9.7 to 9.28)."""
+__all__ = [
+    "AUTO_SELECT",
+    "COMPUTE_DTYPES",
+    "FLOAT64_ALGORITHMS",
+    "GATES",
+    "INT32_MAX",
+    "LSTM_PROJECTION_ID",
+    "SEED_MAX",
+    "SPEC_JSON_SCHEMA",
+    "STANDARD_ALGORITHMS",
+    "TIME_MAX",
+    "Algorithm",
+    "BiasMode",
+    "DType",
+    "Direction",
+    "GRUGate",
+    "InputMode",
+    "LSTMGate",
+    "MathType",
+    "PlainGate",
+    "RNNMode",
+    "RNNSpec",
+    "parse_dtype",
+]
 
 SPEC_JSON_SCHEMA: Final = 1
 """Version of what `RNNSpec.to_json` writes."""
-
-
-class RNNMode(StrEnum):
-    """The four cells. Values are TF's names (tf.contrib.cudnn_rnn)."""
-
-    LSTM = "lstm"
-    GRU = "gru"
-    RNN_TANH = "rnn_tanh"
-    RNN_RELU = "rnn_relu"
-
-
-class Direction(StrEnum):
-    UNIDIRECTIONAL = "unidirectional"
-    BIDIRECTIONAL = "bidirectional"
-
-
-class InputMode(StrEnum):
-    """What layer 0 does with its input: multiply it by matrices, or add it to every gate as it is."""
-
-    LINEAR_INPUT = "linear_input"
-    SKIP_INPUT = "skip_input"
-
-
-class BiasMode(StrEnum):
-    """Which biases exist. Source: cudnnRNNBiasMode_t (cudnn_adv.h)."""
-
-    NONE = "none"
-    SINGLE_INPUT = "single_input"
-    DOUBLE = "double"
-    SINGLE_RECURRENT = "single_recurrent"
-
-
-class DType(StrEnum):
-    """Element types of data and params."""
-
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype; bfloat16 needs the `ml_dtypes` package.
-
-        Raises:
-            MissingDependencyError: bfloat16 without ml_dtypes.
-        """
-        known = _NUMPY_DTYPES.get(self)
-        if known is not None:
-            return known
-        try:
-            import ml_dtypes  # noqa: PLC0415  optional
-        except ImportError as error:
-            raise MissingDependencyError("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays") from error
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return _ITEMSIZES[self]
-
-
-_ITEMSIZES: Final = {DType.FLOAT16: 2, DType.BFLOAT16: 2, DType.FLOAT32: 4, DType.FLOAT64: 8}
-_NUMPY_DTYPES: Final = {DType(name): np.dtype(name) for name in ("float16", "float32", "float64")}
-
-
-class MathType(StrEnum):
-    """What the matrix units may do. Source: cudnnMathType_t (cudnn_graph.h); "default" permits TF32."""
-
-    DEFAULT = "default"
-    TENSOR_OP = "tensor_op"
-    TENSOR_OP_ALLOW_CONVERSION = "tensor_op_allow_conversion"
-    FMA = "fma"
-
-
-class Algorithm(StrEnum):
-    """cudnnRNNAlgo_t (cudnn_adv.h), and "auto": measure and choose among those of equal layout."""
-
-    STANDARD = "standard"
-    PERSIST_STATIC = "persist_static"
-    PERSIST_DYNAMIC = "persist_dynamic"
-    PERSIST_STATIC_SMALL_H = "persist_static_small_h"
-    AUTO = "auto"
-
-
-class LSTMGate(IntEnum):
-    """linLayerID of an LSTM gate's input matrix; the recurrent one is 4 higher. Source: cudnnGetRNNWeightParams."""
-
-    INPUT = 0
-    FORGET = 1
-    NEW = 2
-    OUTPUT = 3
-
-
-class GRUGate(IntEnum):
-    """linLayerID of a GRU gate's input matrix; the recurrent one is 3 higher. Source: cudnnGetRNNWeightParams."""
-
-    RESET = 0
-    UPDATE = 1
-    NEW = 2
-
-
-class PlainGate(IntEnum):
-    """linLayerID of the tanh or relu cell's input matrix; the recurrent one is 1 higher."""
-
-    HIDDEN = 0
-
-
-GATES: Final[dict[RNNMode, type[LSTMGate | GRUGate | PlainGate]]] = {
-    RNNMode.LSTM: LSTMGate,
-    RNNMode.GRU: GRUGate,
-    RNNMode.RNN_TANH: PlainGate,
-    RNNMode.RNN_RELU: PlainGate,
-}
-
-LSTM_PROJECTION_ID: Final = 8
-"""linLayerID of the LSTM projection matrix. Source: cudnnGetRNNWeightParams (cudnn_adv.h)."""
-
-COMPUTE_DTYPES: Final[dict[DType, tuple[DType, ...]]] = {
-    DType.FLOAT16: (DType.FLOAT32, DType.FLOAT16),
-    DType.BFLOAT16: (DType.FLOAT32,),
-    DType.FLOAT32: (DType.FLOAT32,),
-    DType.FLOAT64: (DType.FLOAT64,),
-}
-"""mathPrec values that cudnnSetRNNDescriptor_v8 accepts for each dataType, the default first (observed, 9.28)."""
-
-FLOAT64_ALGORITHMS: Final = (Algorithm.STANDARD, Algorithm.PERSIST_DYNAMIC, Algorithm.AUTO)
-"""Algorithms that cudnnSetRNNDescriptor_v8 accepts with CUDNN_DATA_DOUBLE (observed, 8.9.7 to 9.28)."""
-
-STANDARD_ALGORITHMS: Final = (Algorithm.STANDARD, Algorithm.AUTO)
-"""What projection, bias modes other than double, and float16 arithmetic run with (observed, 8.9.7 to 9.28)."""
-
-AUTO_SELECT: Final = "auto_select"
-"""TF's third input mode: skip when input_size == num_units, linear otherwise. `RNNSpec` resolves it."""
-
-
-def parse_dtype(name: str, value: Any) -> DType:
-    """Read a dtype as a string, a NumPy dtype or scalar type, or the dtype object of torch, JAX or TensorFlow."""
-    if not isinstance(value, str):
-        if value is None or isinstance(value, (bool, int, float)):
-            raise ArgumentTypeError(name, one_of([str(d) for d in DType]), repr(value))
-        try:
-            value = np.dtype(value).name
-        except TypeError:  # torch.float32 prints as "torch.float32", tf.float32 has a name
-            value = getattr(value, "name", str(value)).rpartition(".")[2]
-    return choose(DType, name, value)
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
