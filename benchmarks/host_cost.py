@@ -29,7 +29,7 @@ import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.ops._op import _eager_key
+from pycudnnrnn.ops._eager import key_of
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
 from tests.shim.host_device import HostDevice, host_allocator
@@ -175,9 +175,9 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> None:
         changing=lambda: plan.forward(params, x, hx, cx, *next(sets)),
         eager=eager,
         replay=graph.replay,
-        key_array=lambda: _eager_key(data, False, lengths, True, None),
-        key_list=lambda: _eager_key(data, False, batch.lengths, True, None),
-        key_none=lambda: _eager_key(data, False, None, True, None),
+        key_array=lambda: key_of(data, False, lengths, True, None),
+        key_list=lambda: key_of(data, False, batch.lengths, True, None),
+        key_none=lambda: key_of(data, False, None, True, None),
     )
     foreign = round(float(np.median(times["foreign"])), 3)
     row("B1", "<= 6 us", shape, "prepared forward, other pointers each time", times["changing"],

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import marshal
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +15,14 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import Dropout, DropoutState, EagerCall, Engine, Memory, engine_for
+from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.ops._eager import EagerCalls, EagerKind, key_of
 from pycudnnrnn.ops._forward import Call, Forward, check_params
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
-
-EAGER_MAX: Final = 64
-"""Kinds of calls that an op remembers; then it begins anew."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -60,7 +57,7 @@ class CudnnRNN:
         self._dropout_states: dict[str, DropoutState] = state["dropout"]
         self._dropout: dict[str, tuple[Engine, Dropout]] = {}
         self._dropout_lock = threading.Lock()
-        self._eager: dict[Any, _Eager] = {}
+        self._eager = EagerCalls()
 
     def __repr__(self) -> str:
         arguments = repr(self.spec).partition(", ")[2]
@@ -235,7 +232,7 @@ class CudnnRNN:
         with self._dropout_lock:
             self._dropout_states[state.engine] = state
             self._dropout = {k: pair for k, pair in self._dropout.items() if pair[0].name != state.engine}
-            self._eager = {}
+            self._eager.clear()
 
     def _dropout_on(self, engine: Engine) -> Dropout:
         with self._dropout_lock:
@@ -328,12 +325,12 @@ class CudnnRNN:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
         key = None
         if checkpoint_every is None:
-            key = _eager_key(x, is_training, sequence_lengths, time_major, keep_reserve)
-        eager = self._eager.get(key)
-        if eager is not None and engine_for(eager.kind.device) is eager.engine:
-            results = eager.call.run_if_plain(params, x, hx, cx)
+            key = key_of(x, is_training, sequence_lengths, time_major, keep_reserve)
+        known = self._eager.find(key)
+        if known is not None:
+            results = known.call.run_if_plain(params, x, hx, cx)
             if results is not None:
-                call = Call(eager.engine, self.spec, eager.schedule, eager.kind, frozenset(), params)
+                call = Call(known.engine, self.spec, known.schedule, known.kind, frozenset(), params)
                 return Forward(call, *results)
         spec = self.spec
         is_training = check_bool("is_training", is_training)
@@ -357,7 +354,7 @@ class CudnnRNN:
                 spec, schedule, params, x, hx, cx,
                 dropout=dropout, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
             )  # fmt: skip
-            if key is not None and (eager is None or eager.engine is not engine):
+            if key is not None and (known is None or known.engine is not engine):
                 self._remember(key, engine, kind, schedule, dropout, keep_reserve)
             return Forward(call, *results)
 
@@ -371,37 +368,7 @@ class CudnnRNN:
         with self._dropout_lock:
             if dropout is not None and self._dropout.get(engine.device, (None, None))[1] is not dropout:
                 return  # `set_dropout_state` came in between
-            if len(self._eager) >= EAGER_MAX:
-                self._eager = {}
-            self._eager[key] = _Eager(engine, kind, schedule, call)
-
-
-class _Eager(NamedTuple):
-    """A kind of call that has run once: what was found out about it, and the short way through it."""
-
-    engine: Engine
-    kind: _arrays.Kind
-    schedule: Schedule
-    call: EagerCall
-
-
-def _eager_key(x: Any, is_training: Any, lengths: Any, time_major: Any, keep_reserve: Any) -> Any:
-    """Return what tells one kind of call from another, types included; None leaves all to the slower checks.
-
-    Lengths count by their bytes: marshal's second version writes types and values alone, and refuses what is not
-    Python's own.
-    """
-    if not (type(is_training) is type(time_major) is bool and (keep_reserve is None or type(keep_reserve) is bool)):
-        return None
-    if isinstance(lengths, np.ndarray):
-        lengths = (lengths.dtype.str, lengths.shape, lengths.tobytes())
-    elif lengths is not None:
-        try:
-            lengths = marshal.dumps(lengths, 2)
-        except ValueError:
-            return None
-    shape = getattr(x, "shape", None)
-    return (type(x), shape, is_training, lengths, time_major, keep_reserve) if type(shape) is tuple else None
+            self._eager.add(key, EagerKind(engine, kind, schedule, call))
 
 
 def _device_name(device: str | None) -> str:
