@@ -20,7 +20,7 @@ import numpy as np
 
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn.engines import DropoutState, engine_for
-from pycudnnrnn.engines.numpy_reserve import reserve_nbytes
+from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.errors import EngineError, MissingDependencyError
 from pycudnnrnn.spec import RNNSpec, parse_dtype
 

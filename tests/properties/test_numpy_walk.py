@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn.engines import numpy_cells, numpy_engine, numpy_tape
-from pycudnnrnn.engines.numpy_tape import runs
+from pycudnnrnn.engines.numpy_engine import cells, tape, walk
+from pycudnnrnn.engines.numpy_engine.tape import runs
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import problems, sequence_lengths, specs
 from tests.helpers.examples import examples
@@ -22,10 +22,10 @@ batches = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
 @given(problems(specs(max_layers=2)), st.integers(1, 200), st.integers(1, 200), st.integers(1, 9), st.integers(1, 9))
 def test_what_is_chosen_for_speed_changes_no_number(problem, group, factor, spread, column):
     with (
-        mock.patch.object(numpy_engine, "GROUP_ELEMENTS", group),
-        mock.patch.object(numpy_cells, "FACTOR_ELEMENTS", factor),
-        mock.patch.object(numpy_tape, "SPREAD_STEPS", spread),
-        mock.patch.object(numpy_engine, "COLUMN_STEPS", column),
+        mock.patch.object(walk, "GROUP_ELEMENTS", group),
+        mock.patch.object(cells, "FACTOR_ELEMENTS", factor),
+        mock.patch.object(tape, "SPREAD_STEPS", spread),
+        mock.patch.object(walk, "COLUMN_STEPS", column),
     ):
         cut = results(problem)
         inferred = problem.forward(is_training=False).output

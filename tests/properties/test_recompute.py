@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnLSTM, errors, ops
-from pycudnnrnn.engines import numpy_engine, numpy_gradients
-from pycudnnrnn.engines.numpy_engine import dropout_mask
-from pycudnnrnn.engines.numpy_recompute import walks
+from pycudnnrnn.engines.numpy_engine import gradients, walk
+from pycudnnrnn.engines.numpy_engine.dropout import dropout_mask
+from pycudnnrnn.engines.numpy_engine.recompute import walks
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
@@ -44,10 +44,10 @@ def small_blocks():
     with pytest.MonkeyPatch.context() as patch:
 
         def choose(rows, spec):
-            patch.setattr(numpy_gradients, "BLOCK_ROWS", rows)
+            patch.setattr(gradients, "BLOCK_ROWS", rows)
             # So that the larger of the two is BLOCK_ROWS, whatever num_units is.
-            patch.setattr(numpy_gradients, "BLOCK_ROWS_A_UNIT", 0)
-            patch.setattr(numpy_engine, "GROUP_ELEMENTS", 2 * spec.num_gates * spec.num_units)
+            patch.setattr(gradients, "BLOCK_ROWS_A_UNIT", 0)
+            patch.setattr(walk, "GROUP_ELEMENTS", 2 * spec.num_gates * spec.num_units)
 
         yield choose
 
@@ -104,8 +104,8 @@ def test_a_chunk_has_at_least_so_many_steps_and_hardly_more(problem, every, rows
     spec = problem.spec
     schedule = Schedule(*problem.x.shape[:2], check_lengths(problem.lengths, *problem.x.shape[:2]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(numpy_gradients, "BLOCK_ROWS", rows)
-        patch.setattr(numpy_gradients, "BLOCK_ROWS_A_UNIT", 0)
+        patch.setattr(gradients, "BLOCK_ROWS", rows)
+        patch.setattr(gradients, "BLOCK_ROWS_A_UNIT", 0)
         for level in walks(spec, schedule, every):
             assert len(level) == spec.num_dirs
             for direction, strand in enumerate(level):
@@ -113,7 +113,7 @@ def test_a_chunk_has_at_least_so_many_steps_and_hardly_more(problem, every, rows
                 assert steps == schedule.steps[:: -1 if direction else 1]
                 assert all(len(chunk) >= every for chunk in strand.chunks[:-1])
                 for chunk in strand.chunks:
-                    *_, last_block = numpy_gradients.walk_in_blocks(spec, chunk)
+                    *_, last_block = gradients.walk_in_blocks(spec, chunk)
                     assert len(chunk) - len(last_block) < every
 
 

@@ -19,7 +19,8 @@ import numpy as np
 from pycudnnrnn import RNNSpec, _discovery, libcudnn
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn import descriptors
-from pycudnnrnn.engines.numpy_engine import NumpyDropout, NumpyEngine
+from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.schedule import Schedule
 from tests.shim.host_device import HostDevice

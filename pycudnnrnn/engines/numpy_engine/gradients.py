@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_cells import Cell
-from pycudnnrnn.engines.numpy_tape import Tape
-from pycudnnrnn.engines.numpy_weights import Array, Stacks
+from pycudnnrnn.engines.numpy_engine.cells import Cell
+from pycudnnrnn.engines.numpy_engine.tape import Tape
+from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks
 from pycudnnrnn.schedule import Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
@@ -17,7 +17,7 @@ BLOCK_ROWS: Final = 512
 BLOCK_ROWS_A_UNIT: Final = 2
 """A block is as many packed rows, or for a large matrix twice its columns: its part of a weight gradient is one GEMM,
 and adding that up costs little beside it (plain training within 4 % of one GEMM over all rows: float32, OpenBLAS). A
-run that recomputes (`numpy_recompute`) holds whole blocks and adds them in the same order, so that its bits are those
+run that recomputes (`recompute`) holds whole blocks and adds them in the same order, so that its bits are those
 of a run that keeps everything."""
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pycudnnrnn.engines import EngineGraph
-from pycudnnrnn.engines.numpy_engine import NumpyDropout, NumpyEngine
-from pycudnnrnn.engines.numpy_reserve import NumpyReserve, reserve_nbytes
-from pycudnnrnn.engines.numpy_weights import Array, Weights
+from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
+from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve, reserve_nbytes
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
 from pycudnnrnn.errors import CaptureError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
+
+if TYPE_CHECKING:
+    from pycudnnrnn.engines.numpy_engine.engine import NumpyEngine
 
 
 class NumpyPlan:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_cells import cell_of
-from pycudnnrnn.engines.numpy_tape import Tape
-from pycudnnrnn.engines.numpy_weights import Array, Weights
+from pycudnnrnn.engines.numpy_engine.cells import cell_of
+from pycudnnrnn.engines.numpy_engine.tape import Tape
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 

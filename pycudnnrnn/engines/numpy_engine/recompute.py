@@ -1,6 +1,6 @@
 """Runs on the NumPy engine that keep states now and then, and recompute the rest inside backward.
 
-A run is cut in time into chunks of whole blocks (`numpy_gradients`), so that every product has the rows that it has
+A run is cut in time into chunks of whole blocks (`gradients`), so that every product has the rows that it has
 in a run that keeps everything, and the results have the same bits. Layers in one direction are walked together, chunk
 by chunk. Where both directions run, each direction of each layer is walked by itself, since one starts where the other
 ends; what goes from layer to layer is kept then. Dropout's masks are drawn again from the seed.
@@ -16,21 +16,14 @@ import numpy as np
 
 from pycudnnrnn._arrays import new
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.numpy_cells import cell_of
-from pycudnnrnn.engines.numpy_engine import (
-    counted_from,
-    directions_of,
-    drop,
-    dropout_mask,
-    for_steps,
-    pack,
-    run,
-    run_back,
-)
-from pycudnnrnn.engines.numpy_gradients import GradientSums, bounds, walk_in_blocks
-from pycudnnrnn.engines.numpy_reserve import tape_widths
-from pycudnnrnn.engines.numpy_tape import Tape
-from pycudnnrnn.engines.numpy_weights import Array, Stacks, Weights
+from pycudnnrnn.engines.numpy_engine.cells import cell_of
+from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
+from pycudnnrnn.engines.numpy_engine.gradients import GradientSums, bounds, walk_in_blocks
+from pycudnnrnn.engines.numpy_engine.packing import pack
+from pycudnnrnn.engines.numpy_engine.reserve import tape_widths
+from pycudnnrnn.engines.numpy_engine.tape import Tape
+from pycudnnrnn.engines.numpy_engine.walk import counted_from, directions_of, for_steps, run, run_back
+from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, Weights
 from pycudnnrnn.schedule import Schedule, Step, joined
 from pycudnnrnn.spec import RNNSpec
 

@@ -9,11 +9,11 @@ import itertools
 from typing import Final
 
 from pycudnnrnn.engines import Memory
-from pycudnnrnn.engines.numpy_cells import FACTOR_ELEMENTS
-from pycudnnrnn.engines.numpy_engine import COLUMN_ELEMENTS, COLUMN_STEPS, groups
-from pycudnnrnn.engines.numpy_gradients import blocks
-from pycudnnrnn.engines.numpy_recompute import Strand, running, walks
-from pycudnnrnn.engines.numpy_reserve import reserve_nbytes, tape_widths
+from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS
+from pycudnnrnn.engines.numpy_engine.gradients import blocks
+from pycudnnrnn.engines.numpy_engine.recompute import Strand, running, walks
+from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes, tape_widths
+from pycudnnrnn.engines.numpy_engine.walk import COLUMN_ELEMENTS, COLUMN_STEPS, groups
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNMode, RNNSpec
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_weights import Array
+from pycudnnrnn.engines.numpy_engine.weights import Array
 from pycudnnrnn.schedule import Step
 
 SPREAD_STEPS = 4

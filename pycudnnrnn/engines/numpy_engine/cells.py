@@ -20,8 +20,8 @@ from typing import Protocol
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_tape import Tape, runs
-from pycudnnrnn.engines.numpy_weights import Array, Weights
+from pycudnnrnn.engines.numpy_engine.tape import Tape, runs
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
 from pycudnnrnn.schedule import Step
 from pycudnnrnn.spec import RNNMode, RNNSpec
 

@@ -1,0 +1,176 @@
+"""The CPU engine: cuDNN's semantics in NumPy, written to be fast.
+
+A call works on packed rows (`schedule`), so that padding costs nothing and cannot leak. The input product of a
+direction is a GEMM over each group of rows, gradients are one over each block of groups, and the only Python loop is
+the one over time (`cells`). 16-bit types are computed in the spec's compute dtype and rounded where they leave the
+engine.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from contextlib import nullcontext
+
+import numpy as np
+
+from pycudnnrnn._arrays import new
+from pycudnnrnn.engines import DropoutState, EnginePlan, Memory
+from pycudnnrnn.engines.numpy_engine.cells import cell_of
+from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout, drop, dropout_mask
+from pycudnnrnn.engines.numpy_engine.gradients import GradientSums
+from pycudnnrnn.engines.numpy_engine.memory import memory
+from pycudnnrnn.engines.numpy_engine.packing import pack, results, sorted_states
+from pycudnnrnn.engines.numpy_engine.plan import NumpyPlan
+from pycudnnrnn.engines.numpy_engine.recompute import RecomputeReserve
+from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve, make_reserve
+from pycudnnrnn.engines.numpy_engine.walk import directions_of, for_steps, run, run_back
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, all_stacks, load_weights
+from pycudnnrnn.layout import ParamLayout, arithmetic_layout
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import RNNSpec
+
+
+class NumpyEngine:
+    """Run an RNN on NumPy arrays; see `engines.Engine` for the calls."""
+
+    name = "numpy"
+    device = "cpu"
+    xp = np
+
+    @staticmethod
+    def on_stream(address: int | None, others: Collection[int | None], *, wait: bool) -> nullcontext[int]:  # noqa: ARG004
+        """There is none on the CPU."""
+        return nullcontext(0)
+
+    def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
+        return NumpyDropout(state)
+
+    def layout(self, spec: RNNSpec) -> ParamLayout:
+        return _arithmetic_layout(spec)
+
+    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: NumpyDropout | None) -> EnginePlan:
+        return NumpyPlan(self, spec, schedule, training=training, dropout=dropout)
+
+    def eager(self, *_: object, **__: object) -> None:
+        """None: checks are no matter beside the arithmetic."""
+
+    def memory(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        training: bool,
+        dropout: NumpyDropout | None,
+        checkpoint_every: int | None,
+    ) -> Memory:
+        size = self.layout(spec).size
+        return memory(spec, schedule, size, training=training, drops=dropout is not None, every=checkpoint_every)
+
+    @np.errstate(all="ignore")  # NaN and infinity are data
+    def forward(
+        self,
+        spec: RNNSpec,
+        schedule: Schedule,
+        params: Array,
+        x: Array,
+        hx: Array | None,
+        cx: Array | None,
+        *,
+        dropout: NumpyDropout | None,
+        keep_reserve: bool,
+        checkpoint_every: int | None = None,
+        weights: list[Weights] | None = None,
+        buffer: Array | None = None,
+    ) -> tuple[Array, Array, Array | None, NumpyReserve | RecomputeReserve | None]:
+        """Run, with `weights` where params have been read already; what is kept goes into `buffer`, if one is given."""
+        dtype = spec.compute_dtype.numpy
+        cell = cell_of(spec)
+        weights = self.weights(spec, params) if weights is None else weights
+        h = sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
+        c = sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
+        rows = pack(x, schedule, dtype)
+        drawn = None if dropout is None else dropout.take()
+        if keep_reserve and checkpoint_every is not None:
+            recomputing = RecomputeReserve(spec, schedule, weights, x, drawn, checkpoint_every)
+            return *results(recomputing.forward(rows, h, c), h, c, spec, schedule), recomputing
+        reserve = None
+        if keep_reserve:
+            reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
+        for layer in range(spec.num_layers):
+            kept = reserve is not None and layer + 1 < spec.num_layers
+            above = reserve.inputs[layer + 1] if reserve and kept else new((len(rows), spec.output_size), dtype)
+            for direction, steps in directions_of(spec, schedule):
+                p = layer * spec.num_dirs + direction
+                out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
+                w = for_steps(weights[p], len(steps))
+                run(cell, spec, w, rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
+            if drawn and layer + 1 < spec.num_layers:
+                mask = dropout_mask(drawn, spec, layer + 1, 0, above.shape)
+                drop(above, mask, spec.dropout)
+                if reserve:
+                    reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
+            rows = above
+        return *results(rows, h, c, spec, schedule), reserve
+
+    def weights(self, spec: RNNSpec, params: Array) -> list[Weights]:
+        """Read params into what the cells work with: views of it, where its dtype and layout are theirs."""
+        return load_weights(self.layout(spec), params, spec)
+
+    def reserve_in(
+        self, spec: RNNSpec, schedule: Schedule, weights: list[Weights], x: Array, buffer: Array, *, drops: bool
+    ) -> NumpyReserve:
+        """Find again what a forward has left in `buffer`; `backward_weights` needs no weights."""
+        rows = pack(x, schedule, spec.compute_dtype.numpy)
+        return make_reserve(spec, schedule, weights, rows, drops=drops, buffer=buffer)
+
+    @np.errstate(all="ignore")
+    def backward_data(
+        self, reserve: NumpyReserve | RecomputeReserve, dy: Array | None, dhy: Array | None, dcy: Array | None
+    ) -> tuple[Array, Array, Array | None]:
+        spec, schedule = reserve.spec, reserve.schedule
+        dtype = spec.compute_dtype.numpy
+        cell = cell_of(spec)
+        dh = sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
+        dc = sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
+        drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else pack(dy, schedule, dtype)
+        reserve.touched = True
+        if not isinstance(reserve, NumpyReserve):
+            drows = reserve.backward(all_stacks(self.layout(spec), spec), drows, dh, dc)
+            return results(drows, dh, dc, spec, schedule)
+        for layer in reversed(range(spec.num_layers)):
+            below: Array = new((schedule.num_rows, spec.layer_input_size(layer)), dtype)
+            for direction, steps in directions_of(spec, schedule):
+                p = layer * spec.num_dirs + direction
+                own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
+                w, tape = reserve.weights[p], reserve.tapes[p]
+                run_back(cell, spec, w, steps, tape, own, dh[p], dc[p], below, add=direction > 0)
+            mask = reserve.masks[layer]
+            if mask is not None:
+                drop(below, mask, spec.dropout)
+            drows = below
+        return results(drows, dh, dc, spec, schedule)
+
+    @np.errstate(all="ignore")
+    def backward_weights(self, reserve: NumpyReserve | RecomputeReserve, out: Array, *, accumulate: bool) -> None:
+        spec, schedule = reserve.spec, reserve.schedule
+        layout = self.layout(spec)
+        if not accumulate and (not schedule.num_rows or sum(region.size for region in layout.regions) < layout.size):
+            out[:] = 0
+        stacks = all_stacks(layout, spec)
+        if not isinstance(reserve, NumpyReserve):
+            for p, sums in enumerate(reserve.gradients):
+                sums.put(out, stacks[p], accumulate=accumulate)
+            return
+        cell = cell_of(spec)
+        for layer in range(spec.num_layers):
+            for direction, steps in directions_of(spec, schedule):
+                p = layer * spec.num_dirs + direction
+                sums = GradientSums(spec, stacks[p], None if accumulate else out)
+                sums.add_run(cell, steps, reserve.tapes[p], reserve.inputs[layer])
+                sums.put(out, stacks[p], accumulate=accumulate)
+
+
+@functools.lru_cache(maxsize=256)
+def _arithmetic_layout(spec: RNNSpec) -> ParamLayout:
+    return arithmetic_layout(spec)

@@ -1,0 +1,109 @@
+"""One direction of one layer over all its steps, forwards and backwards, group by group."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pycudnnrnn.engines.numpy_engine.cells import Cell
+from pycudnnrnn.engines.numpy_engine.gradients import blocks, bounds, walk_in_blocks
+from pycudnnrnn.engines.numpy_engine.reserve import tape_widths
+from pycudnnrnn.engines.numpy_engine.tape import Tape
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
+from pycudnnrnn.schedule import Schedule, Step, grouped
+from pycudnnrnn.spec import RNNSpec
+
+GROUP_ELEMENTS = 1 << 20
+"""Gate elements worked on at a time. Measured flat from 2**19 to 2**22 for 256 to 1024 units: fewer make the input
+GEMM too thin, more only take memory."""
+
+COLUMN_ELEMENTS = 1 << 16
+COLUMN_STEPS = 16
+"""A recurrent matrix no larger than this, used for at least so many steps, is copied to column order first: its product
+with few sequences is up to a third faster then. A larger one gains no more than its copy costs (with OpenBLAS)."""
+
+
+def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
+    yield 0, schedule.steps
+    if spec.num_dirs == 2:
+        yield 1, schedule.steps[::-1]
+
+
+def groups(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[int, int, list[Step]]]:
+    """Cut blocks into groups that stay in cache: each one's packed rows [base, end), its steps counted from base."""
+    for block in walk_in_blocks(spec, steps):
+        for group in grouped(block, GROUP_ELEMENTS // (spec.num_gates * spec.num_units)):
+            base, end = bounds(group)
+            yield base, end, counted_from(base, group)
+
+
+def counted_from(base: int, steps: Sequence[Step]) -> list[Step]:
+    return [(first - base, last - base) for first, last in steps]
+
+
+def for_steps(w: Weights, num_steps: int) -> Weights:
+    """The weights for so many steps forwards: a small recurrent matrix in column order, where that pays."""
+    if w.R.size <= COLUMN_ELEMENTS and num_steps >= COLUMN_STEPS:
+        return dataclasses.replace(w, R=np.asfortranarray(w.R))
+    return w
+
+
+def run(
+    cell: Cell,
+    spec: RNNSpec,
+    w: Weights,
+    x: Array,
+    steps: Sequence[Step],
+    h: Array,
+    c: Array,
+    out: Array,
+    tape: Tape | None,
+) -> None:
+    """Run one direction of one layer over all steps, updating h and c; `out` gets what h was at each row."""
+    parts = list(groups(spec, steps))
+    if tape is None:
+        most = max((end - base for base, end, _ in parts), default=0)
+        widths = tape_widths(spec, keep=False)
+        scratch = Tape({name: np.empty((most, width), x.dtype) for name, width in widths.items()})
+    for base, end, local in parts:
+        here = scratch.rows(0, end - base) if tape is None else tape.rows(base, end)
+        _input_product(w, x[base:end], here["gates"])
+        cell.forward(w, here, local, h, c, out[base:end])
+
+
+def run_back(
+    cell: Cell,
+    spec: RNNSpec,
+    w: Weights,
+    steps: Sequence[Step],
+    tape: Tape,
+    dy: Array,
+    dh: Array,
+    dc: Array,
+    below: Array,
+    *,
+    add: bool,
+) -> None:
+    """Go back through one direction of one layer, updating dh and dc; `below` gets the gradient of its input."""
+    for base, end, block in reversed(list(blocks(spec, steps))):
+        here = tape.rows(base, end)
+        cell.backward(w, here, counted_from(base, block), dy[base:end], dh, dc)
+        into = None if add else below[base:end]
+        for columns, piece in cell.input_pieces(here):
+            if w.W is None:
+                gates = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units)
+                part = np.sum(gates, axis=1, out=into)
+            else:
+                part = np.matmul(piece, w.W[columns], out=into)
+            if into is None:
+                below[base:end] += part
+            into = None
+
+
+def _input_product(w: Weights, x: Array, gates: Array) -> None:
+    if w.W is None:
+        gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
+    else:
+        np.matmul(x, w.W.T, out=gates)
