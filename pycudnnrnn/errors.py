@@ -112,6 +112,30 @@ class ForkError(EngineError):
     """A native engine was used in a process forked from one that had used it: CUDA does not survive a fork."""
 
 
+class DeviceLostError(EngineError):
+    """A CUDA error took the device from this process: nothing more can run on it until the process is restarted.
+
+    `device` is "cuda:0", `error` CUDA's name of what happened first ("cudaErrorIllegalAddress"), `code` its number,
+    `detail` CUDA's words. `function` is the call that reported it, which need not be the one that caused it.
+    """
+
+    def __init__(self, device: str, code: int, error: str, function: str, detail: str = "") -> None:
+        super().__init__(device, code, error, function, detail)
+        self.device = device
+        self.code = code
+        self.error = error
+        self.function = function
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return (
+            f"{self.device} is lost to this process: {self.function} reported {self.error} ({self.code})"
+            + (f": {self.detail}" if self.detail else "")
+            + "\nNo call can succeed there any more: restart the process. What went wrong may be any earlier work on "
+            "the device, of any library: CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which"
+        )
+
+
 class LibraryError(EngineError):
     """No libcudnn can be used. `attempts` lists each place looked at, and why nothing came of it."""
 

@@ -16,7 +16,7 @@ from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._eager import EagerCalls, EagerKind, key_of
 from pycudnnrnn.ops._forward import Call, Forward, check_params
@@ -297,8 +297,8 @@ class CudnnRNN:
         device = _device_name(device)
         try:
             engine, estimate = engine_for(device), False
-        except (EngineError, MissingDependencyError):
-            if device != "cuda":
+        except (EngineError, MissingDependencyError) as error:
+            if device != "cuda" or isinstance(error, DeviceLostError):
                 raise
             engine, estimate = engine_for("cpu"), True
         dropout = self._dropout_on(engine) if training and self._drops else None

@@ -15,9 +15,9 @@ def run(cuda, monkeypatch, capsys):
     if cuda.on_shim:
         from tests.shim.host_cupy import use_host_cupy
 
-        for owner, name in ((cuda.engine, "xp"), (cuda.device, "xp"), (cuda.device, "empty")):
-            monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
-        use_host_cupy(cuda.engine, cuda.device)
+        for name in ("xp", "empty"):
+            monkeypatch.setattr(cuda.device, name, getattr(cuda.device, name))  # put back afterwards
+        use_host_cupy(cuda.device)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["pycudnnrnn", *arguments])

@@ -91,8 +91,8 @@ for _name in METHODS:
     setattr(HostArray, _name, _method(_name))
 
 
-def use_host_cupy(engine, device):
-    """Let a `HostDevice` and its engine make these arrays; return the namespace that stands for CuPy."""
+def use_host_cupy(device):
+    """Let a `HostDevice`, and an engine on it, make these arrays; return the namespace that stands for CuPy."""
     namespace = types.ModuleType("cupy")
     namespace.ndarray = cupy.ndarray
 
@@ -112,7 +112,7 @@ def use_host_cupy(engine, device):
         made.device_ = device
         return made
 
-    engine.xp = device.xp = namespace
+    device.xp = namespace
     device.empty = empty
     for dtype in ("float16", "float32", "float64", "int32", "int64"):
         setattr(namespace, dtype, getattr(np, dtype))

@@ -1,5 +1,6 @@
 """A device whose memory is host memory, in CuPy arrays: everything the engine asks of a device, without a GPU."""
 
+import collections
 import contextlib
 import ctypes
 import itertools
@@ -7,6 +8,7 @@ import itertools
 import cupy
 import numpy as np
 
+from pycudnnrnn.engines.cudnn.lost import Watch
 from pycudnnrnn.errors import CaptureError, CudnnError
 
 GUARD = 64
@@ -51,16 +53,21 @@ class NotCapturableError(RuntimeError):
 class HostGraph:
     """What was recorded; it runs on whatever stream is current when it is launched."""
 
-    def __init__(self, recorded):
-        self._recorded = recorded
+    def __init__(self, device, recorded):
+        self._device, self._recorded = device, recorded
 
     def launch(self):
+        self._device._cuda("graphLaunch")
         for work in self._recorded:
             work()
 
 
 class HostDevice:
-    """What `CudaDevice` is, over host memory. `fail_at` makes the Nth allocation from now fail."""
+    """What `CudaDevice` is, over host memory.
+
+    `fail_at` makes the Nth allocation from now fail. `broken` maps what is asked of CUDA ("" for all of it) to
+    the error that it fails with; `asked` counts what was.
+    """
 
     index = 0
     xp = cupy
@@ -76,6 +83,9 @@ class HostDevice:
         self.times = {}
         self.timings = 0
         self.copies = 0
+        self.broken = {}
+        self.asked = collections.Counter()
+        self.watch = Watch("cuda:0", lambda: self._cuda("memGetInfo"))
 
     gpu = "host memory"
 
@@ -88,8 +98,20 @@ class HostDevice:
         ((algo, math_type),) = {(algo, math_type) for _, algo, math_type in self.shim.ran[before:]}
         return self.times.get((algo, math_type), 100.0)
 
+    def _cuda(self, what):
+        self.asked[what] += 1
+        code = self.broken.get(what, self.broken.get("", 0))
+        if code:
+            raise cupy.cuda.runtime.CUDARuntimeError(code)
+
     def active(self):
-        return contextlib.nullcontext()
+        self.watch.refuse_lost()
+        try:
+            self._cuda("getDevice")
+        except RuntimeError as error:
+            self.watch.look_at(error)
+            raise
+        return self.watch
 
     def stream(self):
         return self.current
@@ -118,6 +140,7 @@ class HostDevice:
             self.waits.append((waiting, awaited))
 
     def _not_in_capture(self, what):
+        self._cuda(what)
         if self.current.capturing is not None:
             raise NotCapturableError(what)
 
@@ -136,12 +159,14 @@ class HostDevice:
             work()
             stream.capturing = recorded = []
             try:
+                self._cuda("beginCapture")
                 work()
-            except CudnnError as error:
+            except (CudnnError, cupy.cuda.runtime.CUDARuntimeError) as error:
+                self.watch.look_at(error)
                 raise CaptureError(f"this call cannot be captured: {error}") from error
         finally:
             stream.capturing, self.current = None, before
-        return HostGraph(recorded)
+        return HostGraph(self, recorded)
 
     def allocate(self, nbytes):
         self._not_in_capture("an allocation")
@@ -170,9 +195,15 @@ class HostDevice:
         return self.from_host(host(array))
 
     def fill_zero(self, array):
+        self._cuda("fill")
         self._do(lambda: host(array).fill(0))
 
     def refuse_capture(self, stream, what):
+        try:
+            self._cuda("isCapturing")
+        except RuntimeError as error:
+            self.watch.look_at(error)
+            raise CaptureError("CUDA cannot say whether the stream is captured") from error
         if stream.capturing is not None:
             raise CaptureError(f"{what}, while the stream is captured")
 

@@ -65,8 +65,8 @@ def test_a_layout_that_differs_is_marked_region_by_region(run, play, tmp_path):
 
 
 def test_the_self_test_runs_the_whole_cuda_path(run, play):
-    _, engine, device = play()
-    use_host_cupy(engine, device)
+    _, _, device = play()
+    use_host_cupy(device)
     code, out, _ = run("check", "--json")
     found = {(c["group"], c["name"]): c for c in json.loads(out)["checks"]}
     cuda = [check for (group, _), check in found.items() if group == "cuDNN engine"]
@@ -82,8 +82,8 @@ def test_the_self_test_tells_another_layout_from_other_numbers(run, play, monkey
             y, *rest = super().forward(*arguments, **keywords)
             return y + 1e-3 * wrong, *rest
 
-    _, engine, device = play(engine=Other(1))
-    use_host_cupy(engine, device)
+    _, _, device = play(engine=Other(1))
+    use_host_cupy(device)
     cuda = {name: check for name, check in _self_test.GROUPS["cuDNN engine"].items() if "NVIDIA" not in name}
     monkeypatch.setattr(_self_test, "GROUPS", {"cuDNN engine": cuda})
     code, out, _ = run("check", "--json")
@@ -94,8 +94,8 @@ def test_the_self_test_tells_another_layout_from_other_numbers(run, play, monkey
 
 
 def test_norms_of_a_gradient_on_the_device_are_drawn(play, tmp_path):
-    _, engine, device = play()
-    use_host_cupy(engine, device)
+    _, _, device = play()
+    use_host_cupy(device)
     op = ops.CudnnGRU(1, 4, 3)
     plot.draw_gradient_norms(lift(np.ones(op.params_size(), "f4"), device), op.layout(), tmp_path / "a.png")
     assert (tmp_path / "a.png").exists()
@@ -103,8 +103,8 @@ def test_norms_of_a_gradient_on_the_device_are_drawn(play, tmp_path):
 
 def test_the_cupy_example_trains_by_the_cuda_path_and_learns(play, monkeypatch, capsys):
     """examples/cupy_training.py with CuPy's functions computed by NumPy: its calls reach the engine, as they would."""
-    played, engine, device = play()
-    monkeypatch.setitem(sys.modules, "cupy", use_host_cupy(engine, device))
+    played, _, device = play()
+    monkeypatch.setitem(sys.modules, "cupy", use_host_cupy(device))
     monkeypatch.setattr(sys, "argv", ["cupy_training.py"])
     source = (
         (EXAMPLES / "cupy_training.py").read_text().replace("UPDATES = 12, 64, 24, 300", "UPDATES = 12, 64, 24, 100")

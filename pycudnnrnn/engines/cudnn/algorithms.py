@@ -93,6 +93,7 @@ def choose(
         CaptureError: it would have to be measured while the stream is captured.
         EngineError: no candidate runs.
         MemoryError: there is no memory for any of them.
+        DeviceLostError: a candidate has taken the device with it; no other is tried.
     """
     kind = kind_of_call(engine, spec, schedule, training=training, drops=drops)
     known = engine.choices.find(kind)
@@ -114,7 +115,8 @@ def choose(
             time, reason = None, ""
             try:
                 if engine.layout(candidate) == layout:
-                    time = bench.time(candidate)
+                    with device.active():  # a device that is lost here is no reason to try the next
+                        time = bench.time(candidate)
                 else:
                     reason = "another layout"
             except (CudnnError, LayoutError, MemoryError) as error:

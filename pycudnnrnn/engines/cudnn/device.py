@@ -6,18 +6,16 @@ What the engine asks of a device is this class. Tests put another object in its 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn.engines.cudnn.lost import Watch
 from pycudnnrnn.errors import CaptureError, CudnnError, EngineError, MissingDependencyError
 
 BYTES: Final = np.dtype(np.uint8)
 """The dtype of scratch memory."""
-
-
-_HERE: Final = contextlib.nullcontext()
 
 
 class _Foreign:
@@ -36,6 +34,7 @@ class CudaDevice:
     Raises:
         MissingDependencyError: CuPy is not installed.
         EngineError: CuPy finds no such device.
+        DeviceLostError: CUDA has failed for good in this process.
     """
 
     def __init__(self, index: int | None = None) -> None:
@@ -48,16 +47,35 @@ class CudaDevice:
             self.index = cupy.cuda.runtime.getDevice() if index is None else index
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
+            Watch("CUDA", self._ask).look_at(error)
             raise EngineError(f"CuPy finds no CUDA device: {error}") from error
         if self.index >= count:
             raise EngineError(f"device 'cuda:{self.index}' was asked for; CuPy finds {count}")
+        self.watch = Watch(f"cuda:{self.index}", self._ask)
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
-        """Make this the current device of a `with` block."""
-        if self.xp.cuda.runtime.getDevice() == self.index:
-            return _HERE
-        device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
-        return device
+        """Make this the current device of a `with` block, and watch the block.
+
+        Raises:
+            DeviceLostError: the device is lost already; nothing was called. The block raises it when it is lost there.
+        """
+        self.watch.refuse_lost()
+        try:
+            here = self.xp.cuda.runtime.getDevice() == self.index
+        except RuntimeError as error:
+            self.watch.look_at(error)
+            raise
+        return self.watch if here else self._made_current()
+
+    @contextlib.contextmanager
+    def _made_current(self) -> Iterator[None]:
+        with self.watch, self.xp.cuda.Device(self.index):
+            yield
+
+    def _ask(self) -> None:
+        """Make a call that waits for nothing, and that CUDA fails if the device is lost."""
+        with self.xp.cuda.Device(self.index):
+            self.xp.cuda.runtime.memGetInfo()
 
     def stream(self) -> Any:
         """The stream that work is to be put on: CuPy's current one on this device."""
@@ -158,10 +176,12 @@ class CudaDevice:
 
         Raises:
             CaptureError: it is, or CUDA cannot say because of another capture, or one that has failed.
+            DeviceLostError: CUDA cannot say anything any more.
         """
         try:
             capturing = stream.is_capturing()
-        except RuntimeError:  # cudaErrorStreamCaptureImplicit, or a capture that has failed
+        except RuntimeError as error:  # cudaErrorStreamCaptureImplicit, or a capture that has failed
+            self.watch.look_at(error)
             capturing = True
         if capturing:
             raise CaptureError(f"{what}, while the stream is captured: op.prepare does it before, plan.capture for you")
@@ -173,6 +193,7 @@ class CudaDevice:
 
         Raises:
             CaptureError: cuDNN or CUDA refused something during the capture.
+            DeviceLostError: the device was lost during the capture.
         """
         failures = (CudnnError, self.xp.cuda.runtime.CUDARuntimeError)
         stream = self.xp.cuda.Stream(non_blocking=True)
@@ -184,6 +205,7 @@ class CudaDevice:
             try:
                 work()
             except BaseException as error:
+                self.watch.look_at(error)
                 with contextlib.suppress(self.xp.cuda.runtime.CUDARuntimeError):
                     stream.end_capture()  # or the thread stays in it
                 if isinstance(error, failures):
@@ -192,6 +214,7 @@ class CudaDevice:
             try:
                 return stream.end_capture()
             except failures as error:
+                self.watch.look_at(error)
                 raise CaptureError(f"this call cannot be captured: {error}") from error
 
     @staticmethod

@@ -80,7 +80,8 @@ class CudnnDropout:
             try:
                 yield
             finally:
-                self._device.copy_bytes(self._states, before)
+                if not self._device.watch.lost:
+                    self._device.copy_bytes(self._states, before)
 
     def snapshot(self, stream: Any) -> Any:
         """Copy the states on `stream` as the next launch will find them; the caller holds the lock."""

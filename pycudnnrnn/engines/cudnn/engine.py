@@ -52,13 +52,18 @@ class CudnnEngine:
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library = library
         self.device = f"cuda:{device.index}"
-        self.xp = device.xp
         self._device = device
         self._handles = HandlePool(library)
         self._layouts: dict[RNNSpec, ParamLayout] = {}
         self._plans: dict[Any, Plan] = {}
         self._lock = threading.Lock()
         self.choices = ChoiceBook(device.gpu, library.version)
+
+    @property
+    def xp(self) -> Any:
+        """CuPy, unless the device is lost."""
+        self._device.watch.refuse_lost()
+        return self._device.xp
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
         spec = spec.without_dropout
@@ -109,10 +114,11 @@ class CudnnEngine:
                 with device.using(stream):
                     yield device.stream_address(stream)
             finally:
-                for other in around:
-                    device.wait(other, stream)
-                if wait:
-                    device.synchronize(stream)
+                if not device.watch.lost:
+                    for other in around:
+                        device.wait(other, stream)
+                    if wait:
+                        device.synchronize(stream)
 
     def memory(
         self,
@@ -231,10 +237,11 @@ class CudnnEngine:
         self._check("params", params, PARAMS_ALIGNMENT_NBYTES)
         chunks = self._chunks(spec, schedule, checkpoint_every if keep_reserve else None, dropout)
         if len(chunks) > 1 and spec.num_dirs == 2:
-            return long_bidirectional.forward(
-                self, device, spec, schedule, params, x, hx, cx,
-                keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
-            )  # fmt: skip
+            with device.active():
+                return long_bidirectional.forward(
+                    self, device, spec, schedule, params, x, hx, cx,
+                    keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
+                )  # fmt: skip
         if len(chunks) > 1 and checkpoint_every is not None and keep_reserve:
             return recompute.forward(self, device, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
         data = Data(params, x, hx, cx)
@@ -287,7 +294,8 @@ class CudnnEngine:
         device, spec, schedule = self._device, reserve.spec, reserve.schedule
         dtype = spec.dtype.numpy
         if isinstance(reserve, LongReserve):
-            return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
+            with device.active():
+                return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
         if isinstance(reserve, RecomputeReserve):
             return recompute.backward_data(self, device, reserve, dy, dhy, dcy)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
@@ -323,7 +331,8 @@ class CudnnEngine:
     def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:
         self._check("out", out, PARAMS_ALIGNMENT_NBYTES)
         if isinstance(reserve, LongReserve):
-            long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
+            with self._device.active():
+                long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
             return
         if isinstance(reserve, RecomputeReserve):
             recompute.backward_weights(self, self._device, reserve, out, accumulate=accumulate)

@@ -24,20 +24,21 @@ RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
 """What went wrong in releases, which never raise: a finaliser has nobody to raise to. Tests hold it empty."""
 
 
-class _Exit:
-    """Whether the interpreter is ending."""
+class _Leaving:
+    """Whether native objects are left as they are: the interpreter is ending, or a device is lost."""
 
     begun = False
 
-    @classmethod
-    def begin(cls) -> None:
-        cls.begun = True
+
+def leave_everything() -> None:
+    """Destroy no native object from now on; the end of the process gives everything back."""
+    _Leaving.begun = True
 
 
 # A finalizer runs at exit until it is told not to, which takes a moment in which another thread may reach the end.
 # Exit handlers run last registered first, and finalizers register theirs when the first one is made: here, before ours.
-weakref.finalize(_Exit, _Exit.begin).atexit = False
-atexit.register(_Exit.begin)
+weakref.finalize(_Leaving, leave_everything).atexit = False
+atexit.register(leave_everything)
 
 
 def live() -> Counter[str]:
@@ -47,7 +48,7 @@ def live() -> Counter[str]:
 
 def _release(destroy: Function, pointer: Any, entry: tuple[str, int], pid: int) -> None:
     _LIVE.discard(entry)
-    if _Exit.begun or os.getpid() != pid:  # a forked child has a copy of the memory; the parent frees the original
+    if _Leaving.begun or os.getpid() != pid:  # a forked child has a copy of the memory; the parent frees the original
         return
     try:
         destroy(pointer)
@@ -58,7 +59,8 @@ def _release(destroy: Function, pointer: Any, entry: tuple[str, int], pid: int) 
 class Owned:
     """Own one native object, and keep what it is built on alive.
 
-    Nothing is destroyed at interpreter exit: the process gives everything back. An owner cannot be copied or pickled.
+    Nothing is destroyed at interpreter exit, nor once a device is lost: the end of the process gives everything back.
+    An owner cannot be copied or pickled.
 
     Raises:
         ClosedError: on use after `close()`, or after `close()` of something it is built on.
