@@ -6,12 +6,10 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
+from pycudnnrnn.engines.cudnn.device import BYTES
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
-from pycudnnrnn.schedule import Chunk, Schedule
-from pycudnnrnn.spec import RNNSpec
 
 if TYPE_CHECKING:
     from pycudnnrnn.engines.cudnn.engine import CudnnEngine
@@ -25,17 +23,14 @@ class EagerForward:
     def __init__(
         self,
         engine: CudnnEngine,
-        device: CudaDevice,
-        spec: RNNSpec,
-        schedule: Schedule,
-        chunk: Chunk,
         plan: Plan,
         *,
         dropout: CudnnDropout | None,
         keep_reserve: bool,
     ) -> None:
-        self._engine, self._device, self._spec, self._schedule = engine, device, spec, schedule
-        self._chunk, self._plan, self._dropout, self._keep_reserve = chunk, plan, dropout, keep_reserve
+        self._engine, self._plan, self._dropout, self._keep_reserve = engine, plan, dropout, keep_reserve
+        self._device = device = plan.device
+        spec, schedule = plan.spec, plan.schedule
         self._dtype = spec.dtype.numpy
         states = (spec.num_pseudo_layers, schedule.B)
         self._y = schedule.data_shape(spec.output_size)
@@ -92,5 +87,5 @@ class EagerForward:
                 )  # fmt: skip
             if not self._keep_reserve:
                 return y, hy, cy, None
-            piece = Piece(plan, self._chunk, x, hx, cx, y, space)
-            return y, hy, cy, CudnnReserve(self._spec, self._schedule, params, [piece], stream, device)
+            piece = Piece(plan, x, hx, cx, y, space)
+            return y, hy, cy, CudnnReserve(plan.spec, plan.schedule, params, [piece], stream, device)

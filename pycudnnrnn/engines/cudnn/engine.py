@@ -25,6 +25,7 @@ from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
+from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
 from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
@@ -101,7 +102,7 @@ class CudnnEngine:
             spec = self.resolved(spec, schedule, training=training, dropout=dropout)
             handle = self.handle_on(stream)
             native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
-            return PreparedPlan(self, self._device, spec, schedule, native, dropout)
+            return PreparedPlan(self, native, dropout)
 
     @contextlib.contextmanager
     def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
@@ -192,9 +193,7 @@ class CudnnEngine:
             spec = self.resolved(spec, schedule, training=training, dropout=dropout, data=data)
             handle = self.handle_on(stream)
             plan = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
-        return EagerForward(
-            self, self._device, spec, schedule, chunks[0], plan, dropout=dropout, keep_reserve=keep_reserve
-        )
+        return EagerForward(self, plan, dropout=dropout, keep_reserve=keep_reserve)
 
     def check_process(self) -> None:
         """Refuse to work in a forked child.
@@ -279,12 +278,13 @@ class CudnnEngine:
             cy = self._start(cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
             workspace = self._scratch(max((plan.workspace_nbytes for plan in plans), default=0))
             natives = [
-                (plan, chunk, self._scratch(plan.reserve_nbytes)) for plan, chunk in zip(plans, chunks, strict=True)
+                (plan, Part(device, schedule, chunk), self._scratch(plan.reserve_nbytes))
+                for plan, chunk in zip(plans, chunks, strict=True)
             ]
-            prepared = chunked.prepare_forward(device, schedule, natives, x, y, hy, cy)
+            prepared = chunked.prepare_forward(natives, x, y, hy, cy)
             with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
-                chunked.run_forward(device, handle, schedule, prepared, params, x, y, hy, cy, workspace)
-            pieces = [part.piece for part in prepared]
+                chunked.run_forward(handle, prepared, params, x, y, hy, cy, workspace)
+            pieces = [forward.piece for forward in prepared]
             reserve = CudnnReserve(spec, schedule, params, pieces, stream, device) if keep_reserve else None
         return y, hy, cy, reserve
 
@@ -323,9 +323,9 @@ class CudnnEngine:
                 dx, dhx = device.zeros(schedule.data_shape(spec.input_size), dtype), device.copy(dhy)
                 if spec.has_cell_state:
                     dcx = device.copy(dcy)
-                prepared = chunked.prepare_backward(device, reserve, dy, dx, dhx, dcx)
+                prepared = chunked.prepare_backward(reserve, dy, dx, dhx, dcx)
                 reserve.touched = True
-                chunked.run_backward(device, handle, reserve, prepared, dy, dx, dhx, dcx, workspace)
+                chunked.run_backward(handle, reserve.params, prepared, dy, dx, dhx, dcx, workspace)
         return dx, dhx, dcx
 
     def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:

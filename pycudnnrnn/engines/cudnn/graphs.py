@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
+from pycudnnrnn.engines.cudnn.device import BYTES
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.plan import Plan
-from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import RNNSpec
 
 if TYPE_CHECKING:
     from pycudnnrnn.engines.cudnn.engine import CudnnEngine
@@ -21,16 +19,15 @@ class CudnnGraph:
     def __init__(
         self,
         engine: CudnnEngine,
-        device: CudaDevice,
-        spec: RNNSpec,
-        schedule: Schedule,
         plan: Plan,
         dropout: CudnnDropout | None,
         params: Any,
         *,
         carry_state: bool,
     ) -> None:
-        self._engine, self._device, self._plan, self._dropout = engine, device, plan, dropout
+        self._engine, self._plan, self._dropout = engine, plan, dropout
+        self._device = device = plan.device
+        spec, schedule = plan.spec, plan.schedule
         self.params = params
         dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
         with device.active():

@@ -1,8 +1,7 @@
-"""A chunk's part of a call's arrays, cut out and put back."""
+"""A chunk's part of a call's arrays: memory for it, cut out into that, and put back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,38 +10,67 @@ from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.schedule import Chunk, Schedule
 
 
-def batch_axis(schedule: Schedule) -> int:
-    return 1 if schedule.time_major else 0
+class Part:
+    """The place of one chunk in a call's arrays over time and batch, and in its states.
 
+    Where a chunk's part of an array is contiguous in that, it is used as it is. None stands for an array that there is
+    not.
+    """
 
-def window(schedule: Schedule, chunk: Chunk, data: Any) -> Any:
-    """A view of a chunk's steps, of all sequences."""
-    steps = slice(chunk.start, chunk.stop)
-    return data[steps] if schedule.time_major else data[:, steps]
+    def __init__(self, device: CudaDevice, schedule: Schedule, chunk: Chunk) -> None:
+        self.schedule = chunk.within(schedule)
+        self._device, self._chunk = device, chunk
+        self._batch_axis = 1 if schedule.time_major else 0
+        self._rows = None if chunk.rows is None else device.from_host(np.array(chunk.rows))
 
+    def buffer(self, data: Any) -> Any:
+        """Return where this part of a padded array goes: a piece of that array, or memory of its own."""
+        steps = self._steps(data)
+        if self._rows is None and steps.flags.c_contiguous:
+            return steps
+        return self._device.empty(self.schedule.data_shape(data.shape[2]), data.dtype)
 
-def cut(device: CudaDevice, schedule: Schedule, chunk: Chunk) -> Callable[[Any], Any]:
-    """Return what gives a chunk's part of a padded array as a new contiguous one."""
+    def state_buffer(self, states: Any | None) -> Any:
+        """Return memory for this part of states."""
+        if states is None:
+            return None
+        return self._device.empty((states.shape[0], self.schedule.B, states.shape[2]), states.dtype)
 
-    def cut(data: Any) -> Any:
-        batch = batch_axis(schedule)
-        if (chunk.start, chunk.stop) != (0, schedule.T):
-            data = device.take(data, np.arange(chunk.start, chunk.stop), 1 - batch)
-        return data if chunk.rows is None else device.take(data, np.array(chunk.rows), batch)
+    def cut(self, data: Any, into: Any | None = None) -> Any:
+        """Return this part of a padded array, contiguous: in `into`, or in a buffer made for it."""
+        into = self.buffer(data) if into is None else into
+        self._gather(self._steps(data), self._batch_axis, into)
+        return into
 
-    return cut
+    def cut_states(self, states: Any | None, into: Any | None = None) -> Any:
+        """Return a copy of this part of states."""
+        into = self.state_buffer(states) if into is None else into
+        self._gather(states, 1, into)
+        return into
 
+    def put(self, data: Any, values: Any) -> None:
+        """Write this part of a padded array."""
+        self._scatter(self._steps(data), self._batch_axis, values)
 
-def put(device: CudaDevice, schedule: Schedule, chunk: Chunk, target: Any, part: Any) -> None:
-    """Write a chunk's part into a padded array."""
-    rows = np.arange(schedule.B) if chunk.rows is None else np.array(chunk.rows)
-    device.put(window(schedule, chunk, target), rows, batch_axis(schedule), part)
+    def put_states(self, states: Any | None, values: Any | None) -> None:
+        self._scatter(states, 1, values)
 
+    def _steps(self, data: Any) -> Any:
+        steps = slice(self._chunk.start, self._chunk.stop)
+        return data[steps] if self._batch_axis else data[:, steps]
 
-def rows(device: CudaDevice, states: Any, chunk: Chunk) -> Any:
-    return device.copy(states) if chunk.rows is None else device.take(states, np.array(chunk.rows), 1)
+    def _gather(self, source: Any | None, axis: int, into: Any) -> None:
+        if source is None or self._device.address(source) == self._device.address(into):
+            return
+        if self._rows is None:
+            self._device.copy_into(into, source)
+        else:
+            self._device.take(source, self._rows, axis, into)
 
-
-def put_rows(device: CudaDevice, chunk: Chunk, states: Any, part: Any) -> None:
-    rows = np.arange(states.shape[1]) if chunk.rows is None else np.array(chunk.rows)
-    device.put(states, rows, 1, part)
+    def _scatter(self, target: Any | None, axis: int, values: Any) -> None:
+        if target is None or self._device.address(target) == self._device.address(values):
+            return
+        if self._rows is None:
+            self._device.copy_into(target, values)
+        else:
+            self._device.put(target, self._rows, axis, values)

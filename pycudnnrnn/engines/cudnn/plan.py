@@ -34,14 +34,13 @@ class Plan:
         dropout: DropoutDescriptor | None,
     ) -> None:
         library = handle.library
+        self.device, self.spec, self.schedule, self.training = device, spec, schedule, training
         T, B, lengths = schedule.T, schedule.B, schedule.lengths
         layout = (
             cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED
             if schedule.time_major
             else cudnnRNNDataLayout_t.BATCH_MAJOR_UNPACKED
         )
-        self._device = device
-        self.training = training
         self._rnn = RNNDescriptor(library, spec, dropout, algo=spec.untuned_algo)
         self._x, self._y = (
             RNNDataDescriptor(library, spec.dtype, T, B, width, lengths=lengths, layout=layout)
@@ -55,19 +54,17 @@ class Plan:
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
         library.cudnnGetRNNTempSpaceSizes(handle, self._rnn, mode, self._x, workspace, reserve)
-        self._mode = mode
         self.params_nbytes = weight_space_nbytes(handle, self._rnn)
         self.workspace_nbytes = workspace.value
         self.reserve_nbytes = reserve.value if training else 0
+        self._bind(library, mode)
 
-        self._bind(library)
-
-    def _bind(self, library: Library) -> None:
+    def _bind(self, library: Library, mode: cudnnForwardMode_t) -> None:
         """Give the calls everything that does not change; what they are called with is a handle, and addresses."""
         sizes = {"workSpaceSize": self.workspace_nbytes, "reserveSpaceSize": self.reserve_nbytes}
         same = {"rnnDesc": self._rnn, "devSeqLengths": None, "weightSpaceSize": self.params_nbytes, **sizes}
         data, states = {"xDesc": self._x, "yDesc": self._y}, {"hDesc": self._h, "cDesc": self._c}
-        self.call_forward = library.cudnnRNNForward.bind(fwdMode=self._mode, **same, **data, **states)
+        self.call_forward = library.cudnnRNNForward.bind(fwdMode=mode, **same, **data, **states)
         """(handle, x, y, hx, hy, cx, cy, params, workspace, reserve)"""
         if self.training:
             self.call_backward_data = library.cudnnRNNBackwardData_v8.bind(**same, **data, **states)
@@ -78,7 +75,7 @@ class Plan:
             """(handle, x, hx, y, d_params, workspace, reserve); cuDNN documents ADD alone for this call."""
 
     def _at(self, *arrays: Any) -> list[int | None]:
-        return [None if array is None else self._device.address(array) for array in arrays]
+        return [None if array is None else self.device.address(array) for array in arrays]
 
     def forward(
         self,

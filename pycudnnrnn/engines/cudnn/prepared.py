@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted, check_array
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
+from pycudnnrnn.engines.cudnn.device import BYTES
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
 from pycudnnrnn.engines.cudnn.plan import Plan
-from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import RNNSpec
 
 if TYPE_CHECKING:
     from pycudnnrnn.engines.cudnn.engine import CudnnEngine
@@ -22,14 +20,13 @@ class PreparedPlan:
     def __init__(
         self,
         engine: CudnnEngine,
-        device: CudaDevice,
-        spec: RNNSpec,
-        schedule: Schedule,
         plan: Plan,
         dropout: CudnnDropout | None,
     ) -> None:
-        self._engine, self._device, self._plan, self._dropout = engine, device, plan, dropout
-        self.spec, self.schedule = spec, schedule
+        self._engine, self._plan, self._dropout = engine, plan, dropout
+        self._device = device = plan.device
+        self.spec = spec = plan.spec
+        schedule = plan.schedule
         self.workspace_nbytes, self.reserve_nbytes = plan.workspace_nbytes, plan.reserve_nbytes
         self._workspace = device.empty((plan.workspace_nbytes,), BYTES) if plan.workspace_nbytes else None
         self._workspace_at = None if self._workspace is None else device.address(self._workspace)
@@ -124,10 +121,7 @@ class PreparedPlan:
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
         check_array("params", params, self._device.address(params), PARAMS_ALIGNMENT_NBYTES)
-        return CudnnGraph(
-            self._engine, self._device, self.spec, self.schedule, self._plan, self._dropout, params,
-            carry_state=carry_state,
-        )  # fmt: skip
+        return CudnnGraph(self._engine, self._plan, self._dropout, params, carry_state=carry_state)
 
     def _at(self, **arrays: Any) -> list[int | None]:
         """Addresses of arrays whose shapes were checked, after the check that cuDNN can read them in place."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.parts import cut, put, put_rows, rows
+from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Start:
     """Where a chunk starts from: the states of its sequences, and dropout's random states."""
 
-    chunk: Chunk
+    part: Part
     h: Any
     c: Any | None
     random: Any | None
@@ -77,20 +77,15 @@ def forward(
         position = 0 if dropout is None else dropout.position
         starts = []
         for chunk in chunks:
-            start = Start(
-                chunk,
-                rows(device, h, chunk),
-                None if c is None else rows(device, c, chunk),
-                None if dropout is None else dropout.snapshot(stream),
-            )
+            part = Part(device, schedule, chunk)
+            random = None if dropout is None else dropout.snapshot(stream)
+            start = Start(part, part.cut_states(h), part.cut_states(c), random)
             y_part, hy, cy, _ = engine.forward(
-                spec, chunk.within(schedule), params, cut(device, schedule, chunk)(x), start.h, start.c,
-                dropout=dropout, keep_reserve=True,
-            )  # fmt: skip
-            put(device, schedule, chunk, y, y_part)
-            put_rows(device, chunk, h, hy)
-            if c is not None:
-                put_rows(device, chunk, c, cy)
+                spec, part.schedule, params, part.cut(x), start.h, start.c, dropout=dropout, keep_reserve=True
+            )
+            part.put(y, y_part)
+            part.put_states(h, hy)
+            part.put_states(c, cy)
             starts.append(start)
         if dropout is not None:
             dropout.position = position + 1  # the chunks are one forward
@@ -120,21 +115,19 @@ def backward_data(
             dc = device.zeros((*states, spec.num_units), dtype) if dcy is None else device.copy(dcy)
         gradient = device.zeros(reserve.params.shape, dtype)
         for start in reversed(reserve.starts):
-            chunk, part = start.chunk, cut(device, schedule, start.chunk)
+            part = start.part
             if dropout is not None:
                 dropout.rewind(start.random)
             *_, again = engine.forward(
-                spec, chunk.within(schedule), reserve.params, part(reserve.x), start.h, start.c,
+                spec, part.schedule, reserve.params, part.cut(reserve.x), start.h, start.c,
                 dropout=dropout, keep_reserve=True,
             )  # fmt: skip
-            dhy_part, dcy_part = rows(device, dh, chunk), None if dc is None else rows(device, dc, chunk)
-            dy_part = None if dy is None else part(dy)
-            dx_part, dhx_part, dcx_part = engine.backward_data(again, dy_part, dhy_part, dcy_part)
+            dy_part = None if dy is None else part.cut(dy)
+            dx_part, dhx_part, dcx_part = engine.backward_data(again, dy_part, part.cut_states(dh), part.cut_states(dc))
             engine.backward_weights(again, gradient, accumulate=True)
-            put(device, schedule, chunk, dx, dx_part)
-            put_rows(device, chunk, dh, dhx_part)
-            if dc is not None:
-                put_rows(device, chunk, dc, dcx_part)
+            part.put(dx, dx_part)
+            part.put_states(dh, dhx_part)
+            part.put_states(dc, dcx_part)
         reserve.gradient, reserve.touched = gradient, True
         device.wait(reserve.stream, stream)
     return dx, dh, dc

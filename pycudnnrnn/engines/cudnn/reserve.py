@@ -6,23 +6,23 @@ import dataclasses
 from typing import Any
 
 from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.plan import Plan
-from pycudnnrnn.schedule import Chunk, Schedule
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 
 @dataclasses.dataclass
 class Piece:
-    """One native forward: what its backward reads again. `rows`: the chunk's sequences, on the device; None for all."""
+    """One native forward: what its backward reads again. `part`: its place in the batch; None where it is all of it."""
 
     plan: Plan
-    chunk: Chunk
     x: Any
     hx: Any | None
     cx: Any | None
     y: Any
     space: Any | None
-    rows: Any | None = None
+    part: Part | None = None
 
 
 @dataclasses.dataclass
@@ -43,7 +43,7 @@ class CudnnReserve:
     @property
     def whole(self) -> bool:
         """Whether one native call took the batch as it stands."""
-        return len(self.pieces) == 1 and self.pieces[0].chunk.covers(self.schedule)
+        return len(self.pieces) == 1 and self.pieces[0].part is None
 
     def copy(self) -> CudnnReserve:
         with self.device.active():
