@@ -82,8 +82,8 @@ ROWS = (
         "R10", "nothing is written beside an array", "guard bytes in every test of the native path",
         ("tests/shim",),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "device.empty((plan.reserve_nbytes,), BYTES)",
-            "device.empty((plan.reserve_nbytes - 1,), BYTES)",
+            "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, plan.reserve_nbytes)",
+            "scratch(device, plan.reserve_nbytes - 1)",
         ),
     ),
     Row("R11", "compute-sanitizer finds nothing", "0 findings in memcheck, initcheck and racecheck", needs=GPU),

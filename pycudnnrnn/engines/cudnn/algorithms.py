@@ -15,7 +15,7 @@ import numpy as np
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, CallKind
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
+from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
@@ -166,10 +166,7 @@ class _Bench:
         """Return a candidate's median time, in microseconds."""
         descriptor = None if self._dropout is None else self._dropout.descriptor
         plan = Plan(self._handle, self._device, candidate, self._schedule, training=self._training, dropout=descriptor)
-        workspace, reserve = (
-            self._device.empty((nbytes,), BYTES) if nbytes else None
-            for nbytes in (plan.workspace_nbytes, plan.reserve_nbytes)
-        )
+        workspace, reserve = (scratch(self._device, n) for n in (plan.workspace_nbytes, plan.reserve_nbytes))
 
         def work() -> None:
             params, x, hx, cx = self._data

@@ -5,14 +5,72 @@ All memory is taken before the first launch, so that running out of it changes n
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch, started
+from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
+from pycudnnrnn.schedule import Chunk, Schedule
+from pycudnnrnn.spec import RNNSpec
+
+if TYPE_CHECKING:
+    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
+
+
+def forward(
+    engine: CudnnEngine,
+    device: CudaDevice,
+    spec: RNNSpec,
+    schedule: Schedule,
+    chunks: Sequence[Chunk],
+    params: Any,
+    x: Any,
+    hx: Any | None,
+    cx: Any | None,
+    *,
+    dropout: CudnnDropout | None,
+    keep_reserve: bool,
+) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
+    """Run the chunks; "auto" runs the standard algorithm, and nothing is tuned. See `engines.Engine.forward`."""
+    dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+    training = keep_reserve or dropout is not None
+    with engine.launching() as (handle, stream):
+        device.refuse_capture(stream, "a batch in parts, which takes memory")
+        plans = [
+            engine.native_plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks
+        ]
+        y = device.zeros(schedule.data_shape(spec.output_size), dtype)
+        h = started(device, hx, (*states, spec.state_size), dtype)
+        c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
+        workspace = scratch(device, max((plan.workspace_nbytes for plan in plans), default=0))
+        parts = [
+            _prepare_forward(plan, Part(device, schedule, chunk), scratch(device, plan.reserve_nbytes), x, y, h, c)
+            for plan, chunk in zip(plans, chunks, strict=True)
+        ]
+        with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
+            _run_forward(handle, parts, params, x, y, h, c, workspace)
+        if not keep_reserve:
+            return y, h, c, None
+        return y, h, c, CudnnReserve(spec, schedule, params, [part.piece for part in parts], stream, device)
+
+
+def backward_data(
+    device: CudaDevice, handle: Handle, reserve: CudnnReserve, dy: Any, dhy: Any, dcy: Any | None, workspace: Any | None
+) -> tuple[Any, Any, Any | None]:
+    """Go back through the chunks; see `engines.Engine.backward_data`."""
+    spec = reserve.spec
+    dx = device.zeros(reserve.schedule.data_shape(spec.input_size), spec.dtype.numpy)
+    dh, dc = device.copy(dhy), None if dcy is None else device.copy(dcy)
+    parts = _prepare_backward(reserve, dy, dx, dh, dc)
+    reserve.touched = True
+    _run_backward(handle, reserve.params, parts, dy, dx, dh, dc, workspace)
+    return dx, dh, dc
 
 
 @dataclasses.dataclass
@@ -25,22 +83,13 @@ class ForwardPart:
     cy: Any | None
 
 
-def prepare_forward(
-    plans: Sequence[tuple[Plan, Part, Any | None]], x: Any, y: Any, h: Any, c: Any | None
-) -> list[ForwardPart]:
-    """Take the memory for all chunks, each given with its plan and its reserve."""
-    return [
-        ForwardPart(
-            part,
-            Piece(plan, part.buffer(x), part.state_buffer(h), part.state_buffer(c), part.buffer(y), space, part),
-            part.state_buffer(h),
-            part.state_buffer(c),
-        )
-        for plan, part, space in plans
-    ]
+def _prepare_forward(plan: Plan, part: Part, space: Any | None, x: Any, y: Any, h: Any, c: Any | None) -> ForwardPart:
+    """Take the memory for a chunk, given its plan and its reserve."""
+    piece = Piece(plan, part.buffer(x), part.state_buffer(h), part.state_buffer(c), part.buffer(y), space, part)
+    return ForwardPart(part, piece, part.state_buffer(h), part.state_buffer(c))
 
 
-def run_forward(
+def _run_forward(
     handle: Handle,
     parts: Sequence[ForwardPart],
     params: Any,
@@ -78,7 +127,7 @@ class BackwardPart:
     dcx: Any | None
 
 
-def prepare_backward(reserve: CudnnReserve, dy: Any, dx: Any, dh: Any, dc: Any | None) -> list[BackwardPart]:
+def _prepare_backward(reserve: CudnnReserve, dy: Any, dx: Any, dh: Any, dc: Any | None) -> list[BackwardPart]:
     """Take the memory for all chunks, the last one first."""
     return [
         BackwardPart(
@@ -96,7 +145,7 @@ def prepare_backward(reserve: CudnnReserve, dy: Any, dx: Any, dh: Any, dc: Any |
     ]
 
 
-def run_backward(
+def _run_backward(
     handle: Handle,
     params: Any,
     parts: Sequence[BackwardPart],

@@ -18,6 +18,16 @@ BYTES: Final = np.dtype(np.uint8)
 """The dtype of scratch memory."""
 
 
+def scratch(device: CudaDevice, nbytes: int) -> Any | None:
+    """Return new memory with anything in it; None for none."""
+    return device.empty((nbytes,), BYTES) if nbytes else None
+
+
+def started(device: CudaDevice, states: Any | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return states to be worked on: a copy of those given, or zeros."""
+    return device.zeros(shape, dtype) if states is None else device.copy(states)
+
+
 class _Foreign:
     """A stream in the words of the CUDA stream protocol, version 0: what CuPy makes one of its own from."""
 

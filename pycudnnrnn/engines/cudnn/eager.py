@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted
-from pycudnnrnn.engines.cudnn.device import BYTES
+from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
@@ -77,8 +77,8 @@ class EagerForward:
             handle = self._engine.handle_on(stream)
             y, hy = device.empty(self._y, dtype), device.empty(self._h, dtype)
             cy = None if self._c is None else device.empty(self._c, dtype)
-            space = device.empty((plan.reserve_nbytes,), BYTES) if plan.reserve_nbytes else None
-            workspace = device.empty((plan.workspace_nbytes,), BYTES) if plan.workspace_nbytes else None
+            space = scratch(device, plan.reserve_nbytes)
+            workspace = scratch(device, plan.workspace_nbytes)
             with contextlib.nullcontext() if self._dropout is None else self._dropout.forward_on(stream):
                 plan.call_forward(
                     handle.pointer, x_at, address(y), hx_at, address(hy), cx_at, None if cy is None else address(cy),

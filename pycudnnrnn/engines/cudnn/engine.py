@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any, Final
-
-import numpy as np
 
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
@@ -18,14 +16,13 @@ from pycudnnrnn.engines.cudnn.algorithms import Data, choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_matrices, check_sizes
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.eager import EagerForward
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
-from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
 from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
@@ -101,7 +98,7 @@ class CudnnEngine:
             self._device.refuse_capture(stream, "preparing a plan")
             spec = self.resolved(spec, schedule, training=training, dropout=dropout)
             handle = self.handle_on(stream)
-            native = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
+            native = self.native_plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
             return PreparedPlan(self, native, dropout)
 
     @contextlib.contextmanager
@@ -140,7 +137,9 @@ class CudnnEngine:
     ) -> list[tuple[int, int]]:
         """Ask cuDNN for the workspace and the reserve of each chunk, in bytes."""
         with self.launching() as (handle, _):
-            plans = [self._plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks]
+            plans = [
+                self.native_plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks
+            ]
         return [(plan.workspace_nbytes, plan.reserve_nbytes) for plan in plans]
 
     @staticmethod
@@ -192,7 +191,7 @@ class CudnnEngine:
             self._device.refuse_capture(stream, "an eager forward, which takes memory")
             spec = self.resolved(spec, schedule, training=training, dropout=dropout, data=data)
             handle = self.handle_on(stream)
-            plan = self._plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
+            plan = self.native_plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
         return EagerForward(self, plan, dropout=dropout, keep_reserve=keep_reserve)
 
     def check_process(self) -> None:
@@ -247,46 +246,9 @@ class CudnnEngine:
         call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
         if call is not None:
             return call.run(params, x, hx, cx)
-        return self._forward_in_parts(
-            spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
+        return chunked.forward(
+            self, device, spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
         )
-
-    def _forward_in_parts(
-        self,
-        spec: RNNSpec,
-        schedule: Schedule,
-        chunks: Sequence[Chunk],
-        params: Any,
-        x: Any,
-        hx: Any | None,
-        cx: Any | None,
-        *,
-        dropout: CudnnDropout | None,
-        keep_reserve: bool,
-    ) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
-        """Run the chunks that make a batch; "auto" runs the standard algorithm here, and nothing is tuned."""
-        device, dtype = self._device, spec.dtype.numpy
-        training = keep_reserve or dropout is not None
-        with device.active():
-            stream = device.stream()
-            device.refuse_capture(stream, "a batch in parts, which takes memory")
-            handle = self.handle_on(stream)
-            plans = [self._plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks]
-            states = (spec.num_pseudo_layers, schedule.B)
-            y = device.zeros(schedule.data_shape(spec.output_size), dtype)
-            hy = self._start(hx, (*states, spec.state_size), dtype)
-            cy = self._start(cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
-            workspace = self._scratch(max((plan.workspace_nbytes for plan in plans), default=0))
-            natives = [
-                (plan, Part(device, schedule, chunk), self._scratch(plan.reserve_nbytes))
-                for plan, chunk in zip(plans, chunks, strict=True)
-            ]
-            prepared = chunked.prepare_forward(natives, x, y, hy, cy)
-            with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
-                chunked.run_forward(handle, prepared, params, x, y, hy, cy, workspace)
-            pieces = [forward.piece for forward in prepared]
-            reserve = CudnnReserve(spec, schedule, params, pieces, stream, device) if keep_reserve else None
-        return y, hy, cy, reserve
 
     def backward_data(
         self, reserve: AnyReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
@@ -306,27 +268,19 @@ class CudnnEngine:
             dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
             if spec.has_cell_state and dcy is None:
                 dcy = device.zeros((*states, spec.num_units), dtype)
-            dcx: Any = None
-            workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
-            if reserve.whole:
-                dx = device.empty(schedule.data_shape(spec.input_size), dtype)
-                dhx = device.empty((*states, spec.state_size), dtype)
-                if spec.has_cell_state:
-                    dcx = device.empty((*states, spec.num_units), dtype)
-                (piece,) = reserve.pieces
-                reserve.touched = True
-                piece.plan.backward_data(
-                    handle, reserve.params, piece.y, dy, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx,
-                    workspace, piece.space,
-                )  # fmt: skip
-            else:
-                dx, dhx = device.zeros(schedule.data_shape(spec.input_size), dtype), device.copy(dhy)
-                if spec.has_cell_state:
-                    dcx = device.copy(dcy)
-                prepared = chunked.prepare_backward(reserve, dy, dx, dhx, dcx)
-                reserve.touched = True
-                chunked.run_backward(handle, reserve.params, prepared, dy, dx, dhx, dcx, workspace)
-        return dx, dhx, dcx
+            workspace = scratch(device, reserve.workspace_nbytes)
+            if not reserve.whole:
+                return chunked.backward_data(device, handle, reserve, dy, dhy, dcy, workspace)
+            dx = device.empty(schedule.data_shape(spec.input_size), dtype)
+            dhx = device.empty((*states, spec.state_size), dtype)
+            dcx = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
+            (piece,) = reserve.pieces
+            reserve.touched = True
+            piece.plan.backward_data(
+                handle, reserve.params, piece.y, dy, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx,
+                workspace, piece.space,
+            )  # fmt: skip
+            return dx, dhx, dcx
 
     def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:
         self._check("out", out, PARAMS_ALIGNMENT_NBYTES)
@@ -338,7 +292,7 @@ class CudnnEngine:
             recompute.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
             return
         with self._following(reserve) as handle:
-            workspace = self._scratch(max((piece.plan.workspace_nbytes for piece in reserve.pieces), default=0))
+            workspace = scratch(self._device, reserve.workspace_nbytes)
             if not accumulate:
                 self._device.fill_zero(out)
             for piece in reserve.pieces:
@@ -354,7 +308,7 @@ class CudnnEngine:
             yield self.handle_on(stream)
             self._device.wait(reserve.stream, stream)
 
-    def _plan(
+    def native_plan(
         self,
         handle: Handle,
         spec: RNNSpec,
@@ -377,13 +331,6 @@ class CudnnEngine:
             while len(plans) > PLANS_MAX:
                 del plans[next(iter(plans))]
         return plan
-
-    def _scratch(self, nbytes: int) -> Any | None:
-        return self._device.empty((nbytes,), BYTES) if nbytes else None
-
-    def _start(self, given: Any | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """States for parts to update: zeros, or a copy of what is given."""
-        return self._device.zeros(shape, dtype) if given is None else self._device.copy(given)
 
     def _check(self, name: str, array: Any | None, alignment: int) -> None:
         if array is not None and array.size:

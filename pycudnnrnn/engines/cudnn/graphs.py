@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from pycudnnrnn.engines.cudnn.device import BYTES
+from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.plan import Plan
 
@@ -50,8 +50,8 @@ class CudnnGraph:
                 self.dx, self.dhx, self.dcx = data(spec.input_size), h(), c()
                 self.d_params = device.zeros(params.shape, dtype)
             self._workspace, self._reserve = (
-                device.empty((nbytes,), BYTES) if nbytes else None
-                for nbytes in (plan.workspace_nbytes, plan.reserve_nbytes)
+                scratch(device, plan.workspace_nbytes),
+                scratch(device, plan.reserve_nbytes),
             )
             self._carried = [(self.hx, self.hy), (self.cx, self.cy)] if carry_state else []
             stay = contextlib.nullcontext() if dropout is None else dropout.left_alone(device.stream())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted, check_array
-from pycudnnrnn.engines.cudnn.device import BYTES
+from pycudnnrnn.engines.cudnn.device import BYTES, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
 from pycudnnrnn.engines.cudnn.plan import Plan
@@ -28,7 +28,7 @@ class PreparedPlan:
         self.spec = spec = plan.spec
         schedule = plan.schedule
         self.workspace_nbytes, self.reserve_nbytes = plan.workspace_nbytes, plan.reserve_nbytes
-        self._workspace = device.empty((plan.workspace_nbytes,), BYTES) if plan.workspace_nbytes else None
+        self._workspace = scratch(device, plan.workspace_nbytes)
         self._workspace_at = None if self._workspace is None else device.address(self._workspace)
         dtype = spec.dtype.numpy
         states, align = (spec.num_pseudo_layers, schedule.B), dtype.itemsize

@@ -11,7 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.device import CudaDevice, started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.schedule import Chunk, Schedule
@@ -70,10 +70,8 @@ def forward(
     with engine.launching() as (_, stream), lock:
         device.refuse_capture(stream, "a forward that recomputes, which takes memory")
         y = device.zeros(schedule.data_shape(spec.output_size), dtype)
-        h = device.zeros((*states, spec.state_size), dtype) if hx is None else device.copy(hx)
-        c = None
-        if spec.has_cell_state:
-            c = device.zeros((*states, spec.num_units), dtype) if cx is None else device.copy(cx)
+        h = started(device, hx, (*states, spec.state_size), dtype)
+        c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
         position = 0 if dropout is None else dropout.position
         starts = []
         for chunk in chunks:
@@ -109,10 +107,8 @@ def backward_data(
             state = DropoutState("cudnn", reserve.seed)
             dropout = CudnnDropout(handle, device, spec, state, states=device.copy(random))
         dx = device.zeros(schedule.data_shape(spec.input_size), dtype)
-        dh = device.zeros((*states, spec.state_size), dtype) if dhy is None else device.copy(dhy)
-        dc = None
-        if spec.has_cell_state:
-            dc = device.zeros((*states, spec.num_units), dtype) if dcy is None else device.copy(dcy)
+        dh = started(device, dhy, (*states, spec.state_size), dtype)
+        dc = started(device, dcy, (*states, spec.num_units), dtype) if spec.has_cell_state else None
         gradient = device.zeros(reserve.params.shape, dtype)
         for start in reversed(reserve.starts):
             part = start.part

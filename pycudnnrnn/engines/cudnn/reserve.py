@@ -45,6 +45,11 @@ class CudnnReserve:
         """Whether one native call took the batch as it stands."""
         return len(self.pieces) == 1 and self.pieces[0].part is None
 
+    @property
+    def workspace_nbytes(self) -> int:
+        """What the calls of a backward need, one after the other."""
+        return max((piece.plan.workspace_nbytes for piece in self.pieces), default=0)
+
     def copy(self) -> CudnnReserve:
         with self.device.active():
             copies = [
