@@ -171,7 +171,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         if states.keys() != {"model"}:
             raise Refusal("metadata", "holds something else than one model")
         state = states["model"]
-        spec = check_spec(state, None, {"name", "dropout"} | {"spec"})
+        spec = check_spec(state, None, {"name", "dropout"})
         if spec is None or not isinstance(state["name"], str) or not state["name"]:
             raise Refusal("metadata", "the model has no name")
         if spec.num_pseudo_layers > TENSORS_MAX:

@@ -97,9 +97,9 @@ class _Call(NamedTuple):
         running = self.batch_sizes.numpy()
         return (running[:, None] > np.arange(self.size[1])).sum(axis=0).tolist()  # type: ignore[no-any-return]
 
-    def plan(self) -> ops.Plan:
+    def plan(self, op: ops.CudnnRNN) -> ops.Plan:
         T, B = self.size
-        return self.op().prepare(
+        return op.prepare(
             int(T), int(B), is_training=True, sequence_lengths=self.lengths(), time_major=self.time_major,
             device=_device_name(self.x),
         )  # fmt: skip
@@ -144,7 +144,7 @@ def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
             y, hy, cy = (_tensor(array, padded) for array in (fwd.output, fwd.output_h, fwd.output_c))
             return call.packed(y), hy, cy, padded.new_empty(0, dtype=torch.uint8)
         y, hy, cy = call.empty_results(padded)
-        plan = call.plan()
+        plan = call.plan(call.op())
         nbytes = plan.reserve_nbytes if call.batch_sizes is None else call.reserve_nbytes()
         reserve = padded.new_empty(nbytes, dtype=torch.uint8)
         cy_or_none = _native(cy) if call.spec.has_cell_state else None
@@ -178,7 +178,7 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     to_hx, to_cx = (None if a is None else _native(to) for a, to in ((hx, dhx), (cx, dcx)))
     dcy = _native(dcy) if call.spec.has_cell_state else None
     with _on_current_stream(padded):
-        plan = call.plan()
+        plan = call.plan(_op(call.spec))  # the masks are in the reserve, so that no seed is set up again
         kept = _native(reserve[: plan.reserve_nbytes].clone())
         plan.backward_data(params, y, dy, hx, _native(dhy), to_hx, cx, dcy, to_cx, _native(dx), kept)
         if params_too:
