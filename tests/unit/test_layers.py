@@ -1,4 +1,4 @@
-"""Layers: what a caller gets beyond the documented members (tests/unit/test_seeds.py has those)."""
+"""Layers: what a caller gets beyond the members that TF documents (tests/unit/test_tf_layer_page.py has those)."""
 
 import contextlib
 import copy
