@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, Saver, checkpoint
-from pycudnnrnn.errors import ArgumentError, CheckpointError
+from pycudnnrnn.errors import CheckpointError
 from tests.fuzz.checkpoint_mutants import joined, parts, rehashed
 
 
@@ -211,8 +211,3 @@ def test_an_unknown_dtype_is_named_by_inspect(model):
         checkpoint.inspect(path)
     with pytest.raises(CheckpointError, match="unreadable"):
         checkpoint.inspect(path.parent)
-
-
-def test_orthogonal_biases_are_no_matrices():
-    with pytest.raises(ArgumentError, match="a matrix to make orthogonal"):
-        CudnnGRU(1, 2, bias_initializer="orthogonal").build((None, None, 3))
