@@ -94,17 +94,17 @@ def test_only_host_integers_are_lengths(lengths):
         check_lengths(lengths, 4, 3)
 
 
-@pytest.mark.parametrize("lengths", [[1.0, 2.0, 3.0], [True, False, True], np.array([1.5, 2, 3]), ["1", "2", "3"]])
+@pytest.mark.parametrize("lengths", [[1.0, 2.0, 3.0], [True, False, True], np.array([1.5, 2, 3]), ["1", "2", "3"], [2**70, 1, 1]])
 def test_lengths_that_are_no_integers_are_refused(lengths):
     with pytest.raises(ArgumentTypeError, match="integers"):
         check_lengths(lengths, 4, 3)
 
 
-@pytest.mark.parametrize(("lengths", "name"), [([1, -1, 2], "[1]"), ([1, 2, 5], "[2]"), ([2**70, 1, 1], "")])
-def test_a_length_out_of_range_is_named(lengths, name):
+@pytest.mark.parametrize(("lengths", "place"), [([1, -1, 2], 1), ([1, 2, 5], 2)])
+def test_a_length_out_of_range_is_named(lengths, place):
     with pytest.raises(ArgumentError) as caught:
         check_lengths(lengths, 4, 3)
-    assert name in caught.value.argument
+    assert caught.value.argument == f"sequence_lengths[{place}]"
 
 
 @pytest.mark.parametrize("lengths", [[1, 2], [1, 2, 3, 4], [], [[1, 2, 3]]])
