@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -83,14 +84,8 @@ def test_after_128_training_steps_cells_and_layer_agree_to_1e_12(L, T, U, I, B, 
     stack.cells[0].variables[0].assign_add(0.125)  # a cell that was trained further
     back = np.zeros_like(problem.params)
     saveable_of(back, spec, None).restore(stack.tensors())
-    moved = agree(make_problem_with(problem, back), stack, 1e-12)
+    moved = agree(dataclasses.replace(problem, params=back), stack, 1e-12)
     assert not np.allclose(moved, outputs)
-
-
-def make_problem_with(problem, params):
-    import dataclasses
-
-    return dataclasses.replace(problem, params=params)
 
 
 # TF's ops tests: named cases, then a grid over lengths, layout and projection. Its own fp16 training never ran in fp16.
