@@ -13,9 +13,10 @@ LSTM = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64")
 X, H, C, P = call_of(LSTM)
 
 
-def test_an_inference_keeps_no_reserve():
-    fwd = LSTM.forward(X, H, C, P, is_training=False)
-    with pytest.raises(StateError, match="keep_reserve=True"):
+@pytest.mark.parametrize("keywords", [{"is_training": False}, {"keep_reserve": False}], ids=str)
+def test_a_forward_that_kept_no_reserve_has_no_backward(keywords):
+    fwd = LSTM.forward(X, H, C, P, **keywords)
+    with pytest.raises(StateError, match=r"kept no reserve.*keep_reserve=True"):
         fwd.backward_data(np.ones_like(fwd.output))
 
 

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
+from pycudnnrnn import CudnnGRU
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from tests.helpers.layers import ALL, batch, built
 
@@ -28,6 +29,24 @@ def test_copies_carry_weights_other_variables_and_the_dropout_position(kind, mak
     layer(x)
     assert layer.op.dropout_state() != twin.op.dropout_state(), "and positions move apart"
     assert not make(kind(1, 2)).built
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_copies_carry_regularizers_constraints_and_the_scope(make):
+    layer, x = CudnnGRU(1, 2, dtype="float64"), batch(4, 3, 5)
+    layer(x, scope="outer/gru")
+    layer.add_weight("scale", (2,), initializer="ones", regularizer=sum, constraint=abs)
+    layer.activity_regularizer = len
+    twin = make(layer)
+    twin(x)
+    assert twin.losses == [4, 2]
+    variables = twin.variables_by_name()
+    assert variables["scale"].constraint is abs
+    assert twin.saveable.prefix == "outer/gru/"
+    assert [v.name for v in variables.values()] == ["outer/gru/opaque_kernel", "outer/gru/scale"]
+    variables["scale"].assign([3, 4])
+    assert twin.losses == [4, 7]
+    assert layer.losses == [2]
 
 
 def test_a_layer_pickled_on_one_layout_runs_on_another():

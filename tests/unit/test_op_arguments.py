@@ -59,6 +59,21 @@ def test_shape_errors_show_both_shapes():
     assert str(caught.value) == "Invalid input_h shape: (2, 2, 3), expecting (4, 2, 3), which is [L * D, B, num_units]"
 
 
+@pytest.mark.parametrize(
+    ("x", "h", "text"),
+    [
+        (X[0], H, r"Invalid inputs shape: \(2, 4\), expecting three axes, \[T, B, I\]"),
+        (X, H[0], r"Invalid input_h shape: \(2, 3\), expecting three axes, \[L \* D, B, U\]"),
+        (X, H[:3], r"Invalid input_h shape: \(3, 2, 3\), expecting a multiple of 2 rows"),
+        (X, H[:0], r"Invalid input_h shape: \(0, 2, 3\), expecting a multiple of 2 rows"),
+        (X, None, "Invalid input_h: <class 'NoneType'>"),
+    ],
+)
+def test_a_function_reads_its_sizes_off_arrays_that_have_them(x, h, text):
+    with pytest.raises(ArgumentError, match=text):
+        ops.cudnn_gru(x, h, P, False, direction="bidirectional")
+
+
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cpu:0", 3])
 def test_a_device_has_one_of_two_names(device):
     with pytest.raises(ArgumentError, match="'cpu', 'cuda' or 'cuda:<index>'"):

@@ -107,6 +107,15 @@ def test_a_function_is_its_class_with_sizes_read_off_the_arrays(kind, direction)
         assert np.array_equal(ours, expected)
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_a_function_passes_input_mode_dropout_and_seed_on(kind):
+    options = {"input_mode": "skip_input", "dropout": 0.5, "seed": 7}
+    op = kind(2, 4, 4, **options)
+    arguments = call_of(op)
+    for ours, expected in zip(FUNCTIONS[kind](*arguments, True, **options), op(*arguments), strict=True):
+        assert np.array_equal(ours, expected)
+
+
 def test_the_lstm_function_projects():
     op = ops.CudnnLSTM(2, 5, 4, num_proj=2)
     arguments = call_of(op)
