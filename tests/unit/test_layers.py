@@ -81,6 +81,8 @@ def test_a_backward_takes_gradients_of_states_as_a_tuple_or_one_by_one():
     assert first.inputs is first.input
     with pytest.raises(ArgumentError, match="a tuple of 2"):
         layer.forward(x).backward(None, (dh,))
+    with pytest.raises(ArgumentError, match="d_states"):
+        layer.forward(x).backward(None, (dh, dc), dc)
     with pytest.raises(StateError, match="kept no reserve"):
         layer.forward(x, training=False).backward()
     kept = layer.forward(x, training=False, keep_reserve=True)
@@ -226,6 +228,7 @@ def test_to_casts_weights_and_keeps_the_layer():
     outputs, _ = layer(x.astype("f4"))
     assert np.allclose(outputs, expected, atol=1e-5)
     assert layer.variables[0].value is layer.params
+    assert layer.saveable.prefix == "cudnn_lstm/"
     unbuilt = CudnnGRU(1, 3).to("cpu", dtype="float64")
     assert unbuilt(batch(2, 2, 3))[0].dtype == "float64"
 
@@ -316,6 +319,22 @@ def test_what_needs_a_build_says_so():
         with pytest.raises(RuntimeError):
             getattr(layer, name)
     assert layer.device is None
+
+
+def test_a_cast_layer_keeps_its_dropout_and_its_config_makes_an_equal_one():
+    layer, x = (
+        built(CudnnGRU, dtype="float16", compute_dtype="float16", math_type="default", dropout=0.5),
+        batch(4, 3, 5),
+    )
+    layer(x.astype("f2"))
+    before = layer.op.dropout_state()
+    layer.to(dtype="float32")
+    assert layer.op.dropout_state() == before
+    assert before.position == 1
+    assert (layer.spec.compute_dtype, layer.spec.math_type) == ("float32", "fma")
+    twin = CudnnGRU.from_config(layer.get_config())
+    twin.build((None, None, 5))
+    assert twin.spec == layer.spec
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
