@@ -292,6 +292,23 @@ def test_cells_pickle_and_copy_with_their_weights(kind):
     assert cell.compute_output_shape((None, 5)) == (None, 3)
 
 
+OPTIONS = {"reuse": True, "kernel_initializer": "zeros", "name": "own", "dtype": "float16", "seed": 3,
+           "input_mode": "skip_input", "bias_mode": "single_recurrent"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_config_has_every_argument(kind):
+    given_options = OPTIONS | ({"num_proj": 2, "cell_clip": (-0.5, 1.0)} if kind is CudnnCompatibleLSTMCell else {})
+    cell = kind(4, **given_options)
+    assert cell.get_config() == {"num_units": 4} | given_options
+    twin = kind.from_config(cell.get_config())
+    for each in (cell, twin):
+        each.build((None, 4))
+    assert [(v.name, v.shape) for v in twin.variables] == [(v.name, v.shape) for v in cell.variables]
+    x, state = np.ones((2, 4), "f2"), cell.zero_state(2, "float16")
+    assert np.array_equal(twin(x, state)[0], cell(x, state)[0])
+
+
 def test_a_cell_takes_the_dtype_of_its_first_input_and_keeps_its_width():
     cell = CudnnCompatibleRNNTanhCell(3)
     assert cell.dtype is None

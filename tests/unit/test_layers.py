@@ -245,7 +245,8 @@ def test_weights_are_all_set_or_none():
 def test_variables_are_taken_by_numpy_and_written_by_index():
     layer = built()
     (variable,) = layer.variables
-    assert np.array_equal(np.asarray(variable), layer.params)
+    assert np.asarray(variable) is layer.params
+    assert not np.shares_memory(np.array(variable), layer.params)
     variable[:3] = 7
     assert layer.params[:3].tolist() == [7, 7, 7] == variable[:3].tolist()
     assert np.asarray(variable, "float32").dtype == "float32"
