@@ -152,6 +152,9 @@ def test_loading_by_assignment_takes_dtype_and_device_and_works_from_meta(kind):
     assert (mine.params.dtype, mine.params.device.type) == (torch.float64, "cpu")
     call = make_call(theirs, 4, 2)
     assert worst(call(mine), call(theirs))[0] <= 1e-10
+    frozen = build(ours, kind, 3, 5, 2, device="meta").requires_grad_(False)
+    frozen.load_state_dict(theirs.state_dict(), assign=True)
+    assert not frozen.params.requires_grad
     half = build(ours, kind, 3, 5, 2)
     some = dict(list(theirs.state_dict().items())[:1])
     with pytest.raises(RuntimeError, match="takes every weight"):

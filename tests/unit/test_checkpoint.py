@@ -124,7 +124,12 @@ def test_dropout_states_that_only_a_gpu_can_read_are_kept_for_it(tmp_path):
 
 def test_one_model_is_saved_with_its_spec_and_loaded_from_the_file_alone(tmp_path):
     for mode, kind in OF_MODE.items():
-        extra = {"num_proj": 2, "cell_clip": (-1.0, 0.5)} if mode == "lstm" else {"bias_mode": "single_input"}
+        extra = {
+            "lstm": {"num_proj": 2, "cell_clip": (-1.0, 0.5)},
+            "gru": {"bias_mode": "single_input"},
+            "rnn_tanh": {"algo": "persist_dynamic", "math_type": "default"},
+            "rnn_relu": {"dtype": "float16", "compute_dtype": "float16", "dropout": 0.5},
+        }[mode]
         layer = built(kind, direction="bidirectional", name=f"my/{mode}", **extra)
         layer.add_weight("more", (1,))
         path = checkpoint.save(tmp_path / mode, layer)

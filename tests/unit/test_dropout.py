@@ -48,6 +48,16 @@ def test_inference_drops_nothing_and_moves_no_state():
     assert op.dropout_state().position == 0
 
 
+def test_a_plan_for_inference_drops_nothing():
+    op = dropping()
+    x, h, c, params = call_of(op)
+    expected = op(x, h, c, params, is_training=False)
+    results = [np.empty_like(array) for array in expected]
+    op.prepare(*x.shape[:2]).forward(params, x, h, c, *results)
+    assert all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True))
+    assert op.dropout_state().position == 0
+
+
 def test_dropping_everything_leaves_the_upper_layer_without_input():
     op = dropping(p=1.0)
     x, h, c, params = call_of(op)
@@ -93,7 +103,9 @@ def test_the_backward_uses_the_forwards_masks():
 
 def test_dropout_with_one_layer_warns():
     with pytest.warns(UserWarning, match="between layers only"):
-        dropping(layers=1)
+        op = dropping(layers=1)
+    op(*call_of(op))
+    assert op.dropout_state().position == 0, "nothing was drawn"
     with pytest.warns(UserWarning, match="between layers only"):
         ops.from_spec(RNNSpec("gru", 1, 2, 3, dropout=0.1))
     with warnings.catch_warnings():
