@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from pycudnnrnn import __version__
 from pycudnnrnn.cli.commands import pycudnnrnn
 from pycudnnrnn.errors import CudnnError, LibraryNotFoundError
 
@@ -55,3 +56,18 @@ def test_json_is_alone_on_standard_output_of_a_process():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         json.loads(done.stdout)
+
+
+def test_an_unknown_command_is_wrong_usage_and_the_version_is_told(run):
+    code, _, err = run("dmeo")
+    assert (code, "No such command" in err) == (2, True)
+    assert run("--version") == (0, f"pycudnnrnn, version {__version__}\n", "")
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_its_extra_the_command_line_says_what_to_install(missing):
+    code = f"import sys; sys.modules[{missing!r}] = None; from pycudnnrnn.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'pycudnnrnn[cli]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

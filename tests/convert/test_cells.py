@@ -231,6 +231,17 @@ def test_what_cannot_be_read_from_flax_is_named(given, keywords, text):
     assert text in str(caught.value)
 
 
+def test_cells_whose_names_contradict_one_another_or_the_caller_are_refused():
+    both = convert.flax.from_canonical(random_canonical(RNNSpec("lstm", 1, 5, 3, direction="bidirectional"), 1))
+    with pytest.raises(ConvertError, match="bidirectional: is False, and the names say forward and backward"):
+        convert.flax.to_canonical(both, bidirectional=False)
+    again = {name.replace("forward_rnn", "fw_rnn"): array for name, array in both.items() if "forward" in name}
+    with pytest.raises(ConvertError, match="stands where 'forward_rnn/cell' stands"):
+        convert.flax.to_canonical(both | again)
+    with pytest.raises(ConvertError, match="'cell/if_/kernel': holds the same as 'cell/if/kernel'"):
+        convert.flax.to_canonical(flax_arrays("lstm") | {"cell/if_/kernel": np.ones((3, 5), "f4")})
+
+
 @pytest.mark.parametrize(
     ("framework", "spec", "keywords", "text"),
     [

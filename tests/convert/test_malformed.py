@@ -112,23 +112,3 @@ def test_malformed_input_is_a_convert_error(framework):
 def test_only_a_canonical_is_written(framework, given_instead):
     with pytest.raises(ConvertError, match="expecting a Canonical"):
         getattr(convert, framework).from_canonical(given_instead)
-
-
-@examples(1000)
-@given(st.integers(0, 15), st.integers(0, 15), junk_arrays | junk_dicts, st.booleans())
-def test_a_canonical_that_is_none_is_not_made(index, other, junk, whole):
-    c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
-    weights, biases = list(c.weights), list(c.biases)
-    if whole:
-        with pytest.raises(ConvertError):
-            convert.Canonical(c.spec, junk, biases)
-        with pytest.raises(ConvertError):
-            convert.Canonical(junk, weights, biases)
-        return
-    weights[index % 8] = junk
-    with pytest.raises(ConvertError):
-        convert.Canonical(c.spec, weights, biases)
-    weights = list(c.weights)
-    biases[other % 8] = weights[index % 8]
-    with pytest.raises(ConvertError):
-        convert.Canonical(c.spec, weights, biases)

@@ -101,6 +101,12 @@ def test_every_dtype_goes_through_bit_for_bit(dtype):
         assert np.array_equal(array.view(theirs.dtype), theirs), name
 
 
+def test_numbers_in_the_other_byte_order_are_read_as_numbers():
+    arrays = {name: t.numpy() for name, t in torch.nn.LSTM(3, 4).state_dict().items()}
+    swapped = {name: a.astype(a.dtype.newbyteorder()) for name, a in arrays.items()}
+    equal_models(convert.pytorch.to_canonical(swapped), convert.pytorch.to_canonical(arrays))
+
+
 def arrays(**changes):
     c = random_canonical(RNNSpec("lstm", 2, 4, 3, direction="bidirectional"), 1)
     found = convert.pytorch.from_canonical(c) | changes

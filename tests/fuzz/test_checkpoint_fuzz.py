@@ -18,7 +18,7 @@ LEAST = COUNT // 2000
 """100 of 200,000."""
 
 ELSEWHERE = {"unreadable"}
-"""No content of a file leads there: tests/unit/test_checkpoint.py does."""
+"""No content of a file leads there: tests/unit/test_checkpoint_refusals.py does."""
 
 
 def test_mutants_are_refused_for_every_reason_and_cost_little_memory(measured):

@@ -60,6 +60,7 @@ def worst(ours, theirs):
     for a, b in zip(ours, theirs, strict=True):
         if a is not None:
             assert a.shape == b.shape
+            assert not np.isnan(a - b).any(), "max() would leave a NaN out"
             found = max(found, float((np.abs(a - b) / np.maximum(1, np.abs(b))).max()))
     return found
 

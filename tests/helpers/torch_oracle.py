@@ -78,8 +78,9 @@ def run_ours(problem: Problem, **keywords) -> dict[str, np.ndarray]:
 
 
 def worst_error(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[float, str]:
-    """Return the largest absolute difference, and where it is."""
+    """Return the largest absolute difference, and where it is; there is none where there is a NaN."""
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
         assert array.shape == theirs[name].shape, name
+        assert not np.isnan(array - theirs[name]).any(), name
     return max((float(np.abs(array - theirs[name]).max(initial=0)), name) for name, array in ours.items())

@@ -20,12 +20,16 @@ KINDS = {
 }
 
 
+def build(library, kind, *sizes, **options):
+    """Return the module of a kind, torch's or ours."""
+    name, keywords = KINDS[kind]
+    return getattr(library, name)(*sizes, **keywords, **options)
+
+
 def make_pair(kind, *sizes, seed=0, dtype=torch.float64, **options):
     """Return torch's module and ours, with torch's weights."""
-    name, keywords = KINDS[kind]
     torch.manual_seed(seed)
-    theirs = getattr(torch.nn, name)(*sizes, dtype=dtype, **keywords, **options)
-    mine = getattr(ours, name)(*sizes, dtype=dtype, **keywords, **options)
+    theirs, mine = (build(library, kind, *sizes, dtype=dtype, **options) for library in (torch.nn, ours))
     mine.load_state_dict(theirs.state_dict())
     return theirs, mine
 

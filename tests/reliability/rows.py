@@ -53,7 +53,7 @@ ROWS = (
         Fault("pycudnnrnn/checkpoint/_file.py", '!= metadata["sha256"]', '== metadata["sha256"]'),
     ),
     Row(
-        "R5", "named attack files are refused", "12 of 12", ("tests/unit/test_checkpoint.py", "-k", "named_attack"),
+        "R5", "named attack files are refused", "12 of 12", ("tests/unit/test_checkpoint_attacks.py",),
         Fault("pycudnnrnn/checkpoint/_file.py", "<= min(header_max, source.size - 8)", "<= 2**62"),
     ),
     Row(

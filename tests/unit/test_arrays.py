@@ -10,53 +10,19 @@ import sys
 import weakref
 
 import jax
-import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnLSTMSaveable, RNNParamsSaveable, Saver, _arrays, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, _arrays, ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.testing.strategies import make_problem
+from pycudnnrnn.errors import ArgumentError
+from tests.helpers.kinds import DTYPES, KINDS, address, get, is_a, problem_of, put
 
-DTYPES = ["float16", "bfloat16", "float32", "float64"]
-KINDS = ["numpy", "torch", "jax"]
-
-
-def put(kind, array):
-    """An array of a kind with a copy of the numbers."""
-    array = np.array(array)
-    if kind == "torch":
-        bits = array.view("i2") if array.dtype == ml_dtypes.bfloat16 else array
-        tensor = torch.from_numpy(bits)
-        return tensor.view(torch.bfloat16) if bits is not array else tensor
-    if kind == "jax":
-        with jax.enable_x64(True):
-            return jnp.array(array)
-    return array
-
-
-def get(array):
-    """The numbers of an array of any kind, without this package."""
-    if isinstance(array, torch.Tensor):
-        return (
-            array.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if array.dtype == torch.bfloat16 else array.numpy()
-        )
-    return np.asarray(array)
-
-
-def address(array):
-    if isinstance(array, torch.Tensor):
-        return array.data_ptr()
-    return array.unsafe_buffer_pointer() if isinstance(array, jax.Array) else array.ctypes.data
-
-
-def is_a(kind, array):
-    return isinstance(array, {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}[kind])
+OP = ops.CudnnLSTM(1, 3, 4, dtype="float64")
+X = np.random.default_rng(0).normal(size=(5, 2, 4))
+P = OP.init_params()
 
 
 class Recorder(NumpyEngine):
@@ -79,11 +45,6 @@ class Recorder(NumpyEngine):
     def backward_weights(self, reserve, out, *, accumulate):
         super().backward_weights(reserve, out, accumulate=accumulate)
         self.made["params"] = out
-
-
-def problem_of(dtype="float64", lengths=(5, 2, 0), kind=ops.CudnnLSTM, **options):
-    op = kind(2, 6, 4, direction="bidirectional", dtype=dtype, **options)
-    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=7)
 
 
 def results(problem, kind, *, time_major=True):
@@ -174,6 +135,19 @@ def test_params_go_to_canonical_form_and_back_in_every_kind(kind, dtype):
     assert not np.shares_memory(moved, get(params))
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_what_is_given_as_out_is_written_and_returned(kind):
+    problem = problem_of()
+    expected, given = results(problem, kind)
+    fwd = problem.op.forward(*(given[name] for name in ("x", "hx", "cx", "params")), sequence_lengths=problem.lengths)
+    gradient, params = (put(kind, np.full_like(problem.params, 7)) for _ in range(2))
+    assert fwd.backward(given["dy"], given["dhy"], given["dcy"], out=gradient).params is gradient
+    assert get(gradient).tobytes() == get(expected["params"]).tobytes()
+    canonical = problem.op.params_to_canonical(given["params"])
+    assert problem.op.canonical_to_params(*canonical, out=params) is params
+    assert get(params).tobytes() == problem.params.tobytes()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_take_every_kind_and_own_one_buffer(kind):
     x = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("f4")
@@ -254,114 +228,6 @@ def test_kinds_may_meet_on_one_device_and_the_result_is_of_input_datas(first, ot
     assert np.array_equal(get(grads.params), expected.backward(problem.dy).params)
 
 
-# --- what cannot be used ----------------------------------------------------------------------------------------------
-
-OP = ops.CudnnLSTM(1, 3, 4, dtype="float64")
-X = np.random.default_rng(0).normal(size=(5, 2, 4))
-P = OP.init_params()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_dtype_names_both(kind):
-    narrow = put(kind, X.astype("f4"))
-    with pytest.raises(ArgumentError, match="Invalid input_data dtype: float32, expecting float64, the model's"):
-        OP(narrow, None, None, put(kind, P))
-    with pytest.raises(ArgumentError, match="Invalid params dtype: float32, expecting float64"):
-        OP(put(kind, X), None, None, put(kind, P.astype("f4")))
-
-
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_strided_data_is_read_and_a_strided_buffer_refused(kind):
-    wide = put(kind, np.repeat(X, 2, axis=2))[..., ::2]
-    assert np.array_equal(get(OP(wide, None, None, put(kind, P))[0]), OP(X, None, None, P)[0])
-    with pytest.raises(ArgumentError, match=r"Invalid params: strides .*, expecting a contiguous buffer"):
-        OP(put(kind, X), None, None, put(kind, np.repeat(P, 2))[::2])
-
-
-def read_only(array):
-    array = array.copy()
-    array.flags.writeable = False
-    return array
-
-
-REFUSED_AS_OUT = {
-    "numpy": (lambda: read_only(P), "a read-only one, expecting a writable array"),
-    "jax": (lambda: put("jax", P), "a JAX array, expecting an array that can be written"),
-}
-
-
-@pytest.mark.parametrize("kind", REFUSED_AS_OUT)
-def test_what_cannot_be_written_is_read_and_refused_as_out(kind):
-    make, text = REFUSED_AS_OUT[kind]
-    array = make()
-    fwd = OP.forward(X, None, None, array)
-    with pytest.raises(ArgumentError, match=f"Invalid out: {text}"):
-        fwd.backward(out=array)
-    with pytest.raises(ArgumentError, match=f"Invalid out: {text}"):
-        OP.canonical_to_params(*OP.params_to_canonical(P), out=array)
-    assert np.array_equal(get(array), P)
-
-
-def test_a_tensor_with_a_history_is_refused_while_torch_records_one():
-    recorded = torch.tensor(P, requires_grad=True)
-    with pytest.raises(ArgumentError, match=r"Invalid params: .*expecting .*detach\(\).*interop\.torch"):
-        OP(torch.tensor(X), None, None, recorded)
-    with torch.no_grad():
-        output = OP(torch.tensor(X), None, None, recorded)[0]
-    assert not output.requires_grad
-    assert np.array_equal(output.numpy(), OP(X, None, None, P)[0])
-
-
-TRACES = {
-    "jit": lambda f: jax.jit(f)(put("jax", X)),
-    "grad": lambda f: jax.grad(lambda x: f(x).sum())(put("jax", X)),
-    "vmap": lambda f: jax.vmap(f)(put("jax", X[None])),
-}
-
-
-@pytest.mark.parametrize("trace", TRACES)
-def test_a_jax_trace_is_pointed_to_interop(trace):
-    with pytest.raises(ArgumentTypeError, match=r"Invalid input_data: .*Tracer.*interop\.jax"):
-        TRACES[trace](lambda x: OP(x, None, None, P)[0])
-
-
-def a_fake():
-    with FakeTensorMode():
-        return torch.ones(5, 2, 4, dtype=torch.float64)
-
-
-def deleted():
-    array = put("jax", X)
-    array.delete()
-    return array
-
-
-NO_MEMORY = {
-    "fake": (a_fake, "a plain torch tensor"),
-    "meta": (lambda: torch.ones(5, 2, 4, device="meta"), "an array on one device"),
-    "sparse": (lambda: torch.ones(5, 2, 4).to_sparse(), "memory that numpy can share"),
-    "conjugate": (lambda: torch.complex(torch.ones(5, 2, 4), torch.ones(5, 2, 4)).conj(), "memory that numpy can"),
-    "negative": (lambda: torch._neg_view(torch.ones(5, 2, 4)), "resolve_neg"),
-    "deleted": (deleted, "an array that has its memory"),
-    "keys": (lambda: jax.random.split(jax.random.key(0), (5, 2, 4)), "a NumPy, CuPy or JAX array"),
-    "text": (lambda: "text", "a NumPy, CuPy or JAX array, or a torch tensor"),
-    "shape": (lambda: jax.ShapeDtypeStruct((5, 2, 4), "f8"), "a NumPy, CuPy or JAX array, or a torch tensor"),
-    "numpy scalar": (lambda: np.float64(1), "a NumPy, CuPy or JAX array, or a torch tensor"),
-}
-
-
-@pytest.mark.parametrize("case", NO_MEMORY)
-def test_what_has_no_memory_to_share_is_named(case):
-    make, text = NO_MEMORY[case]
-    with pytest.raises(ArgumentError, match=f"Invalid input_data: .*, expecting .*{text}"):
-        OP(make(), None, None, P)
-
-
-def test_a_torch_vmap_is_refused():
-    with pytest.raises(ArgumentError, match="Invalid input_data: "):
-        torch.func.vmap(lambda x: OP(x, None, None, P)[0])(torch.tensor(X[None]))
-
-
 def test_pinned_host_memory_is_the_cpu():
     class Pinned(torch.Tensor):
         def __dlpack_device__(self):
@@ -401,31 +267,6 @@ def test_a_parameter_is_saved_and_restored_in_place(tmp_path):
     Saver({"a": other}).restore(path)
     assert torch.equal(parameter, other)
     assert other.requires_grad
-
-
-def test_a_jax_array_is_refused_as_a_place_to_restore_into(tmp_path):
-    array = put("jax", X)
-    path = Saver({"a": array}).save(tmp_path / "m")
-    with pytest.raises(ArgumentError, match="Invalid a: a JAX array, expecting an array that can be written"):
-        Saver({"a": array}).restore(path)
-    assert np.array_equal(get(array), X)
-    with pytest.raises(ArgumentError, match="a JAX array"):
-        _arrays.overwrite(array, X)
-
-
-@pytest.mark.parametrize("make", [lambda: put("jax", P), lambda: read_only(P)], ids=["jax", "read-only"])
-def test_nothing_is_restored_where_one_place_cannot_be_written(make, tmp_path):
-    def items(params):
-        saveable = CudnnLSTMSaveable(params, 1, 3, 4)
-        by_list = RNNParamsSaveable(OP.params_to_canonical, OP.canonical_to_params, params)
-        return {"first": np.zeros(3), "named": saveable, "listed": by_list}
-
-    for name in ("named", "listed"):
-        target = {"first": np.ones(3), name: items(make())[name]}
-        file = Saver({k: v for k, v in items(P).items() if k in target}).save(tmp_path / name)
-        with pytest.raises(ArgumentError, match=r"Invalid opaque_params: a .*, expecting a.* writ"):
-            Saver(target).restore(file)
-        assert (target["first"] == 1).all(), "the other item is as it was"
 
 
 # --- JAX's own ways ---------------------------------------------------------------------------------------------------

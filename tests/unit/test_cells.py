@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -83,14 +84,8 @@ def test_after_128_training_steps_cells_and_layer_agree_to_1e_12(L, T, U, I, B, 
     stack.cells[0].variables[0].assign_add(0.125)  # a cell that was trained further
     back = np.zeros_like(problem.params)
     saveable_of(back, spec, None).restore(stack.tensors())
-    moved = agree(make_problem_with(problem, back), stack, 1e-12)
+    moved = agree(dataclasses.replace(problem, params=back), stack, 1e-12)
     assert not np.allclose(moved, outputs)
-
-
-def make_problem_with(problem, params):
-    import dataclasses
-
-    return dataclasses.replace(problem, params=params)
 
 
 # TF's ops tests: named cases, then a grid over lengths, layout and projection. Its own fp16 training never ran in fp16.
@@ -295,6 +290,23 @@ def test_cells_pickle_and_copy_with_their_weights(kind):
     for twin in (pickle.loads(pickle.dumps(cell)), copy.deepcopy(cell), kind.from_config(cell.get_config())):
         assert np.array_equal(twin(x, state)[0], expected)
     assert cell.compute_output_shape((None, 5)) == (None, 3)
+
+
+OPTIONS = {"reuse": True, "kernel_initializer": "zeros", "name": "own", "dtype": "float16", "seed": 3,
+           "input_mode": "skip_input", "bias_mode": "single_recurrent"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_config_has_every_argument(kind):
+    given_options = OPTIONS | ({"num_proj": 2, "cell_clip": (-0.5, 1.0)} if kind is CudnnCompatibleLSTMCell else {})
+    cell = kind(4, **given_options)
+    assert cell.get_config() == {"num_units": 4} | given_options
+    twin = kind.from_config(cell.get_config())
+    for each in (cell, twin):
+        each.build((None, 4))
+    assert [(v.name, v.shape) for v in twin.variables] == [(v.name, v.shape) for v in cell.variables]
+    x, state = np.ones((2, 4), "f2"), cell.zero_state(2, "float16")
+    assert np.array_equal(twin(x, state)[0], cell(x, state)[0])
 
 
 def test_a_cell_takes_the_dtype_of_its_first_input_and_keeps_its_width():

@@ -1,47 +1,20 @@
-"""Layers: what a caller gets beyond the documented members (tests/unit/test_seeds.py has those)."""
+"""Layers: what a caller gets beyond the members that TF documents (tests/unit/test_tf_layer_page.py has those)."""
 
 import contextlib
-import copy
-import gc
-import pickle
-import weakref
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pycudnnrnn as package
-from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, StateError
 from pycudnnrnn.layers import RNNLayer
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
-
-ALL = [CudnnLSTM, CudnnGRU, CudnnRNNTanh, CudnnRNNRelu]
-OF_MODE = {"lstm": CudnnLSTM, "gru": CudnnGRU, "rnn_tanh": CudnnRNNTanh, "rnn_relu": CudnnRNNRelu}
-
-
-def layer_of(spec, **keywords):
-    lstm = {"num_proj": spec.num_proj, "cell_clip": spec.cell_clip} if spec.mode == "lstm" else {}
-    return OF_MODE[spec.mode](
-        spec.num_layers, spec.num_units, spec.input_mode, spec.direction, spec.dropout, spec.seed, spec.dtype,
-        bias_mode=spec.bias_mode, **lstm, **keywords,
-    )  # fmt: skip
-
-
-def built(kind=CudnnLSTM, input_size=5, **keywords):
-    layer = kind(2, 3, seed=1, dtype="float64", **keywords)
-    layer.build((None, None, input_size))
-    layer.params += 0.1 * np.random.default_rng(2).normal(size=layer.params.shape)
-    return layer
-
-
-def batch(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
-
+from tests.helpers.layers import ALL, OF_MODE, batch, built, layer_of
 
 # --- the op underneath ------------------------------------------------------------------------------------------------
 
@@ -108,26 +81,14 @@ def test_a_backward_takes_gradients_of_states_as_a_tuple_or_one_by_one():
     assert first.inputs is first.input
     with pytest.raises(ArgumentError, match="a tuple of 2"):
         layer.forward(x).backward(None, (dh,))
+    with pytest.raises(ArgumentError, match="d_states"):
+        layer.forward(x).backward(None, (dh, dc), dc)
     with pytest.raises(StateError, match="kept no reserve"):
         layer.forward(x, training=False).backward()
     kept = layer.forward(x, training=False, keep_reserve=True)
     out = np.ones_like(layer.params)
     kept.backward(None, (dh, dc), out=out, accumulate=True)
     assert np.allclose(out, first.params + 1)
-
-
-def test_torch_tensors_go_in_and_come_out_over_the_same_params():
-    layer, x = built(direction="bidirectional"), batch(4, 3, 5)
-    expected = layer.forward(x)
-    fwd = layer.forward(torch.from_numpy(x))
-    assert isinstance(fwd.outputs, torch.Tensor)
-    assert np.array_equal(fwd.outputs.numpy(), expected.outputs)
-    gradient = fwd.backward(torch.ones_like(fwd.outputs)).params
-    assert np.array_equal(gradient.numpy(), expected.backward(np.ones_like(expected.outputs)).params)
-    before = layer.params.copy()
-    layer.params = torch.from_numpy(before + 1)
-    assert np.array_equal(layer.params, before + 1)
-    assert isinstance(layer.params, np.ndarray)
 
 
 # --- TF's layer tests -------------------------------------------------------------------------------------------------
@@ -211,81 +172,7 @@ def test_inference_is_the_same_with_any_dropout(kind):
     assert all(np.array_equal(result, results[0]) for result in results)
 
 
-@pytest.mark.parametrize("shape", [(0, 3, 5), (4, 0, 5), (0, 0, 5)])
-def test_without_time_or_without_a_batch_states_pass_through(shape):
-    layer = built(direction="bidirectional")
-    states = (batch(4, shape[1], 3), batch(4, shape[1], 3, seed=1))
-    fwd = layer.forward(batch(*shape), states)
-    assert fwd.outputs.shape == (*shape[:2], 6)
-    assert all(np.array_equal(a, b) for a, b in zip(fwd.states, states, strict=True))
-    grads = fwd.backward(np.ones_like(fwd.outputs), states)
-    assert all(np.array_equal(a, b) for a, b in zip(grads.initial_state, states, strict=True))
-    assert not grads.params.any()
-
-
-# --- starting values --------------------------------------------------------------------------------------------------
-
-
-def test_a_seeded_layer_starts_as_its_op_does_and_no_two_gates_are_alike():
-    layer = CudnnLSTM(2, 4, direction="bidirectional", seed=7)
-    layer.build((None, None, 4))
-    assert np.array_equal(layer.params, layer.op.init_params(7))
-    weights, biases = layer.op.params_to_canonical(layer.params)
-    for i, weight in enumerate(weights):
-        bound = np.sqrt(6 / sum(weight.shape))
-        assert 0.5 * bound < np.abs(weight).max() <= bound
-        assert not any(weight.shape == w.shape and np.allclose(weight, w) for w in weights[i + 1 :])
-    assert not np.any(biases)
-    twin = CudnnLSTM(2, 4, direction="bidirectional", seed=7)
-    twin.build((None, None, 4))
-    assert np.array_equal(twin.params, layer.params)
-
-
-def test_layers_without_a_seed_differ():
-    first, second = CudnnGRU(1, 4), CudnnGRU(1, 4)
-    for layer in (first, second):
-        layer.build((None, None, 3))
-    assert not np.array_equal(first.params, second.params)
-    assert first.spec.seed != second.spec.seed
-
-
-@pytest.mark.parametrize("name", ["glorot_uniform", "glorot_normal", "orthogonal", "random_normal", "random_uniform"])
-def test_named_initializers_draw_anew_for_each_matrix_and_bias(name):
-    bias = "random_normal" if name == "orthogonal" else name
-    layer = CudnnGRU(1, 16, seed=3, kernel_initializer=name, bias_initializer=bias)
-    layer.build((None, None, 40))
-    weights, biases = layer.op.params_to_canonical(layer.params)
-    for arrays in (weights, biases):
-        for i, array in enumerate(arrays):
-            assert array.std() > 0.01
-            assert not any(array.shape == other.shape and np.allclose(array, other) for other in arrays[i + 1 :])
-    for weight, bias_of_it in zip(weights, biases, strict=True):
-        same_stream = np.corrcoef(weight.reshape(-1)[:16], bias_of_it)[0, 1]
-        assert abs(same_stream) < 0.9, "a bias is not its matrix's first numbers over again"
-    if name == "orthogonal":
-        assert all(np.allclose(w @ w.T, np.eye(16), atol=1e-5) for w in weights)
-
-
-def test_callable_initializers_are_asked_once_a_canonical_array():
-    shapes = []
-
-    def count(shape, dtype):
-        shapes.append((shape, np.dtype(dtype).name))
-        return np.full(shape, len(shapes), dtype)
-
-    layer = CudnnRNNTanh(1, 2, kernel_initializer=count, bias_initializer=count)
-    layer.build((None, None, 3))
-    assert shapes == [((2, 3), "float32"), ((2, 2), "float32"), ((2,), "float32"), ((2,), "float32")]
-    assert sorted(set(layer.params)) == [1, 2, 3, 4]
-    with pytest.raises(ArgumentError, match="a callable that returns shape"):
-        CudnnRNNTanh(1, 2, kernel_initializer=lambda *_: np.ones(5)).build((None, None, 3))
-    with pytest.raises(ArgumentError, match="'glorot_uniform'"):
-        CudnnRNNTanh(1, 2, kernel_initializer="glorot")
-    with pytest.raises(ArgumentTypeError, match="a callable over"):
-        CudnnRNNTanh(1, 2, bias_initializer=0)
-
-
-# --- arguments --------------------------------------------------------------------------------------------------------
+# --- arguments, variables, places -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -341,111 +228,25 @@ def test_to_casts_weights_and_keeps_the_layer():
     outputs, _ = layer(x.astype("f4"))
     assert np.allclose(outputs, expected, atol=1e-5)
     assert layer.variables[0].value is layer.params
+    assert layer.saveable.prefix == "cudnn_lstm/"
     unbuilt = CudnnGRU(1, 3).to("cpu", dtype="float64")
     assert unbuilt(batch(2, 2, 3))[0].dtype == "float64"
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
-    layer, x = built(kind), batch(7, 3, 5)
-    start = tuple(batch(2, 3, 3, seed=i) for i in range(len(layer.state_shape(3))))
-    expected, states = layer(x, start, training=False)
-    stream = layer.stream(start)
-    for _ in range(2):
-        pieces = [stream(x[:3]), stream(x[3])[None], stream(x[4:])]
-        assert np.allclose(np.concatenate(pieces), expected, atol=1e-14)
-        assert all(np.allclose(a, b, atol=1e-14) for a, b in zip(stream.states, states, strict=True))
-        stream.reset()
-    assert stream.states is start
-
-
-def test_a_stream_of_two_directions_or_with_a_bad_state_is_refused():
-    with pytest.raises(ArgumentError, match="unidirectional"):
-        CudnnGRU(1, 3, direction="bidirectional").stream()
-    with pytest.raises(TypeError, match="initial_state"):
-        CudnnGRU(1, 3).stream([np.zeros((1, 1, 3))])
-
-
-# --- copies and records -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("make", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
-@pytest.mark.parametrize("kind", ALL)
-def test_copies_carry_weights_other_variables_and_the_dropout_position(kind, make):
-    layer, x = built(kind, dropout=0.5), batch(4, 3, 5)
-    layer.add_weight("scale", (2,), initializer="ones", trainable=False)
-    layer(x)
-    twin = make(layer)
-    assert twin.get_config() == layer.get_config()
-    assert np.array_equal(twin.params, layer.params)
-    assert not np.shares_memory(twin.params, layer.params)
-    assert [v.name for v in twin.variables] == [v.name for v in layer.variables]
-    assert twin.inbound_nodes == []
-    assert np.array_equal(twin(x)[0], layer(x)[0]), "the same dropout masks come next"
-    layer(x)
-    assert layer.op.dropout_state() != twin.op.dropout_state(), "and positions move apart"
-    assert not make(kind(1, 2)).built
-
-
-def test_a_layer_pickled_on_one_layout_runs_on_another():
-    with use_engine(PermutedLayoutEngine(5)):
-        layer, x = built(direction="bidirectional"), batch(4, 3, 5)
-        expected = layer(x, training=False)[0]
-        data = pickle.dumps(layer)
-    plain = pickle.loads(data)
-    assert np.allclose(plain(x, training=False)[0], expected, atol=1e-14)
-    data = pickle.dumps(plain)
-    with use_engine(PermutedLayoutEngine(6)):
-        assert np.allclose(pickle.loads(data)(x, training=False)[0], expected, atol=1e-14)
-
-
-def test_records_of_calls_keep_no_array_alive_and_do_not_grow():
+def test_weights_are_all_set_or_none():
     layer = built()
-    x = batch(4, 3, 5)
-    outputs, states = layer(x)
-    alive = [weakref.ref(array) for array in (x, outputs, *states)]
-    del x, outputs, states
-    gc.collect()
-    assert [reference() for reference in alive] == [None] * 4
-    assert layer.input_shape == (4, 3, 5)
-    with pytest.raises(RuntimeError, match="gone"):
-        _ = layer.input
-    for _ in range(300):
-        layer(batch(1, 1, 5))
-    assert len(layer.inbound_nodes) == 256
-    assert layer.get_input_shape_at(0) == (4, 3, 5)
-    assert layer.get_input_shape_at(300) == (1, 1, 5)
-    with pytest.raises(RuntimeError, match="dropped"):
-        layer.get_input_shape_at(20)
-
-
-def test_losses_of_inputs_do_not_pile_up():
-    layer = built()
-    layer.activity_regularizer = lambda y: float(np.abs(y).sum())
-    for seed in range(5):
-        layer(batch(2, 2, 5, seed=seed))
-    gc.collect()
-    assert layer.losses == []
-    assert len(layer._input_losses) <= 1
-
-
-def test_what_needs_a_build_says_so():
-    layer = CudnnLSTM(1, 2)
-    for name in ("params", "op", "spec", "input_size"):
-        with pytest.raises(ValueError):
-            getattr(layer, name)
-        with pytest.raises(RuntimeError):
-            getattr(layer, name)
-    assert layer.device is None
+    layer.add_weight("scale", (2,), initializer="ones")
+    before = layer.get_weights()
+    with pytest.raises(ArgumentError, match=r"weights\[1\] shape"):
+        layer.set_weights([before[0] + 1, np.ones(3)])
+    assert np.array_equal(layer.params, before[0])
 
 
 def test_variables_are_taken_by_numpy_and_written_by_index():
     layer = built()
     (variable,) = layer.variables
-    assert np.array_equal(np.asarray(variable), layer.params)
+    assert np.asarray(variable) is layer.params
+    assert not np.shares_memory(np.array(variable), layer.params)
     variable[:3] = 7
     assert layer.params[:3].tolist() == [7, 7, 7] == variable[:3].tolist()
     assert np.asarray(variable, "float32").dtype == "float32"
@@ -457,15 +258,6 @@ def test_variables_are_taken_by_numpy_and_written_by_index():
         variable.assign([1])
     with pytest.raises(ValueError, match="copy"):
         variable.__array__("float32", copy=False)
-
-
-def test_weights_are_all_set_or_none():
-    layer = built()
-    layer.add_weight("scale", (2,), initializer="ones")
-    before = layer.get_weights()
-    with pytest.raises(ArgumentError, match=r"weights\[1\] shape"):
-        layer.set_weights([before[0] + 1, np.ones(3)])
-    assert np.array_equal(layer.params, before[0])
 
 
 def test_a_subclass_whose_call_returns_nothing_is_refused():
@@ -518,3 +310,53 @@ def test_a_tensor_shape_builds_and_a_scope_names():
     assert named.variables[0].name == "outer/gru/opaque_kernel"
     assert named.saveable.prefix == "outer/gru/"
     assert "num_units=2" in repr(named)
+
+
+def test_what_needs_a_build_says_so():
+    layer = CudnnLSTM(1, 2)
+    for name in ("params", "op", "spec", "input_size"):
+        with pytest.raises(ValueError):
+            getattr(layer, name)
+        with pytest.raises(RuntimeError):
+            getattr(layer, name)
+    assert layer.device is None
+
+
+def test_a_cast_layer_keeps_its_dropout_and_its_config_makes_an_equal_one():
+    layer, x = (
+        built(CudnnGRU, dtype="float16", compute_dtype="float16", math_type="default", dropout=0.5),
+        batch(4, 3, 5),
+    )
+    layer(x.astype("f2"))
+    before = layer.op.dropout_state()
+    layer.to(dtype="float32")
+    assert layer.op.dropout_state() == before
+    assert before.position == 1
+    assert (layer.spec.compute_dtype, layer.spec.math_type) == ("float32", "fma")
+    twin = CudnnGRU.from_config(layer.get_config())
+    twin.build((None, None, 5))
+    assert twin.spec == layer.spec
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
+    layer, x = built(kind), batch(7, 3, 5)
+    start = tuple(batch(2, 3, 3, seed=i) for i in range(len(layer.state_shape(3))))
+    expected, states = layer(x, start, training=False)
+    stream = layer.stream(start)
+    for _ in range(2):
+        pieces = [stream(x[:3]), stream(x[3])[None], stream(x[4:])]
+        assert np.allclose(np.concatenate(pieces), expected, atol=1e-14)
+        assert all(np.allclose(a, b, atol=1e-14) for a, b in zip(stream.states, states, strict=True))
+        stream.reset()
+    assert stream.states is start
+
+
+def test_a_stream_of_two_directions_or_with_a_bad_state_is_refused():
+    with pytest.raises(ArgumentError, match="unidirectional"):
+        CudnnGRU(1, 3, direction="bidirectional").stream()
+    with pytest.raises(TypeError, match="initial_state"):
+        CudnnGRU(1, 3).stream([np.zeros((1, 1, 3))])

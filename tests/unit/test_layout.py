@@ -196,10 +196,11 @@ def test_flat_arrays_of_the_right_size_are_taken_as_tensorflow_takes_them():
 def test_a_buffers_own_views_can_be_written_back_in_another_order():
     params = np.arange(float(OP.params_size()))
     weights, biases = OP.params_to_canonical(params, copy=False)
-    expected = [w.copy() for w in (weights[1], weights[0])]
-    OP.canonical_to_params([weights[1], weights[0], *weights[2:]], biases, out=params)
-    assert np.array_equal(OP.params_to_canonical(params)[0][0], expected[0])
-    assert np.array_equal(OP.params_to_canonical(params)[0][1], expected[1])
+    swapped = [[arrays[1], arrays[0], *arrays[2:]] for arrays in (weights, biases)]
+    expected = [[array.copy() for array in arrays] for arrays in swapped]
+    OP.canonical_to_params(*swapped, out=params)
+    for found, arrays in zip(OP.params_to_canonical(params), expected, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(found, arrays, strict=True))
 
 
 def _spoilt(change):

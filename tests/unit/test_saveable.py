@@ -271,6 +271,7 @@ def test_a_restore_that_fails_has_written_nothing():
         (tensors | {last: np.ones(5)}, "bias_cudnn_1 shape"),
         (tensors | {kernel: tensors[kernel].T}, "kernel shape"),
         (list(tensors.values())[:-1], "tensors"),
+        (list(tensors.values())[:4], "4 tensors, expecting 10 tensors"),  # TF's alone, which have no projection
         ({}, "among the names"),
     ):
         with pytest.raises(ArgumentError, match=text):
@@ -288,6 +289,20 @@ def test_a_list_of_tfs_tensors_alone_is_enough_without_a_projection():
     for name, array in of(params, spec).tensors().items():
         if "bias_cudnn" not in name:
             assert np.allclose(array, before[name], atol=1e-15)
+
+
+@pytest.mark.parametrize("mode", list(KINDS))
+@pytest.mark.parametrize("bias_mode", ["none", "single_input", "single_recurrent"])
+def test_saveables_and_converters_of_other_bias_modes_hold_the_biases_that_exist(mode, bias_mode):
+    spec = RNNSpec(mode, 2, 3, 5, bias_mode=bias_mode)
+    params = filled(spec)
+    expected = of(params, spec, None).tensors()
+    made = getattr(package, f"Cudnn{KINDS[mode]}Saveable")(params, 2, 3, 5, bias_mode=bias_mode)
+    assert made.shapes() == {name: array.shape for name, array in expected.items()}
+    name = f"CudnnParamsFormatConverter{KINDS[mode].removeprefix('RNN')}"
+    weights, biases = getattr(package, name)(2, 3, 5, bias_mode=bias_mode).opaque_to_tf_canonical(params)
+    for found, array in zip([*weights, *biases], expected.values(), strict=True):
+        assert np.array_equal(found, array)
 
 
 def test_saveables_refuse_what_they_cannot_hold():

@@ -43,8 +43,9 @@ def test_the_repr_is_short_where_the_defaults_hold():
     assert eval(repr(full)) == full
 
 
-def test_an_infinite_clip_bound_survives_repr_and_json():
-    spec = RNNSpec("lstm", 1, 2, 3, cell_clip=(-math.inf, 1))
+@pytest.mark.parametrize("clip", [(-math.inf, 1), (-1, math.inf)])
+def test_an_infinite_clip_bound_survives_repr_and_json(clip):
+    spec = RNNSpec("lstm", 1, 2, 3, cell_clip=clip)
     assert eval(repr(spec)) == spec
     assert RNNSpec.from_json(spec.to_json()) == spec
 
@@ -96,8 +97,23 @@ def test_replace_validates_anew():
         RNNSpec("lstm", 1, 8, 4).replace(num_units=0)
 
 
-def test_a_clip_given_as_one_bound_is_symmetric():
+def test_replace_resolves_what_a_dtype_decides_unless_it_is_given():
+    kept = RNNSpec("lstm", 1, 8, 4, dtype="float16", math_type="default", compute_dtype="float16")
+    assert kept.replace(num_units=9).math_type == "default"
+    assert kept.replace(dtype="float16") == RNNSpec("lstm", 1, 8, 4, dtype="float16")
+    assert kept.replace(dtype="float16", math_type="default", compute_dtype="float16") == kept
+
+
+def test_dropout_and_its_seed_do_not_decide_the_params():
+    plain = RNNSpec("lstm", 2, 8, 4, num_proj=3)
+    assert plain.without_dropout is plain
+    for changes in ({"seed": 5}, {"dropout": 0.5}, {"seed": 5, "dropout": 0.5}):
+        assert plain.replace(**changes).without_dropout == plain
+
+
+def test_a_clip_given_as_one_bound_is_symmetric_and_two_may_be_equal():
     assert RNNSpec("lstm", 1, 8, 4, cell_clip=2).cell_clip == (-2.0, 2.0)
+    assert RNNSpec("lstm", 1, 8, 4, cell_clip=[0.5, 0.5]).cell_clip == (0.5, 0.5)
 
 
 def test_num_proj_zero_is_tensorflows_no_projection():
@@ -158,6 +174,25 @@ REFUSED = [
     ({"bias_mode": "none", "algo": "persist_dynamic"}, "algo", "with bias_mode 'none'"),
     ({"dtype": "float16", "compute_dtype": "float16", "algo": "persist_static"}, "algo", "compute_dtype 'float16'"),
 ]
+
+
+TAKEN = [
+    {"dtype": "float64", "algo": "persist_dynamic"},
+    {"dtype": "float64", "algo": "auto"},
+    {"dtype": "float16", "algo": "persist_static_small_h"},
+    {"num_proj": 4, "algo": "auto"},
+    {"bias_mode": "none", "algo": "auto"},
+    {"dtype": "float16", "compute_dtype": "float16", "algo": "auto"},
+    {"dropout": 1},
+    {"seed": SEED_MAX, "num_layers": INT32_MAX},
+    {"num_proj": 7},
+]
+
+
+@pytest.mark.parametrize("changes", TAKEN, ids=str)
+def test_what_cudnn_accepts_at_its_limits_is_taken_as_it_is(changes):
+    spec = RNNSpec(**(BASE | changes))
+    assert {name: getattr(spec, name) for name in changes} == changes
 
 
 @pytest.mark.parametrize(("changes", "argument", "text"), REFUSED, ids=lambda v: str(v)[:40])

@@ -1,4 +1,4 @@
-"""The example gives what Keras gives, and converting imports no framework."""
+"""Converting needs no framework: none is imported, and what a file format needs is named."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pycudnnrnn
-from pycudnnrnn import RNNSpec, convert
-from tests.helpers.oracles import need, random_canonical, run_ours
+from pycudnnrnn import convert
+from tests.helpers.oracles import need
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,8 +33,6 @@ def test_the_example_runs_a_keras_file(tmp_path):
     expected = keras.ops.convert_to_numpy(lstm(keras.ops.convert_to_tensor(x.swapaxes(0, 1)))).mean()
     assert "output (5, 2, 4)" in done.stdout
     assert float(done.stdout.split()[-1]) == pytest.approx(float(expected), abs=2e-6)
-    code = [line for line in (ROOT / "examples/keras_to_op.py").read_text().split('"""')[2].splitlines() if line]
-    assert len(code) <= 11
 
 
 def test_converting_imports_no_framework():
@@ -55,19 +53,6 @@ print(sorted(heavy & sys.modules.keys()))
     assert pycudnnrnn.convert is convert
 
 
-def test_double_biases_compute_the_same():
-    for mode in ("single_input", "single_recurrent", "none", "double"):
-        c = random_canonical(RNNSpec("gru", 2, 4, 3, bias_mode=mode, dtype="float64"), 1)
-        both = c.double_biases()
-        assert both.spec.bias_mode == "double"
-        x = np.random.default_rng(1).normal(size=(3, 2, 3))
-        h = np.ones((2, 2, 4))
-        for ours, theirs in zip(
-            run_ours(both, x, h, None, [3, 2])[:2], run_ours(c, x, h, None, [3, 2])[:2], strict=True
-        ):
-            np.testing.assert_allclose(ours, theirs, atol=1e-15)
-
-
 def test_a_missing_extra_is_named():
     for package, call in (("h5py", 'convert.keras.read_h5("x.h5")'), ("onnx", "convert.onnx.to_model(c)")):
         code = f"""
@@ -83,12 +68,3 @@ except ImportError as error:
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
         assert "pip install 'pycudnnrnn[convert]'" in done.stdout, done.stderr
-
-
-def test_a_missing_oracle_fails_in_ci_and_skips_elsewhere(monkeypatch):
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="CI has to have no_such_framework"):
-        need("no_such_framework")
-    monkeypatch.delenv("CI")
-    with pytest.raises(pytest.skip.Exception, match="needs no_such_framework"):
-        need("no_such_framework")

@@ -1,0 +1,42 @@
+"""`Canonical`: what it holds, and what it is not made of."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.testing.strategies import specs
+from tests.convert.test_malformed import junk_arrays, junk_dicts
+from tests.helpers.examples import examples
+from tests.helpers.oracles import random_call, random_canonical, run_ours, worst
+
+
+@examples(100)
+@given(specs(clip=False), st.integers(0, 2**31))
+def test_double_biases_compute_the_same(spec, seed):
+    c = random_canonical(spec, seed)
+    both = c.double_biases()
+    assert both.spec == spec.replace(bias_mode="double")
+    call = random_call(spec, seed)
+    assert worst(run_ours(both, *call), run_ours(c, *call)) <= 1e-14
+
+
+@examples(1000)
+@given(st.integers(0, 15), st.integers(0, 15), junk_arrays | junk_dicts, st.booleans())
+def test_a_canonical_that_is_none_is_not_made(index, other, junk, whole):
+    c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
+    weights, biases = list(c.weights), list(c.biases)
+    if whole:
+        with pytest.raises(ConvertError):
+            convert.Canonical(c.spec, junk, biases)
+        with pytest.raises(ConvertError):
+            convert.Canonical(junk, weights, biases)
+        return
+    weights[index % 8] = junk
+    with pytest.raises(ConvertError):
+        convert.Canonical(c.spec, weights, biases)
+    weights = list(c.weights)
+    biases[other % 8] = weights[index % 8]
+    with pytest.raises(ConvertError):
+        convert.Canonical(c.spec, weights, biases)

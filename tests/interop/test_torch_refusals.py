@@ -1,0 +1,132 @@
+"""What torch refuses is refused: where torch's tests name a type, with an error of that type too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.oracles import need
+
+need("torch")
+import torch  # noqa: E402
+from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
+
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TorchArgumentError  # noqa: E402
+from pycudnnrnn.interop import torch as ours  # noqa: E402
+from tests.interop.pairs import KINDS, make_call, make_pair  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("change", "type_", "named"),
+    [
+        ({"input_size": 0}, ValueError, "input_size"),
+        ({"input_size": 3.0}, TypeError, "input_size"),
+        ({"hidden_size": 0}, ValueError, "hidden_size"),
+        ({"hidden_size": "5"}, TypeError, "hidden_size"),
+        ({"num_layers": 0}, ValueError, "num_layers"),
+        ({"bias": 1}, TypeError, "bias"),
+        ({"batch_first": 0}, TypeError, "batch_first"),
+        ({"bidirectional": None}, TypeError, "bidirectional"),
+        ({"dropout": 1.5}, ValueError, "dropout"),
+        ({"dropout": True}, ValueError, "dropout"),
+        ({"proj_size": -1}, ValueError, "proj_size"),
+        ({"proj_size": 5}, ValueError, "proj_size"),
+        ({"dtype": torch.complex64}, ValueError, "dtype"),
+    ],
+    ids=str,
+)
+def test_a_bad_argument_of_the_constructor_is_named(change, type_, named):
+    with pytest.raises(type_, match=f"Invalid {named}") as caught:
+        ours.LSTM(**{"input_size": 3, "hidden_size": 5} | change)
+    assert isinstance(caught.value, ArgumentError)
+
+
+def test_projections_and_nonlinearities_that_do_not_exist_are_refused():
+    for module in (ours.GRU, ours.RNN):
+        with pytest.raises(ValueError, match="proj_size"):
+            module(3, 5, proj_size=2)
+    with pytest.raises(ValueError, match="'tanh' or 'relu'"):
+        ours.RNN(3, 5, nonlinearity="gelu")
+    assert ours.RNN(3, 5, 1, "relu").nonlinearity == "relu"
+    assert ours.RNN(3, 5, 2, "relu", False, True).batch_first
+
+
+def test_dropout_with_one_layer_warns():
+    with pytest.warns(UserWarning, match="no effect with one layer"):
+        ours.GRU(3, 5, dropout=0.5)
+
+
+def test_bad_inputs_and_states_are_named(kind):
+    _, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
+    call = make_call(mine, 4, 2)
+    good = tuple(call.hx)
+    lstm = mine.mode == "LSTM"
+
+    def states(*changed):
+        return (*changed, *good[len(changed) :]) if lstm else changed[0]
+
+    bad_inputs = [
+        (call.x[..., :2], "input shape"),
+        (call.x[None], "input shape"),
+        (call.x[0, 0], "input shape"),
+        (call.x[:0], "input shape"),
+        (call.x.float(), "input dtype"),
+        (call.x.long(), "input dtype"),
+        (call.x.to("meta"), "input device"),
+        (pack_padded_sequence(call.x[..., :2], [4, 2]), "input shape"),
+    ]
+    for bad, named in bad_inputs:
+        with pytest.raises(TorchArgumentError, match=f"Invalid {named}"):
+            mine(bad)
+    h = "hx[0]" if lstm else "hx"
+    bad_states = [
+        (good[0][:1], "shape"), (good[0][:, :1], "shape"), (good[0][..., :1], "shape"), (good[0][0], "shape"),
+        (good[0].float(), "dtype"), (good[0].to("meta"), "device"),
+    ]  # fmt: skip
+    for bad, aspect in bad_states:
+        with pytest.raises(RuntimeError) as caught:
+            mine(call.x, states(bad))
+        assert str(caught.value).startswith(f"Invalid {h} {aspect}: ")
+        with pytest.raises(ValueError):
+            mine(pack_padded_sequence(call.x, [4, 2]), states(bad))
+    with pytest.raises(RuntimeError, match="shape"):
+        mine(call.x[:, 0], states(*good))
+    for nonsense in (call.x.numpy(), None, [1.0]):
+        with pytest.raises(ArgumentTypeError, match="input"):
+            mine(nonsense)
+    with pytest.raises(ArgumentTypeError, match="hx"):
+        mine(call.x, 3)
+    if lstm:
+        with pytest.raises(RuntimeError, match=r"hx\[1\] shape"):
+            mine(call.x, (good[0], good[1][:, :1]))
+        with pytest.raises(ArgumentTypeError, match="a pair"):
+            mine(call.x, good[0])
+
+
+def test_a_device_without_an_engine_is_refused_in_words():
+    _, mine = make_pair("GRU", 3, 5)
+    with pytest.raises(TorchArgumentError, match="device"):
+        mine(torch.zeros(2, 2, 3, dtype=torch.float64, device="meta"))
+
+
+def test_a_missing_torch_is_named_and_importing_the_package_needs_none():
+    code = """
+import sys
+sys.modules["torch"] = None
+import pycudnnrnn.interop
+try:
+    import pycudnnrnn.interop.torch
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout.startswith("MissingDependencyError"), done.stderr
+    assert "pip install 'pycudnnrnn[torch]'" in done.stdout

@@ -1,0 +1,95 @@
+"""The rules of a backward: what it needs, what it uses up, what it may write to."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError, StateError
+from tests.helpers.calls import call_of
+
+LSTM = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64")
+X, H, C, P = call_of(LSTM)
+
+
+@pytest.mark.parametrize("keywords", [{"is_training": False}, {"keep_reserve": False}], ids=str)
+def test_a_forward_that_kept_no_reserve_has_no_backward(keywords):
+    fwd = LSTM.forward(X, H, C, P, **keywords)
+    with pytest.raises(StateError, match=r"kept no reserve.*keep_reserve=True"):
+        fwd.backward_data(np.ones_like(fwd.output))
+
+
+def test_a_second_backward_says_that_the_first_used_the_reserve_up():
+    fwd = LSTM.forward(X, H, C, P)
+    fwd.backward(np.ones_like(fwd.output))
+    with pytest.raises(StateError, match="retain=True"):
+        fwd.backward(np.ones_like(fwd.output))
+
+
+def test_retain_keeps_the_reserve_for_an_equal_second_backward():
+    fwd = LSTM.forward(X, H, C, P)
+    dy = np.random.default_rng(0).normal(size=fwd.output.shape)
+    first = fwd.backward(dy, retain=True)
+    fwd.backward(2 * dy, retain=True)
+    again = fwd.backward(dy)
+    for name in ("input", "input_h", "input_c", "params"):
+        assert np.array_equal(getattr(first, name), getattr(again, name))
+
+
+def test_weights_come_after_data():
+    fwd = LSTM.forward(X, H, C, P)
+    with pytest.raises(StateError, match="before backward_data"):
+        fwd.backward_weights()
+    data = fwd.backward_data(np.ones_like(fwd.output))
+    assert data.params is None
+    assert np.array_equal(fwd.backward_weights(), fwd.backward_weights())
+
+
+def test_a_refused_backward_leaves_the_reserve():
+    fwd = LSTM.forward(X, H, C, P)
+    with pytest.raises(ArgumentError, match="d_output shape"):
+        fwd.backward_data(np.ones((1, 2, 3)))
+    fwd.backward_data(np.ones_like(fwd.output))
+
+
+def test_the_params_gradient_needs_a_buffer_of_its_own():
+    fwd = LSTM.forward(X, H, C, P)
+    fwd.backward_data(np.ones_like(fwd.output))
+    with pytest.raises(ArgumentError, match="overlaps params"):
+        fwd.backward_weights(out=P)
+    with pytest.raises(ArgumentError, match="nothing to add to"):
+        fwd.backward_weights(accumulate=True)
+    with pytest.raises(ArgumentError, match="out"):
+        fwd.backward_weights(out=np.zeros(3))
+
+
+def test_nothing_passed_in_is_written_to():
+    arrays = [X, H, C, P]
+    before = [a.copy() for a in arrays]
+    fwd = LSTM.forward(*arrays, sequence_lengths=[3, 1])
+    dy, dh, dc = np.ones_like(fwd.output), np.ones_like(H), np.ones_like(C)
+    fwd.backward(dy, dh, dc)
+    for array, old in zip([*arrays, dy, dh, dc], [*before, *(np.ones_like(a) for a in (dy, dh, dc))], strict=True):
+        assert np.array_equal(array, old)
+
+
+def test_results_share_no_memory_with_what_a_backward_reads():
+    fwd = LSTM.forward(X, H, C, P)
+    expected = LSTM.forward(X, H, C, P).backward(np.ones_like(fwd.output))
+    dy = np.ones_like(fwd.output)
+    for result in (fwd.output, fwd.output_h, fwd.output_c):
+        result[:] = np.nan
+    assert np.array_equal(fwd.backward(dy).params, expected.params)
+
+
+def test_a_forward_refuses_to_pickle():
+    with pytest.raises(TypeError, match="Forward"):
+        pickle.dumps(LSTM.forward(X, H, C, P))
+
+
+def test_a_cell_without_c_refuses_its_gradient():
+    op = ops.CudnnGRU(1, 3, 4)
+    fwd = op.forward(*call_of(op))
+    with pytest.raises(ArgumentError, match="d_output_c"):
+        fwd.backward_data(None, None, np.zeros((1, 2, 3), "f4"))

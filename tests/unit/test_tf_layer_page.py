@@ -1,0 +1,204 @@
+"""The layer as TF's reference documents it: `CudnnLSTM` r1.9, the members that are not every base layer's.
+
+Where the page documents an error, the test raises it.
+"""
+
+import numpy as np
+import pytest
+
+import pycudnnrnn as package
+from pycudnnrnn.testing import reference
+from tests.helpers.tf_pages import LAYER, B, I, T, U, normal
+
+
+def layer(**keywords):
+    return package.CudnnLSTM(2, U, direction="bidirectional", seed=1, dtype="float64", name="enc", **keywords)
+
+
+def built(**keywords):
+    made = layer(**keywords)
+    made.build((None, None, I))
+    return made
+
+
+@LAYER.holds("__init__")
+def test_the_layer_takes_r19s_arguments_and_refuses_as_documented():
+    made = package.CudnnLSTM(
+        2, U, "linear_input", "unidirectional", 0.5, 3, "float16", lambda s, _: np.ones(s), "ones", "n"
+    )
+    made.build((None, None, I))
+    assert np.array_equal(made.params, np.ones_like(made.params))
+    assert (made.spec.dropout, made.spec.seed, made.dtype, made.name) == (0.5, 3, "float16", "n")
+    for arguments, text in (
+        ({"direction": "both"}, "Invalid direction: both, expecting unidirectional or bidirectional"),
+        ({"dtype": "int32"}, "Only support float16, float32, float64, provided int32"),
+        ({"input_mode": "x"}, "Invalid input_mode: x, expect one of"),
+    ):
+        with pytest.raises(ValueError) as raised:
+            package.CudnnLSTM(2, U, **arguments)
+        assert str(raised.value).startswith(text)
+
+
+@LAYER.holds(
+    "num_layers", "num_units", "num_dirs", "direction", "input_mode", "rnn_mode", "dtype", "name", "scope_name"
+)
+def test_the_layer_says_what_it_is(member):
+    expected = {"num_layers": 2, "num_units": U, "num_dirs": 2, "direction": "bidirectional", "rnn_mode": "lstm",
+                "input_mode": "linear_input", "dtype": "float64", "name": "enc", "scope_name": "enc"}  # fmt: skip
+    assert getattr(layer(), member) == expected[member]
+
+
+def test_the_input_mode_reads_back_as_it_was_asked_for():
+    made = package.CudnnLSTM(1, 3, "auto_select")
+    made.build((None, None, 3))
+    assert (made.input_mode, made.spec.input_mode) == ("auto_select", "skip_input")
+
+
+@LAYER.holds("input_size")
+def test_the_input_size_is_known_once_built():
+    with pytest.raises(ValueError, match="'input_size' is unknown since layer has not been built"):
+        _ = layer().input_size
+    assert built().input_size == I
+
+
+@LAYER.holds("canonical_weight_shapes", "canonical_bias_shapes")
+def test_canonical_shapes_are_those_of_the_canonical_lists():
+    with pytest.raises(RuntimeError, match=r"CudnnLSTM\.canonical_weight_shapes invoked before input shape is known"):
+        _ = layer().canonical_weight_shapes
+    made = built()
+    assert made.canonical_weight_shapes == ([(U, I)] * 4 + [(U, U)] * 4) * 2 + ([(U, 2 * U)] * 4 + [(U, U)] * 4) * 2
+    assert made.canonical_bias_shapes == [(U,)] * 32
+
+
+@LAYER.holds("saveable")
+def test_the_saveable_is_named_after_the_variable():
+    assert layer().saveable is None
+    made = built()
+    assert isinstance(made.saveable, package.CudnnLSTMSaveable)
+    assert made.saveable.name == "enc/opaque_kernel_saveable"
+    with pytest.raises(RuntimeError, match="Cudnn saveable already created"):
+        made._create_saveable()
+
+
+@LAYER.holds("state_shape")
+def test_the_state_shape_is_a_tuple_of_lists():
+    assert layer().state_shape(7) == ([4, 7, U], [4, 7, U])
+    assert package.CudnnGRU(3, U).state_shape(7) == ([3, 7, U],)
+
+
+@LAYER.holds("build")
+def test_build_refuses_as_documented():
+    for shape, text in (
+        ([T, B], "Expecting input_shape with 3 dims, got 2"),
+        ([T, B, None], "The last dimension of the inputs to `CudnnRNN` should be defined. Found `None`."),
+    ):
+        with pytest.raises(ValueError) as raised:
+            layer().build(shape)
+        assert str(raised.value) == text
+    made = built()
+    params = made.params
+    made.build([None, None, I])
+    assert made.params is params
+
+
+@LAYER.holds("call", "__call__", "apply")
+def test_calls_return_outputs_and_a_tuple_of_states(member):
+    made = layer()
+    x, h, c = normal(T, B, I), normal(4, B, U), normal(4, B, U)
+    output, states = getattr(made, member)(x, (h, c), training=False)
+    weights, biases = made.op.params_to_canonical(made.params)
+    expected = reference.forward(made.spec, weights, biases, x, h, c, [T] * B)
+    assert isinstance(states, tuple)
+    for ours, theirs in zip((output, *states), expected, strict=True):
+        assert np.allclose(ours, theirs, atol=1e-12, rtol=0)
+    for error in (TypeError, ValueError):
+        with pytest.raises(error, match="Invalid initial_state type: "):
+            made.call(x, [h, c])
+    with pytest.raises(ValueError):
+        made.call(x, (h,))
+    assert len(made.inbound_nodes) == (member != "call")
+
+
+@LAYER.holds("compute_output_shape")
+def test_the_output_shape_for_an_input_shape():
+    assert layer().compute_output_shape((None, B, I)) == (None, B, 2 * U)
+    with pytest.raises(ValueError, match="3 dims"):
+        layer().compute_output_shape((B, I))
+
+
+@LAYER.holds("compute_mask")
+def test_there_are_no_masks():
+    assert layer().compute_mask(normal(T, B, I)) is None
+    with pytest.raises(TypeError, match="sequence_lengths"):
+        layer().compute_mask(normal(T, B, I), np.ones((B, T)))
+
+
+@LAYER.holds("input_mask", "output_mask", "get_input_mask_at", "get_output_mask_at")
+def test_masks_are_none_for_calls_that_were_made(member):
+    def ask(of):
+        return getattr(of, member)(0) if member.startswith("get") else getattr(of, member)
+
+    with pytest.raises(RuntimeError if member.startswith("get") else AttributeError):
+        ask(layer())
+    made = layer()
+    made(normal(T, B, I))
+    assert ask(made) is None
+    made(normal(T, B, I))
+    if member.startswith("get"):
+        assert ask(made) is None
+    else:
+        with pytest.raises(AttributeError):
+            ask(made)
+
+
+@LAYER.holds("inbound_nodes", "outbound_nodes")
+def test_nodes_are_the_calls(member):
+    made = layer()
+    for steps in (T, T + 1):
+        made(normal(steps, B, I))
+    shapes = [node.input_shapes for node in getattr(made, member)]
+    assert shapes == ([[(T, B, I)], [(T + 1, B, I)]] if member == "inbound_nodes" else [])
+
+
+@LAYER.holds("get_config", "from_config")
+def test_a_config_makes_an_equal_layer_without_weights():
+    made = built(num_proj=1, bias_mode="single_input")
+    config = made.get_config()
+    twin = package.CudnnLSTM.from_config(config)
+    assert not twin.built
+    assert twin.get_config() == config
+    assert (config["num_units"], config["direction"], config["num_proj"]) == (U, "bidirectional", 1)
+    twin.build((None, None, I))
+    assert twin.spec == made.spec
+    assert np.array_equal(twin.params, made.params)
+
+
+@LAYER.holds("get_weights", "set_weights")
+def test_weights_come_out_and_go_in_as_numpy_arrays():
+    made, twin = built(), built()
+    (value,) = made.get_weights()
+    value += 1
+    assert not np.array_equal(value, made.params)
+    twin.set_weights([value])
+    assert np.array_equal(twin.params, value)
+    for wrong in ([], [value[:-1]], [value, value]):
+        with pytest.raises(ValueError):
+            twin.set_weights(wrong)
+
+
+@LAYER.holds("add_weight")
+def test_add_weight_makes_a_variable_or_gets_it():
+    made = built()
+    kept = made.add_weight(
+        "s", (2, 3), "float32", "ones", lambda v: 10 * v.sum(), trainable=False, constraint=abs, use_resource=True,
+        partitioner=None,
+    )  # fmt: skip
+    assert (kept.name, kept.shape, kept.dtype, kept.trainable) == ("enc/s", (2, 3), "float32", False)
+    assert kept.numpy().tolist() == [[1] * 3] * 2
+    assert made.add_weight("s", (2, 3), "float32") is kept
+    assert kept.constraint(-2) == 2
+    assert made.losses == made.get_losses_for(None) == [60]
+    with pytest.raises(RuntimeError, match="regularizer"):
+        made.add_weight("t", (2,), regularizer=abs, partitioner=object())
+    with pytest.raises(ValueError, match="Invalid s"):
+        made.add_weight("s", (3, 3))
