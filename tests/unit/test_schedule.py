@@ -94,7 +94,9 @@ def test_only_host_integers_are_lengths(lengths):
         check_lengths(lengths, 4, 3)
 
 
-@pytest.mark.parametrize("lengths", [[1.0, 2.0, 3.0], [True, False, True], np.array([1.5, 2, 3]), ["1", "2", "3"]])
+@pytest.mark.parametrize(
+    "lengths", [[1.0, 2.0, 3.0], [True, False, True], np.array([1.5, 2, 3]), ["1", "2", "3"], [1, [2], 3]]
+)
 def test_lengths_that_are_no_integers_are_refused(lengths):
     with pytest.raises(ArgumentTypeError, match="integers"):
         check_lengths(lengths, 4, 3)
