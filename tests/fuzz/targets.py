@@ -68,7 +68,12 @@ def checkpoint_file(data: bytes, path: Path) -> None:
             assert all(map(np.array_equal, arrays, before)), f"refused ({error}), and half restored"
         for array, value in zip(arrays, before, strict=True):
             array[...] = value
-    for read in (checkpoint.load, checkpoint.inspect, functools.partial(checkpoint.inspect, foreign=True), read_foreign):
+    for read in (
+        checkpoint.load,
+        checkpoint.inspect,
+        functools.partial(checkpoint.inspect, foreign=True),
+        read_foreign,
+    ):
         with contextlib.suppress(CheckpointError):
             read(path)
 
@@ -120,8 +125,8 @@ def arrays_to_convert(data: bytes, _: Path) -> None:
     try:
         given = json.loads(data)
         to_canonical = getattr(convert, given["framework"]).to_canonical
-        known = [n for n, p in inspect.signature(to_canonical).parameters.items() if p.kind is p.KEYWORD_ONLY]
-        keywords = {name: value for name, value in given["keywords"].items() if name in known}
+        keywords = given["keywords"]
+        inspect.signature(to_canonical).bind(None, **keywords)  # other keywords are Python's to refuse
         arrays = {name: array_of(entry) for name, entry in given["arrays"].items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return
