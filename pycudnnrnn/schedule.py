@@ -161,7 +161,10 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
         )
     if not isinstance(lengths, np.ndarray) and not _BOOLS.isdisjoint(map(type, lengths)):
         raise ArgumentTypeError(name, "integers", "a list with booleans")  # NumPy would make 1 of True
-    array = np.array(lengths)
+    try:
+        array = np.array(lengths)
+    except ValueError:  # lists of different lengths in it
+        raise ArgumentTypeError(name, "integers", "a list of lists") from None
     if array.size and array.dtype.kind not in "iu":
         raise ArgumentTypeError(name, "integers", array.dtype, aspect="dtype")
     if array.shape != (B,):

@@ -148,17 +148,26 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
 
 
 def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
-    found = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    unknown = sorted(found.keys() - _ATTRIBUTES)
+    about = f"attributes of node {shorten(node.name)}"
+    unknown = sorted({str(attribute.name) for attribute in node.attribute if attribute.name not in _ATTRIBUTES})
     if unknown:
-        raise ConvertError("onnx", f"attributes of node {shorten(node.name)}", f"unknown: {unknown}")
+        raise ConvertError("onnx", about, f"unknown: {unknown}")
+    try:
+        found = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    except ValueError as error:  # a function's parameter, or of no type
+        raise ConvertError("onnx", about, f"cannot be read: {shorten(str(error))}") from error
     for name in ("layout", "output_sequence"):
         found.pop(name, None)  # where the batch is: no weight knows
     if "direction" in found:
-        found["direction"] = found["direction"].decode()
-    if "activations" in found:
-        found["activations"] = [name.decode() for name in found["activations"]]
+        found["direction"] = _text(found["direction"])
+    if isinstance(found.get("activations"), list):
+        found["activations"] = [_text(name) for name in found["activations"]]
     return found
+
+
+def _text(value: Any) -> Any:
+    """Return a string attribute as text; what is none stays as it is, to be refused as any other value."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _check_chain(graph: Any, nodes: list[Any]) -> None:

@@ -52,6 +52,12 @@ SHAPES = {
         "def churn():\n    while True:\n        make(); ready.set()\n"
         "threading.Thread(target=churn, daemon=True).start(); ready.wait()"
     ),
+    "made while the interpreter looks for finalizers": (
+        "import weakref\n"
+        "alive = []\n"
+        "class Other:\n    index = 0\n    atexit = property(lambda _: alive.extend(make()))\n"
+        "weakref.finalize(Other, print).atexit = False; weakref.finalize._registry[Other()] = Other()"
+    ),
     "used by an exit handler": "alive = make(); atexit.register(lambda: [owner.read() for owner in alive])",
     "closed by an exit handler": "alive = make(); atexit.register(lambda: [owner.close() for owner in alive])",
     "os._exit": "alive = make(); os._exit(0)",

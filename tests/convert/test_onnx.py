@@ -128,6 +128,32 @@ def test_a_state_that_the_model_holds_is_not_dropped_unless_it_is_zero(state):
         equal_models(convert.onnx.from_model(model), c)
 
 
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({b"linear_before_reset": b"linear_before_re\xffet", b"hidden_size": b"hidden_sizf"}, "unknown: "),
+        ({b"bidirectional": b"bidirectiona\xff"}, "direction"),
+        ({b"bidirectional\xa0\x01\x03": b"bidirectional\xa0\x01\x02"}, "direction"),  # of the type INT
+    ],
+)
+def test_attributes_that_are_damaged_are_named(changes, text):
+    c = random_canonical(RNNSpec("gru", 1, 4, 3, direction="bidirectional"), 1)
+    data = convert.onnx.to_model(c).SerializeToString()
+    for old, new in changes.items():
+        assert old in data
+        data = data.replace(old, new)
+    with pytest.raises(ConvertError) as caught:
+        convert.onnx.from_model(onnx.ModelProto.FromString(data))
+    assert text in str(caught.value)
+
+
+def test_an_attribute_that_a_function_would_be_given_is_refused():
+    model = convert.onnx.to_model(random_canonical(RNNSpec("gru", 1, 4, 3), 1))
+    next(node for node in model.graph.node if node.op_type == "GRU").attribute[0].ref_attr_name = "outer"
+    with pytest.raises(ConvertError, match="cannot be read: 'Cannot get value of reference"):
+        convert.onnx.from_model(model)
+
+
 def test_external_data_is_never_opened(tmp_path):
     model = convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3), 1))
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)

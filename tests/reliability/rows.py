@@ -44,7 +44,7 @@ ROWS = (
     Row(
         "R2", "descriptors that are made and freed leave nothing", "1,000,000 of each type, growth <= 1 MiB",
         ("tests/abi/test_soak.py",),
-        Fault("pycudnnrnn/engines/cudnn/owned.py", "        destroy(pointer)\n", "        pass\n"),
+        Fault("pycudnnrnn/engines/cudnn/owned.py", "            self._destroy(self._pointer)\n", "            pass\n"),
     ),
     Row("R3", "models that are made, run and closed leave no device memory", "10,000 cycles, drift 0 B", needs=GPU),
     Row(
@@ -95,7 +95,10 @@ ROWS = (
     Row(
         "R13", "the interpreter ends quietly with objects alive", "1,000 exits in 10 shapes",
         ("tests/abi/test_exits.py", "tests/shim/test_exits.py"),
-        Fault("pycudnnrnn/engines/cudnn/owned.py", "self._finalizer.atexit = False", "self._finalizer.atexit = True"),
+        Fault(
+            "pycudnnrnn/engines/cudnn/owned.py", "weakref.ref(owner, lambda _: self.free())",
+            "weakref.finalize(owner, self.free)",
+        ),
     ),
     Row(
         "R14", "a forked child is refused, and its parent goes on", "100 of 100 children",

@@ -52,6 +52,7 @@ class HandlePool:
         self._free: list[Handle] = []
         self._count = 0
         self._leases = threading.local()
+        self._watched: dict[Handle, weakref.ref[_Lease]] = {}
         self._pid = os.getpid()
 
     def check_process(self) -> None:
@@ -68,7 +69,8 @@ class HandlePool:
         lease: _Lease | None = getattr(self._leases, "lease", None)
         if lease is None:
             lease = self._leases.lease = _Lease(self._taken())
-            weakref.finalize(lease, self._give_back, lease.handle).atexit = False
+            handle = lease.handle
+            self._watched[handle] = weakref.ref(lease, lambda _: self._give_back(handle))
         return lease.handle
 
     def _taken(self) -> Handle:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pycudnnrnn._libcudnn import Function, Library
 
-_LIVE: Final[set[tuple[str, int]]] = set()
-"""Class name and address of each native object; set operations are atomic, so finalisers need no lock."""
+_LIVE: Final[set[_Native]] = set()
+"""What is to be freed; its operations are atomic, with and without a GIL, so that finalisers need no lock."""
 
 RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
 """What went wrong in releases, which never raise: a finaliser has nobody to raise to. Tests hold it empty."""
@@ -35,25 +35,41 @@ def leave_everything() -> None:
     _Leaving.begun = True
 
 
-# A finalizer runs at exit until it is told not to, which takes a moment in which another thread may reach the end.
-# Exit handlers run last registered first, and finalizers register theirs when the first one is made: here, before ours.
-weakref.finalize(_Leaving, leave_everything).atexit = False
 atexit.register(leave_everything)
 
 
 def live() -> Counter[str]:
     """Count the native objects that are owned now, by class name."""
-    return Counter(name for name, _ in tuple(_LIVE))
+    return Counter(native.name for native in _LIVE.copy())
 
 
-def _release(destroy: Function, pointer: Any, entry: tuple[str, int], pid: int) -> None:
-    _LIVE.discard(entry)
-    if _Leaving.begun or os.getpid() != pid:  # a forked child has a copy of the memory; the parent frees the original
-        return
-    try:
-        destroy(pointer)
-    except PycudnnrnnError as error:
-        RELEASE_FAILURES.append(error)
+class _Native:
+    """A native object: freed once, when its owner says so or is collected, and never at the interpreter's exit.
+
+    Not `weakref.finalize`: that keeps one registry for all threads, which the interpreter walks through at its exit
+    while a daemon thread may still change it.
+    """
+
+    __slots__ = ("_destroy", "_pid", "_pointer", "_watch", "name")
+
+    def __init__(self, owner: Owned, destroy: Function, pointer: Any) -> None:
+        self.name = type(owner).__name__
+        self._destroy, self._pointer, self._pid = destroy, pointer, os.getpid()
+        self._watch: weakref.ref[Owned] | None = weakref.ref(owner, lambda _: self.free())
+        _LIVE.add(self)
+
+    def free(self) -> None:
+        try:
+            _LIVE.remove(self)  # whoever comes first
+        except KeyError:
+            return
+        self._watch = None
+        if _Leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
+            return
+        try:
+            self._destroy(self._pointer)
+        except PycudnnrnnError as error:
+            RELEASE_FAILURES.append(error)
 
 
 class Owned:
@@ -68,14 +84,11 @@ class Owned:
 
     def __init__(self, library: Library, pointer: Any, create: str, destroy: str, *parents: Owned) -> None:
         getattr(library, create)(ctypes.byref(pointer))
-        entry = (type(self).__name__, ctypes.cast(pointer, ctypes.c_void_p).value or 0)
-        _LIVE.add(entry)
         self.library = library
         self._pointer = pointer
         self._parents = parents
         self._closed = False
-        self._finalizer = weakref.finalize(self, _release, getattr(library, destroy), pointer, entry, os.getpid())
-        self._finalizer.atexit = False
+        self._native = _Native(self, getattr(library, destroy), pointer)
 
     @property
     def closed(self) -> bool:
@@ -91,7 +104,7 @@ class Owned:
     def close(self) -> None:
         """Free the native object; a second call does nothing."""
         self._closed = True
-        self._finalizer()
+        self._native.free()
 
     def _configure(self, function: Function, *arguments: Any) -> None:
         """Call a setter on the new object, and free it at once if that fails."""

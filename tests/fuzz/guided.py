@@ -1,0 +1,144 @@
+"""Coverage-guided fuzzing, bounded: `python -m tests.fuzz.guided [targets] --seconds 600`; needs atheris.
+
+Each target runs in a process of its own until its time or its number of runs is over, or it finds something: an
+exception that is not documented, more memory than R4 allows, an input that takes longer than HANG_S, a crash. What led
+to new branches stays in build/fuzz, for the next time. Exits with 1 when anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import hashlib
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+import zlib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(__file__).parent / "guided.json"
+NAMES = ("checkpoint", "book", "spec", "choices", "lengths", "arrays", "keras", "onnx")
+
+LARGEST = 1 << 16
+"""Most bytes of an input: every structure fits, and a run stays fast."""
+
+PEAK_MAX = 2 * LARGEST + (16 << 20)
+"""R4: twice what is expected, and 16 MiB."""
+
+TRACED = 64
+"""One input in so many has its memory measured, which takes several times as long as reading it."""
+
+HANG_S = 20
+RSS_MIB = 2048
+
+
+def fuzz(name: str, folder: Path, arguments: list[str]) -> None:
+    """Fuzz one target, and never return. The worst so far is in the folder's worst.json at any time."""
+    import atheris
+
+    with atheris.instrument_imports(include=["pycudnnrnn"]):
+        from tests.fuzz.targets import TARGETS
+
+    target = TARGETS[name]
+    shared = Path("/dev/shm")  # on a disk, writing an input costs ten times what reading it does
+    scratch = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None, prefix="fuzz-"))
+    (folder / "scratch").write_text(str(scratch))
+    corpus = folder / "corpus"
+    corpus.mkdir(exist_ok=True)
+    seeds = list(target.seeds(scratch))
+    for data in seeds:
+        target.run(data, scratch / "data")  # what imports and compiles does so now
+        (corpus / hashlib.sha256(data).hexdigest()[:40]).write_bytes(data)
+    worst = {"seeds": len(seeds), "worst_ms": 0.0, "peak_bytes": 0}
+
+    def run(data: bytes) -> None:
+        traced = zlib.crc32(data) % TRACED == 0  # of the input alone, so that it can be seen again
+        if traced:
+            tracemalloc.start()
+        started = time.perf_counter()
+        target.run(data, scratch / "data")
+        ms, peak = round(1000 * (time.perf_counter() - started), 1), 0
+        if traced:
+            ms, peak = 0.0, tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        if ms > worst["worst_ms"] or peak > worst["peak_bytes"]:
+            worst.update(worst_ms=max(ms, worst["worst_ms"]), peak_bytes=max(peak, worst["peak_bytes"]))
+            (folder / "worst.json").write_text(json.dumps(worst))
+        assert peak <= PEAK_MAX, f"{peak} bytes to read {len(data)}"
+
+    def mutate(data: bytes, max_size: int, seed: int) -> bytes:
+        try:
+            return target.change(random.Random(seed), data, lambda part: atheris.Mutate(part, max_size))[:max_size]
+        except Exception:  # noqa: BLE001  earlier changes have left nothing of the structure
+            return atheris.Mutate(data, max_size)
+
+    mutator = {"custom_mutator": mutate} if target.change else {}
+    atheris.Setup([sys.argv[0], *arguments, str(corpus)], run, **mutator)
+    atheris.Fuzz()
+
+
+def fuzzed(name: str, folder: Path, *, seconds: int, runs: int, seed: int) -> dict[str, Any]:
+    """Fuzz one target in a process, and return what it did and found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    before = set(folder.glob("*-*"))
+    command = [
+        sys.executable, "-m", "tests.fuzz.guided", "--only", name, str(folder), "--", f"-max_total_time={seconds}",
+        f"-runs={runs}", f"-seed={seed}", f"-max_len={LARGEST}", f"-timeout={HANG_S}", f"-rss_limit_mb={RSS_MIB}",
+        f"-artifact_prefix={folder}/", "-print_final_stats=1",
+    ]  # fmt: skip
+    started = time.monotonic()
+    done = subprocess.run(command, capture_output=True, check=False, cwd=ROOT)
+    took = time.monotonic() - started
+    text = (done.stdout + done.stderr).decode(errors="replace")
+    (folder / "log").write_text(text)
+    if (folder / "scratch").is_file():
+        shutil.rmtree((folder / "scratch").read_text(), ignore_errors=True)
+    status = re.findall(r"^#(\d+)\s.*?cov: (\d+) ft: (\d+)", text, re.MULTILINE)
+    counts = [int(n) for n in status[-1]] if status else [0, 0, 0]
+    found = {"seconds": round(took), **dict(zip(("runs", "branches", "features"), counts, strict=True))}
+    found["corpus"] = len(list((folder / "corpus").glob("*")))
+    if (folder / "worst.json").is_file():
+        found |= json.loads((folder / "worst.json").read_text())
+    inputs = [path.name for path in sorted(set(folder.glob("*-*")) - before)]
+    said = re.findall(r"^ *(?:[a-z_]+\.)*[A-Z]\w*(?:Error|Exception|Refusal)\b.*|^==\d+== ?ERROR.*", text, re.MULTILINE)
+    why = said[0].strip() if said else f"exit status {done.returncode}: {text[-500:]}"
+    return found | {"finding": f"{why}; {', '.join(inputs)}" if done.returncode or inputs else ""}
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--only"]:
+        fuzz(sys.argv[2], Path(sys.argv[3]), sys.argv[5:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*", default=NAMES, choices=[*NAMES, []], metavar="target")
+    parser.add_argument("--seconds", type=int, default=600, help="of each target")
+    parser.add_argument("--runs", type=int, default=-1, help="of each target, at most; -1: as many as the time allows")
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "fuzz", help="what stays for the next time")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where to write what was done; other targets' stays")
+    asked = parser.parse_args()
+    results = json.loads(asked.json.read_text()) if asked.json.is_file() else {}
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    for name in asked.targets:
+        found = fuzzed(
+            name, (asked.folder / name).resolve(), seconds=asked.seconds, runs=asked.runs, seed=asked.seed
+        )  # fmt: skip
+        results[name] = {
+            "date": dt.datetime.now(dt.UTC).date().isoformat(), "commit": commit.stdout.strip(),
+            "command": f"make fuzz ARGS='{name} --seconds {asked.seconds} --runs {asked.runs}'", **found,
+        }  # fmt: skip
+        print(name, json.dumps(results[name]), flush=True)
+        asked.json.write_text(json.dumps(results, indent=1) + "\n")
+    if any(results[name]["finding"] for name in asked.targets):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

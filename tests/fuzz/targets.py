@@ -1,0 +1,311 @@
+"""What reads things that somebody else wrote, a function each: the documented error comes out, or none does.
+
+A target gets one input, and the path of a file that it may write; it raises whatever it finds wrong. Its seeds are made
+anew each time. `changed_json` and `changed_checkpoint` change inputs whose parts have to agree, which bytes changed at
+random never do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+import json
+import math
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import safetensors.numpy
+
+from pycudnnrnn import CudnnLSTM, RNNSpec, checkpoint, convert
+from pycudnnrnn.checkpoint._file import read_foreign
+from pycudnnrnn.cli import _files
+from pycudnnrnn.engines.cudnn import choices
+from pycudnnrnn.errors import ArgumentError, CheckpointError, ConvertError, PycudnnrnnError
+from pycudnnrnn.schedule import Schedule, check_lengths, native_chunks
+from pycudnnrnn.spec import Algorithm, MathType
+from tests.convert.test_malformed import FRAMEWORKS, MODES, valid
+from tests.fuzz import checkpoint_mutants as mutants
+from tests.helpers.oracles import random_canonical
+
+Change = Callable[[bytes], bytes]
+
+MODEL_CONFIG = {
+    "class_name": "Sequential", "config": {"name": "s", "layers": [
+        {"class_name": "Bidirectional", "config": {"name": "b", "merge_mode": "concat", "layer": {
+            "class_name": "GRU", "config": {"name": "gru", "activation": "tanh", "reset_after": True}}}},
+        {"class_name": "LSTM", "config": {"name": "lstm", "activation": "tanh", "recurrent_activation": "sigmoid"}},
+    ]},
+}  # fmt: skip
+"""What Keras writes into a whole model's file, as short as it may be."""
+
+JUNK = [
+    None, True, -1, 0, 1, 2, 2**31, 2**63, 2**64, 10**30, 0.5, 1e308, "", "x", "lstm", "none", "float16", [], {}, [1],
+]  # fmt: skip
+DTYPES = {"f2", "f4", "f8", ">f4", "i4", "c8", "?", "O", "U3", "M8[s]"}
+ELEMENTS_MAX = 1 << 12
+TIME_MAX = 512
+
+
+# --- the targets ------------------------------------------------------------------------------------------------------
+
+
+def checkpoint_file(data: bytes, path: Path) -> None:
+    """Every reader of a checkpoint; a restore that is refused changes nothing."""
+    path.write_bytes(data)
+    for saver, arrays in things_to_restore():
+        before = [array.copy() for array in arrays]
+        try:
+            saver.restore(path)
+        except CheckpointError as error:
+            assert error.reason in checkpoint.REASONS, error.reason
+            assert all(map(np.array_equal, arrays, before)), f"refused ({error}), and half restored"
+        for array, value in zip(arrays, before, strict=True):
+            array[...] = value
+    for read in (
+        checkpoint.load,
+        checkpoint.inspect,
+        functools.partial(checkpoint.inspect, foreign=True),
+        read_foreign,
+    ):
+        with contextlib.suppress(CheckpointError):
+            read(path)
+
+
+def checkpoint_book(data: bytes, path: Path) -> None:
+    path.with_name(checkpoint.BOOK).write_bytes(data)
+    with contextlib.suppress(CheckpointError):
+        checkpoint.latest_checkpoint(path.parent)
+
+
+def spec_json(data: bytes, _: Path) -> None:
+    try:
+        spec = RNNSpec.from_json(data.decode("utf-8", "surrogateescape"))
+    except ArgumentError as error:
+        str(error)
+    else:
+        assert RNNSpec.from_json(spec.to_json()) == spec
+
+
+def algorithm_choices(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+    with contextlib.suppress(ArgumentError):
+        choices.read(path)
+
+
+def sequence_lengths(data: bytes, _: Path) -> None:
+    """[what holds them, T, B, lengths]: those that are taken make a schedule whose steps and chunks add up."""
+    try:
+        kind, T, B, given = json.loads(data)
+        T, B = (min(abs(int(n)), TIME_MAX) for n in (T, B))
+        given = {"tuple": tuple, "array": np.array}.get(kind, lambda lengths: lengths)(given)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return
+    try:
+        lengths = check_lengths(given, T, B)
+    except ArgumentError as error:
+        str(error)
+        return
+    schedule = Schedule(T, B, lengths)
+    total = T * B if lengths is None else sum(lengths)
+    assert schedule.num_rows == total == len(schedule.rows[0]) == sum(last - first for first, last in schedule.steps)
+    chunks = [chunk.within(schedule) for chunk in native_chunks(schedule, 7)]
+    assert sum(chunk.num_rows for chunk in chunks) == total
+    assert all(0 < chunk.T <= 7 and min(chunk.lengths or [1]) > 0 for chunk in chunks)
+
+
+def arrays_to_convert(data: bytes, _: Path) -> None:
+    """{"framework", "arrays": {name: [dtype, shape]}, "keywords"}: names, shapes and keywords to a converter."""
+    try:
+        given = json.loads(data)
+        to_canonical = getattr(convert, given["framework"]).to_canonical
+        keywords = given["keywords"]
+        inspect.signature(to_canonical).bind(None, **keywords)  # other keywords are Python's to refuse
+        arrays = {name: array_of(entry) for name, entry in given["arrays"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return
+    with contextlib.suppress(ConvertError):
+        to_canonical(arrays, **keywords)
+
+
+def keras_file(data: bytes, path: Path) -> None:
+    converted(data, path.with_suffix(".h5"), "keras")
+
+
+def onnx_file(data: bytes, path: Path) -> None:
+    converted(data, path.with_suffix(".onnx"), "onnx")
+
+
+def converted(data: bytes, path: Path, framework: str) -> None:
+    """Read a file as `pycudnnrnn convert` does."""
+    path.write_bytes(data)
+    with contextlib.suppress(PycudnnrnnError):
+        source = _files.read(path, path.suffix, None)
+        getattr(convert, framework).to_canonical(source.arrays, **source.keywords)
+
+
+@functools.cache
+def things_to_restore() -> list[Any]:
+    return [mutants.make(CudnnLSTM(1, 2, "skip_input", seed=4, name="b"), 2), mutants.make(small_gru(), 3)]
+
+
+def small_gru() -> Any:
+    return mutants.CudnnGRU(1, 2, seed=3, name="a")
+
+
+def array_of(entry: Any) -> Any:
+    """Return what an entry says; anything but [dtype, shape] stands for itself."""
+    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], list) and entry[0] in DTYPES):
+        return entry
+    shape = [min(abs(int(n)), ELEMENTS_MAX) for n in entry[1]][:6]
+    return np.zeros(shape if math.prod(shape) <= ELEMENTS_MAX else shape[:1], entry[0])
+
+
+# --- the inputs to begin with -----------------------------------------------------------------------------------------
+
+
+def checkpoint_seeds(folder: Path) -> Iterator[bytes]:
+    """Files that are right, and one of each kind of mutant."""
+    right = [saver.save(folder / str(i)).read_bytes() for i, (saver, _) in enumerate(things_to_restore())]
+    yield from right
+    layer = small_gru()
+    layer.build((None, None, 3))
+    yield checkpoint.save(folder / "layer", layer).read_bytes()
+    yield safetensors.numpy.save({"x": np.ones((2, 3), "f4"), "y": np.zeros(0, "i8")}, {"by": "another program"})
+    rng = random.Random(0)
+    for mutation in mutants.MUTATIONS:
+        yield mutation(rng, right[0], right[1])
+
+
+@functools.cache
+def mates() -> list[bytes]:
+    """Files to splice others with."""
+    with tempfile.TemporaryDirectory() as folder:
+        return list(itertools.islice(checkpoint_seeds(Path(folder)), 3))
+
+
+def book_seeds(_: Path) -> Iterator[bytes]:
+    yield b'{"latest": "data", "all": ["data"]}'
+
+
+def spec_seeds(_: Path) -> Iterator[bytes]:
+    yield RNNSpec("lstm", 2, 6, 5, direction="bidirectional", num_proj=3, cell_clip=2.0).to_json().encode()
+    yield RNNSpec("gru", 1, 4, 4, "auto_select", dtype="float16", dropout=0.5, algo="persist_static").to_json().encode()
+
+
+def choices_seeds(_: Path) -> Iterator[bytes]:
+    kind = {"gpu": "a", "cudnn": 92800, "T": 3, "B": 2, "ragged": False, "time_major": True, "training": True}
+    trials = [{"algo": a, "math_type": MathType.FMA, "time_us": 3.5, "reason": ""} for a in list(Algorithm)[:2]]
+    entry = kind | {"spec": json.loads(RNNSpec("lstm", 1, 4, 3, algo="auto").to_json()), "trials": trials}
+    entry |= {"algo": Algorithm.STANDARD, "math_type": MathType.FMA}
+    yield json.dumps({"format": choices.FORMAT, "version": choices.VERSION, "choices": [entry]}).encode()
+
+
+def lengths_seeds(_: Path) -> Iterator[bytes]:
+    for kind in ("list", "tuple", "array"):
+        yield json.dumps([kind, 5, 3, [5, 0, 2]]).encode()
+    yield b'["list", 3, 1, null]'
+
+
+def models(framework: str) -> Iterator[tuple[Any, Any]]:
+    for mode in MODES.get(framework, ["lstm", "gru", "rnn_tanh"]):
+        for layers, direction in ((1, "unidirectional"), (2, "bidirectional")):
+            yield valid(framework, mode, layers, direction, 0)
+
+
+def arrays_seeds(_: Path) -> Iterator[bytes]:
+    for framework in FRAMEWORKS:
+        for arrays, keywords in models(framework):
+            entries = {name: ["f4", list(array.shape)] for name, array in arrays.items()}
+            yield json.dumps({"framework": framework, "arrays": entries, "keywords": keywords}).encode()
+
+
+def keras_seeds(folder: Path) -> Iterator[bytes]:
+    for arrays, _ in models("keras"):
+        convert.keras.write_h5(folder / "seed.h5", arrays)
+        yield (folder / "seed.h5").read_bytes()
+    with h5py.File(folder / "seed.h5", "w", libver="latest") as file:
+        file.attrs["model_config"] = json.dumps(MODEL_CONFIG)
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, chunks=True, compression="gzip", fletcher32=True)
+    yield (folder / "seed.h5").read_bytes()
+
+
+def onnx_seeds(_: Path) -> Iterator[bytes]:
+    for mode in ("lstm", "gru", "rnn_relu"):
+        c = random_canonical(RNNSpec(mode, 2, 3, 2, direction="bidirectional"), 0)
+        yield convert.onnx.to_model(c, sequence_lens=True).SerializeToString()
+
+
+# --- changing inputs whose parts have to agree ------------------------------------------------------------------------
+
+
+def changed_json(rng: random.Random, data: bytes, change: Change) -> bytes:
+    """Change one thing somewhere in a JSON text, or its bytes."""
+    if not rng.randrange(4):
+        return change(data)
+    return json.dumps(with_a_change(rng, json.loads(data))).encode("utf-8", "surrogatepass")
+
+
+def with_a_change(rng: random.Random, value: Any) -> Any:
+    """Return JSON with one thing in it changed. Text that is JSON itself is walked into."""
+    if not rng.randrange(8):
+        return rng.choice(JUNK)
+    if isinstance(value, str) and value[:1] in "{[":
+        with contextlib.suppress(ValueError):
+            return json.dumps(with_a_change(rng, json.loads(value)))
+    if isinstance(value, (dict, list)) and value:
+        pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
+        at = rng.randrange(len(pairs))
+        key, old = pairs[at]
+        new = [[], [(key, old), (key + "_1" if isinstance(key, str) else key, old)], [(str(key)[1:], old)]]
+        pairs[at : at + 1] = rng.choice(new) if rng.randrange(4) == 0 else [(key, with_a_change(rng, old))]
+        return dict(pairs) if isinstance(value, dict) else [item for _, item in pairs]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return rng.choice([value + 1, value - 1, -value, value * 2, rng.choice(JUNK)])
+    return rng.choice(JUNK)
+
+
+def changed_checkpoint(rng: random.Random, data: bytes, change: Change) -> bytes:
+    """Change bytes, structure, the header's text or its JSON; most times length and hash fit again."""
+    how = rng.randrange(8)
+    if how == 0:
+        return change(data)
+    if how < 4:
+        return rng.choice(mutants.MUTATIONS)(rng, data, rng.choice(mates()))
+    header, payload = mutants.parts(data)
+    if how == 4:
+        return mutants.joined(change(json.dumps(header).encode()), payload)
+    if how == 5:
+        payload = change(payload)
+    header = with_a_change(rng, header) if how > 5 else header
+    try:
+        return mutants.rehashed(header, payload)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return mutants.joined(header, payload)
+
+
+class Target(NamedTuple):
+    """A reader, what to begin with, and how to change it where bytes at random lead nowhere."""
+
+    run: Callable[[bytes, Path], None]
+    seeds: Callable[[Path], Iterator[bytes]]
+    change: Callable[[random.Random, bytes, Change], bytes] | None = None
+
+
+TARGETS = {
+    "checkpoint": Target(checkpoint_file, checkpoint_seeds, changed_checkpoint),
+    "book": Target(checkpoint_book, book_seeds, changed_json),
+    "spec": Target(spec_json, spec_seeds, changed_json),
+    "choices": Target(algorithm_choices, choices_seeds, changed_json),
+    "lengths": Target(sequence_lengths, lengths_seeds, changed_json),
+    "arrays": Target(arrays_to_convert, arrays_seeds, changed_json),
+    "keras": Target(keras_file, keras_seeds),
+    "onnx": Target(onnx_file, onnx_seeds),
+}
