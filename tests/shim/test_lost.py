@@ -19,10 +19,10 @@ from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.lost import STICKY, _function
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.every_call import CALLS, EveryCall
 from tests.shim.problem import on_device
 
 ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED = 700, 719, 2, 5000, 3000
-GRU = ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=3)
 
 
 @pytest.fixture(autouse=True)
@@ -30,53 +30,16 @@ def _nothing_stays_lost(monkeypatch):
     monkeypatch.setattr(owned._Leaving, "begun", owned._Leaving.begun)
 
 
-class Model:
-    """A model with everything made that a call can be made on, and those calls by name."""
+class Model(EveryCall):
+    """Every call, on a shim."""
 
-    def __init__(self, play, op=GRU):
-        self.played, self.engine, self.device = play()
-        self.op = ops.from_spec(op.spec)
-        self.problem = make_problem(self.op, 3, 2, None, seed=5)
-        self.arrays = a = on_device(self.device, self.problem)
-        self.states = (a["hx"], a["cx"]) if op.spec.has_cell_state else (a["hx"],)
-        self.fwd, self.data = self.forward(), self.forward()
-        self.data.backward_data(a["dy"])
-        self.plan = self.op.prepare(3, 2, is_training=True, device="cuda")
-        self.graph = self.plan.capture(a["params"])
-        self.y, self.hy = self.device.copy(a["dy"]), self.device.copy(a["hx"])
-        self.reserve = self.device.empty((self.plan.reserve_nbytes,), np.dtype(np.uint8))
-        self.calls = {
-            "an eager forward": self.forward,
-            "a forward of another kind": lambda: self.forward(is_training=False),
-            "a forward of parts": lambda: self.forward(sequence_lengths=[3, 0]),
-            "a forward that recomputes": lambda: self.forward(checkpoint_every=1),
-            "a backward": lambda: self.fwd.backward(a["dy"], retain=True),
-            "a backward of weights": self.data.backward_weights,
-            "a prepared forward": lambda: self.plan.forward(
-                a["params"], a["x"], a["hx"], None, self.y, self.hy, None, self.reserve
-            ),
-            "preparing": lambda: self.op.prepare(5, 2, device="cuda"),
-            "capturing": lambda: self.plan.capture(a["params"]),
-            "replaying": self.graph.replay,
-            "a layout": lambda: ops.CudnnGRU(1, 5, 4).layout("cuda"),
-            "params": lambda: self.op.init_params(device="cuda"),
-            "dropout states": lambda: self.op.dropout_state("cuda"),
-            "memory told": lambda: self.op.memory(9, 2, True, device="cuda"),
-        }
-
-    def forward(self, **keywords):
-        return self.op.forward(self.arrays["x"], *self.states, self.arrays["params"], **keywords)
+    def __init__(self, play):
+        self.played, self.engine, device = play()
+        super().__init__(device)
 
     def crossed(self):
         """How many calls have gone to libcudnn and to CUDA."""
         return len(self.played.calls), sum(self.device.asked.values())
-
-
-CALLS = (
-    "an eager forward", "a forward of another kind", "a forward of parts", "a forward that recomputes", "a backward",
-    "a backward of weights", "a prepared forward", "preparing", "capturing", "replaying", "a layout", "params",
-    "dropout states", "memory told",
-)  # fmt: skip
 
 
 def test_the_errors_are_cudas_by_cudas_own_names():
@@ -94,7 +57,6 @@ def test_the_function_that_is_named_is_cudas_and_not_what_checks_its_status():
 @pytest.mark.parametrize("name", CALLS)
 def test_after_the_loss_every_call_is_refused_at_once_and_calls_nothing(play, name, measured):
     model = Model(play)
-    assert tuple(model.calls) == CALLS
     model.device.broken[""] = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         model.forward()
@@ -234,7 +196,8 @@ def test_what_is_closed_or_dropped_afterwards_is_left_alone_without_a_word(play,
     native._rnn.close()
     assert native._rnn.closed
     model.engine._handles.get().close()
-    model.calls, model.fwd, model.data, model.plan, model.graph, native = {}, None, None, None, None, None
+    native = None
+    model.drop()
     model.engine._plans.clear()
     gc.collect()
     assert model.crossed() == before
