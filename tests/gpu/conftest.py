@@ -43,6 +43,17 @@ def cuda(request):
 
 
 @pytest.fixture
+def whole_cupy(cuda, monkeypatch):
+    """CuPy itself, or what stands for its functions and operators on the shim."""
+    if cuda.on_shim:
+        from tests.shim.host_cupy import use_host_cupy
+
+        for name in ("xp", "empty"):
+            monkeypatch.setattr(cuda.device, name, getattr(cuda.device, name))  # put back afterwards
+        use_host_cupy(cuda.device)
+
+
+@pytest.fixture
 def answer(request):
     """Give a function that records the answer to a named question."""
     return request.config.stash[RESULTS]["questions"].__setitem__
