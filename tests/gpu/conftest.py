@@ -7,6 +7,7 @@ a GPU.
 import datetime as dt
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_configure(config):
+    if os.environ.get("PYCUDNNRNN_GPU_RESULTS"):  # what is stopped by `timeout` writes down how far it came
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.stash[RESULTS] = {"questions": {}, "environment": environment(None)}
 
 
@@ -64,6 +67,12 @@ def beside():
     """Where a file goes that is to be kept with the results; None where no results are written."""
     path = os.environ.get("PYCUDNNRNN_GPU_RESULTS")
     return path and Path(path).parent
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    terminalreporter.section("answers")
+    for question, found in config.stash[RESULTS]["questions"].items():
+        terminalreporter.write_line(f"{question}: {json.dumps(found, default=str)[:160]}")
 
 
 def _outcomes(reporter):

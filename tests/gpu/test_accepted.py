@@ -13,7 +13,7 @@ ALGORITHMS = ["standard", "persist_static", "persist_dynamic", "persist_static_s
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_what_each_algorithm_accepts(cuda, answer, algo):
     """Every row has the status of the size query and, where sizes came, that of the run."""
-    rows, code, err = child("accepted", algo, timeout_s=100)
+    rows, code, err = child("accepted", algo, timeout_s=110)
     answer(f"accepted {algo}", {"rows": rows, "exit code": code, "stderr": err[-1000:]})
     assert rows, err
     assert all(row["sizes"] for row in rows)

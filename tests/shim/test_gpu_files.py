@@ -81,6 +81,12 @@ def test_a_tool_that_broke_off_or_cannot_be_read_has_found_nothing_out(tool, opt
     assert "did not get to the end" in finding or "none could be read" in finding
 
 
+def test_a_tool_that_refuses_the_device_has_not_run(tool):
+    tool("========= Error: Device not supported", ends=False)
+    content = sanitize.content_of([sanitize.watch("memcheck", ["cases"], [], 60)], environment(None))
+    assert (content["skipped"], content["failed"], content["reliability"]) == (1, 0, {})
+
+
 def test_nothing_found_is_a_row_without_failures(tool, tmp_path):
     tool()
     found = [sanitize.watch(name, ["cases"], [], 60) for name in sanitize.TOOLS]
