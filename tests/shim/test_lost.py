@@ -20,6 +20,7 @@ from pycudnnrnn.engines.cudnn.lost import STICKY, _function
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.every_call import CALLS, EveryCall
+from tests.shim.host_device import Stream
 from tests.shim.problem import on_device
 
 ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED = 700, 719, 2, 5000, 3000
@@ -39,7 +40,7 @@ class Model(EveryCall):
 
     def crossed(self):
         """How many calls have gone to libcudnn and to CUDA."""
-        return len(self.played.calls), sum(self.device.asked.values())
+        return len(self.played.calls), len(self.device.asked)
 
 
 def test_the_errors_are_cudas_by_cudas_own_names():
@@ -109,6 +110,7 @@ def test_whichever_call_finds_the_error_names_it_and_is_the_last_to_call_anythin
     with pytest.raises(DeviceLostError, match=r"(?s)cudaErrorIllegalAddress \(700\).*restart the process") as caught:
         model.calls[name]()
     assert caught.value.function == (where if where.startswith("cudnn") else "_cuda")
+    assert device.asked[-1] == ("memGetInfo" if where.startswith("cudnn") else where)
     before = model.crossed()
     with pytest.raises(DeviceLostError) as later:
         model.forward()
@@ -239,6 +241,21 @@ def test_a_long_bidirectional_run_is_refused_too(play, monkeypatch):
     assert len(played.calls) == calls
 
 
+def test_other_streams_do_not_wait_for_work_that_was_lost(play):
+    model = Model(play)
+    others = [Stream().ptr, Stream().ptr]
+
+    def work():
+        with model.engine.on_stream(None, others, wait=True):
+            model.device.broken[""] = ILLEGAL_ADDRESS
+            model.forward()
+
+    with pytest.raises(DeviceLostError):
+        work()
+    assert model.device.asked[-1] == "getDevice"
+    assert not model.device.synchronized
+
+
 def test_results_that_are_on_the_host_and_the_numpy_engine_stay(play):
     model = Model(play)
     model.device.broken[""] = ILLEGAL_ADDRESS
@@ -272,7 +289,9 @@ def cuda(monkeypatch):
 
     results = {"getDevice": 0, "getDeviceCount": 2, "memGetInfo": (1, 2), "Device": contextlib.nullcontext()}
     functions = {name: function(name, result) for name, result in results.items()}
-    runtime = types.SimpleNamespace(CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError, **functions)
+    runtime = types.SimpleNamespace(
+        CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError, streamCaptureModeThreadLocal=1, **functions
+    )
     namespace = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, Device=functions["Device"]))
     monkeypatch.setitem(sys.modules, "cupy", namespace)
     cuda.is_capturing = functions["getDevice"]
@@ -317,3 +336,35 @@ def test_a_stream_that_cannot_say_whether_it_is_captured_is_not_taken_for_one_th
     cuda.code = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         device.refuse_capture(cuda, "work")
+
+
+@pytest.mark.parametrize("at", ["work", "end"])
+def test_a_device_that_is_lost_during_a_capture_is_not_a_call_that_cannot_be_captured(cuda, at):
+    calls = []
+
+    class Stream:
+        """A stream under capture."""
+
+        ptr = 0
+        __enter__ = __exit__ = synchronize = begin_capture = lambda self, *_: None
+
+        def end_capture(self):
+            calls.append("end")
+            raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
+
+    def work():
+        calls.append("work")
+        if at == "work" and len(calls) == 2:
+            raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
+
+    device = CudaDevice(0)
+    device.xp.cuda.Stream = lambda non_blocking: Stream()
+    device.stream = Stream
+    cuda.code = 901  # cudaErrorStreamCaptureInvalidated
+    with pytest.raises(CaptureError, match="cannot be captured"):
+        device.capture(work)
+    calls.clear()
+    cuda.code = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        device.capture(work)
+    assert calls == ["work", "work", "end"][: 2 if at == "work" else 3]
