@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 
-.PHONY: demo test lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check reliability clean
+.PHONY: demo test lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m pycudnnrnn demo $(ARGS)
@@ -52,9 +52,14 @@ bench-gpu:
 
 # On a CUDA machine as it is: nothing is installed. OUT says where the results file goes.
 OUT ?= tests/gpu/results
+NOW := $(shell date -u +%Y-%m-%d-%H%M)
 gpu-check:
-	PYCUDNNRNN_REQUIRE_GPU=1 PYCUDNNRNN_GPU_RESULTS=$(OUT)/$$(date -u +%Y-%m-%d-%H%M).json \
+	PYCUDNNRNN_REQUIRE_GPU=1 PYCUDNNRNN_GPU_RESULTS=$(OUT)/$(NOW).json PYCUDNNRNN_GPU_ARGS="$(ARGS)" \
 		$(PYTHON) -m pytest -c tests/gpu/pytest.ini --rootdir . tests/gpu $(ARGS)
+
+# The small cases of tests/gpu/cases.py under compute-sanitizer's memcheck, initcheck and racecheck; needs CUDA's toolkit.
+gpu-sanitize:
+	$(PYTHON) -m tests.gpu.sanitize --out $(OUT)/$(NOW)-sanitizer.json $(ARGS)
 
 # The table R1 to R20: measured, each row with a fault that must turn it red; docs/reliability.md is made from it.
 reliability: $(VENV)/.test $(VENV)/.cudnn $(VENV)/.reliability

@@ -74,8 +74,7 @@ def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 def gpu_verification(results: list[dict[str, Any]]) -> str:
     """Return the page that says what a GPU has shown, and what none has."""
-    newest = results[0] if results else {}
-    outcomes, answers = newest.get("tests", {}), newest.get("questions", {})
+    outcomes, answers = _newest(results, "tests"), _newest(results, "questions")
     tests = [(f"`{a.name}`", _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
     open_questions = [(f"`{q}`", f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
     about = (
@@ -96,7 +95,7 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
         ]  # fmt: skip
         head = ("file", "date", "commit", "GPU", "cuDNN", "CUDA", "CuPy", "Python", "passed", "failed", "skipped")
         parts += ["## Runs\n", table(head, runs)]
-        parts.append(f"The rest of this page is about `{newest['file']}`, the newest.\n")
+        parts.append("Below, each test and each question has what the newest run said that had it.\n")
     parts += ["## Tests\n", table(("test", "outcome"), tests)]
     if answers:
         rows = [(name, f"`{json.dumps(value)}`") for name, value in answers.items()]
@@ -105,6 +104,11 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
         explained = "Only a GPU can answer these. Until one has, the code takes the careful way.\n"
         parts += ["## Questions not answered\n", explained, table(("question", "asked by"), open_questions)]
     return "\n".join(parts)
+
+
+def _newest(results: list[dict[str, Any]], key: str) -> dict[str, Any]:
+    """What each name under `key` has in the newest result that has it."""
+    return {name: value for result in reversed(results) for name, value in result[key].items()}
 
 
 def _outcome(counts: dict[str, int]) -> str:

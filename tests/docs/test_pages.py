@@ -55,7 +55,7 @@ def result(**changes):
         "gpu": "NVIDIA X", "compute_capability": "9.0", "driver": 13000, "cuda_runtime": 13000, "cudnn": 92800,
         "cupy": "14.2.0", "numpy": "2.4.6", "python": "3.11.7", "collected": 3, "passed": 1, "failed": 1,
         "skipped": 1, "error": 0, "failures": ["tests/gpu/test_layers.py::test_a"], "questions": questions,
-        "tests": {"test_questions.py::test_set_mode_of_the_weight_gradient": {"passed": 1}},
+        "tests": {"test_questions.py::test_set_mode_of_the_weight_gradient": {"passed": 1}}, "reliability": {},
     } | changes  # fmt: skip
 
 

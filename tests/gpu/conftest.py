@@ -4,36 +4,20 @@ With PYCUDNNRNN_GPU_ON_SHIM=1 it runs on the shim, without a GPU: that checks th
 a GPU.
 """
 
-import contextlib
 import datetime as dt
-import importlib.metadata
 import json
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pycudnnrnn.engines import use_engine
+from pycudnnrnn.errors import PycudnnrnnError
+from tests.conftest import measured  # noqa: F401  a fixture; pytest.ini ends the search for it here
+from tests.gpu.machine import REQUIRED, environment, machine
 
-ON_SHIM = os.environ.get("PYCUDNNRNN_GPU_ON_SHIM") == "1"
-REQUIRED = os.environ.get("PYCUDNNRNN_REQUIRE_GPU") == "1"
 RESULTS = pytest.StashKey()
-
-
-class Cuda:
-    """A device and its engine, and the way to and from it."""
-
-    def __init__(self, engine, device):
-        self.engine, self.device, self.on_shim = engine, device, ON_SHIM
-
-    def put(self, array):
-        return self.device.from_host(np.ascontiguousarray(array))
-
-    def get(self, array):
-        return self.device.to_host(array)
+OUTCOMES = ("passed", "failed", "skipped", "error")
 
 
 def pytest_collection_modifyitems(items):
@@ -43,31 +27,33 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_configure(config):
-    config.stash[RESULTS] = {"questions": {}, "environment": {}}
+    if os.environ.get("PYCUDNNRNN_GPU_RESULTS"):  # what is stopped by `timeout` writes down how far it came
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    config.stash[RESULTS] = {"questions": {}, "environment": environment(None)}
 
 
 @pytest.fixture(scope="session")
-def cuda(request, tmp_path_factory):
+def cuda(request):
     results = request.config.stash[RESULTS]
-    with contextlib.ExitStack() as stack:
-        if ON_SHIM:
-            from tests.shim.host_device import host_allocator
-            from tests.shim.shim import Shim, build
+    context = machine()
+    try:
+        found = context.__enter__()
+    except PycudnnrnnError as error:
+        (pytest.fail if REQUIRED else pytest.skip)(f"no GPU: {error}")
+    results["environment"] = environment(found)
+    yield found
+    context.__exit__(None, None, None)
 
-            engine, device = Shim(build(tmp_path_factory.mktemp("shim"))).engine_and_device()
-            stack.enter_context(host_allocator(device))
-            stack.enter_context(use_engine(engine))
-        else:
-            from pycudnnrnn.engines.cudnn.device import CudaDevice
-            from pycudnnrnn.engines.cudnn.engine import cudnn_engine
-            from pycudnnrnn.errors import PycudnnrnnError
 
-            try:
-                device, engine = CudaDevice(), cudnn_engine(None)
-                results["environment"] = _environment(engine, device)
-            except PycudnnrnnError as error:
-                (pytest.fail if REQUIRED else pytest.skip)(f"no GPU: {error}")
-        yield Cuda(engine, device)
+@pytest.fixture
+def whole_cupy(cuda, monkeypatch):
+    """CuPy itself, or what stands for its functions and operators on the shim."""
+    if cuda.on_shim:
+        from tests.shim.host_cupy import use_host_cupy
+
+        for name in ("xp", "empty"):
+            monkeypatch.setattr(cuda.device, name, getattr(cuda.device, name))  # put back afterwards
+        use_host_cupy(cuda.device)
 
 
 @pytest.fixture
@@ -76,31 +62,41 @@ def answer(request):
     return request.config.stash[RESULTS]["questions"].__setitem__
 
 
-def _environment(engine, device):
-    runtime = device.xp.cuda.runtime
-    properties = runtime.getDeviceProperties(device.index)
-    return {
-        "gpu": properties["name"].decode(),
-        "compute_capability": f"{properties['major']}.{properties['minor']}",
-        "driver": runtime.driverGetVersion(),
-        "cuda_runtime": runtime.runtimeGetVersion(),
-        "cudnn": engine.library.version,
-        "cudnn_path_found_via": engine.library.found_via,
-        "cupy": importlib.metadata.version(device.xp.__name__)
-        if device.xp.__name__ != "cupy"
-        else device.xp.__version__,
-        "numpy": np.__version__,
-        "python": sys.version.split()[0],
-    }
+@pytest.fixture
+def beside():
+    """Where a file goes that is to be kept with the results; None where no results are written."""
+    path = os.environ.get("PYCUDNNRNN_GPU_RESULTS")
+    return path and Path(path).parent
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    terminalreporter.section("answers")
+    for question, found in config.stash[RESULTS]["questions"].items():
+        terminalreporter.write_line(f"{question}: {json.dumps(found, default=str)[:160]}")
 
 
 def _outcomes(reporter):
     """By test, without its parameters: how many of its cases passed, failed, were skipped."""
     found = {}
-    for outcome in ("passed", "failed", "skipped", "error"):
+    for outcome in OUTCOMES:
         for report in reporter.stats.get(outcome, []):
             counts = found.setdefault(report.nodeid.removeprefix("tests/gpu/").partition("[")[0], {})
             counts[outcome] = counts.get(outcome, 0) + 1
+    return found
+
+
+def _rows(reporter):
+    """By row of the reliability table: what its tests measured, and which of them failed."""
+    found = {}
+    for outcome in ("passed", "failed"):
+        for report in reporter.stats.get(outcome, []):
+            for name, value in report.user_properties:
+                row = found.setdefault(name, {"tests": 0, "measured": {}, "failed": []})
+                row["tests"] += 1
+                row["failed"] += [report.nodeid] if outcome == "failed" else []
+                for what, number in json.loads(value).items():
+                    worst, before = what.startswith(("worst_", "peak_")), row["measured"].get(what, 0)
+                    row["measured"][what] = max(before, number) if worst else before + number
     return found
 
 
@@ -109,20 +105,17 @@ def pytest_sessionfinish(session):
     if not path:
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    counts = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "skipped", "error")}
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     results = session.config.stash[RESULTS]
     content = {
-        "schema": 1,
+        "schema": 2,
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": commit or os.environ.get("PYCUDNNRNN_COMMIT", "unknown"),
-        "command": "make gpu-check",
-        "on_shim": ON_SHIM,
+        "command": " ".join(["make gpu-check", os.environ.get("PYCUDNNRNN_GPU_ARGS", "")]).strip(),
         **results["environment"],
         "collected": session.testscollected,
-        **counts,
-        "failures": [report.nodeid for report in reporter.stats.get("failed", [])],
+        **{name: len(reporter.stats.get(name, [])) for name in OUTCOMES},
+        "failures": [report.nodeid for name in ("failed", "error") for report in reporter.stats.get(name, [])],
         "tests": _outcomes(reporter),
+        "reliability": _rows(reporter),
         "questions": results["questions"],
     }
     Path(path).write_text(json.dumps(content, indent=1, default=str) + "\n")

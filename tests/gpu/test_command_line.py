@@ -9,15 +9,9 @@ from pycudnnrnn.cli import main
 
 
 @pytest.fixture
-def run(cuda, monkeypatch, capsys):
+def run(whole_cupy, monkeypatch, capsys):
     pytest.importorskip("click")
     pytest.importorskip("rich")
-    if cuda.on_shim:
-        from tests.shim.host_cupy import use_host_cupy
-
-        for name in ("xp", "empty"):
-            monkeypatch.setattr(cuda.device, name, getattr(cuda.device, name))  # put back afterwards
-        use_host_cupy(cuda.device)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["pycudnnrnn", *arguments])

@@ -54,20 +54,21 @@ def test_a_hundred_replays_of_a_training_step_are_the_eager_one(cuda, answer, ki
 @pytest.mark.parametrize("algo", ["standard", "persist_static", "persist_dynamic", "persist_static_small_h"])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("training", [False, True])
-def test_each_algorithm_is_captured_or_says_that_it_cannot_be(cuda, answer, algo, kind, training):
-    problem = make_problem(KINDS[kind](1, 128, 128, dtype="float16", algo=algo), 10, 8, None, seed=3)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_each_algorithm_is_captured_or_says_that_it_cannot_be(cuda, answer, algo, kind, training, dtype):
+    problem = make_problem(KINDS[kind](1, 128, 128, dtype=dtype, algo=algo), 10, 8, None, seed=3)
     try:
         graph = captured(cuda, problem, training=training)
         expected = eager(cuda, problem, graph.params)
     except (CaptureError, CudnnError) as error:
-        answer(f"capture {algo} {kind} {'training' if training else 'inference'}", f"refused: {error}")
+        answer(f"capture {algo} {kind} {dtype} {'training' if training else 'inference'}", f"refused: {error}")
         assert algo != "standard"
         return
     fill(cuda, graph, problem)
     graph.replay()
     equal = np.array_equal(cuda.get(graph.y), expected["y"])
     answer(
-        f"capture {algo} {kind} {'training' if training else 'inference'}",
+        f"capture {algo} {kind} {dtype} {'training' if training else 'inference'}",
         "as eager" if equal else "differs from eager",
     )
     assert equal

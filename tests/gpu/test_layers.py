@@ -9,9 +9,8 @@ from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver
 
 
 @pytest.fixture(autouse=True)
-def _on_a_gpu(cuda):
-    if cuda.on_shim:
-        pytest.skip("weights are copied between host and device, which the shim cannot do")
+def _with_cupys_functions(whole_cupy):
+    """Weights are copied between host and device."""
 
 
 def both(kind=CudnnLSTM, **keywords):

@@ -8,10 +8,42 @@ from hypothesis import strategies as st
 
 from pycudnnrnn.errors import CudnnError, LayoutError, VersionError
 from pycudnnrnn.layout import arithmetic_layout
-from pycudnnrnn.spec import Algorithm, BiasMode, DType
+from pycudnnrnn.spec import Algorithm, BiasMode, DType, RNNSpec
 from pycudnnrnn.testing.strategies import specs
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
+
+GRID = [
+    RNNSpec(mode, 2, 40, 40, dtype=dtype, algo=algo, bias_mode=bias_mode, input_mode=input_mode, num_proj=num_proj,
+            direction="bidirectional")
+    for mode in ("lstm", "gru", "rnn_tanh")
+    for dtype in DTYPES
+    for algo in Algorithm if algo is not Algorithm.AUTO
+    for bias_mode in (BiasMode if algo is Algorithm.STANDARD else [BiasMode.DOUBLE])
+    for input_mode in ("linear_input", "skip_input")
+    for num_proj in (None, 24)
+    if num_proj is None or (mode, algo, input_mode) == ("lstm", Algorithm.STANDARD, "linear_input")
+    if dtype != "float64" or algo in (Algorithm.STANDARD, Algorithm.PERSIST_DYNAMIC)
+]  # fmt: skip
+"""Every algorithm with every dtype, bias mode, input mode, and projection, as far as an `RNNSpec` allows it."""
+
+
+def test_the_order_of_the_regions_is_that_of_the_arithmetic(cuda, answer):
+    """Per (algorithm, dtype, bias mode, skip, projection): equal, or the order in which cuDNN has its regions."""
+    orders = {}
+    for spec in GRID:
+        key = f"{spec.mode} {spec.algo} {spec.dtype} bias={spec.bias_mode} {spec.input_mode} proj={spec.num_proj}"
+        try:
+            found, expected = cuda.engine.layout(spec), arithmetic_layout(spec)
+        except (CudnnError, VersionError, LayoutError) as error:
+            orders[key] = f"refused: {error}"
+            continue
+        regions = sorted(found.regions, key=lambda region: region.offset)
+        order = [f"{r.pseudo_layer}.{r.lin_layer_id}.{r.kind}" for r in regions]
+        orders[key] = "equal" if found == expected else {"size": [found.size, expected.size], "order": order}
+    different = {key: order for key, order in orders.items() if order != "equal"}
+    answer("layout order", {"compared": len(orders), "equal": len(orders) - len(different), "not equal": different})
+    assert not [key for key in different if " standard " in key and "bfloat16" not in key]
 
 
 @st.composite

@@ -31,6 +31,7 @@ def copy_tree(target: Path) -> Path:
 
 def run(folder: Path, *command: str, profile: str = "dev") -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"HYPOTHESIS_PROFILE": profile, "CI": "true", "PYTHONPATH": str(folder)}
+    environment["PYCUDNNRNN_GPU_ON_SHIM"] = "1"  # what tests/gpu is to run on here, if it is asked for
     if Path(command[0]).name == "mutmut":  # it puts the mutants' folder first by itself
         del environment["PYTHONPATH"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from docs.generate import gpu_results
 from tests.reliability.rows import ROWS, Row
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +18,8 @@ HEAD = """# Reliability, as measured
 Made by `make reliability` from `tests/reliability/results.json`; do not edit. Each row is a promise, the number it is
 held to, and what was counted when its tests last ran. A row counts as met only if a fault planted in the code turned
 one of its tests red: the second table names both. The tests of the cuDNN engine run on the real libcudnn's descriptors
-with a stand-in for the GPU: they show call discipline, not cuDNN's numerics.
+with a stand-in for the GPU: they show call discipline, not cuDNN's numerics. A row that needs a GPU has what the newest
+results file in `tests/gpu/results` measured; its fault is planted, and seen, on the stand-in.
 """
 
 
@@ -28,15 +30,27 @@ def numbers(result: dict[str, Any]) -> str:
     return ", ".join(filter(None, [*found, tests, skipped])) or "-"
 
 
+def on_gpu(row: Row, result: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the newest run on a GPU that has the row says of it, beside the fault; the result as it is without one."""
+    run = next((run for run in runs if row.name in run.get("reliability", {})), None)
+    if not row.needs or run is None:
+        return result
+    found = run["reliability"][row.name]
+    status = "failed" if found["failed"] else "met" if result.get("red") else "not counted: no fault was seen"
+    return {**result, **found, "date": run["date"][:10], "commit": run["commit"], "gpu": run["gpu"], "status": status}
+
+
 def line(row: Row, result: dict[str, Any]) -> str:
-    when = f"{result['date']}, {result['commit'][:7]}" if "date" in result else "-"
+    ran = "measured" in result and "date" in result
+    when = ", ".join(filter(None, [result["date"], result["commit"][:7], result.get("gpu")])) if ran else "-"
     return f"| {row.name} | {row.promise} | {row.target} | {numbers(result)} | {result['status']} | {when} |"
 
 
-def document(results: dict[str, Any]) -> str:
+def document(results: dict[str, Any], runs: list[dict[str, Any]]) -> str:
+    """Return the page of the results, and of the runs on a GPU, the newest first."""
     nothing = {"status": "not run"}
     lines = [HEAD, "| | promise | target | measured | status | when |", "| --- | --- | --- | --- | --- | --- |"]
-    lines += [line(row, results.get(row.name, nothing)) for row in ROWS]
+    lines += [line(row, on_gpu(row, results.get(row.name, nothing), runs)) for row in ROWS]
     lines += ["", "| | fault planted | first test that it turned red |", "| --- | --- | --- |"]
     for row in ROWS:
         result = results.get(row.name, nothing)
@@ -47,4 +61,4 @@ def document(results: dict[str, Any]) -> str:
 
 
 def write_document() -> None:
-    DOCUMENT.write_text(document(json.loads(RESULTS.read_text())))
+    DOCUMENT.write_text(document(json.loads(RESULTS.read_text()), gpu_results()))

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from docs.generate import gpu_results
 from tests.reliability import load
 from tests.reliability.__main__ import ROOT, counts_of, measure
 from tests.reliability.report import DOCUMENT, RESULTS, document
@@ -13,7 +14,7 @@ from tests.reliability.rows import ROWS, Fault, Row
 
 
 def test_the_document_is_made_from_the_results():
-    assert DOCUMENT.read_text() == document(json.loads(RESULTS.read_text()))
+    assert DOCUMENT.read_text() == document(json.loads(RESULTS.read_text()), gpu_results())
 
 
 def test_all_twenty_rows_are_there_in_order():
@@ -40,6 +41,35 @@ def test_numbers_are_summed_the_worst_is_kept_and_failures_are_named(tmp_path):
     assert counts == {"tests": 2, "failures": 1, "errors": 0, "skipped": 0}
     assert measured == {"R1": {"calls": 5, "worst_ms": 5}}
     assert failed == ["test_it::test_b"]
+
+
+def gpu_run(date="2030-01-02T03:04:05+00:00", failed=(), **rows):
+    rows = {name: {"tests": 1, "measured": measured, "failed": list(failed)} for name, measured in rows.items()}
+    return {"date": date, "commit": "0123456789", "gpu": "NVIDIA X", "on_shim": False, "reliability": rows}
+
+
+def row_of(page, name):
+    return next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
+
+
+def test_a_row_that_needs_a_gpu_has_what_a_results_file_of_one_measured(tmp_path):
+    red = {"R18": {"status": "not run: it needs a GPU", "red": "tests.gpu.test_lost::test_it", "fault": "a -> b"}}
+    older = gpu_run("2029-01-01T00:00:00+00:00", R18={"worst_ms": 9.0}, R3={"cycles": 10_000, "bytes_drifted": 0})
+    (tmp_path / "old.json").write_text(json.dumps(older))
+    (tmp_path / "new.json").write_text(json.dumps(gpu_run(R18={"calls_refused": 30, "worst_ms": 0.1})))
+    page = document(red, gpu_results(tmp_path))
+    assert "| 30 calls refused, 0.1 worst ms, 1 tests | met | 2030-01-02, 0123456, NVIDIA X |" in row_of(page, "R18")
+    assert "10,000 cycles, 0 bytes drifted" in row_of(page, "R3"), "of an older run, where the newest has none"
+    assert "not counted: no fault was seen" in row_of(page, "R3")
+    assert "| - | not run | - |" in row_of(page, "R19")
+    failed = document(red, [gpu_run(failed=["test_lost.py::test_it"], R18={"calls_refused": 3})])
+    assert "| failed |" in row_of(failed, "R18")
+    assert "| - | not run: it needs a GPU | - |" in row_of(document(red, []), "R18")
+
+
+def test_a_row_that_needs_no_gpu_is_not_taken_from_one():
+    page = document({"R9": {"status": "met"}}, [gpu_run(R9={"statuses_injected": 1})])
+    assert "| - | met | - |" in row_of(page, "R9")
 
 
 def test_a_row_whose_fault_stays_green_does_not_count():

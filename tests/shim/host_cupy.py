@@ -24,6 +24,7 @@ class HostArray(cupy.ndarray):
 
     __module__ = "cupy"  # it is one to who asks what kind of array it is
     __hash__ = None
+    __array_ufunc__ = None  # a NumPy scalar leaves arithmetic with it to the operators below
 
     def __getitem__(self, key):
         parts = key if isinstance(key, tuple) else (key,)

@@ -1,6 +1,5 @@
 """A device whose memory is host memory, in CuPy arrays: everything the engine asks of a device, without a GPU."""
 
-import collections
 import contextlib
 import ctypes
 import itertools
@@ -66,7 +65,7 @@ class HostDevice:
     """What `CudaDevice` is, over host memory.
 
     `fail_at` makes the Nth allocation from now fail. `broken` maps what is asked of CUDA ("" for all of it) to
-    the error that it fails with; `asked` counts what was.
+    the error that it fails with; `asked` lists what was.
     """
 
     index = 0
@@ -84,7 +83,7 @@ class HostDevice:
         self.timings = 0
         self.copies = 0
         self.broken = {}
-        self.asked = collections.Counter()
+        self.asked = []
         self.watch = Watch("cuda:0", lambda: self._cuda("memGetInfo"))
 
     gpu = "host memory"
@@ -99,7 +98,7 @@ class HostDevice:
         return self.times.get((algo, math_type), 100.0)
 
     def _cuda(self, what):
-        self.asked[what] += 1
+        self.asked.append(what)
         code = self.broken.get(what, self.broken.get("", 0))
         if code:
             raise cupy.cuda.runtime.CUDARuntimeError(code)
@@ -225,6 +224,7 @@ class HostDevice:
         assert target.nbytes == values.nbytes
         assert target.flags.c_contiguous
         assert values.flags.c_contiguous
+        self._cuda("copy")
         self._do(lambda: np.copyto(host(target), host(values)))
 
     @staticmethod

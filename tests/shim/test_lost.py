@@ -19,10 +19,11 @@ from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.lost import STICKY, _function
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.every_call import CALLS, EveryCall
+from tests.shim.host_device import Stream
 from tests.shim.problem import on_device
 
 ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED = 700, 719, 2, 5000, 3000
-GRU = ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=3)
 
 
 @pytest.fixture(autouse=True)
@@ -30,53 +31,16 @@ def _nothing_stays_lost(monkeypatch):
     monkeypatch.setattr(owned._Leaving, "begun", owned._Leaving.begun)
 
 
-class Model:
-    """A model with everything made that a call can be made on, and those calls by name."""
+class Model(EveryCall):
+    """Every call, on a shim."""
 
-    def __init__(self, play, op=GRU):
-        self.played, self.engine, self.device = play()
-        self.op = ops.from_spec(op.spec)
-        self.problem = make_problem(self.op, 3, 2, None, seed=5)
-        self.arrays = a = on_device(self.device, self.problem)
-        self.states = (a["hx"], a["cx"]) if op.spec.has_cell_state else (a["hx"],)
-        self.fwd, self.data = self.forward(), self.forward()
-        self.data.backward_data(a["dy"])
-        self.plan = self.op.prepare(3, 2, is_training=True, device="cuda")
-        self.graph = self.plan.capture(a["params"])
-        self.y, self.hy = self.device.copy(a["dy"]), self.device.copy(a["hx"])
-        self.reserve = self.device.empty((self.plan.reserve_nbytes,), np.dtype(np.uint8))
-        self.calls = {
-            "an eager forward": self.forward,
-            "a forward of another kind": lambda: self.forward(is_training=False),
-            "a forward of parts": lambda: self.forward(sequence_lengths=[3, 0]),
-            "a forward that recomputes": lambda: self.forward(checkpoint_every=1),
-            "a backward": lambda: self.fwd.backward(a["dy"], retain=True),
-            "a backward of weights": self.data.backward_weights,
-            "a prepared forward": lambda: self.plan.forward(
-                a["params"], a["x"], a["hx"], None, self.y, self.hy, None, self.reserve
-            ),
-            "preparing": lambda: self.op.prepare(5, 2, device="cuda"),
-            "capturing": lambda: self.plan.capture(a["params"]),
-            "replaying": self.graph.replay,
-            "a layout": lambda: ops.CudnnGRU(1, 5, 4).layout("cuda"),
-            "params": lambda: self.op.init_params(device="cuda"),
-            "dropout states": lambda: self.op.dropout_state("cuda"),
-            "memory told": lambda: self.op.memory(9, 2, True, device="cuda"),
-        }
-
-    def forward(self, **keywords):
-        return self.op.forward(self.arrays["x"], *self.states, self.arrays["params"], **keywords)
+    def __init__(self, play):
+        self.played, self.engine, device = play()
+        super().__init__(device)
 
     def crossed(self):
         """How many calls have gone to libcudnn and to CUDA."""
-        return len(self.played.calls), sum(self.device.asked.values())
-
-
-CALLS = (
-    "an eager forward", "a forward of another kind", "a forward of parts", "a forward that recomputes", "a backward",
-    "a backward of weights", "a prepared forward", "preparing", "capturing", "replaying", "a layout", "params",
-    "dropout states", "memory told",
-)  # fmt: skip
+        return len(self.played.calls), len(self.device.asked)
 
 
 def test_the_errors_are_cudas_by_cudas_own_names():
@@ -94,7 +58,6 @@ def test_the_function_that_is_named_is_cudas_and_not_what_checks_its_status():
 @pytest.mark.parametrize("name", CALLS)
 def test_after_the_loss_every_call_is_refused_at_once_and_calls_nothing(play, name, measured):
     model = Model(play)
-    assert tuple(model.calls) == CALLS
     model.device.broken[""] = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         model.forward()
@@ -147,6 +110,7 @@ def test_whichever_call_finds_the_error_names_it_and_is_the_last_to_call_anythin
     with pytest.raises(DeviceLostError, match=r"(?s)cudaErrorIllegalAddress \(700\).*restart the process") as caught:
         model.calls[name]()
     assert caught.value.function == (where if where.startswith("cudnn") else "_cuda")
+    assert device.asked[-1] == ("memGetInfo" if where.startswith("cudnn") else where)
     before = model.crossed()
     with pytest.raises(DeviceLostError) as later:
         model.forward()
@@ -234,7 +198,8 @@ def test_what_is_closed_or_dropped_afterwards_is_left_alone_without_a_word(play,
     native._rnn.close()
     assert native._rnn.closed
     model.engine._handles.get().close()
-    model.calls, model.fwd, model.data, model.plan, model.graph, native = {}, None, None, None, None, None
+    native = None
+    model.drop()
     model.engine._plans.clear()
     gc.collect()
     assert model.crossed() == before
@@ -276,6 +241,21 @@ def test_a_long_bidirectional_run_is_refused_too(play, monkeypatch):
     assert len(played.calls) == calls
 
 
+def test_other_streams_do_not_wait_for_work_that_was_lost(play):
+    model = Model(play)
+    others = [Stream().ptr, Stream().ptr]
+
+    def work():
+        with model.engine.on_stream(None, others, wait=True):
+            model.device.broken[""] = ILLEGAL_ADDRESS
+            model.forward()
+
+    with pytest.raises(DeviceLostError):
+        work()
+    assert model.device.asked[-1] == "getDevice"
+    assert not model.device.synchronized
+
+
 def test_results_that_are_on_the_host_and_the_numpy_engine_stay(play):
     model = Model(play)
     model.device.broken[""] = ILLEGAL_ADDRESS
@@ -309,7 +289,9 @@ def cuda(monkeypatch):
 
     results = {"getDevice": 0, "getDeviceCount": 2, "memGetInfo": (1, 2), "Device": contextlib.nullcontext()}
     functions = {name: function(name, result) for name, result in results.items()}
-    runtime = types.SimpleNamespace(CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError, **functions)
+    runtime = types.SimpleNamespace(
+        CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError, streamCaptureModeThreadLocal=1, **functions
+    )
     namespace = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, Device=functions["Device"]))
     monkeypatch.setitem(sys.modules, "cupy", namespace)
     cuda.is_capturing = functions["getDevice"]
@@ -354,3 +336,35 @@ def test_a_stream_that_cannot_say_whether_it_is_captured_is_not_taken_for_one_th
     cuda.code = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         device.refuse_capture(cuda, "work")
+
+
+@pytest.mark.parametrize("at", ["work", "end"])
+def test_a_device_that_is_lost_during_a_capture_is_not_a_call_that_cannot_be_captured(cuda, at):
+    calls = []
+
+    class Stream:
+        """A stream under capture."""
+
+        ptr = 0
+        __enter__ = __exit__ = synchronize = begin_capture = lambda self, *_: None
+
+        def end_capture(self):
+            calls.append("end")
+            raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
+
+    def work():
+        calls.append("work")
+        if at == "work" and len(calls) == 2:
+            raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
+
+    device = CudaDevice(0)
+    device.xp.cuda.Stream = lambda non_blocking: Stream()
+    device.stream = Stream
+    cuda.code = 901  # cudaErrorStreamCaptureInvalidated
+    with pytest.raises(CaptureError, match="cannot be captured"):
+        device.capture(work)
+    calls.clear()
+    cuda.code = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        device.capture(work)
+    assert calls == ["work", "work", "end"][: 2 if at == "work" else 3]

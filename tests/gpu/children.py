@@ -1,0 +1,162 @@
+"""Work in a process of its own: what may take the device with it, or never come back, leaves the suite standing.
+
+`python -m tests.gpu.children NAME ARGUMENT...` runs the function of that name, which prints a line of JSON as soon as
+it knows something.
+"""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+
+
+def child(name, *arguments, timeout_s=120):
+    """Run a function below; return the lines that came, the exit code (None: it had to be ended), and its stderr."""
+    command = [sys.executable, "-m", "tests.gpu.children", name, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        out, err, code = done.stdout, done.stderr, done.returncode
+    except subprocess.TimeoutExpired as late:
+        out, err, code = (late.stdout or b"").decode(), (late.stderr or b"").decode(), None
+    return [json.loads(line) for line in out.splitlines()], code, err
+
+
+def say(**facts):
+    print(json.dumps(facts), flush=True)  # noqa: T201  read by `child`
+
+
+def break_device(cuda, *, told):
+    """Write where no memory is; with `told` wait until CuPy says so, as a caller's own code would."""
+    if cuda.on_shim:
+        cuda.device.broken[""] = 700
+        return
+    cupy = cuda.device.xp
+    source = 'extern "C" __global__ void write() { *(volatile int*)0x10 = 1; }'
+    cupy.RawKernel(source, "write")((1,), (1,), ())
+    if not told:
+        time.sleep(0.5)
+        return
+    try:
+        cupy.cuda.runtime.deviceSynchronize()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        say(cupy=str(error))
+
+
+def lost(cuda, how):
+    """Lose the device, then make every call."""
+    from pycudnnrnn.errors import DeviceLostError
+    from tests.helpers.every_call import EveryCall
+
+    model = EveryCall(cuda.device)
+    break_device(cuda, told=how == "told")
+    for name, call in [("the first of all", model.forward), *model.calls.items()]:
+        started = time.perf_counter()
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
+            took = 1000 * (time.perf_counter() - started)
+            code = error.code if isinstance(error, DeviceLostError) else None
+            say(call=name, error=type(error).__name__, code=code, text=str(error), ms=took)
+        else:
+            say(call=name, error=None)
+    handle = cuda.engine._handles.get()
+    handle.close()
+    model.drop()
+    gc.collect()
+    say(ended=True)
+
+
+def zero_length(cuda, training):
+    """Ask cuDNN itself for a batch with an empty sequence, which the engine never does."""
+    from pycudnnrnn import ops
+    from pycudnnrnn.engines.cudnn.plan import Plan
+    from pycudnnrnn.schedule import Schedule
+    from pycudnnrnn.testing.strategies import make_problem
+
+    op = ops.CudnnLSTM(1, 12, 7)
+    problem = make_problem(op, 6, 4, [6, 0, 4, 1], seed=5)
+    device, put = cuda.device, cuda.put
+    handle = cuda.engine.handle_on(device.stream())
+    schedule = Schedule(6, 4, (6, 0, 4, 1))
+    plan = Plan(handle, device, op.spec, schedule, training=training == "training", dropout=None)
+    workspace, reserve = (
+        put(np.zeros(nbytes, np.uint8)) if nbytes else None for nbytes in (plan.workspace_nbytes, plan.reserve_nbytes)
+    )
+    x, hx, cx, params, dy, dhy, dcy = (
+        put(getattr(problem, name)) for name in ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
+    )
+    y, hy, cy, dx, dhx, dcx = (put(np.full_like(a, 7)) for a in (problem.dy, problem.hx, problem.cx, problem.x,
+                                                                 problem.hx, problem.cx))  # fmt: skip
+    plan.forward(handle, params, x, hx, cx, y, hy, cy, workspace, reserve)
+    found, given = [cuda.get(a) for a in (y, hy, cy)], (problem.hx, problem.cx)
+    say(
+        forward="ran",
+        output_is_zero=not found[0][:, 1].any(),
+        states_pass_through=[bool(np.array_equal(a[:, 1], b[:, 1])) for a, b in zip(found[1:], given, strict=True)],
+    )
+    if plan.training:
+        plan.backward_data(handle, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, workspace, reserve)
+        through = [np.array_equal(cuda.get(a)[:, 1], b[:, 1]) for a, b in ((dhx, problem.dhy), (dcx, problem.dcy))]
+        say(backward="ran", gradients_pass_through=[bool(same) for same in through])
+
+
+KINDS_AND_SIZES = [
+    {},
+    *({"num_units": n} for n in (64, 96, 256, 384, 512, 1024, 2048)),
+    *({"num_layers": n} for n in (2, 4)),
+    {"direction": "bidirectional"},
+    *({"B": n} for n in (1, 8, 16, 96, 256)),
+    *({"num_units": h, "B": b} for h in (32, 256, 1024) for b in (1, 128)),
+    {"input_size": 40},
+    {"lengths": True},
+]
+"""What is changed, one or two at a time, in 1 layer of 128 units on 128 inputs, T=8, B=64, every sequence as long."""
+
+
+def accepted(cuda, algo):
+    """Ask cuDNN for the sizes of each kind and size of call, and run it where it gives them."""
+    from pycudnnrnn.errors import ArgumentError, CudnnError
+    from pycudnnrnn.testing.goldens import KINDS
+    from pycudnnrnn.testing.strategies import make_problem
+    from tests.gpu.test_numbers import run
+
+    small = {"num_units": 8, "B": 4} if cuda.on_shim else {}
+    changes = KINDS_AND_SIZES[:1] + KINDS_AND_SIZES[-1:] if cuda.on_shim else KINDS_AND_SIZES
+    for changed in changes:
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            for kind in ("lstm", "gru", "rnn_tanh") if changed == {} else ("lstm", "gru"):
+                given = {"num_layers": 1, "num_units": 128, "direction": "unidirectional", "B": 64} | small | changed
+                B, ragged, units = given.pop("B"), given.pop("lengths", False), given["num_units"]
+                inputs = given.pop("input_size", units)
+                row = {"kind": kind, "dtype": dtype, "I": inputs, "B": B, "ragged": ragged, **given}
+                lengths = [8 - i % 7 for i in range(B)] if ragged else None
+                row |= {"sizes": "", "run": ""}
+                try:
+                    op = KINDS[kind](input_size=inputs, dtype=dtype, algo=algo, **given)
+                    op.memory(8, B, True, device="cuda") if not ragged else op.prepare(
+                        8, B, is_training=True, sequence_lengths=lengths, device="cuda"
+                    )
+                    row["sizes"] = "SUCCESS"
+                    run(cuda, make_problem(op, 8, B, lengths, seed=1))
+                    row["run"] = "SUCCESS"
+                except (CudnnError, ArgumentError) as error:
+                    text = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else "refused by us"
+                    row["run" if row["sizes"] else "sizes"] = text
+                say(**row)
+
+
+if __name__ == "__main__":
+    from tests.gpu.machine import machine
+
+    with machine() as found:
+        {"lost": lost, "zero_length": zero_length, "accepted": accepted}[sys.argv[1]](found, *sys.argv[2:])

@@ -1,0 +1,68 @@
+"""The GPU that tests and tools run on; or the shim, which checks their own code and says nothing of a GPU."""
+
+import contextlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from pycudnnrnn.engines import use_engine
+
+ON_SHIM = os.environ.get("PYCUDNNRNN_GPU_ON_SHIM") == "1"
+REQUIRED = os.environ.get("PYCUDNNRNN_REQUIRE_GPU") == "1"
+
+
+class Cuda:
+    """A device and its engine, and the way to and from it."""
+
+    def __init__(self, engine, device):
+        self.engine, self.device, self.on_shim = engine, device, ON_SHIM
+
+    def put(self, array):
+        return self.device.from_host(np.ascontiguousarray(array))
+
+    def get(self, array):
+        return self.device.to_host(array)
+
+
+@contextlib.contextmanager
+def machine():
+    """Give the device for a `with` block."""
+    if not ON_SHIM:
+        from pycudnnrnn.engines.cudnn.device import CudaDevice
+        from pycudnnrnn.engines.cudnn.engine import cudnn_engine
+
+        yield Cuda(cudnn_engine(None), CudaDevice())
+        return
+    from tests.shim.host_device import host_allocator
+    from tests.shim.shim import Shim, build
+
+    with tempfile.TemporaryDirectory() as folder:
+        engine, device = Shim(build(Path(folder))).engine_and_device()
+        with host_allocator(device), use_engine(engine):
+            yield Cuda(engine, device)
+
+
+def environment(cuda):
+    """What a results file says of the machine; nothing where there is no GPU."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    head = {"commit": commit or os.environ.get("PYCUDNNRNN_COMMIT", "unknown"), "on_shim": ON_SHIM}
+    if ON_SHIM or cuda is None:
+        return head
+    xp, library = cuda.device.xp, cuda.engine.library
+    properties = xp.cuda.runtime.getDeviceProperties(cuda.device.index)
+    return head | {
+        "gpu": properties["name"].decode(),
+        "compute_capability": f"{properties['major']}.{properties['minor']}",
+        "driver": xp.cuda.runtime.driverGetVersion(),
+        "cuda_runtime": xp.cuda.runtime.runtimeGetVersion(),
+        "cudnn": library.version,
+        "cudnn_path_found_via": library.found_via,
+        "cupy": importlib.metadata.version(xp.__name__) if xp.__name__ != "cupy" else xp.__version__,
+        "numpy": np.__version__,
+        "python": sys.version.split()[0],
+    }

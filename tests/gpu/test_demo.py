@@ -1,0 +1,68 @@
+"""The demo on the device beside the CPU's, and checkpoints that go from one machine to another."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import CudnnLSTM, Saver
+
+FIXTURE = Path(__file__).parent / "fixtures/from_cpu.safetensors"
+
+
+def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer):
+    """The losses of the first updates are the CPU's; after them roundings part what both learn."""
+    pytest.importorskip("click")
+    console = pytest.importorskip("rich.console")
+    from pycudnnrnn.cli._char_lm import CharLM
+    from pycudnnrnn.cli.demo import load_text, train_model
+
+    text, _, alphabet = load_text(None)
+    updates, units, size = (20, 8, {"batch": 2, "steps": 4}) if cuda.on_shim else (600, 128, {})
+    curves, speeds = {}, {}
+    for device in ("cpu", "cuda"):
+        model = CharLM.create(alphabet, units, 0, device)
+        quiet = console.Console(quiet=True)
+        curves[device], speeds[device], _ = train_model(
+            model, text, updates=updates, seconds=1e9, console=quiet, **size
+        )
+    answer("demo", {"updates": updates, "losses": curves, "characters a second": speeds})
+    assert len(curves["cpu"]) == len(curves["cuda"]) == updates // 20
+    assert curves["cuda"][0] == pytest.approx(curves["cpu"][0], rel=1e-3)
+    assert curves["cuda"][-1] == pytest.approx(curves["cpu"][-1], rel=0.05)
+
+
+def layer_and_data(device):
+    """A layer, and arrays to restore beside it: an input, and what the layer made of it where it was saved."""
+    layer = CudnnLSTM(2, 6, direction="bidirectional", device=device)
+    layer.build((None, None, 5))
+    return layer, {"x": np.zeros((7, 4, 5), "f4"), "outputs": np.zeros((7, 4, 12), "f4")}
+
+
+def write(path, device, put, get):
+    layer, data = layer_and_data(device)
+    layer.params += put(0.1 * np.random.default_rng(1).normal(size=layer.params.shape).astype("f4"))
+    data["x"][:] = np.random.default_rng(2).normal(size=data["x"].shape)
+    data["outputs"][:] = get(layer(put(data["x"]), training=False)[0])
+    return Saver({"layer": layer, **data}).save(path)
+
+
+def largest_difference(path, device, put, get):
+    """Restore a file and run it: how far its outputs are from those of where it was written."""
+    layer, data = layer_and_data(device)
+    Saver({"layer": layer, **data}).restore(path)
+    assert data["outputs"].any()
+    return float(np.abs(get(layer(put(data["x"]), training=False)[0]) - data["outputs"]).max())
+
+
+def test_a_checkpoint_of_the_cpu_is_restored_here(cuda, whole_cupy, answer):
+    worst = largest_difference(FIXTURE, "cuda", cuda.device.xp.asarray, cuda.get)
+    answer("checkpoint from the CPU: largest difference of outputs", worst)
+    assert worst <= 1e-5
+
+
+def test_a_checkpoint_is_written_here_for_the_cpu(cuda, whole_cupy, beside, tmp_path):
+    """Committed with the results, it is restored without a GPU by tests/shim/test_gpu_files.py."""
+    folder = tmp_path if beside is None or cuda.on_shim else beside
+    path = write(folder / "from_gpu.safetensors", "cuda", cuda.device.xp.asarray, cuda.get)
+    assert largest_difference(path, "cpu", np.asarray, np.asarray) <= 1e-5
