@@ -1,17 +1,17 @@
 """`pycudnnrnn convert`: files in and out, what it refuses, and how it ends."""
 
+import functools
 import importlib.util
 import os
 import pickle
 import struct
-import sys
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn.cli import _files, main
+from pycudnnrnn.cli import _files
 from pycudnnrnn.cli import convert as command
 from tests.helpers.oracles import equal_dicts, need, random_canonical
 
@@ -27,20 +27,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run the command in `tmp_path`; return its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["pycudnnrnn", "convert", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return ended.value.code or 0, out, err
-
-    return call
+def run(run):
+    return functools.partial(run, "convert")
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ class HostMemory:
 
 
 class Stream:
-    """A named stream: an address, and what it was told to wait for."""
+    """A stream: an address, and the work recorded so far while it is captured."""
 
     _addresses = itertools.count(0x5000, 0x100)
 
@@ -63,6 +63,7 @@ class HostDevice:
     """What `CudaDevice` is, over host memory. `fail_at` makes the Nth allocation from now fail."""
 
     index = 0
+    gpu = "host memory"
     xp = cupy
 
     def __init__(self):
@@ -76,8 +77,6 @@ class HostDevice:
         self.times = {}
         self.timings = 0
         self.copies = 0
-
-    gpu = "host memory"
 
     def timed(self, work):
         """Run, and say that it took what `times` has for (algorithm, math type); by default the same for all."""
