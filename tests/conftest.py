@@ -1,7 +1,8 @@
-"""One BLAS thread a worker, and the hypothesis profiles: dev (default), ci (CI=true), nightly."""
+"""One BLAS thread a worker, the hypothesis profiles dev (default), ci (CI=true) and nightly, and common fixtures."""
 
 import json
 import os
+import sys
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -18,6 +19,33 @@ settings.register_profile("dev", **_common)
 settings.register_profile("ci", **_common, derandomize=True, database=None)
 settings.register_profile("nightly", **_common)
 settings.load_profile(PROFILE)
+
+
+@pytest.fixture(scope="session")
+def shim_path(tmp_path_factory):
+    """The tests' libcudnn, compiled once."""
+    from tests.shim import shim
+
+    return shim.build(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run `pycudnnrnn` in `tmp_path`; return its exit code, standard output and standard error."""
+    from pycudnnrnn.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # what is piped is as wide as it has to be
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pycudnnrnn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return ended.value.code or 0, out, err
+
+    return call
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-FORKS = """
+from tests.helpers.exits import FORKS
+
+CHILD = """
 import atexit, gc, os, sys, threading, time
 from pycudnnrnn import libcudnn
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor, TensorDescriptor
@@ -21,19 +23,6 @@ def make():
     data = RNNDataDescriptor(lib, "float32", 5, 2, 4)
     return RNNDescriptor(lib, SPEC), data, TensorDescriptor(lib, "float32", [1, 2, 3])
 
-
-for number in range(COUNT):
-    pid = os.fork()
-    if pid == 0:
-        break
-    _, status = os.waitpid(pid, 0)
-    if os.waitstatus_to_exitcode(status) != EXPECTED:
-        print("exit", os.waitstatus_to_exitcode(status), "at", number)
-        os._exit(1)
-else:
-    print("all ended")
-    sys.stdout.flush()
-    os._exit(0)
 """
 
 SHAPES = {
@@ -68,13 +57,13 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_interpreter_ends_quietly(child, shape, measured):
     expected = 3 if shape == "sys.exit with a code" else 0
-    result = child(f"COUNT, EXPECTED = 100, {expected}\n{FORKS}\n{SHAPES[shape]}\n")
+    result = child(f"COUNT, EXPECTED = 100, {expected}\n{CHILD}{FORKS}{SHAPES[shape]}\n")
     assert (result.stdout, result.stderr, result.returncode) == ("all ended\n", "", 0)
     measured("R13", shapes=1, exits=100)
 
 
 def test_an_uncaught_error_shows_its_own_traceback_only(child):
-    result = child(f"COUNT, EXPECTED = 1, 1\n{FORKS}\nalive = make()\nraise KeyError('mine')\n")
+    result = child(f"COUNT, EXPECTED = 1, 1\n{CHILD}{FORKS}alive = make()\nraise KeyError('mine')\n")
     assert result.stdout == "all ended\n"
     assert result.stderr.endswith("KeyError: 'mine'\n")
     assert result.stderr.count("Traceback") == 1

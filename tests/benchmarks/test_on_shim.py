@@ -28,11 +28,6 @@ CUDA = Path("/usr/local/cuda")
 CUDNN = Path(sysconfig.get_path("platlib"), "nvidia", "cudnn")
 
 
-@pytest.fixture(scope="module")
-def shim_path(tmp_path_factory):
-    return shim.build(tmp_path_factory.mktemp("shim"))
-
-
 @pytest.fixture
 def played(shim_path, monkeypatch):
     """CUDA calls go to the shim, and device memory is host memory."""

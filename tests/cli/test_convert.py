@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import json
 import os
 import pickle
 import struct
@@ -27,9 +28,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.fixture
-def run(run, monkeypatch):
-    """Run `pycudnnrnn convert`, in a wide terminal: its table has long names."""
-    monkeypatch.setenv("COLUMNS", "200")
+def run(run):
     return functools.partial(run, "convert")
 
 
@@ -70,17 +69,29 @@ def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tm
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
 
 
-def test_the_table_names_what_each_array_was_made_of(run, tmp_path):
+def test_the_report_names_what_each_array_was_made_of(run, tmp_path):
     c = random_canonical(RNNSpec("gru", 1, 4, 3), 1)
     save_file(convert.equinox.from_canonical(c), tmp_path / "eqx.safetensors")
-    code, out, _ = run("eqx.safetensors", "k.h5", "--from", "equinox")
+    code, out, _ = run("eqx.safetensors", "k.h5", "--from", "equinox", "--json", "--verify")
     assert code == 0
-    rows = {line.split("│")[1].strip(): line.split("│")[3].strip() for line in out.splitlines() if line.count("│") == 4}
-    assert rows == {
-        "gru/gru_cell/kernel": "weight_ih",
-        "gru/gru_cell/recurrent_kernel": "weight_hh",
-        "gru/gru_cell/bias": "bias, bias_n",
-    }
+    found = json.loads(out)
+    assert found["arrays"] == [
+        {"name": "gru/gru_cell/kernel", "shape": [3, 12], "from": ["weight_ih"]},
+        {"name": "gru/gru_cell/recurrent_kernel", "shape": [4, 12], "from": ["weight_hh"]},
+        {"name": "gru/gru_cell/bias", "shape": [2, 12], "from": ["bias", "bias_n"]},
+    ]
+    assert [(v["name"], v["error"] < 1e-4, v["not_run"]) for v in found["verify"]] == [
+        ("equinox (SRC)", True, None), ("keras (DST)", True, None),
+    ]  # fmt: skip
+    assert RNNSpec.from_json(json.dumps(found["spec"])) == c.spec
+    assert (found["from"], found["to"]) == ("equinox", "keras")
+    _, out, _ = run("eqx.safetensors", "k.h5", "--from", "equinox", "--force")
+    rows = [line.split("  ") for line in out.splitlines() if "gru_cell" in line]
+    assert [[part.strip() for part in row if part.strip()] for row in rows] == [
+        ["gru/gru_cell/kernel", "[3, 12]", "weight_ih"],
+        ["gru/gru_cell/recurrent_kernel", "[4, 12]", "weight_hh"],
+        ["gru/gru_cell/bias", "[2, 12]", "bias, bias_n"],
+    ]
 
 
 def test_a_keras_file_says_itself_what_its_layers_compute(run, tmp_path):
@@ -110,6 +121,18 @@ def test_what_cannot_be_run_is_said_and_not_called_verified(run, model, tmp_path
     assert code == 0
     assert "verify: onnx (DST): not run, onnxruntime is not installed" in out
     assert "verify: pytorch (SRC): worst error" in out
+
+
+def test_a_framework_that_cannot_run_the_model_is_told_and_the_file_written(run, tmp_path):
+    """onnxruntime has no GRU in float64."""
+    module = torch.nn.GRU(3, 4, dtype=torch.float64)
+    torch.save(module.state_dict(), tmp_path / "double.pt")
+    code, out, _ = run("double.pt", "double.onnx", "--verify")
+    assert code == 0
+    assert "verify: pytorch (SRC): worst error" in out
+    assert "verify: onnx (DST): not run, " in out
+    assert "double" in out.partition("verify: onnx (DST): not run, ")[2].splitlines()[0]
+    assert (tmp_path / "double.onnx").exists()
 
 
 def test_a_side_that_computes_something_else_fails_and_writes_nothing(run, model, tmp_path, monkeypatch):

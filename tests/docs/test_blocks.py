@@ -38,7 +38,7 @@ LONG = {"demo"}
 
 
 @pytest.fixture
-def shim(tmp_path_factory):
+def shim(shim_path):
     """Give a context in which CUDA arrays are over host memory, and copies to and from the device are, too."""
 
     @contextlib.contextmanager
@@ -47,9 +47,9 @@ def shim(tmp_path_factory):
 
         from pycudnnrnn.engines import use_engine
         from tests.shim.host_device import host_allocator
-        from tests.shim.shim import Shim, build
+        from tests.shim.shim import Shim
 
-        engine, device = Shim(build(tmp_path_factory.mktemp("shim"))).engine_and_device()
+        engine, device = Shim(shim_path).engine_and_device()
         with host_allocator(device), use_engine(engine), pytest.MonkeyPatch.context() as patch:
             patch.setattr(cupy, "asarray", device.from_host)
             patch.setattr(cupy, "asnumpy", device.to_host)

@@ -33,19 +33,11 @@ class Prepared:
         self.plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
 
     def backward_data(self):
-        self.plan.backward_data(
-            self.params,
-            self.y,
-            self.dy,
-            self.hx,
-            self.dhy,
-            self.dhx,
-            self.cx,
-            self.dcy,
-            self.dcx,
-            self.dx,
-            self.reserve,
-        )
+        gradients = (self.dhy, self.dhx, self.cx, self.dcy, self.dcx, self.dx)
+        self.plan.backward_data(self.params, self.y, self.dy, self.hx, *gradients, self.reserve)
+
+    def backward_weights(self):
+        self.plan.backward_weights(self.x, self.hx, self.y, self.d_params, self.reserve)
 
 
 def test_set_mode_of_the_weight_gradient(cuda, answer):
@@ -53,7 +45,7 @@ def test_set_mode_of_the_weight_gradient(cuda, answer):
     b = Prepared(cuda)
     b.forward()
     b.backward_data()
-    b.plan.backward_weights(b.x, b.hx, b.y, b.d_params, b.reserve)
+    b.backward_weights()
     added = cuda.get(b.d_params).copy()
     native, at = b.plan._native._plan, cuda.device.address
     target = cuda.put(np.full_like(added, 77))
@@ -182,7 +174,7 @@ def test_nothing_outside_the_buffers_is_written(cuda):
         guarded[name] = whole
     b.forward()
     b.backward_data()
-    b.plan.backward_weights(b.x, b.hx, b.y, b.d_params, b.reserve)
+    b.backward_weights()
     for name, whole in guarded.items():
         raw = cuda.get(whole)
         assert (raw[:256] == 0xA5).all(), name

@@ -1,21 +1,22 @@
-"""The shim, built once."""
+"""CUDA calls on the shim."""
 
 import pytest
 
 from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
 from tests.shim import host_device, shim
 
 
-@pytest.fixture(scope="session")
-def shim_path(tmp_path_factory):
-    return shim.build(tmp_path_factory.mktemp("shim"))
+@pytest.fixture(autouse=True)
+def _no_kept_choices(monkeypatch):
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
 
 
 @pytest.fixture
 def play(shim_path, measured):
     """Give a function that makes a shim and runs CUDA calls on it until the test ends."""
-    entered, shims = [], []
+    entered, devices = [], []
 
     def start(**options):
         played = shim.Shim(shim_path, **options)
@@ -23,13 +24,13 @@ def play(shim_path, measured):
         for context in (use_engine(engine), host_device.host_allocator(device)):
             context.__enter__()
             entered.append(context)
-        shims.append((played, engine, device))
+        devices.append(device)
         return played, engine, device
 
     yield start
     for context in reversed(entered):
         context.__exit__(None, None, None)
-    for _, _, device in shims:
+    for device in devices:
         measured("R10", guarded_arrays=len(device.allocations))
         assert all(memory.intact() for memory in device.allocations), "bytes outside an array were written"
     assert not RELEASE_FAILURES

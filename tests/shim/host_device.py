@@ -36,7 +36,7 @@ class HostMemory:
 
 
 class Stream:
-    """A named stream: an address, and what it was told to wait for."""
+    """A stream: an address, and the work recorded so far while it is captured."""
 
     _addresses = itertools.count(0x5000, 0x100)
 
@@ -69,6 +69,7 @@ class HostDevice:
     """
 
     index = 0
+    gpu = "host memory"
     xp = cupy
 
     def __init__(self):
@@ -85,8 +86,6 @@ class HostDevice:
         self.broken = {}
         self.asked = []
         self.watch = Watch("cuda:0", lambda: self._cuda("memGetInfo"))
-
-    gpu = "host memory"
 
     def timed(self, work):
         """Run, and say that it took what `times` has for (algorithm, math type); by default the same for all."""

@@ -6,35 +6,22 @@ numbers to see it by. It says nothing of cuDNN's own numerics.
 
 import collections
 import ctypes
-import itertools
-import struct
 import subprocess
 import sysconfig
 import threading
 from pathlib import Path
-from typing import ClassVar
 
-import numpy as np
-
-from pycudnnrnn import RNNSpec, _discovery, libcudnn
-from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.cudnn import descriptors
-from pycudnnrnn.engines.numpy_engine import NumpyEngine
-from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
-from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.schedule import Schedule
+from pycudnnrnn import _discovery, libcudnn
+from tests.shim import native
+from tests.shim.answers import Answers
 from tests.shim.host_device import HostDevice
 
 HERE = Path(__file__).parent
-STATES_NBYTES = 64
-WORKSPACE_FILL = 0xCD
 
 HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
 
 PASSES = ("cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8")
 CAPTURABLE = (*PASSES, "cudnnSetStream", "cudnnGetVersion")
-
-NULL_POINTER, BAD_SIZE, BAD_VALUE, EXECUTION_FAILED, INTERNAL = 2002, 2006, 2000, 5000, 4000
 
 
 def build(folder: Path) -> Path:
@@ -46,43 +33,22 @@ def build(folder: Path) -> Path:
     return target
 
 
-class Refused(Exception):  # noqa: N818  a status, not an error of ours
-    """A status for the caller, with what is wrong."""
+class Shim(Answers):
+    """Plays the GPU's half of libcudnn: counts, records, fails and captures the calls that it answers.
 
-    def __init__(self, status, reason):
-        super().__init__(reason)
-        self.status = status
-
-
-class Shim:
-    """Plays the GPU's half of libcudnn.
-
-    `calls` records (function, arguments, thread); `fail` maps (function, nth call) to a status, and `refused` maps
-    (function, algorithm) to one; `version` is what the library says of itself; `engine` computes, in the layout that it
-    has, and `layouts` maps an algorithm to an engine with another layout. `ran` lists the (pass, algorithm, math type)
-    of what was launched. The library calls the shim made last; handles
-    are known to all of them, since an older one's may be destroyed at any time.
+    `calls` records (function, arguments, thread); `fail` maps (function, nth call) to a status; `complaints` says what
+    was refused, and why. The library calls the shim made last.
     """
 
     current = None
-    handles: ClassVar[dict] = {}
-    _addresses = itertools.count(0x1000, 16)
 
     def __init__(self, path, engine=None, version=92800):
-        self.engine = engine or NumpyEngine()
-        self.version = version
+        super().__init__(engine, version)
         self.calls = []
         self.counts = collections.Counter()
         self.fail = {}
         self.complaints = []
-        self.launches = []
-        self.ran = []
         self._device = None
-        self.refused = {}
-        self.layouts = {}
-        self._kept = {}
-        self._dropouts = {}
-        self._tokens = itertools.count(1)
         self._lock = threading.Lock()
         dll = ctypes.CDLL(str(path))
         dll.shim_set_hook.argtypes = [HOOK]
@@ -111,14 +77,14 @@ class Shim:
             if name in PASSES and self._recorded(name, arguments):
                 return 0
             if name not in CAPTURABLE and self._device is not None and self._device.current.capturing is not None:
-                raise Refused(EXECUTION_FAILED, "called during a capture")  # noqa: TRY301
+                raise native.Refused(native.EXECUTION_FAILED, "called during a capture")  # noqa: TRY301
             return getattr(self, name)(*arguments) or 0
-        except Refused as refused:
+        except native.Refused as refused:
             self.complaints.append(f"{name}: {refused}")
             return refused.status
         except Exception as error:  # noqa: BLE001  nothing may pass through C
             self.complaints.append(f"{name}: {error!r}")
-            return INTERNAL
+            return native.INTERNAL
 
     def _recorded(self, name, arguments):
         """Record a pass if its handle's stream is captured; a replay runs on the stream that is current then."""
@@ -137,350 +103,5 @@ class Shim:
         stream.capturing.append(run)
         return True
 
-    # --- handles, streams, versions
-
-    def cudnnGetVersion(self):
-        return self.version
-
-    def cudnnCreate(self, out):
-        address = next(self._addresses)
-        self.handles[address] = None
-        _write(out, "<Q", address)
-
-    def cudnnDestroy(self, handle):
-        del self.handles[handle]
-
-    def cudnnSetStream(self, handle, stream):
-        self._handle(handle)
-        self.handles[handle] = stream
-
-    def _handle(self, handle):
-        if handle not in self.handles:
-            raise Refused(NULL_POINTER, f"no handle {handle:#x}")
-
-    # --- dropout: the states are (position, seed)
-
-    def cudnnDropoutGetStatesSize(self, handle, size):
-        self._handle(handle)
-        _write(size, "<Q", STATES_NBYTES)
-
-    def cudnnSetDropoutDescriptor(self, desc, handle, bits, states, nbytes, seed):
-        self._handle(handle)
-        self._dropouts[desc] = (_as_double(bits), states)
-        if states:
-            if nbytes != STATES_NBYTES:
-                raise Refused(BAD_SIZE, "states size")
-            _write(states, "<QQ", 0, seed)
-
-    def cudnnRestoreDropoutDescriptor(self, desc, handle, bits, states, nbytes, _seed):
-        self._handle(handle)
-        if nbytes != STATES_NBYTES or not states:
-            raise Refused(BAD_SIZE, "states size")
-        self._dropouts[desc] = (_as_double(bits), states)
-
-    # --- sizes and layout
-
-    def _spec(self, rnn):
-        settings = descriptors.RNNDescriptor.read(_Borrowed(self.library, libcudnn.cudnnRNNDescriptor_t, rnn))
-        probability = self._dropouts[settings.dropout][0] if settings.dropout else 0.0
-        ours = {field: _OURS[field][getattr(settings, field)] for field in _OURS}
-        return RNNSpec(
-            num_layers=settings.num_layers, num_units=settings.num_units, input_size=settings.input_size,
-            dropout=probability, num_proj=None if settings.proj_size == settings.num_units else settings.proj_size,
-            cell_clip=settings.cell_clip, **ours,
-        ), settings  # fmt: skip
-
-    def cudnnBuildRNNDynamic(self, handle, rnn, batch):
-        self._handle(handle)
-
-    def cudnnGetRNNWeightSpaceSize(self, handle, rnn, size):
-        self._handle(handle)
-        spec, _ = self._spec(rnn)
-        _write(size, "<Q", self._params_nbytes(spec))
-
-    def _params_nbytes(self, spec):
-        return self._layout(spec).size * spec.dtype.itemsize
-
-    def _layout(self, spec):
-        return self.layouts.get(str(spec.algo), self.engine).layout(_plain(spec))
-
-    def cudnnGetRNNTempSpaceSizes(self, handle, rnn, mode, x_desc, workspace, reserve):
-        self._handle(handle)
-        spec, _ = self._spec(rnn)
-        self._refuse("cudnnGetRNNTempSpaceSizes", spec)
-        data = self._data(x_desc)
-        workspace_nbytes, reserve_nbytes = _scratch(spec, data, mode)
-        _write(workspace, "<Q", workspace_nbytes)
-        _write(reserve, "<Q", reserve_nbytes)
-
-    def cudnnGetRNNWeightParams(self, handle, rnn, pseudo_layer, nbytes, base, id_, m_desc, m_addr, b_desc, b_addr):
-        self._handle(handle)
-        spec, _ = self._spec(rnn)
-        if nbytes != self._params_nbytes(spec):
-            raise Refused(BAD_SIZE, "weight space size")
-        for kind, desc, out in (("weight", m_desc, m_addr), ("bias", b_desc, b_addr)):
-            region = self._region(spec, pseudo_layer, id_, kind)
-            _write(out, "<Q", base + region.offset * spec.dtype.itemsize if region and region.size else 0)
-            if region and region.size:
-                rows, columns = region.shape if kind == "weight" else (*region.shape, 1)
-                self._set_tensor(desc, spec.dtype, (1, rows, columns))
-
-    def _legacy(self, kind, handle, rnn, pseudo_layer, x_desc, w_desc, base, id_, desc, out):
-        self._handle(handle)
-        spec, _ = self._spec(rnn)
-        x = descriptors.TensorDescriptor.read(_Borrowed(self.library, libcudnn.cudnnTensorDescriptor_t, x_desc))
-        w = descriptors.FilterDescriptor.read(_Borrowed(self.library, libcudnn.cudnnFilterDescriptor_t, w_desc))
-        if x.dims[1] != spec.input_size or w.dims[0] * spec.dtype.itemsize != self._params_nbytes(spec):
-            raise Refused(BAD_SIZE, "x or w descriptor")
-        region = self._region(spec, pseudo_layer, id_, kind)
-        _write(out, "<Q", base + region.offset * spec.dtype.itemsize if region and region.size else 0)
-        if region and region.size:
-            dims = (ctypes.c_int * 3)(1, *(region.shape if kind == "weight" else (*region.shape, 1)))
-            pointer = ctypes.cast(desc, libcudnn.cudnnFilterDescriptor_t)
-            data_type = descriptors.DATA_TYPES[spec.dtype]
-            self.library.cudnnSetFilterNdDescriptor(pointer, data_type, 0, 3, dims)
-
-    def cudnnGetRNNLinLayerMatrixParams(self, *arguments):
-        self._legacy("weight", *arguments)
-
-    def cudnnGetRNNLinLayerBiasParams(self, *arguments):
-        self._legacy("bias", *arguments)
-
-    def _region(self, spec, pseudo_layer, id_, kind):
-        regions = {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self._layout(spec).regions}
-        known = {(p, i, k) for p, i, _, k, _ in canonical_shapes(spec)}
-        return regions[pseudo_layer, id_, kind] if (pseudo_layer, id_, kind) in known else None
-
-    def _set_tensor(self, desc, dtype, dims):
-        strides = [dims[1] * dims[2], dims[2], 1]
-        pointer = ctypes.cast(desc, libcudnn.cudnnTensorDescriptor_t)
-        self.library.cudnnSetTensorNdDescriptor(pointer, descriptors.DATA_TYPES[dtype], 3, list(dims), strides)
-
-    # --- the three passes
-
-    def _data(self, desc):
-        return descriptors.RNNDataDescriptor.read(_Borrowed(self.library, libcudnn.cudnnRNNDataDescriptor_t, desc))
-
-    def _problem(self, handle, rnn, x_desc, y_desc, h_desc, *c_descs):
-        """Read what the descriptors say of a pass, and hold them against each other."""
-        self._handle(handle)
-        spec, settings = self._spec(rnn)
-        x, y = self._data(x_desc), self._data(y_desc)
-        if (x.vector_size, y.vector_size) != (spec.input_size, spec.output_size):
-            raise Refused(BAD_VALUE, f"vector sizes {x.vector_size}, {y.vector_size}")
-        if (x.time, x.batch, x.lengths, x.layout, x.dtype) != (y.time, y.batch, y.lengths, y.layout, y.dtype):
-            raise Refused(BAD_VALUE, "x and y descriptors differ")
-        if not settings.padded_io or any(x.padding_fill) or any(y.padding_fill):
-            raise Refused(BAD_VALUE, "padded I/O is off, or its fill is not zero")
-        states = [(h_desc, spec.state_size), *((c, spec.num_units) for c in c_descs if spec.has_cell_state)]
-        for desc, width in states:
-            if not desc:
-                raise Refused(NULL_POINTER, "a state descriptor is NULL")
-            tensor = descriptors.TensorDescriptor.read(_Borrowed(self.library, libcudnn.cudnnTensorDescriptor_t, desc))
-            if tensor.dims != (spec.num_pseudo_layers, x.batch, width) or tensor.dtype != x.dtype:
-                raise Refused(BAD_VALUE, f"state descriptor {tensor}")
-        time_major = x.layout == libcudnn.cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED
-        lengths = None if set(x.lengths) == {x.time} else tuple(x.lengths)
-        if lengths is not None and spec.algo != "standard":
-            raise Refused(3000, "ragged lengths")
-        return spec, settings, Schedule(x.time, x.batch, lengths, time_major), x
-
-    def _memory(self, spec, schedule):
-        T, B = schedule.T, schedule.B
-        dtype = spec.dtype.numpy
-
-        def data(address, width):
-            return _view(address, (T, B, width) if schedule.time_major else (B, T, width), dtype)
-
-        def states(address, width):
-            return _view(address, (spec.num_pseudo_layers, B, width), dtype)
-
-        return data, states
-
-    def _scratch_given(self, spec, x, mode, workspace_nbytes, workspace, reserve_nbytes, reserve):
-        needed_workspace, needed_reserve = _scratch(spec, x, mode)
-        if workspace_nbytes < needed_workspace or not workspace:
-            raise Refused(BAD_SIZE, "workspace")
-        _view(workspace, (workspace_nbytes,), np.uint8)[:] = WORKSPACE_FILL
-        if mode and (reserve_nbytes < needed_reserve or not reserve):
-            raise Refused(BAD_SIZE, "reserve")
-
-    def _keep(self, reserve, nbytes, kept, stage):
-        token = next(self._tokens)
-        self._kept[token] = kept
-        space = _view(reserve, (nbytes,), np.uint8)
-        space[:] = np.arange(nbytes) % 251
-        space[:16].view("<u8")[:] = token, stage
-
-    def _recall(self, reserve, stage):
-        token, found = _view(reserve, (16,), np.uint8).view("<u8")
-        if int(token) not in self._kept or int(found) != stage:
-            raise Refused(EXECUTION_FAILED, f"reserve holds stage {found}, expecting {stage}")
-        return self._kept[int(token)].copy()
-
-    def _refuse(self, function, spec):
-        if (function, str(spec.algo)) in self.refused:
-            raise Refused(self.refused[function, str(spec.algo)], f"{function} with {spec.algo}")
-
-    def _launched(self, handle, name, spec):
-        self.ran.append((name, str(spec.algo), str(spec.math_type)))
-        self.launches.append((name, handle, self.handles[handle], threading.get_ident()))
-
-    def cudnnRNNForward(
-        self, handle, rnn, mode, _dev, x_desc, x, y_desc, y, h_desc, hx, hy, c_desc, cx, cy,
-        params_nbytes, params, workspace_nbytes, workspace, reserve_nbytes, reserve,
-    ):  # fmt: skip
-        spec, settings, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
-        self._refuse("cudnnRNNForward", spec)
-        if schedule.lengths is not None and not any(schedule.lengths):
-            raise Refused(EXECUTION_FAILED, "every length is zero")
-        if params_nbytes != self._params_nbytes(spec):
-            raise Refused(BAD_SIZE, "params")
-        self._scratch_given(spec, x_data, mode, workspace_nbytes, workspace, reserve_nbytes, reserve)
-        data, states = self._memory(spec, schedule)
-        dropout = None
-        if mode and spec.dropout and spec.num_layers > 1:
-            address = self._dropouts[settings.dropout][1]
-            position, seed = struct.unpack("<QQ", ctypes.string_at(address, 16))
-            dropout = NumpyDropout(DropoutState("numpy", seed, position))
-            _write(address, "<Q", position + 1)
-        out_y, out_h, out_c, kept = self.engine.forward(
-            _plain(spec, dropout=spec.dropout), schedule,
-            _view(params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy).copy(),
-            data(x, spec.input_size).copy(),
-            states(hx, spec.state_size).copy() if hx else None,
-            states(cx, spec.num_units).copy() if cx else None,
-            dropout=dropout, keep_reserve=bool(mode),
-        )  # fmt: skip
-        data(y, spec.output_size)[...] = out_y
-        if hy:
-            states(hy, spec.state_size)[...] = out_h
-        if cy and spec.has_cell_state:
-            states(cy, spec.num_units)[...] = out_c
-        if mode:
-            kept.given = {"x": x, "y": y, "hx": hx, "cx": cx, "params": params}
-            kept.checks = {
-                "y": out_y.tobytes(), "x": data(x, spec.input_size).tobytes(),
-                "params": ctypes.string_at(params, params_nbytes),
-                "hx": states(hx, spec.state_size).tobytes() if hx else None,
-                "cx": states(cx, spec.num_units).tobytes() if cx else None,
-            }  # fmt: skip
-            self._keep(reserve, reserve_nbytes, _Kept(kept, kept.checks), 1)
-        self._launched(handle, "forward", spec)
-
-    def cudnnRNNBackwardData_v8(
-        self, handle, rnn, _dev, y_desc, y, dy, x_desc, dx, h_desc, hx, dhy, dhx, c_desc, cx, dcy, dcx,
-        params_nbytes, params, workspace_nbytes, workspace, reserve_nbytes, reserve,
-    ):  # fmt: skip
-        spec, _, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
-        self._refuse("cudnnRNNBackwardData_v8", spec)
-        if schedule.lengths is not None and 0 in schedule.lengths:
-            raise Refused(EXECUTION_FAILED, "a length is zero")
-        self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
-        kept = self._recall(reserve, 1)
-        data, states = self._memory(spec, schedule)
-        kept.same("y", data(y, spec.output_size).tobytes())
-        kept.same("params", ctypes.string_at(params, params_nbytes))
-        kept.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
-        kept.same("cx", states(cx, spec.num_units).tobytes() if cx and spec.has_cell_state else kept.checks["cx"])
-        if not dhy or (spec.has_cell_state and not dcy):
-            raise Refused(NULL_POINTER, "whether dhy and dcy may be NULL is not known")
-        out = self.engine.backward_data(
-            kept.reserve,
-            data(dy, spec.output_size).copy(),
-            states(dhy, spec.state_size).copy(),
-            states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
-        )
-        data(dx, spec.input_size)[...] = out[0]
-        if dhx:
-            states(dhx, spec.state_size)[...] = out[1]
-        if dcx and spec.has_cell_state:
-            states(dcx, spec.num_units)[...] = out[2]
-        self._keep(reserve, reserve_nbytes, kept, 2)
-        self._launched(handle, "backward_data", spec)
-
-    def cudnnRNNBackwardWeights_v8(
-        self, handle, rnn, add, _dev, x_desc, x, h_desc, hx, y_desc, y,
-        params_nbytes, d_params, workspace_nbytes, workspace, reserve_nbytes, reserve,
-    ):  # fmt: skip
-        spec, _, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc)
-        if params_nbytes != self._params_nbytes(spec):
-            raise Refused(BAD_SIZE, "params")
-        self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
-        kept = self._recall(reserve, 2)
-        data, states = self._memory(spec, schedule)
-        kept.same("x", data(x, spec.input_size).tobytes())
-        kept.same("y", data(y, spec.output_size).tobytes())
-        kept.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
-        out = _view(d_params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy)
-        self.engine.backward_weights(kept.reserve, out, accumulate=add == libcudnn.cudnnWgradMode_t.ADD)
-        self._launched(handle, "backward_weights", spec)
-
 
 _hook = HOOK(lambda *call: Shim.current._called(*call))  # noqa: PLW0108  looked up at each call
-
-
-class _Kept:
-    """A reserve's content: what the NumPy engine keeps, and the arrays that cuDNN would read again."""
-
-    def __init__(self, reserve, checks):
-        self.reserve, self.checks = reserve, checks
-
-    def copy(self):
-        return _Kept(self.reserve.copy(), self.checks)
-
-    def same(self, name, found):
-        if self.checks[name] != found:
-            raise Refused(EXECUTION_FAILED, f"{name} is not what the forward had")
-
-
-class _Borrowed:
-    """Somebody else's descriptor, for our own getters."""
-
-    def __init__(self, library, kind, address):
-        self.library = library
-        self._as_parameter_ = ctypes.cast(address, kind)
-
-    def _read_clip(self):
-        return descriptors.RNNDescriptor._read_clip(self)
-
-
-_OURS = {
-    field: {native: ours for ours, native in table.items()}
-    for field, table in {
-        "mode": descriptors.MODES,
-        "dtype": descriptors.DATA_TYPES,
-        "compute_dtype": descriptors.DATA_TYPES,
-        "bias_mode": descriptors.BIAS_MODES,
-        "direction": descriptors.DIRECTIONS,
-        "input_mode": descriptors.INPUT_MODES,
-        "math_type": descriptors.MATH_TYPES,
-        "algo": descriptors.ALGORITHMS,
-    }.items()
-}
-
-
-def _plain(spec, dropout=0.0):
-    """The spec that decides the layout."""
-    return spec.replace(seed=0, dropout=dropout)
-
-
-def _scratch(spec, data, mode):
-    """Sizes that depend on everything they may depend on, so that a stale one is seen."""
-    cells = data.time * data.batch * spec.num_pseudo_layers * spec.num_units
-    return 512 + 2 * cells + sum(data.lengths), (64 + 4 * cells) if mode else 0
-
-
-def _view(address, shape, dtype):
-    count = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-    if not address:
-        raise Refused(NULL_POINTER, "NULL")
-    return np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(address)).view(dtype).reshape(shape)
-
-
-def _write(address, form, *values):
-    ctypes.memmove(address, struct.pack(form, *values), struct.calcsize(form))
-
-
-def _as_double(bits):
-    return struct.unpack("<d", struct.pack("<Q", bits))[0]

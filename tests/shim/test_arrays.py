@@ -6,6 +6,7 @@ in DLPack's place. So this shows what is asked of whom, and on which stream; tes
 themselves.
 """
 
+import sys
 import types
 
 import cupy
@@ -81,7 +82,7 @@ def played(play, monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "current_stream", lambda index: types.SimpleNamespace(cuda_stream=TORCH_STREAM + index)
     )
-    monkeypatch.setitem(__import__("sys").modules, "jax", fake)
+    monkeypatch.setitem(sys.modules, "jax", fake)
     return shim, device
 
 

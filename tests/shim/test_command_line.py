@@ -8,28 +8,13 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import layout, ops, plot
-from pycudnnrnn.cli import _self_test, main
+from pycudnnrnn.cli import _self_test
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import PermutedLayoutEngine
 from tests.shim.host_cupy import lift, use_host_cupy
 from tests.shim.host_device import host
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)  # what is piped is as wide as it has to be
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["pycudnnrnn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return call
 
 
 GRU = ["layout", "gru", "2", "6", "5", "--queried"]

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.exits import FORKS
+
 ROOT = Path(__file__).parents[2]
 
-CHILD = """
+IMPORTS = """
 import atexit, gc, os, sys, threading, time
 from pathlib import Path
 from pycudnnrnn import ops
@@ -21,20 +23,9 @@ from pycudnnrnn.testing.strategies import make_problem
 from tests.shim.host_device import host_allocator
 from tests.shim.problem import on_device
 from tests.shim.shim import Shim
+"""
 
-for number in range(100):
-    pid = os.fork()
-    if pid == 0:
-        break
-    _, status = os.waitpid(pid, 0)
-    if os.waitstatus_to_exitcode(status) != EXPECTED:
-        print("exit", os.waitstatus_to_exitcode(status), "at", number)
-        os._exit(1)
-else:
-    print("all ended")
-    sys.stdout.flush()
-    os._exit(0)
-
+PLAY = """
 played = Shim(Path(PATH))
 engine, device = played.engine_and_device()
 allocator, running = host_allocator(device), use_engine(engine)
@@ -70,7 +61,8 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape, measured):
     expected = 3 if shape == "sys.exit with a code" else 0
-    code = f"PATH, EXPECTED = {str(shim_path)!r}, {expected}\n{CHILD}{SHAPES[shape]}\n"
+    given = f"PATH, COUNT, EXPECTED = {str(shim_path)!r}, 100, {expected}\n"
+    code = f"{given}{IMPORTS}{FORKS}{PLAY}{SHAPES[shape]}\n"
     command = [sys.executable, "-W", "error", "-P", "-c", code]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -206,8 +206,8 @@ def test_a_graphs_scratch_memory_is_its_own(play):
     problem = make_problem(LSTM, 3, 2, None, seed=3)
     graphs = [captured(device, problem) for _ in range(2)]
     run(problem, on_device(device, problem))
-    last = {name: [a for n, a, _ in played.calls if n == name] for name in ("cudnnRNNForward",)}["cudnnRNNForward"]
-    scratch = [tuple(arguments[i] for i in (17, 19)) for arguments in last]  # workSpace, reserveSpace
+    calls = [arguments for name, arguments, _ in played.calls if name == "cudnnRNNForward"]
+    scratch = [(arguments[17], arguments[19]) for arguments in calls]  # workSpace, reserveSpace
     assert scratch[0] == scratch[1], "the run before a capture, and the capture"
     assert scratch[2] == scratch[3]
     assert len({address for pair in scratch for address in pair}) == 2 * 3

@@ -43,20 +43,18 @@ class Buffers:
         self.reserve = rubbish(plan.reserve_nbytes, dtype=np.dtype(np.uint8))
 
     def run(self, plan, accumulate=False):
+        self.forward(plan)
+        self.backward_data(plan)
+        self.backward_weights(plan, accumulate)
+
+    def forward(self, plan):
         plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
-        plan.backward_data(
-            self.params,
-            self.y,
-            self.dy,
-            self.hx,
-            self.dhy,
-            self.dhx,
-            self.cx,
-            self.dcy,
-            self.dcx,
-            self.dx,
-            self.reserve,
-        )
+
+    def backward_data(self, plan):
+        gradients = (self.dhy, self.dhx, self.cx, self.dcy, self.dcx, self.dx)
+        plan.backward_data(self.params, self.y, self.dy, self.hx, *gradients, self.reserve)
+
+    def backward_weights(self, plan, accumulate=False):
         plan.backward_weights(self.x, self.hx, self.y, self.dparams, self.reserve, accumulate)
 
     def results(self, get):
@@ -194,18 +192,7 @@ PASSES = {
     "backward_data": (["params", "y", "dy", "hx", "dhy", "cx", "dcy"], ["dx", "dhx", "dcx", "reserve"]),
     "backward_weights": (["x", "hx", "y"], ["dparams", "reserve"]),
 }
-
-
 NULLABLE = {"hx", "cx", "hy", "cy", "dhx", "dcx"}
-
-
-def call(plan, name, b):
-    if name == "forward":
-        plan.forward(b.params, b.x, b.hx, b.cx, b.y, b.hy, b.cy, b.reserve)
-    elif name == "backward_data":
-        plan.backward_data(b.params, b.y, b.dy, b.hx, b.dhy, b.dhx, b.cx, b.dcy, b.dcx, b.dx, b.reserve)
-    else:
-        plan.backward_weights(b.x, b.hx, b.y, b.dparams, b.reserve)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["first call", "known arrays"])
@@ -219,9 +206,9 @@ def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_cr
     if known:
         good.run(plan)
     else:
-        call(plan, "forward", good)
+        good.forward(plan)
         if name == "backward_weights":
-            call(plan, "backward_data", good)
+            good.backward_data(plan)
     inputs, outputs = PASSES[name]
     tried = 0
     pairs = [("hx", output) for output in outputs] if defect == "overlapping" else [(n, n) for n in (*inputs, *outputs)]
@@ -234,7 +221,7 @@ def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_cr
         setattr(good, array, defective(device, kept, defect, getattr(good, blamed)))
         before = len(played.launches)
         with pytest.raises(ArgumentError) as caught:
-            call(plan, name, good)
+            getattr(good, name)(plan)
         setattr(good, array, kept)
         assert len(played.launches) == before
         assert caught.value.argument == {"dparams": "d_params"}.get(blamed, blamed)

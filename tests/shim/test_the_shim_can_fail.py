@@ -24,11 +24,6 @@ CALLS = {
 }
 PASSES = list(CALLS)
 
-UNSEEN = {
-    # Nothing is left in the workspace between calls, and what a call leaves in dx, dhx or dcx is read by nobody but
-    # the caller: every swap is seen. A reason belongs here beside each pair that is not.
-}
-
 
 def pointers(name):
     """Positions of the device pointers, but for devSeqLengths, which is NULL."""
@@ -73,8 +68,8 @@ FAULTS = {
 }  # fmt: skip
 
 
-def unnoticed(played, engine, device, problem, name, change):
-    """Run forward and backward with a fault; True if every number is still right and nothing complained."""
+def unnoticed(engine, device, problem, name, change):
+    """Run forward and backward with a fault; True if every number is right and no byte beside an array was written."""
     arrays = on_device(device, problem)
     run(problem, arrays)
     for plan in engine._plans.values():
@@ -88,25 +83,25 @@ def unnoticed(played, engine, device, problem, name, change):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_between_plan_and_library_is_noticed(play, fault):
     name, change = FAULTS[fault]
-    played, engine, device = play()
+    _, engine, device = play()
     problem = make_problem(ops.CudnnLSTM(2, 3, 5, num_proj=2, dtype="float64"), 4, 3, [4, 2, 1], seed=7)
     child = os.fork()
     if child == 0:
         code = 1
         faulthandler.disable()  # a crash is an answer here
         try:
-            code = 0 if unnoticed(played, engine, device, problem, name, change) else 1
+            code = 0 if unnoticed(engine, device, problem, name, change) else 1
         finally:
             os._exit(code)  # an exception is a fault noticed
     status = os.waitpid(child, 0)[1]
-    assert (status != 0) == (fault not in UNSEEN), "noticed" if status else "not noticed"
+    assert status != 0, "not noticed"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 def test_without_a_fault_nothing_is_noticed(play):
-    played, engine, device = play()
+    _, engine, device = play()
     problem = make_problem(ops.CudnnLSTM(2, 3, 5, num_proj=2, dtype="float64"), 4, 3, [4, 2, 1], seed=7)
-    assert unnoticed(played, engine, device, problem, PASSES[0], list)
+    assert unnoticed(engine, device, problem, PASSES[0], list)
 
 
 def test_there_is_a_fault_for_every_pair():
