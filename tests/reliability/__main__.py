@@ -73,11 +73,11 @@ def by_measure(row: Row, folder: Path) -> dict[str, Any]:
     right, wrong = folder / "right", folder / "wrong"
     right.mkdir()
     wrong.mkdir()
-    found = MEASURES[row.measure](copy_tree(right), row.tests)
+    found = MEASURES[row.measure](copy_tree(right), row.tests, planted=False)
     red = []
     if row.fault:
         plant(row.fault, copy_tree(wrong))
-        red = MEASURES[row.measure](wrong, row.tests)["failed"]
+        red = MEASURES[row.measure](wrong, row.tests, planted=True)["failed"]
     return {**found, "red": "".join(red[:1])}
 
 

@@ -101,8 +101,8 @@ ROWS = (
         "R11", "compute-sanitizer finds nothing", "0 findings in memcheck, initcheck and racecheck",
         ("tests/shim/test_gpu_files.py", "-k", "cases_run"),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "device.empty((plan.reserve_nbytes,), BYTES)",
-            "device.empty((plan.reserve_nbytes - 1,), BYTES)",
+            "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, plan.reserve_nbytes)",
+            "scratch(device, plan.reserve_nbytes - 1)",
         ),
         needs=GPU,
     ),
@@ -130,7 +130,7 @@ ROWS = (
         Fault("pycudnnrnn/engines/cudnn/checks.py", "if T * B * width > INT32_MAX", "if T * B * width > 2**32"),
     ),
     Row(
-        "R16", "every branch of the modules that decide is taken", "100 % of 7 modules",
+        "R16", "every branch of the modules that decide is taken", "100 % of 7 modules, 95 % overall",
         (
             "tests/unit", "tests/abi/test_discovery.py", "tests/abi/test_hijack.py", "tests/abi/test_versions.py",
             "tests/shim/test_concurrency.py",
