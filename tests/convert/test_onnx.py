@@ -9,14 +9,7 @@ from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
-from tests.helpers.oracles import (
-    check_both_directions,
-    equal_models,
-    need,
-    random_canonical,
-    run_ours,
-    worst,
-)
+from tests.helpers.oracles import check_both_directions, equal_models, need, random_canonical, run_ours, worst
 
 need("onnx", "onnxruntime")
 import onnx  # noqa: E402
