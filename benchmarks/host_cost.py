@@ -1,26 +1,23 @@
-"""Time the host's share of the cuDNN path, without a GPU: `python -m benchmarks.host_cost > results.jsonl`.
+"""Time the host's share of the cuDNN path, without a GPU: `python -m benchmarks.host_cost`.
 
 The library is the tests' shim with a callback that does nothing, and memory is host memory, given out from a ring as a
 pool would: what is measured is this package, and CuPy's array objects. The floor, `raw`, is a C program's call, which
 on this library takes nanoseconds, so that a row's time is its cost over `raw`. A row that needs a GPU is not run.
 
-One JSON object a line: the environment, then a row each. Times are microseconds.
+Times are microseconds.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import ctypes
-import datetime as dt
 import itertools
-import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +30,9 @@ from pycudnnrnn.ops._eager import key_of
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
 from tests.shim.host_device import HostDevice, host_allocator
+
+from .environment import command_line, environment, now
+from .results_files import FOLDER, Record, place, record, write
 
 ROUNDS = 2000
 IMPORTS = 15
@@ -62,23 +62,15 @@ class RingDevice(HostDevice):
         return cupy.ndarray(shape, dtype, memptr=next(ring))
 
 
-def row(name: str, bound: str, problem: str, which: str, times: list[float] | None = None, **more: Any) -> None:
-    """Print a row; `goal` at its top says that it measures the named goal, `extras` has the rest."""
+def row(name: str, bound: str, problem: str, which: str, times: Sequence[float] = (), **more: Any) -> Record:
+    """Return a row; `goal` at its top says that it measures the named goal, `extras` has the rest."""
     reason = more.pop("reason", None)
-    p10, median, p90 = (
-        (None,) * 3 if times is None else (round(float(np.percentile(times, p)), 3) for p in (10, 50, 90))
-    )
-    unit = more.pop("unit", "us")
-    value = more.pop("value", median)
-    content = {
-        "suite": "host_cost", "group": "binding", "problem": problem, "competitor": "ours", "pass": which,
-        "dtype": "float32", "threads": 1, "status": "not_run" if reason else "ok", "reason": reason,
-        "median_us": median, "p10_us": p10, "p90_us": p90, "rounds": len(times or ()),
-        "lowest_us": None if times is None else round(min(times), 3),
-        "goal": name if more.pop("whole", True) else None, "value": value, "unit": unit,
-        "extras": {"row": name, "goal": bound, **more},
-    }  # fmt: skip
-    print(json.dumps(content), flush=True)
+    stated = {"goal": name if more.pop("whole", True) else None, "unit": more.pop("unit", "us")}
+    found = record(
+        suite="host_cost", group="binding", problem=problem, competitor="ours", which=which,
+        status="not_run" if reason else "ok", reason=reason, times_us=times, **stated,
+    )  # fmt: skip
+    return found | {"value": more.pop("value", found["median_us"]), "extras": {"row": name, "goal": bound, **more}}
 
 
 def measured(**calls: Callable[[], Any]) -> dict[str, list[float]]:
@@ -97,23 +89,6 @@ def measured(**calls: Callable[[], Any]) -> dict[str, list[float]]:
     return {name: [t - nothing for t in times] for name, times in taken.items()}
 
 
-def environment() -> dict[str, Any]:
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
-    return {
-        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": git.stdout.strip() or "unknown",
-        "command": "python -m benchmarks.host_cost",
-        "machine": model.partition(": ")[2] or platform.processor(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "gpu": [],
-        "library": "the tests' shim, with a callback that does nothing",
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "cupy": cupy.__version__},
-        "units": "microseconds",
-    }
-
-
 def imports(code: str) -> list[float]:
     """Wall times of a new interpreter that runs `code`, each less one that runs nothing."""
 
@@ -127,16 +102,27 @@ def imports(code: str) -> list[float]:
 
 
 def main() -> None:
-    print(json.dumps({"environment": environment()}))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
+    options = parser.parse_args()
+    described = environment(command_line(), library="the tests' shim, with a callback that does nothing")
+    described["versions"] |= {"numpy": np.__version__, "cupy": cupy.__version__}
     path = shim.build(Path(tempfile.mkdtemp()))
     played = shim.Shim(path)
     device = RingDevice()
     engine, _ = played.engine_and_device(device)
     with use_engine(engine), host_allocator(device):
-        _run(path, played, engine, device)
+        rows = list(_run(path, played, engine, device))
+    described["finished"] = now()
+    out = place(options.out, described, "host")
+    write(out, described, rows)
+    for found in rows:
+        stated = found["reason"] or f"{found['value']} {found['unit']}"
+        print(f"{found['extras']['row']} {found['pass']}: {stated}")
+    print(f"written to {out}")
 
 
-def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> None:
+def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[Record]:
     op = ops.CudnnLSTM(1, 128, 128)
     shape = "LSTM T=1 B=1 I=H=128"
     problem = make_problem(op, 1, 1, None, seed=0)
@@ -180,25 +166,25 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> None:
         key_none=lambda: key_of(data, False, None, True, None),
     )
     foreign = round(float(np.median(times["foreign"])), 3)
-    row("B1", "<= 6 us", shape, "prepared forward, other pointers each time", times["changing"],
+    yield row("B1", "<= 6 us", shape, "prepared forward, other pointers each time", times["changing"],
         foreign_call_us=foreign, sets=SETS)  # fmt: skip
-    row("B2", "<= 5 us", shape, "prepared forward, the same pointers", times["fixed"], foreign_call_us=foreign)
-    row("B3", "<= 40 us", shape, "eager forward", times["eager"], foreign_call_us=foreign,
+    yield row("B2", "<= 5 us", shape, "prepared forward, the same pointers", times["fixed"], foreign_call_us=foreign)
+    yield row("B3", "<= 40 us", shape, "eager forward", times["eager"], foreign_call_us=foreign,
         memory="a ring of blocks in a pool's place")  # fmt: skip
-    row("B4", "<= 1.0", shape, "eager forward over torch's",
+    yield row("B4", "<= 1.0", shape, "eager forward over torch's",
         reason=f"{NEEDS_A_GPU}: torch's cuDNN path runs nowhere else")  # fmt: skip
-    row("B5", "<= 3 us", shape, "graph replay", reason=f"{NEEDS_A_GPU}: cudaGraphLaunch, and CuPy's call of it")
-    row("B5", "<= 3 us", shape, "graph replay, this package's share", times["replay"], whole=False,
+    yield row("B5", "<= 3 us", shape, "graph replay", reason=f"{NEEDS_A_GPU}: cudaGraphLaunch, and CuPy's call of it")
+    yield row("B5", "<= 3 us", shape, "graph replay, this package's share", times["replay"], whole=False,
         excludes="CuPy's Graph.launch and cudaGraphLaunch")  # fmt: skip
     nothing = float(np.median(times["key_none"]))
     for kind in ("array", "list"):
-        row("B6", "<= 0.3 us", "T=20 B=128, ragged", f"work on known lengths, {kind}",
+        yield row("B6", "<= 0.3 us", "T=20 B=128, ragged", f"work on known lengths, {kind}",
             [t - nothing for t in times[f"key_{kind}"]])  # fmt: skip
     for what, counts in hot.items():
-        row("B7", "0 / 0", shape, f"queries and synchronisations, {what}", value=sum(counts.values()),
+        yield row("B7", "0 / 0", shape, f"queries and synchronisations, {what}", value=sum(counts.values()),
             unit="calls", counts=counts)  # fmt: skip
     binding = imports("import pycudnnrnn; from pycudnnrnn import ops, libcudnn")
-    row("B8", "<= 300 ms", "import", "import pycudnnrnn, ops and libcudnn", binding,
+    yield row("B8", "<= 300 ms", "import", "import pycudnnrnn, ops and libcudnn", binding,
         value=round(float(np.median(binding)) / 1000, 1), unit="ms",
         numpy_ms=round(float(np.median(imports("import numpy"))) / 1000, 1))  # fmt: skip
 

@@ -2,22 +2,19 @@
 
 Ours on the NumPy engine and torch on the CPU, each keeping everything, or states every K steps (torch by
 `torch.utils.checkpoint`). A measurement is a process of its own. Memory is the resident peak of a step beyond what was
-resident before it, arguments included there: it is what training takes, imports aside. Results are JSON lines, the
-environment first; `section` and `figure` say them in the report.
+resident before it, arguments included there: it is what training takes, imports aside. `section` and `figure` say the
+results in the report.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime as dt
 import importlib.metadata
 import json
 import math
 import os
-import platform
 import random
-import statistics
 import subprocess
 import sys
 import time
@@ -27,6 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from .environment import command_line, environment, now
+from .results_files import FOLDER, Record, place, record, write
+
 SUITE = "long_sequences"
 COMPETITORS = ("numpy", "torch_cpu")
 
@@ -34,8 +34,6 @@ B, I, H = 4, 64, 64
 TIMES = (1_000, 10_000, 100_000)
 WARM_UP = 64
 MIB = 1 << 20
-
-Row = dict[str, Any]
 
 
 def every_choices(T: int) -> list[int | None]:
@@ -90,7 +88,7 @@ def _data(T: int) -> tuple[Any, Any]:
     return tuple((rng.normal(size=(T, B, n)) * H**-0.5).astype(np.float32) for n in (I, H))
 
 
-def measure(competitor: str, T: int, every: int | None, rounds: int) -> Row:
+def measure(competitor: str, T: int, every: int | None, rounds: int) -> Record:
     """Return the times of some steps in microseconds, and the peak of the first."""
     step, told = PREPARE[competitor](T, every)
     step(WARM_UP)
@@ -113,30 +111,26 @@ def _status(name: str) -> int:
     return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
 
 
-def run(times: Sequence[int], rounds: int, threads: int) -> list[Row]:
+def run(times: Sequence[int], rounds: int, threads: int) -> list[Record]:
     """Measure everything, in random order; a row that fails says why."""
     jobs = [(c, T, every) for c in COMPETITORS for T in times for every in every_choices(T)]
-    found: dict[Any, Row] = {}
+    found: dict[Any, Record] = {}
     flags = {name: str(threads) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     for competitor, T, every in random.sample(jobs, len(jobs)):
         few = max(1, min(rounds, 100_000 // T))
         worker = ["--worker", competitor, str(T), str(every), str(few)]
         command = [sys.executable, "-m", "benchmarks.long_sequences", *worker]
         done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True, check=False)
-        row = {
-            "suite": SUITE, "group": "long", "problem": f"lstm {T}/{B}/{I}/{H}/1", "competitor": competitor,
-            "pass": "step", "dtype": "float32", "threads": threads, "T": T, "checkpoint_every": every,
-            "status": "failed", "reason": None, "median_us": None, "p10_us": None, "p90_us": None, "rounds": few,
-            "peak_bytes": None, "process_bytes": None, "estimated_bytes": None,
-        }  # fmt: skip
+        reason, told = None, {"peak_bytes": None, "process_bytes": None, "estimated_bytes": None}
         if done.returncode:
-            row["reason"] = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+            reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         else:
             told = json.loads(done.stdout)
-            taken = told.pop("times")
-            tenths = np.percentile(taken, [10, 90]).round(1).tolist()
-            row |= {"status": "ok", "median_us": round(statistics.median(taken), 1), **told}
-            row |= {"p10_us": tenths[0], "p90_us": tenths[1]}
+        row = record(
+            suite=SUITE, group="long", problem=f"lstm {T}/{B}/{I}/{H}/1", competitor=competitor, which="step",
+            threads=threads, status="failed" if reason else "ok", reason=reason, times_us=told.pop("times", ()),
+            T=T, checkpoint_every=every, **told,
+        )  # fmt: skip
         found[competitor, T, every] = row
         print(
             f"{row['problem']} {competitor} K={every}: {_seconds(row)} s, {_mib(row['peak_bytes'])} MiB",
@@ -145,7 +139,7 @@ def run(times: Sequence[int], rounds: int, threads: int) -> list[Row]:
     return [found[job] for job in jobs]
 
 
-def section(rows: Sequence[Row]) -> str:
+def section(rows: Sequence[Record]) -> str:
     """The part of the report, in Markdown; its picture is `figure`'s, by this name beside the document."""
     rows = [row for row in rows if row["suite"] == SUITE]
     if not rows:
@@ -180,7 +174,7 @@ def section(rows: Sequence[Row]) -> str:
     return "\n\n".join(["## Long sequences", text, picture, table, *said]) + "\n"
 
 
-def figure(rows: Sequence[Row]) -> Any:
+def figure(rows: Sequence[Record]) -> Any:
     """Time and peak memory against T, a line for each competitor and each rule for K."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -193,11 +187,11 @@ def figure(rows: Sequence[Row]) -> Any:
         drawn.subplots(1, 2), ("median_us", "peak_bytes"), (1e6, MIB), ("time, s", "peak memory, MiB"), strict=True
     ):
         for competitor, colour in zip(COMPETITORS, ("#4477aa", "#ee6677"), strict=True):
-            for place, (rule, style) in enumerate(zip(rules, ("o-", "s--", "^:"), strict=True)):
+            for nth, (rule, style) in enumerate(zip(rules, ("o-", "s--", "^:"), strict=True)):
                 points = sorted(
                     (row["T"], row[key] / scale)
                     for row in rows
-                    if row["competitor"] == competitor and every_choices(row["T"])[place] == row["checkpoint_every"]
+                    if row["competitor"] == competitor and every_choices(row["T"])[nth] == row["checkpoint_every"]
                 )
                 if points:
                     label_of = f"{competitor}, {rule}"
@@ -208,7 +202,7 @@ def figure(rows: Sequence[Row]) -> Any:
     return drawn
 
 
-def _seconds(row: Row) -> str:
+def _seconds(row: Record) -> str:
     return row["status"] if row["status"] != "ok" else f"{row['median_us'] / 1e6:.3g}"
 
 
@@ -216,50 +210,26 @@ def _mib(nbytes: int | None) -> str:
     return "-" if nbytes is None else f"{nbytes / MIB:,.3g}"
 
 
-def environment(command: str) -> Row:
-    """Describe the machine, the commit and the command."""
-    commit, changed = (
-        subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
-        for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-    )
-    cpu = next((s for s in Path("/proc/cpuinfo").read_text().splitlines() if s.startswith("model name")), ": unknown")
-    return {
-        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": commit or "unknown",
-        "dirty": bool(changed),
-        "command": command,
-        "machine": cpu.partition(": ")[2],
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "gpu": [],
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in ("pycudnnrnn", "numpy", "torch")},
-        "units": "microseconds and bytes",
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, nargs="+", default=list(TIMES), metavar="T")
     parser.add_argument("--threads", type=int, default=1, help="more do not help at this size")
     parser.add_argument("--rounds", type=int, default=3, help="steps timed, fewer where a step is long")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/cpu/<date>-<commit>-long.jsonl")
-    parser.add_argument("--picture", type=Path, help="write the plot there, too")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
     parser.add_argument("--worker", nargs=4, metavar=("COMPETITOR", "T", "K", "ROUNDS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         competitor, T, every, rounds = options.worker
         print(json.dumps(measure(competitor, int(T), None if every == "None" else int(every), int(rounds))))
         return
-    made = environment(" ".join(["python -m benchmarks.long_sequences", *sys.argv[1:]]))
+    described = environment(command_line())
+    described["versions"] |= {name: importlib.metadata.version(name) for name in ("numpy", "torch")}
     rows = run(options.times, options.rounds, options.threads)
-    made["finished"] = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    out = options.out or Path(__file__).parent / "results" / "cpu" / f"{made['date'][:10]}-{made['commit']}-long.jsonl"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("".join(json.dumps(line) + "\n" for line in ({"environment": made}, *rows)))
-    if options.picture:
-        figure(rows).savefig(options.picture)
+    described["finished"] = now()
+    out = place(options.out, described, "long")
+    write(out, described, rows)
     print(section(rows))
+    print(f"written to {out}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
-"""Results files, read: JSON lines, the environment first, then a row each."""
+"""Results files, written and read: JSON lines, the environment first, then a row each."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+
+from pycudnnrnn._atomic import write_atomically
+
+from .environment import machine_folder
 
 FOLDER: Final = Path(__file__).parent / "results"
 
@@ -42,6 +48,49 @@ class Run:
         """The rows that have these values; "which" stands for the key "pass"."""
         wanted = {"pass" if name == "which" else name: value for name, value in wanted.items()}
         return [row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def record(
+    *,
+    suite: str,
+    group: str,
+    problem: str,
+    competitor: str,
+    which: str,
+    dtype: str = "float32",
+    threads: int | None = 1,
+    reason: str | None = None,
+    status: str = "ok",
+    times_us: Sequence[float] = (),
+    **more: Any,
+) -> Record:
+    """Return a row of a report; `times_us` are summed up in it, `more` is the suite's own."""
+    found: Record = dict.fromkeys(("median_us", "p10_us", "p90_us", "rounds"))
+    if len(times_us):
+        p10, median, p90 = (round(float(np.percentile(times_us, percent)), 3) for percent in (10, 50, 90))
+        found = {"median_us": median, "p10_us": p10, "p90_us": p90, "rounds": len(times_us)}
+        found["lowest_us"] = round(min(times_us), 3)
+    kept = {"suite": suite, "group": group, "problem": problem, "competitor": competitor, "pass": which}
+    return kept | {"dtype": dtype, "threads": threads, "status": status, "reason": reason} | found | more
+
+
+def place(out: Path, environment: Record, suite: str = "") -> Path:
+    """Return the file that `out` means: itself, or in a folder one by machine, date, commit and suite."""
+    if out.suffix == ".jsonl":
+        return out
+    name = f"{environment['date'][:10]}-{environment['commit']}{'-dirty' if environment['dirty'] else ''}"
+    return out / machine_folder(environment) / f"{name}{suite and '-'}{suite}.jsonl"
+
+
+def write(path: Path, environment: Record, rows: Iterable[Record]) -> None:
+    """Write a whole file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json_line(line) for line in ({"environment": environment}, *rows)]
+    write_atomically(path, "".join(lines).encode())
+
+
+def json_line(line: Record) -> str:
+    return json.dumps(line, separators=(",", ":")) + "\n"
 
 
 def load(path: Path) -> Run:

@@ -9,27 +9,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-from pycudnnrnn._atomic import write_atomically
 
 from .adapters import NotRun
 from .data import TOLERANCES, Array, reference, short, worst_error
 from .environment import clocks, now
 from .hosts import Failed, Host
 from .problems import GROUPS, Problem, Row
+from .results_files import Record, json_line, record, write
 from .timing import Sample, summary
 
 SUITE: Final = "speed"
 
 ANYONE: Final = "*"
 """The competitor of a row that was run by none."""
-
-Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,22 +46,21 @@ class Results:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._append({"environment": environment}, "w")
 
-    def add(self, record: Record) -> None:
-        self.rows.append(record)
+    def add(self, row: Record) -> None:
+        self.rows.append(row)
         if self._path is not None:
-            self._append(record, "a")
+            self._append(row, "a")
 
     def finish(self) -> None:
         """Write the whole again, with when it ended; a file without that was cut short."""
         self.environment |= {"finished": now(), "clocks_after": clocks()}
         if self._path is not None:
-            lines = [_json(line) for line in ({"environment": self.environment}, *self.rows)]
-            write_atomically(self._path, "\n".join([*lines, ""]).encode())
+            write(self._path, self.environment, self.rows)
 
     def _append(self, line: Record, mode: str) -> None:
         assert self._path is not None
         with self._path.open(mode, encoding="utf-8") as file:
-            file.write(_json(line) + "\n")
+            file.write(json_line(line))
 
 
 class Part(NamedTuple):
@@ -101,11 +96,11 @@ def run(
                 stopped = "interrupted"
         if stopped:
             records = [_record(row, name, threads, "not_run", stopped) for name, threads, _ in part_hosts]
-        for record in records:
-            results.add(record)
+        for found in records:
+            results.add(found)
         advance(row.problem.name)
-    for record in _left_out([row for part in parts for row in part.rows]):
-        results.add(record)
+    for left in _left_out([row for part in parts for row in part.rows]):
+        results.add(left)
     for host in hosts:
         host.close()
     results.finish()
@@ -206,25 +201,14 @@ def _reference(problem: Problem, which: str) -> dict[str, Array]:
 
 def _record(row: Row, competitor: str, threads: int | None, status: str, reason: str | None, **figures: Any) -> Record:
     p = row.problem
-    none = dict.fromkeys(("median_us", "p10_us", "p90_us", "rounds"))
-    return {
-        "suite": SUITE,
-        "group": row.group,
-        "problem": p.name,
-        "competitor": competitor,
-        "pass": row.which,
-        "dtype": row.dtype,
-        "threads": threads,
-        "status": status,
-        "reason": reason,
-        **none,
-        "sizes": {name: getattr(p, name) for name in ("cell", "L", "D", "B", "T", "I", "H", "P")},
-        "tag": p.tag,
-        **figures,
-    }
+    sizes = {name: getattr(p, name) for name in ("cell", "L", "D", "B", "T", "I", "H", "P")}
+    return record(
+        suite=SUITE, group=row.group, problem=p.name, competitor=competitor, which=row.which, dtype=row.dtype,
+        threads=threads, status=status, reason=reason, sizes=sizes, tag=p.tag, **figures,
+    )  # fmt: skip
 
 
-def _rounded(record: Record) -> Record:
+def _rounded(row: Record) -> Record:
     """Five digits are more than any clock here knows."""
 
     def digits(value: Any) -> Any:
@@ -232,11 +216,7 @@ def _rounded(record: Record) -> Record:
             return [digits(v) for v in value]
         return float(f"{value:.5g}") if isinstance(value, float) else value
 
-    return {name: digits(value) for name, value in record.items()}
-
-
-def _json(line: Record) -> str:
-    return json.dumps(line, separators=(",", ":"))
+    return {name: digits(value) for name, value in row.items()}
 
 
 def rows_of(groups: Iterable[str], keep: Callable[[Row], bool] = lambda _: True) -> list[Row]:

@@ -3,18 +3,15 @@
 A step is forward, backward, one all-reduce and an update, of an LSTM on the NumPy engine with one thread a rank. Weak
 scaling gives each rank a batch of its own, strong scaling a part of one; "apart" is weak scaling without the
 all-reduce, which shows what the ranks take from each other by being there. The rank counts take turns, round by round;
-a step's time is its slowest rank's. The all-reduce alone is timed over buffer sizes. One JSON file, which
-`docs/scaling.md` quotes.
+a step's time is its slowest rank's. The all-reduce alone is timed over buffer sizes.
+`docs/scaling.md` quotes the results.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -26,6 +23,9 @@ import numpy as np
 from pycudnnrnn import ops
 from pycudnnrnn.distributed import all_reduce_gradients
 
+from .environment import command_line, environment, now
+from .results_files import FOLDER, Record, place, record, write
+
 T, B, I, H, L = 50, 32, 256, 256, 1
 SIZES = [2**n for n in range(8, 23, 2)]
 CASES = ("weak", "apart", "strong", "all-reduce")
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20, help="in one round")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/cpu/<date>-<commit>-scaling.json")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
     parser.add_argument("--worker", choices=CASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -103,11 +103,17 @@ def _run(options: argparse.Namespace) -> None:
             for name, found in _mpiexec(case, ranks, options.steps).items():
                 times[case, ranks].setdefault(name, []).extend(found)
     times["strong", 1] = times["weak", 1]
-    figures = {
-        f"{case} {ranks}": {name: _figure(found) for name, found in by_name.items()}
+    described = environment(command_line(), load=f"{os.getloadavg()[1]:.1f} processes over 5 minutes, these included")
+    described["versions"] |= {"numpy": np.__version__}
+    rows = [
+        _row(case, ranks, name, found)
         for (case, ranks), by_name in sorted(times.items())
-    }
-    _report(figures, options)
+        for name, found in by_name.items()
+    ]
+    out = place(options.out, described, "scaling")
+    write(out, described | {"finished": now()}, rows)
+    _print_efficiencies(rows, max(options.ranks))
+    print(f"written to {out}")
 
 
 def _mpiexec(case: str, ranks: int, steps: int) -> dict[str, list[float]]:
@@ -118,33 +124,23 @@ def _mpiexec(case: str, ranks: int, steps: int) -> dict[str, list[float]]:
     return found
 
 
-def _figure(times: list[float]) -> dict[str, float]:
-    return {"median_us": round(statistics.median(times), 1), "lowest_us": round(min(times), 1)}
+def _row(case: str, ranks: int, name: str, times: list[float]) -> Record:
+    """A row; `name` is what was timed of a step, or the bytes of an all-reduce's buffer."""
+    alone = case == "all-reduce"
+    return record(
+        suite="scaling", group=case, problem=f"float32 {name}" if alone else f"lstm {T}/{B}/{I}/{H}/{L}",
+        competitor="numpy", which="all_reduce" if alone else name, times_us=times, ranks=ranks,
+        nbytes=int(name) if alone else 4 * ops.CudnnLSTM(L, H, I).params_size(),
+    )  # fmt: skip
 
 
-def _report(figures: dict[str, Any], options: argparse.Namespace) -> None:
-    commit = subprocess.run(["git", "describe", "--always"], capture_output=True, text=True, check=False).stdout.strip()
-    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ": unknown")
-    results = {
-        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "command": " ".join(["python -m benchmarks.scaling", *sys.argv[1:]]),
-        "machine": f"{cpu.partition(': ')[2]}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-        "load": f"{os.getloadavg()[1]:.1f} processes over 5 minutes, these included",
-        "problem": f"lstm {T}/{B}/{I}/{H}/{L}, float32, one thread a rank",
-        "buffer_nbytes": 4 * ops.CudnnLSTM(L, H, I).params_size(),
-        "units": "microseconds, of the slowest rank; all-reduce by the bytes of its buffer",
-        "figures": figures,
-    }
-    out = options.out or Path(__file__).parent / "results" / "cpu" / f"{results['date'][:10]}-{commit}-scaling.json"
-    out.write_text(json.dumps(results, indent=1) + "\n")
-    most = max(options.ranks)
+def _print_efficiencies(rows: list[Record], most: int) -> None:
+    steps = {(row["group"], row["ranks"]): row for row in rows if row["pass"] == "step"}
     for case in ("weak", "apart", "strong"):
         for which in ("median_us", "lowest_us"):
-            one, many = figures[f"{case} 1"]["step"][which], figures[f"{case} {most}"]["step"][which]
+            one, many = steps[case, 1][which], steps[case, most][which]
             ideal = one / most if case == "strong" else one
             print(f"{case} {which}: {one:,.0f} on 1, {many:,.0f} on {most}, efficiency {ideal / many:.2f}")
-    print(f"written to {out}")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from .adapters import COMPETITORS
-from .environment import command_line, environment, machine_folder
+from .environment import command_line, environment
 from .hosts import Host, Local, Remote
 from .problems import Row
-from .results_files import FOLDER, Record
+from .results_files import Record, place
 from .runner import ANYONE, Part, Results, Settings, run
 
 
@@ -38,9 +38,8 @@ def measure(parts: Sequence[Part], settings: Settings, out: Path | None, console
     described = environment(
         command_line(), rows=sum(len(part.rows) * len(part.hosts) for part in parts), settings=vars(settings)
     )
-    if out is not None and out.suffix != ".jsonl":
-        name = f"{described['date'][:10]}-{described['commit']}{'-dirty' if described['dirty'] else ''}.jsonl"
-        out = out / machine_folder(described) / name
+    if out is not None:
+        out = place(out, described)
     results = Results(out, described)
     with _progress(sum(len(part.rows) for part in parts), console) as advance:
         run(parts, results, settings, advance)
@@ -99,6 +98,3 @@ def reasons(rows: Sequence[Record]) -> dict[str, int]:
 
 def part(rows: Sequence[Row], names: Sequence[str], threads: Sequence[int]) -> Part:
     return Part(rows, hosts_for(names, threads))
-
-
-__all__ = ["FOLDER", "Settings", "measure", "part", "reasons", "table"]

@@ -1,63 +1,63 @@
 """Time a data-parallel step of the torch modules: `python -m benchmarks.torch_ddp`.
 
 One process with the whole batch on one thread, against two processes with half of it each, over gloo on the loopback.
-Rounds alternate between the two; a figure is the median of the rounds' medians, beside the lowest time of all.
+Rounds alternate between the two.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+
+from .environment import command_line, environment, now
+from .results_files import FOLDER, place, record, write
 
 PROBLEMS = {"lstm 50/32/128/256/2": (50, 32, 128, 256, 2), "lstm 50/64/256/512/2": (50, 64, 256, 512, 2)}
-WARM_UP, STEPS = 3, 12
+WARM_UP = 3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--steps", type=int, default=12, help="in one round")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
     parser.add_argument("--rank", nargs=4, metavar=("PROBLEM", "RANK", "WORLD", "STORE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
         problem, rank, world, store = options.rank
-        print(json.dumps(_rank(PROBLEMS[problem], int(rank), int(world), store)))
+        print(json.dumps(_rank(PROBLEMS[problem], int(rank), int(world), store, options.steps)))
         return
+    described = environment(command_line())
+    described["versions"] |= {"torch": importlib.metadata.version("torch")}
     rows = []
     for problem in PROBLEMS:
-        rounds: dict[int, list[list[float]]] = {1: [], 2: []}
+        times: dict[int, list[float]] = {1: [], 2: []}
         for _ in range(options.rounds):
-            for world, times in rounds.items():
-                times.append(_measure(problem, world))
-        row: dict[str, Any] = {"problem": problem}
-        for world, times in rounds.items():
-            median = statistics.median(map(statistics.median, times))
-            row[f"{world}_processes"] = {"median_ms": round(median, 2), "lowest_ms": round(min(map(min, times)), 2)}
-        one, two = (row[f"{world}_processes"]["lowest_ms"] for world in (1, 2))
-        row["speedup_of_lowest"] = round(one / two, 3)
-        rows.append(row)
-        print(row)
-    if options.out:
-        machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
-        units = "milliseconds a step; problem is T/B/I/H/L, float32, B the whole batch"
-        content = {"command": "python -m benchmarks.torch_ddp", "machine": machine, "rounds": options.rounds}
-        options.out.write_text(json.dumps({**content, "units": units, "rows": rows}, indent=1) + "\n")
+            for world, found in times.items():
+                found.extend(_measure(problem, world, options.steps))
+        for world, found in times.items():
+            rows.append(record(suite="torch_ddp", group="strong", problem=problem, competitor="interop.torch",
+                               which="step", times_us=found, ranks=world))  # fmt: skip
+            print(
+                f"{problem} on {world}: {rows[-1]['median_us'] / 1e3:.1f} ms, {rows[-1]['lowest_us'] / 1e3:.1f} lowest"
+            )
+    out = place(options.out, described, "torch-ddp")
+    write(out, described | {"finished": now()}, rows)
+    print(f"written to {out}")
 
 
-def _measure(problem: str, world: int) -> list[float]:
-    """Return rank 0's step times in milliseconds."""
+def _measure(problem: str, world: int, steps: int) -> list[float]:
+    """Return rank 0's step times in microseconds."""
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.torch_ddp", "--rank", problem]
+        command = [sys.executable, "-m", "benchmarks.torch_ddp", "--steps", str(steps), "--rank", problem]
         ranks = [
             subprocess.Popen(
                 [*command, str(rank), str(world), f"{folder}/store"], env=environment, stdout=subprocess.PIPE, text=True
@@ -65,11 +65,13 @@ def _measure(problem: str, world: int) -> list[float]:
             for rank in range(world)
         ]
         outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        raise SystemExit(f"the ranks ended with {[rank.returncode for rank in ranks]}")
     times: list[float] = json.loads(outputs[0])
     return times
 
 
-def _rank(sizes: tuple[int, ...], rank: int, world: int, store: str) -> list[float]:
+def _rank(sizes: tuple[int, ...], rank: int, world: int, store: str, steps: int) -> list[float]:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -81,12 +83,12 @@ def _rank(sizes: tuple[int, ...], rank: int, world: int, store: str) -> list[flo
     model = DistributedDataParallel(LSTM(I, U, L)) if world > 1 else LSTM(I, U, L)
     x = torch.randn(T, B // world, I)
     times = []
-    for _ in range(WARM_UP + STEPS):
+    for _ in range(WARM_UP + steps):
         torch.distributed.barrier()
-        start = time.perf_counter()
+        start = time.perf_counter_ns()
         model.zero_grad()
         model(x)[0].square().mean().backward()
-        times.append(1000 * (time.perf_counter() - start))
+        times.append((time.perf_counter_ns() - start) / 1000)
     torch.distributed.destroy_process_group()
     return times[WARM_UP:]
 

@@ -53,8 +53,7 @@ def test_every_committed_results_file_is_one():
     files = [path for path in report.FOLDER.rglob("*") if path.is_file()]
     assert files
     for path in files:
-        if not path.name.endswith("-scaling.json"):  # docs/scaling.md reads those
-            assert load(path).rows
+        assert load(path).rows
 
 
 def test_every_goal_is_in_the_document_as_measured_or_not_run():

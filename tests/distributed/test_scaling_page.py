@@ -1,12 +1,13 @@
 """`docs/scaling.md`: its blocks run, and its figures are those of its model and of its results file."""
 
-import json
+import itertools
 import re
 import subprocess
 import sys
 
 import pytest
 
+from benchmarks.results_files import load
 from tests.distributed.test_mpi import ROOT, mpiexec
 
 TEXT = (ROOT / "docs/scaling.md").read_text()
@@ -50,14 +51,13 @@ def test_the_table_for_gpus_is_the_models():
 
 
 def test_the_measured_table_is_the_results_files():
-    (path,) = re.findall(r"\(\.\./(benchmarks/results/cpu/\S+-scaling\.json)\)", TEXT)
-    results = json.loads((ROOT / path).read_text())
-    figures = results["figures"]
-    assert results["date"][:10] in TEXT
-    assert f"`{results['command']}`" in TEXT
+    (path,) = re.findall(r"\(\.\./(benchmarks/results/cpu/\S+-scaling\.jsonl)\)", TEXT)
+    results = load(ROOT / path)
+    assert results.environment["date"][:10] in TEXT
+    assert f"`{results.environment['command']}`" in TEXT
     for case in ("weak", "apart", "strong"):
         _, *found = row_of(case)
-        one, two = (figures[f"{case} {ranks}"]["step"] for ranks in (1, 2))
+        one, two = (next(iter(results.select(group=case, which="step", ranks=ranks))) for ranks in (1, 2))
         share = 2 if case == "strong" else 1
         expected = []
         for which in ("median_us", "lowest_us"):
@@ -66,14 +66,20 @@ def test_the_measured_table_is_the_results_files():
         assert found == expected
     for nbytes, name in ((4096, "4 KiB"), (1 << 20, "1 MiB"), (1 << 24, "16 MiB")):
         _, *found = row_of(name)
-        figure = figures["all-reduce 2"][str(nbytes)]
+        (figure,) = results.select(group="all-reduce", ranks=2, nbytes=nbytes)
         assert found == [f"{figure[which]:,.0f} us" for which in ("median_us", "lowest_us")]
 
 
 def test_the_benchmark_runs(tmp_path):
-    out = tmp_path / "results.json"
+    out = tmp_path / "results.jsonl"
     command = [sys.executable, "-m", "benchmarks.scaling", "--rounds", "1", "--steps", "2", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     cases = ("weak", "apart", "strong", "all-reduce")
-    assert set(json.loads(out.read_text())["figures"]) == {f"{case} {ranks}" for case in cases for ranks in (1, 2)}
+    rows = load(out).select(status="ok")
+    assert {(row["group"], row["ranks"]) for row in rows} == set(itertools.product(cases, (1, 2)))
+    times = {(row["group"], row["ranks"]): row["lowest_us"] for row in rows if row["pass"] == "step"}
+    for case, share in (("weak", 1), ("apart", 1), ("strong", 2)):
+        one, two = times[case, 1], times[case, 2]
+        wanted = f"{case} lowest_us: {one:,.0f} on 1, {two:,.0f} on 2, efficiency {one / share / two:.2f}"
+        assert wanted in done.stdout

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results_files import load
+
 ROOT = Path(__file__).parents[2]
 KEPT = (
     "pycudnnrnn", "tests", "benchmarks", "docs", "examples", "typing_tests", "pyproject.toml", "README.md",
@@ -91,9 +93,9 @@ def mutation(folder: Path, tests: Sequence[str], *, planted: bool) -> dict[str, 
 
 def host_cost(folder: Path, tests: Sequence[str], *, planted: bool) -> dict[str, Any]:
     """Time an eager forward beside the bare call; more than 20 us on top is a failure."""
-    done = run(folder, sys.executable, "-m", "benchmarks.host_cost")
-    rows = [json.loads(line) for line in done.stdout.splitlines()[1:]]
-    (eager,) = (row for row in rows if row.get("goal") == "B3")
+    out = folder / "host.jsonl"
+    run(folder, sys.executable, "-m", "benchmarks.host_cost", "--out", str(out))
+    (eager,) = load(out).select(goal="B3")
     bare = eager["extras"]["foreign_call_us"]
     above = round(eager["median_us"] - bare, 1)
     measured = {"us_above_the_bare_call": above, "us_the_bare_call": round(bare, 1)}

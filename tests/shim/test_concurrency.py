@@ -126,6 +126,23 @@ def test_more_threads_than_handles_is_an_error(play, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
+def test_a_forked_child_may_be_the_first_to_use_cudnn(play):
+    _, _, device = play()
+    problem = make_problem(LSTM, 3, 2, None, seed=1)
+    arrays = on_device(device, problem)
+    expected = run_numpy(problem)["y"]
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            found = [run(problem, arrays)["y"] for _ in range(2)]
+            code = 0 if all(np.array_equal(y, expected) for y in found) else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play, measured):
     """R14: 100 children; each can still use the NumPy engine."""
     played, _, device = play()

@@ -8,7 +8,6 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnStatus_t
-from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 from pycudnnrnn.engines.cudnn.owned import live
 from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError, StateError
 from pycudnnrnn.testing import PermutedLayoutEngine
@@ -288,6 +287,22 @@ def test_a_bad_array_is_refused_by_name_before_anything_crosses(play, name, defe
     assert len(played.launches) == passes
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["first call", "known call"])
+def test_params_are_aligned_to_16_bytes_and_not_to_an_element_alone(play, known):
+    played, _, device = play()
+    op = ops.from_spec(LSTM.spec)
+    problem = make_problem(op, 4, 4, None, seed=5)
+    arrays = on_device(device, problem)
+    if known:
+        run(problem, arrays)
+    params, launches = arrays["params"], len(played.launches)
+    raw = device.empty((params.nbytes + 8,), np.dtype(np.uint8))
+    shifted = cupy.ndarray(params.shape, params.dtype, memptr=raw.data + 8)
+    with pytest.raises(ArgumentError, match=r"params.*aligned to 16"):
+        run(problem, arrays | {"params": shifted})
+    assert len(played.launches) == launches
+
+
 @pytest.mark.parametrize("algo", ["persist_static", "persist_dynamic", "persist_static_small_h"])
 def test_persistent_algorithms_refuse_ragged_lengths_by_name(play, algo):
     played, _, device = play()
@@ -339,9 +354,3 @@ def test_a_layout_that_cannot_be_is_an_error(play, spoil, text):
     played._region = lie
     with pytest.raises(LayoutError, match=text):
         engine.layout(ops.CudnnLSTM(1, 3, 4).spec)
-
-
-def test_an_engine_is_of_one_device(play):
-    _, engine, _ = play()
-    assert isinstance(engine, CudnnEngine)
-    assert engine.device == "cuda:0"

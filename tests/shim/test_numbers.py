@@ -16,6 +16,7 @@ from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
+from tests.shim.host_cupy import use_host_cupy
 from tests.shim.host_device import host
 from tests.shim.problem import on_device, run, run_numpy
 
@@ -132,6 +133,27 @@ def test_a_repeated_call_asks_nothing_and_makes_nothing(play):
     assert names == [name for native in passes for name in ("cudnnSetStream", native)]
 
 
+def test_inference_and_training_of_one_shape_are_two_plans(play):
+    played, engine, device = play()
+    op = ops.from_spec(LSTM.spec)
+    problem = make_problem(op, 4, 3, None, seed=3)
+    arrays = on_device(device, problem)
+    op(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
+    assert_equal(run(problem, arrays), run_numpy(problem))
+    assert len(engine._plans) == 2
+    assert not played.complaints
+
+
+def test_an_engine_keeps_so_many_plans_and_drops_the_oldest(play):
+    _, engine, device = play()
+    op = ops.CudnnRNNTanh(1, 2, 3)
+    params = device.from_host(op.init_params(seed=1))
+    for T in range(1, engine_module.PLANS_MAX + 4):
+        op(device.from_host(np.ones((T, 1, 3), "f4")), None, params, is_training=False)
+    kept = [native.T for _, native, _ in engine._plans]
+    assert kept == list(range(4, engine_module.PLANS_MAX + 4))
+
+
 def test_inference_reserves_nothing(play):
     played, _, device = play()
     problem = make_problem(LSTM, 4, 3, None, seed=3)
@@ -190,8 +212,14 @@ def test_dropout_moves_on_on_the_device_and_repeats_from_a_saved_state(play, kin
     assert not played.complaints
 
 
-def test_initial_params_and_moved_params_hold_the_same_matrices(play):
+def test_initial_params_are_drawn_and_moved_into_the_librarys_layout(play):
     permuted = PermutedLayoutEngine(4)
-    _, engine, _ = play(engine=permuted)
-    there = LSTM.params_size("cuda:0")
-    assert there == engine.layout(LSTM.spec).size != LSTM.params_size()
+    _, engine, device = play(engine=permuted)
+    use_host_cupy(engine, device)
+    assert LSTM.params_size("cuda:0") == engine.layout(LSTM.spec).size != LSTM.params_size()
+    on_cpu = LSTM.init_params(seed=1)
+    expected = [a for arrays in LSTM.params_to_canonical(on_cpu) for a in arrays]
+    for there in (LSTM.init_params(seed=1, device="cuda:0"), LSTM.move_params(on_cpu, "cuda:0")):
+        found = [host(a) for arrays in LSTM.params_to_canonical(there) for a in arrays]
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert np.array_equal(LSTM.move_params(there, "cpu"), on_cpu)

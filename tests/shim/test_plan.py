@@ -248,6 +248,16 @@ def test_arrays_are_apart_exactly_when_no_two_share_a_byte(play, places):
     ) == tuple(a.data.ptr for a in arrays)
 
 
+def test_so_many_places_that_were_found_apart_are_remembered_and_no_more(play):
+    _, _, device = play()
+    base = device.empty((2 * PlainArrays.KNOWN_MAX,), np.dtype(np.uint8))
+    plain = PlainArrays(cupy.ndarray, 0, [Wanted((1,), np.dtype(np.uint8))], apart=True)
+    for start in range(2 * PlainArrays.KNOWN_MAX):
+        array = cupy.ndarray((1,), np.dtype(np.uint8), memptr=base.data + start)
+        assert plain.addresses([array]) == (array.data.ptr,)
+        assert len(plain._apart) <= PlainArrays.KNOWN_MAX
+
+
 @pytest.mark.parametrize(("output", "other"), [("hy", "hx"), ("cy", "cx"), ("cy", "hy"), ("dhx", "dhy"), ("dcx", "cx")])
 def test_outputs_that_share_memory_are_refused(output, other):
     plan, buffers = fresh()
