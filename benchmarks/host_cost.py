@@ -152,8 +152,8 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     dll = ctypes.CDLL(str(path))
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
-    native = next(iter(engine._plans.values()))  # noqa: SLF001
-    handle = engine._handles.get().pointer  # noqa: SLF001
+    native = next(iter(engine.native.plans.values()))
+    handle = engine.native.handles.get().pointer
     addresses = [device.address(a) for a in (x, y, hx, hy, cx, cy, params, device.empty((1 << 20,), np.dtype("u1")))]
     times = measured(
         foreign=lambda: native.call_forward(handle, *addresses, None),

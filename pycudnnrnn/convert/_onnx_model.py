@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.convert._canonical import Array, Canonical
+from pycudnnrnn.convert._canonical import Array
 from pycudnnrnn.convert._named import shorten
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
@@ -25,23 +25,6 @@ _OPSET: Final = 17
 """The operators have not changed in what they compute since 14; 17 is read by every runtime of the last years."""
 
 _IR: Final = 8
-
-
-def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
-    """Read the LSTM, GRU or RNN nodes of a model as the layers of one stack, in the order of the graph.
-
-    `model` is an `onnx.ModelProto`; its weights have to be in it (no external data). `nodes` names the nodes to read;
-    without it all are read, and each has to feed the next.
-
-    Raises:
-        ConvertError: no such node, nodes that differ or do not form a chain, weights that are not constants of the
-            model, an attribute that this reader does not know, or what `to_canonical` refuses.
-        MissingDependencyError: onnx is not installed.
-    """
-    from pycudnnrnn.convert.onnx import to_canonical  # noqa: PLC0415  it re-exports this function
-
-    arrays, attributes = read_nodes(model, nodes)
-    return to_canonical(arrays, **attributes)
 
 
 def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -83,23 +66,8 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
     return arrays, settings[0]
 
 
-def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
-    """Write an `onnx.ModelProto` that computes what the op computes, time-major, with dynamic T and B.
-
-    Its inputs are `input` [T, B, I], `initial_h` [L * D, B, U], for the LSTM `initial_c`, and with `sequence_lens=True`
-    the lengths [B] as int32; its outputs `output` [T, B, D * U], `output_h` and `output_c`.
-
-    Raises:
-        ConvertError: what `from_canonical` refuses, or bfloat16, which the operators do not take.
-        MissingDependencyError: onnx is not installed.
-    """
-    from pycudnnrnn.convert.onnx import from_canonical  # noqa: PLC0415  it re-exports this function
-
-    return model_of(from_canonical(c), c.spec, sequence_lens=sequence_lens)
-
-
 def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) -> Any:
-    """Write the model around the arrays that `from_canonical` gives for a spec."""
+    """Write the model around the arrays that `onnx.from_canonical` gives for a spec."""
     onnx = _onnx()
     if spec.dtype == "bfloat16":
         raise ConvertError("onnx", "dtype", "the operators take float16, float32 and float64, not bfloat16")

@@ -11,7 +11,7 @@ import numpy as np
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_rows, to_rows
 from pycudnnrnn.convert._named import Named, mode_of, shorten
-from pycudnnrnn.convert._onnx_model import from_model, to_model
+from pycudnnrnn.convert._onnx_model import model_of, read_nodes
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -99,6 +99,34 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
             halves = [[to_rows("onnx", spec.mode, bias) for bias in pair] for pair in pairs]
             found[f"{path}B"] = np.stack([np.concatenate(pair) for pair in halves])
     return found
+
+
+def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
+    """Read the LSTM, GRU or RNN nodes of a model as the layers of one stack, in the order of the graph.
+
+    `model` is an `onnx.ModelProto`; its weights have to be in it (no external data). `nodes` names the nodes to read;
+    without it all are read, and each has to feed the next.
+
+    Raises:
+        ConvertError: no such node, nodes that differ or do not form a chain, weights that are not constants of the
+            model, an attribute that this reader does not know, or what `to_canonical` refuses.
+        MissingDependencyError: onnx is not installed.
+    """
+    arrays, attributes = read_nodes(model, nodes)
+    return to_canonical(arrays, **attributes)
+
+
+def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
+    """Write an `onnx.ModelProto` that computes what the op computes, time-major, with dynamic T and B.
+
+    Its inputs are `input` [T, B, I], `initial_h` [L * D, B, U], for the LSTM `initial_c`, and with `sequence_lens=True`
+    the lengths [B] as int32; its outputs `output` [T, B, D * U], `output_h` and `output_c`.
+
+    Raises:
+        ConvertError: what `from_canonical` refuses, or bfloat16, which the operators do not take.
+        MissingDependencyError: onnx is not installed.
+    """
+    return model_of(from_canonical(c), c.spec, sequence_lens=sequence_lens)
 
 
 def _check_direction(direction: Any, num_dirs: int) -> None:

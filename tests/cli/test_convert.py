@@ -124,7 +124,7 @@ def test_what_cannot_be_run_is_said_and_not_called_verified(run, model, tmp_path
 
 
 def test_a_framework_that_cannot_run_the_model_is_told_and_the_file_written(run, tmp_path):
-    """onnxruntime has no GRU in float64."""
+    """Onnxruntime has no GRU in float64."""
     module = torch.nn.GRU(3, 4, dtype=torch.float64)
     torch.save(module.state_dict(), tmp_path / "double.pt")
     code, out, _ = run("double.pt", "double.onnx", "--verify")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn._libcudnn import cudnnWgradMode_t
+from pycudnnrnn._libcudnn import cudnnForwardMode_t, cudnnWgradMode_t
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.testing.strategies import make_problem
@@ -49,7 +49,7 @@ def test_set_mode_of_the_weight_gradient(cuda, answer):
     added = cuda.get(b.d_params).copy()
     native, at = b.plan._native._plan, cuda.device.address
     target = cuda.put(np.full_like(added, 77))
-    handle = cuda.engine.handle_on(cuda.device.stream())
+    handle = cuda.engine.native.handle_on(cuda.device.stream())
     try:
         cuda.engine.library.cudnnRNNBackwardWeights_v8(
             handle, native._rnn, cudnnWgradMode_t.SET, None, native._x, at(b.x), native._h, at(b.hx), native._y,
@@ -72,9 +72,10 @@ def test_null_gradients_of_final_states(cuda, answer):
     native = null.plan._native
     at, library = cuda.device.address, cuda.engine.library
     call = native._plan
+    handle = cuda.engine.native.handle_on(cuda.device.stream())
     try:
         library.cudnnRNNBackwardData_v8(
-            cuda.engine.handle_on(cuda.device.stream()), call._rnn, None, call._y, at(null.y), at(null.dy), call._x,
+            handle, call._rnn, None, call._y, at(null.y), at(null.dy), call._x,
             at(null.dx), call._h, at(null.hx), None, at(null.dhx), call._c, at(null.cx), None, at(null.dcx),
             call.params_nbytes, at(null.params), call.workspace_nbytes, at(native._workspace), call.reserve_nbytes,
             at(null.reserve),
@@ -201,9 +202,10 @@ def test_lengths_on_the_device_are_not_needed(cuda, answer):
     null.forward()
     native, at, b = given.plan._native, cuda.device.address, given
     call, lengths = native._plan, cuda.put(np.array([6, 2, 4, 1], np.int32))
+    handle, mode = cuda.engine.native.handle_on(cuda.device.stream()), cudnnForwardMode_t(call.training)
     try:
         cuda.engine.library.cudnnRNNForward(
-            cuda.engine.handle_on(cuda.device.stream()), call._rnn, call._mode, at(lengths), call._x, at(b.x), call._y,
+            handle, call._rnn, mode, at(lengths), call._x, at(b.x), call._y,
             at(b.y), call._h, at(b.hx), at(b.hy), call._c, at(b.cx), at(b.cy), call.params_nbytes, at(b.params),
             call.workspace_nbytes, at(native._workspace), call.reserve_nbytes, at(b.reserve),
         )  # fmt: skip

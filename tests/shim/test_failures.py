@@ -249,7 +249,7 @@ def test_a_thousand_models_leave_nothing_behind(play):
         run(trial, on_device(device, trial))
         device.allocations.clear()
     del trial, op
-    engine._plans.clear()
+    engine.native.plans.clear()
     gc.collect()
     assert HostMemory.live == memory
     assert live()["RNNDescriptor"] <= natives["RNNDescriptor"]

@@ -72,7 +72,7 @@ def unnoticed(engine, device, problem, name, change):
     """Run forward and backward with a fault; True if every number is right and no byte beside an array was written."""
     arrays = on_device(device, problem)
     run(problem, arrays)
-    for plan in engine._plans.values():
+    for plan in engine.native.plans.values():
         spoil(plan, name, change)
     found, expected = run(problem, arrays), run_numpy(problem)
     intact = all(memory.intact() for memory in device.allocations)

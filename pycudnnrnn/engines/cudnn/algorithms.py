@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, CallKind
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
-
-if TYPE_CHECKING:
-    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
-    from pycudnnrnn.engines.cudnn.handles import Handle
 
 STRICTNESS: Final = (MathType.FMA, MathType.DEFAULT, MathType.TENSOR_OP, MathType.TENSOR_OP_ALLOW_CONVERSION)
 """Math types, each permitting what the one before does and more. Source: cudnnMathType_t (cudnn_graph.h, 9.28)."""
@@ -66,17 +64,16 @@ def candidates(spec: RNNSpec, schedule: Schedule) -> Iterator[RNNSpec]:
             yield candidate
 
 
-def kind_of_call(engine: CudnnEngine, spec: RNNSpec, schedule: Schedule, *, training: bool, drops: bool) -> CallKind:
+def kind_of_call(native: Native, spec: RNNSpec, schedule: Schedule, *, training: bool, drops: bool) -> CallKind:
     """Return what a choice is remembered by."""
-    book = engine.choices
+    book = native.choices
     spec = spec.replace(seed=0) if drops else spec.without_dropout
     ragged = schedule.lengths is not None
     return CallKind(book.gpu, book.cudnn, spec, schedule.T, schedule.B, ragged, schedule.time_major, training)
 
 
 def choose(
-    engine: CudnnEngine,
-    device: CudaDevice,
+    native: Native,
     spec: RNNSpec,
     schedule: Schedule,
     *,
@@ -95,26 +92,27 @@ def choose(
         MemoryError: there is no memory for any of them.
         DeviceLostError: a candidate has taken the device with it; no other is tried.
     """
-    kind = kind_of_call(engine, spec, schedule, training=training, drops=drops)
-    known = engine.choices.find(kind)
+    kind = kind_of_call(native, spec, schedule, training=training, drops=drops)
+    known = native.choices.find(kind)
     if known is not None:
         return known
-    with engine.choices.lock, device.active():
-        known = engine.choices.find(kind)
+    device = native.device
+    with native.choices.lock, device.active():
+        known = native.choices.find(kind)
         if known is not None:
             return known
         stream = device.stream()
         device.refuse_capture(stream, "measuring algo='auto'")
-        handle = engine.handle_on(stream)
-        layout = engine.layout(spec)
-        data = data or _stand_in(engine, device, spec, schedule)
+        handle = native.handle_on(stream)
+        layout = native.layout(spec)
+        data = data or _stand_in(native, spec, schedule)
         dropout = CudnnDropout(handle, device, spec, DropoutState("cudnn", spec.seed)) if drops else None
         bench = _Bench(device, handle, spec, schedule, data, dropout, training=training)
         trials, failures = [], []
         for candidate in candidates(kind.spec, schedule):
             time, reason = None, ""
             try:
-                if engine.layout(candidate) == layout:
+                if native.layout(candidate) == layout:
                     with device.active():  # a device that is lost here is no reason to try the next
                         time = bench.time(candidate)
                 else:
@@ -130,7 +128,7 @@ def choose(
             reasons = "; ".join(f"{trial.algo} with {trial.math_type}: {trial.reason}" for trial in trials)
             raise EngineError(f"algo='auto': no algorithm runs {spec!r} with T={schedule.T}, B={schedule.B}: {reasons}")
         _, best = min(ran, key=lambda pair: pair[0])
-        return engine.choices.add(AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials)))
+        return native.choices.add(AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials)))
 
 
 class _Bench:
@@ -190,10 +188,11 @@ class _Bench:
         return statistics.median(self._device.timed(work) for _ in range(ROUNDS))
 
 
-def _stand_in(engine: CudnnEngine, device: CudaDevice, spec: RNNSpec, schedule: Schedule) -> Data:
+def _stand_in(native: Native, spec: RNNSpec, schedule: Schedule) -> Data:
     """Normal numbers, params scaled so that gates stay open; no states."""
     block = np.random.default_rng(0).standard_normal(BLOCK, np.float32)
     dtype = spec.dtype.numpy
     x = np.resize(block, schedule.data_shape(spec.input_size))
-    params = np.resize(block, engine.layout(spec).size) * spec.num_units**-0.5
-    return Data(device.from_host(params.astype(dtype)), device.from_host(x.astype(dtype)), None, None)
+    params = np.resize(block, native.layout(spec).size) * spec.num_units**-0.5
+    move = native.device.from_host
+    return Data(move(params.astype(dtype)), move(x.astype(dtype)), None, None)

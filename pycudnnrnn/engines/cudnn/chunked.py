@@ -8,24 +8,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch, started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
-if TYPE_CHECKING:
-    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
-
 
 def forward(
-    engine: CudnnEngine,
-    device: CudaDevice,
+    native: Native,
     spec: RNNSpec,
     schedule: Schedule,
     chunks: Sequence[Chunk],
@@ -38,13 +35,10 @@ def forward(
     keep_reserve: bool,
 ) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
     """Run the chunks; "auto" runs the standard algorithm, and nothing is tuned. See `engines.Engine.forward`."""
-    dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+    device, dtype, states = native.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
     training = keep_reserve or dropout is not None
-    with engine.launching() as (handle, stream):
-        device.refuse_capture(stream, "a batch in parts, which takes memory")
-        plans = [
-            engine.native_plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks
-        ]
+    with native.launching("a batch in parts, which takes memory") as (handle, stream):
+        plans = [native.plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks]
         y = device.zeros(schedule.data_shape(spec.output_size), dtype)
         h = started(device, hx, (*states, spec.state_size), dtype)
         c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None

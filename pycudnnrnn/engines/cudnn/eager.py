@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
-
-if TYPE_CHECKING:
-    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
 Results = tuple[Any, Any, Any | None, CudnnReserve | None]
 
@@ -22,13 +20,13 @@ class EagerForward:
 
     def __init__(
         self,
-        engine: CudnnEngine,
+        native: Native,
         plan: Plan,
         *,
         dropout: CudnnDropout | None,
         keep_reserve: bool,
     ) -> None:
-        self._engine, self._plan, self._dropout, self._keep_reserve = engine, plan, dropout, keep_reserve
+        self._native, self._plan, self._dropout, self._keep_reserve = native, plan, dropout, keep_reserve
         self._device = device = plan.device
         spec, schedule = plan.spec, plan.schedule
         self._dtype = spec.dtype.numpy
@@ -44,7 +42,7 @@ class EagerForward:
                 Wanted(schedule.data_shape(spec.input_size), self._dtype, align),
                 Wanted(self._h, self._dtype, align, optional=True),
                 Wanted(self._c, self._dtype, align, optional=True),
-                Wanted((engine.layout(spec).size,), self._dtype, PARAMS_ALIGNMENT_NBYTES),
+                Wanted((native.layout(spec).size,), self._dtype, PARAMS_ALIGNMENT_NBYTES),
             ),
             apart=False,
         )
@@ -74,7 +72,7 @@ class EagerForward:
         with device.active():
             stream = device.stream()
             device.refuse_capture(stream, "an eager forward, which takes memory")
-            handle = self._engine.handle_on(stream)
+            handle = self._native.handle_on(stream)
             y, hy = device.empty(self._y, dtype), device.empty(self._h, dtype)
             cy = None if self._c is None else device.empty(self._c, dtype)
             space = scratch(device, plan.reserve_nbytes)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any
 
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
 from pycudnnrnn.engines.cudnn.algorithms import Data, choose
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_matrices, check_sizes
-from pycudnnrnn.engines.cudnn.choices import ChoiceBook
-from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, scratch
+from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
+from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.eager import EagerForward
-from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
-from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
+from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
-from pycudnnrnn.engines.cudnn.plan import Plan
+from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
 from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve
@@ -32,30 +28,22 @@ from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
-PLANS_MAX: Final = 64
-"""Plans kept by an engine, oldest dropped first: a plan is a few small native objects."""
-
-
 AnyReserve = CudnnReserve | LongReserve | RecomputeReserve
 
 
 class CudnnEngine:
     """Run RNNs by libcudnn on one CUDA device.
 
-    State: the handle pool, the layouts and plans asked for so far, under a lock, and the algorithms chosen.
+    `native` has the state.
     """
 
     name = "cudnn"
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
-        self.library = library
-        self.device = f"cuda:{device.index}"
+        self.library, self.device = library, f"cuda:{device.index}"
         self._device = device
-        self._handles = HandlePool(library)
-        self._layouts: dict[RNNSpec, ParamLayout] = {}
-        self._plans: dict[Any, Plan] = {}
-        self._lock = threading.Lock()
-        self.choices = ChoiceBook(device.gpu, library.version)
+        self.native = Native(library, device)
+        self.choices = self.native.choices
 
     @property
     def xp(self) -> Any:
@@ -64,27 +52,11 @@ class CudnnEngine:
         return self._device.xp
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
-        spec = spec.without_dropout
-        known = self._layouts.get(spec)
-        if known is not None:
-            return known
-        check_matrices(spec)
-        with self._device.active():
-            stream = self._device.stream()
-            self._device.refuse_capture(stream, "asking for a layout")
-            handle = self.handle_on(stream)
-            with RNNDescriptor(self.library, spec, algo=spec.untuned_algo) as rnn:
-                nbytes = weight_space_nbytes(handle, rnn)
-                base = self._device.empty((nbytes,), BYTES)
-                layout = query_layout(handle, rnn, spec, self._device.address(base), nbytes)
-        self._layouts[spec] = layout
-        return layout
+        return self.native.layout(spec)
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> CudnnDropout:
-        with self._device.active():
-            stream = self._device.stream()
-            self._device.refuse_capture(stream, "setting up dropout states")
-            return CudnnDropout(self.handle_on(stream), self._device, spec, state)
+        with self.native.launching("setting up dropout states") as (handle, _):
+            return CudnnDropout(handle, self._device, spec, state)
 
     def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> PreparedPlan:
         check_sizes(spec, schedule)
@@ -93,13 +65,10 @@ class CudnnEngine:
             if schedule.lengths is not None and 0 in schedule.lengths:
                 raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
             raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", schedule.T)
-        with self._device.active():
-            stream = self._device.stream()
-            self._device.refuse_capture(stream, "preparing a plan")
+        with self.native.launching("preparing a plan") as (handle, _):
             spec = self.resolved(spec, schedule, training=training, dropout=dropout)
-            handle = self.handle_on(stream)
-            native = self.native_plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
-            return PreparedPlan(self, native, dropout)
+            plan = self.native.plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
+            return PreparedPlan(self.native, plan, dropout)
 
     @contextlib.contextmanager
     def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
@@ -130,17 +99,7 @@ class CudnnEngine:
         check_sizes(spec, schedule)
         chunks = self._chunks(spec, schedule, checkpoint_every, dropout)
         recomputes = checkpoint_every is not None
-        return memory(self, spec, schedule, chunks, training=training, dropout=dropout, recomputes=recomputes)
-
-    def sizes(
-        self, spec: RNNSpec, schedule: Schedule, chunks: list[Chunk], *, training: bool, dropout: CudnnDropout | None
-    ) -> list[tuple[int, int]]:
-        """Ask cuDNN for the workspace and the reserve of each chunk, in bytes."""
-        with self.launching() as (handle, _):
-            plans = [
-                self.native_plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks
-            ]
-        return [(plan.workspace_nbytes, plan.reserve_nbytes) for plan in plans]
+        return memory(self.native, spec, schedule, chunks, training=training, dropout=dropout, recomputes=recomputes)
 
     @staticmethod
     def _chunks(
@@ -170,7 +129,7 @@ class CudnnEngine:
         if spec.algo is not Algorithm.AUTO:
             return spec
         drops = dropout is not None
-        choice = choose(self, self._device, spec, schedule, training=training, drops=drops, data=data)
+        choice = choose(self.native, spec, schedule, training=training, drops=drops, data=data)
         return spec.replace(algo=choice.algo, math_type=choice.math_type)
 
     def eager(
@@ -186,34 +145,10 @@ class CudnnEngine:
         if len(chunks) != 1 or not chunks[0].covers(schedule):
             return None
         training = keep_reserve or dropout is not None
-        with self._device.active():
-            stream = self._device.stream()
-            self._device.refuse_capture(stream, "an eager forward, which takes memory")
+        with self.native.launching("an eager forward, which takes memory") as (handle, _):
             spec = self.resolved(spec, schedule, training=training, dropout=dropout, data=data)
-            handle = self.handle_on(stream)
-            plan = self.native_plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
-        return EagerForward(self, plan, dropout=dropout, keep_reserve=keep_reserve)
-
-    def check_process(self) -> None:
-        """Refuse to work in a forked child.
-
-        Raises:
-            ForkError: the process is a fork of one that used this engine.
-        """
-        self._handles.check_process()
-
-    @contextlib.contextmanager
-    def launching(self) -> Iterator[tuple[Handle, Any]]:
-        """Give this thread's handle, on the current stream."""
-        with self._device.active():
-            stream = self._device.stream()
-            yield self.handle_on(stream), stream
-
-    def handle_on(self, stream: Any) -> Handle:
-        """Give this thread's handle, set to a stream."""
-        handle = self._handles.get()
-        handle.set_stream(self._device.stream_address(stream))
-        return handle
+            plan = self.native.plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
+        return EagerForward(self.native, plan, dropout=dropout, keep_reserve=keep_reserve)
 
     def forward(
         self,
@@ -241,13 +176,13 @@ class CudnnEngine:
                     keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
                 )  # fmt: skip
         if len(chunks) > 1 and checkpoint_every is not None and keep_reserve:
-            return recompute.forward(self, device, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
+            return recompute.forward(self, self.native, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
         data = Data(params, x, hx, cx)
         call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
         if call is not None:
             return call.run(params, x, hx, cx)
         return chunked.forward(
-            self, device, spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
+            self.native, spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
         )
 
     def backward_data(
@@ -259,7 +194,7 @@ class CudnnEngine:
             with device.active():
                 return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
         if isinstance(reserve, RecomputeReserve):
-            return recompute.backward_data(self, device, reserve, dy, dhy, dcy)
+            return recompute.backward_data(self, self.native, reserve, dy, dhy, dcy)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             self._check(name, array, dtype.itemsize)
         states = (spec.num_pseudo_layers, schedule.B)
@@ -289,7 +224,7 @@ class CudnnEngine:
                 long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
             return
         if isinstance(reserve, RecomputeReserve):
-            recompute.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
+            recompute.backward_weights(self.native, reserve, out, accumulate=accumulate)
             return
         with self._following(reserve) as handle:
             workspace = scratch(self._device, reserve.workspace_nbytes)
@@ -301,36 +236,10 @@ class CudnnEngine:
     @contextlib.contextmanager
     def _following(self, reserve: CudnnReserve) -> Iterator[Handle]:
         """Work on the current stream after the forward's, which then waits: its memory goes back to its own pool."""
-        with self._device.active():
-            stream = self._device.stream()
-            self._device.refuse_capture(stream, "an eager backward, which takes memory")
+        with self.native.launching("an eager backward, which takes memory") as (handle, stream):
             self._device.wait(stream, reserve.stream)
-            yield self.handle_on(stream)
+            yield handle
             self._device.wait(reserve.stream, stream)
-
-    def native_plan(
-        self,
-        handle: Handle,
-        spec: RNNSpec,
-        schedule: Schedule,
-        chunk: Chunk,
-        *,
-        training: bool,
-        dropout: CudnnDropout | None,
-    ) -> Plan:
-        native = chunk.within(schedule)
-        plans = self._plans if dropout is None else dropout.plans
-        key = (spec, native, training)
-        with self._lock:
-            plan = plans.pop(key, None)
-        if plan is None:
-            descriptor = None if dropout is None else dropout.descriptor
-            plan = Plan(handle, self._device, spec, native, training=training, dropout=descriptor)
-        with self._lock:
-            plans[key] = plan
-            while len(plans) > PLANS_MAX:
-                del plans[next(iter(plans))]
-        return plan
 
     def _check(self, name: str, array: Any | None, alignment: int) -> None:
         if array is not None and array.size:

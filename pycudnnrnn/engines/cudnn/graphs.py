@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.plan import Plan
-
-if TYPE_CHECKING:
-    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
 
 class CudnnGraph:
@@ -18,14 +16,14 @@ class CudnnGraph:
 
     def __init__(
         self,
-        engine: CudnnEngine,
+        native: Native,
         plan: Plan,
         dropout: CudnnDropout | None,
         params: Any,
         *,
         carry_state: bool,
     ) -> None:
-        self._engine, self._plan, self._dropout = engine, plan, dropout
+        self._native, self._plan, self._dropout = native, plan, dropout
         self._device = device = plan.device
         spec, schedule = plan.spec, plan.schedule
         self.params = params
@@ -64,7 +62,7 @@ class CudnnGraph:
     def _work(self) -> None:
         """Put on the current stream what a replay does; nothing here takes memory or waits."""
         plan, device = self._plan, self._device
-        handle = self._engine.handle_on(device.stream())
+        handle = self._native.handle_on(device.stream())
         plan.forward(
             handle, self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self._workspace, self._reserve
         )
@@ -80,7 +78,7 @@ class CudnnGraph:
                 device.copy_bytes(state, result)
 
     def replay(self) -> None:
-        self._engine.check_process()
+        self._native.handles.check_process()
         with self._device.active():
             if self._dropout is None:
                 self._graph.launch()

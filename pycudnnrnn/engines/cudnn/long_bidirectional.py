@@ -8,17 +8,15 @@ a call.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from pycudnnrnn.engines import Engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, InputMode, RNNSpec
-
-if TYPE_CHECKING:
-    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
 
 @dataclasses.dataclass
@@ -38,7 +36,7 @@ class LongReserve:
 
 
 def forward(
-    engine: CudnnEngine,
+    engine: Engine,
     device: CudaDevice,
     spec: RNNSpec,
     schedule: Schedule,
@@ -76,7 +74,7 @@ def forward(
 
 
 def backward_data(
-    engine: CudnnEngine, device: CudaDevice, reserve: LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+    engine: Engine, device: CudaDevice, reserve: LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
 ) -> tuple[Any, Any, Any | None]:
     """Go back through every pseudo-layer; see `engines.Engine.backward_data`."""
     spec, schedule = reserve.spec, reserve.schedule
@@ -100,9 +98,7 @@ def backward_data(
     return dy, dhx, dcx
 
 
-def backward_weights(
-    engine: CudnnEngine, device: CudaDevice, reserve: LongReserve, out: Any, *, accumulate: bool
-) -> None:
+def backward_weights(engine: Engine, device: CudaDevice, reserve: LongReserve, out: Any, *, accumulate: bool) -> None:
     """Collect every pseudo-layer's gradient; see `engines.Engine.backward_weights`."""
     spec = reserve.spec
     whole = engine.layout(spec)
@@ -132,9 +128,7 @@ def one_direction(spec: RNNSpec, layer: int) -> RNNSpec:
     )
 
 
-def _repacked(
-    engine: CudnnEngine, device: CudaDevice, spec: RNNSpec, part: RNNSpec, pseudo_layer: int, params: Any
-) -> Any:
+def _repacked(engine: Engine, device: CudaDevice, spec: RNNSpec, part: RNNSpec, pseudo_layer: int, params: Any) -> Any:
     """A pseudo-layer's params in the layout of the RNN that it is by itself."""
     layout = engine.layout(part)
     own = device.zeros((layout.size,), spec.dtype.numpy)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted, check_array
 from pycudnnrnn.engines.cudnn.device import BYTES, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
+from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.plan import Plan
-
-if TYPE_CHECKING:
-    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
 
 class PreparedPlan:
@@ -19,11 +17,11 @@ class PreparedPlan:
 
     def __init__(
         self,
-        engine: CudnnEngine,
+        native: Native,
         plan: Plan,
         dropout: CudnnDropout | None,
     ) -> None:
-        self._engine, self._plan, self._dropout = engine, plan, dropout
+        self._native, self._plan, self._dropout = native, plan, dropout
         self._device = device = plan.device
         self.spec = spec = plan.spec
         schedule = plan.schedule
@@ -36,7 +34,7 @@ class PreparedPlan:
         y = Wanted(schedule.data_shape(spec.output_size), dtype, align)
         h = Wanted((*states, spec.state_size), dtype, align, optional=True)
         c = Wanted((*states, spec.num_units) if spec.has_cell_state else None, dtype, align, optional=True)
-        params = Wanted((engine.layout(spec).size,), dtype, PARAMS_ALIGNMENT_NBYTES)
+        params = Wanted((native.layout(spec).size,), dtype, PARAMS_ALIGNMENT_NBYTES)
         reserve = Wanted((self.reserve_nbytes,) if plan.training else None, BYTES, optional=not plan.training)
         dh = h._replace(optional=False)
         dc = c._replace(optional=not spec.has_cell_state)
@@ -121,7 +119,7 @@ class PreparedPlan:
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
         check_array("params", params, self._device.address(params), PARAMS_ALIGNMENT_NBYTES)
-        return CudnnGraph(self._engine, self._plan, self._dropout, params, carry_state=carry_state)
+        return CudnnGraph(self._native, self._plan, self._dropout, params, carry_state=carry_state)
 
     def _at(self, **arrays: Any) -> list[int | None]:
         """Addresses of arrays whose shapes were checked, after the check that cuDNN can read them in place."""
@@ -140,7 +138,7 @@ class PreparedPlan:
         *arrays, reserve = at
         with self._device.active():
             stream = self._device.stream()
-            handle = self._engine.handle_on(stream)
+            handle = self._native.handle_on(stream)
             if self._dropout is None:
                 self._plan.call_forward(handle.pointer, *arrays, self._workspace_at, reserve)
             else:
@@ -150,13 +148,13 @@ class PreparedPlan:
     def _backward_data(self, *at: int | None) -> None:
         *arrays, reserve = at
         with self._device.active():
-            handle = self._engine.handle_on(self._device.stream())
+            handle = self._native.handle_on(self._device.stream())
             self._plan.call_backward_data(handle.pointer, *arrays, self._workspace_at, reserve)
 
     def _backward_weights(self, d_params: Any, *at: int | None, accumulate: bool) -> None:
         *arrays, reserve = at
         with self._device.active():
-            handle = self._engine.handle_on(self._device.stream())
+            handle = self._native.handle_on(self._device.stream())
             if not accumulate:
                 self._device.fill_zero(d_params)
             self._plan.call_backward_weights(handle.pointer, *arrays, self._workspace_at, reserve)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.cudnn.device import CudaDevice, started
+from pycudnnrnn.engines import DropoutState, Engine
+from pycudnnrnn.engines.cudnn.device import started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
-
-if TYPE_CHECKING:
-    from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +49,8 @@ class RecomputeReserve:
 
 
 def forward(
-    engine: CudnnEngine,
-    device: CudaDevice,
+    engine: Engine,
+    native: Native,
     spec: RNNSpec,
     schedule: Schedule,
     chunks: list[Chunk],
@@ -64,11 +62,10 @@ def forward(
     dropout: CudnnDropout | None,
 ) -> tuple[Any, Any, Any | None, RecomputeReserve]:
     """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
-    dtype = spec.dtype.numpy
+    device, dtype = native.device, spec.dtype.numpy
     states = (spec.num_pseudo_layers, schedule.B)
     lock = contextlib.nullcontext() if dropout is None else dropout.lock
-    with engine.launching() as (_, stream), lock:
-        device.refuse_capture(stream, "a forward that recomputes, which takes memory")
+    with native.launching("a forward that recomputes, which takes memory") as (_, stream), lock:
         y = device.zeros(schedule.data_shape(spec.output_size), dtype)
         h = started(device, hx, (*states, spec.state_size), dtype)
         c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
@@ -92,13 +89,13 @@ def forward(
 
 
 def backward_data(
-    engine: CudnnEngine, device: CudaDevice, reserve: RecomputeReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+    engine: Engine, native: Native, reserve: RecomputeReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
 ) -> tuple[Any, Any, Any | None]:
     """Run each chunk again and go back through it, weights too; see `engines.Engine.backward_data`."""
     spec, schedule = reserve.spec, reserve.schedule
-    dtype = spec.dtype.numpy
+    device, dtype = native.device, spec.dtype.numpy
     states = (spec.num_pseudo_layers, schedule.B)
-    with engine.launching() as (handle, stream):
+    with native.launching() as (handle, stream):
         device.wait(stream, reserve.stream)
         random = reserve.starts[0].random
         dropout = None
@@ -129,11 +126,10 @@ def backward_data(
     return dx, dh, dc
 
 
-def backward_weights(
-    engine: CudnnEngine, device: CudaDevice, reserve: RecomputeReserve, out: Any, *, accumulate: bool
-) -> None:
+def backward_weights(native: Native, reserve: RecomputeReserve, out: Any, *, accumulate: bool) -> None:
     """Hand over what backward-data has summed; see `engines.Engine.backward_weights`."""
-    with engine.launching() as (_, stream):
+    device = native.device
+    with native.launching() as (_, stream):
         device.wait(stream, reserve.stream)
         write = device.add_into if accumulate else device.copy_into
         write(out, reserve.gradient)
