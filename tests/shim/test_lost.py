@@ -312,7 +312,7 @@ def test_a_cuda_device_is_watched_whether_it_is_the_current_one_or_not(cuda, ind
         pass
     with pytest.raises(CudnnError), device.active():
         raise CudnnError("cudnnRNNForward", 5000, "CUDNN_STATUS_EXECUTION_FAILED", "EXECUTION_FAILED", 92800)
-    assert cuda.asked[-1] == "memGetInfo"
+    assert "memGetInfo" in cuda.asked, "what a status of cuDNN's means is asked of CUDA"
 
     def fail():
         with device.active():
