@@ -71,8 +71,13 @@ def test_without_a_result_the_page_lists_every_test_as_not_run():
     assert "| `SET mode` |" in page.partition("## Questions not answered")[2]
 
 
+REPLAYS = "test_a_hundred_replays_of_a_training_step_are_the_eager_one"
+
+
 def test_a_result_shows_up_with_its_counts_and_answers(tmp_path):
-    (tmp_path / "old.json").write_text(json.dumps(result(date="2029-01-01T00:00:00+00:00", gpu="NVIDIA W")))
+    tests = {name: {"failed": 1} for name in (*result()["tests"], "test_graphs.py::" + REPLAYS)}
+    older = result(date="2029-01-01T00:00:00+00:00", gpu="NVIDIA W", tests=tests)
+    (tmp_path / "old.json").write_text(json.dumps(older))
     (tmp_path / "new.json").write_text(json.dumps(result()))
     results = generate.gpu_results(tmp_path)
     page = generate.gpu_verification(results)
@@ -80,6 +85,7 @@ def test_a_result_shows_up_with_its_counts_and_answers(tmp_path):
     assert page.index("| `new.json` |") < page.index("| `old.json` |")
     assert "9.28.0 | 13000 | 14.2.0 | 3.11.7 | 1 | 1 | 1 |" in page
     assert "test_set_mode_of_the_weight_gradient` | 1 passed |" in page
+    assert f"{REPLAYS}` | 1 failed |" in page, "of the older one, where the newest has none"
     answered, _, still_open = page.partition("## Questions not answered")
     assert '| SET mode | `{"equal to ADD on zeros": true}` |' in answered
     assert "`SET mode`" not in still_open

@@ -218,27 +218,26 @@ def test_a_candidate_that_takes_the_device_with_it_is_the_last_that_is_tried(pla
     assert ops.algorithm_choices() == ()
 
 
-def test_memory_is_not_told_of_another_engine_in_its_place(play):
-    model = Model(play)
-    model.device.broken[""] = ILLEGAL_ADDRESS
-    with pytest.raises(DeviceLostError):
-        model.op.memory(9, 2, True, device="cuda")
-
-
-def test_a_long_bidirectional_run_is_refused_too(play, monkeypatch):
+@pytest.mark.parametrize("call", ["forward", "backward_data", "backward_weights"])
+def test_a_long_bidirectional_run_that_meets_the_error_names_it(play, monkeypatch, call):
+    """It takes memory of its own around the native calls."""
     monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
-    played, _, device = play()
+    _, _, device = play()
     op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional")
     problem = make_problem(op, 3, 2, None, seed=0)
     a = on_device(device, problem)
-    fwd = op.forward(a["x"], None, None, a["params"])
+    fwd, out = op.forward(a["x"], None, None, a["params"]), device.copy(a["params"])
+    if call == "backward_weights":
+        fwd.backward_data(a["dy"])
     device.broken["an allocation"] = ILLEGAL_ADDRESS
+    calls = {
+        "forward": lambda: op.forward(a["x"], None, None, a["params"]),
+        "backward_data": lambda: fwd.backward_data(a["dy"]),
+        "backward_weights": lambda: fwd.backward_weights(out),
+    }
     with pytest.raises(DeviceLostError):
-        op.forward(a["x"], None, None, a["params"])
-    calls = len(played.calls)
-    with pytest.raises(DeviceLostError):
-        fwd.backward(a["dy"])
-    assert len(played.calls) == calls
+        calls[call]()
+    assert device.watch.lost
 
 
 def test_other_streams_do_not_wait_for_work_that_was_lost(play):
@@ -287,12 +286,20 @@ def cuda(monkeypatch):
 
         return call
 
-    results = {"getDevice": 0, "getDeviceCount": 2, "memGetInfo": (1, 2), "Device": contextlib.nullcontext()}
+    @contextlib.contextmanager
+    def made_current(_index):
+        functions["setDevice"]()
+        try:
+            yield
+        finally:
+            functions["setDevice"]()
+
+    results = {"getDevice": 0, "getDeviceCount": 2, "memGetInfo": (1, 2), "setDevice": None}
     functions = {name: function(name, result) for name, result in results.items()}
     runtime = types.SimpleNamespace(
         CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError, streamCaptureModeThreadLocal=1, **functions
     )
-    namespace = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, Device=functions["Device"]))
+    namespace = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, Device=made_current))
     monkeypatch.setitem(sys.modules, "cupy", namespace)
     cuda.is_capturing = functions["getDevice"]
     return cuda
@@ -305,11 +312,15 @@ def test_a_cuda_device_is_watched_whether_it_is_the_current_one_or_not(cuda, ind
         pass
     with pytest.raises(CudnnError), device.active():
         raise CudnnError("cudnnRNNForward", 5000, "CUDNN_STATUS_EXECUTION_FAILED", "EXECUTION_FAILED", 92800)
-    assert cuda.asked[-1] == "memGetInfo"
-    active = device.active()
-    cuda.code = LAUNCH_FAILURE
-    with pytest.raises(DeviceLostError, match="reported cudaErrorLaunchFailure"), active:
-        raise CudnnError("cudnnRNNForward", 5000, "CUDNN_STATUS_EXECUTION_FAILED", "EXECUTION_FAILED", 92800)
+    assert "memGetInfo" in cuda.asked, "what a status of cuDNN's means is asked of CUDA"
+
+    def fail():
+        with device.active():
+            cuda.code = LAUNCH_FAILURE
+            raise CudnnError("cudnnRNNForward", 5000, "CUDNN_STATUS_EXECUTION_FAILED", "EXECUTION_FAILED", 92800)
+
+    with pytest.raises(DeviceLostError, match="cudnnRNNForward reported cudaErrorLaunchFailure"):
+        fail()
     asked = len(cuda.asked)
     with pytest.raises(DeviceLostError, match=f"cuda:{index}"):
         device.active()
@@ -368,3 +379,9 @@ def test_a_device_that_is_lost_during_a_capture_is_not_a_call_that_cannot_be_cap
     with pytest.raises(DeviceLostError):
         device.capture(work)
     assert calls == ["work", "work", "end"][: 2 if at == "work" else 3]
+
+
+def test_memory_is_not_told_of_another_engine_in_its_place(cuda):
+    cuda.code = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        ops.CudnnGRU(2, 3, 4).memory(9, 2, True, device="cuda")

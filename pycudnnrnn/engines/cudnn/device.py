@@ -79,7 +79,8 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def _made_current(self) -> Iterator[None]:
-        with self.watch, self.xp.cuda.Device(self.index):
+        # Inside, it sees what fails first; outside, the ways to and from a device that is lost, which may fail as well.
+        with self.watch, self.xp.cuda.Device(self.index), self.watch:
             yield
 
     def _ask(self) -> None:
