@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -60,22 +61,25 @@ class Nodes:
         self._kept: OrderedDict[int, Node] = OrderedDict()
         self._count = 0
         self._one_shape = {"input_shapes": True, "output_shapes": True}
+        self._lock = threading.Lock()  # threads may share a layer
 
     def add(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Node:
         """Record a call."""
         node = Node(inputs, outputs)
-        if self._kept:
-            first = self._kept[0]
-            for which in self._one_shape:
-                self._one_shape[which] &= getattr(node, which) == getattr(first, which)
-        if len(self._kept) == NODES_KEPT:
-            del self._kept[self._count - NODES_KEPT + 1]
-        self._kept[self._count] = node
-        self._count += 1
+        with self._lock:
+            if self._kept:
+                first = self._kept[0]
+                for which in self._one_shape:
+                    self._one_shape[which] &= getattr(node, which) == getattr(first, which)
+            if len(self._kept) == NODES_KEPT:
+                del self._kept[self._count - NODES_KEPT + 1]
+            self._kept[self._count] = node
+            self._count += 1
         return node
 
     def list(self) -> list[Node]:
-        return list(self._kept.values())
+        with self._lock:
+            return list(self._kept.values())
 
     def at(self, index: int, which: str) -> Any:
         """Return an attribute of call number `index`.

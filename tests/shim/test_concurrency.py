@@ -2,16 +2,19 @@
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn import engine as engines_cudnn
 from pycudnnrnn.engines.cudnn import handles
 from pycudnnrnn.errors import EngineError, ForkError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
+from tests.helpers.together import together
 from tests.shim.host_device import Stream, host
 from tests.shim.problem import on_device, run, run_numpy
 
@@ -85,6 +88,19 @@ def test_threads_have_handles_of_their_own_and_equal_results(play, measured):
     assert len(users) == 8
     assert all(len(threads) == 1 for threads in users.values())
     assert not played.complaints
+
+
+def test_threads_that_ask_first_get_one_engine(monkeypatch):
+    def slow(library, device):
+        time.sleep(0.05)
+        return [library, device]
+
+    monkeypatch.setattr(engines_cudnn, "CudaDevice", lambda index: index)
+    monkeypatch.setattr(engines_cudnn._libcudnn, "load", lambda: "a library")
+    monkeypatch.setattr(engines_cudnn, "CudnnEngine", slow)
+    found = together(8, lambda _: engines_cudnn.cudnn_engine(997))  # of which no test makes another one
+    assert found[0] == ["a library", 997]
+    assert len({id(one) for one in found}) == 1
 
 
 def test_a_thread_that_ends_gives_its_handle_back(play):

@@ -256,7 +256,16 @@ def cudnn_engine(index: int | None) -> CudnnEngine:
     return _engine(CudaDevice().index if index is None else index)
 
 
+_making = threading.Lock()
+
+
 @functools.cache
 def _engine(index: int) -> CudnnEngine:
+    with _making:  # a cache alone lets two threads make one each
+        return _made(index)
+
+
+@functools.cache
+def _made(index: int) -> CudnnEngine:
     device = CudaDevice(index)
     return CudnnEngine(_libcudnn.load(), device)
