@@ -38,30 +38,29 @@ LONG = {"demo"}
 
 
 @pytest.fixture
-def shim(shim_path):
-    """Give a context in which CUDA arrays are over host memory, and copies to and from the device are, too."""
+def on_shim(shim_path):
+    """Give a context in which CuPy's arrays and functions are over host memory: one device for all blocks of a page."""
+    from pycudnnrnn.engines import use_engine
+    from tests.shim.host_cupy import use_host_cupy
+    from tests.shim.host_device import host_allocator
+    from tests.shim.shim import Shim
+
+    engine, device = Shim(shim_path).engine_and_device()
+    cupy = use_host_cupy(engine, device)
 
     @contextlib.contextmanager
-    def on_shim():
-        import cupy
-
-        from pycudnnrnn.engines import use_engine
-        from tests.shim.host_device import host_allocator
-        from tests.shim.shim import Shim
-
-        engine, device = Shim(shim_path).engine_and_device()
+    def block():
         with host_allocator(device), use_engine(engine), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cupy, "asarray", device.from_host)
-            patch.setattr(cupy, "asnumpy", device.to_host)
+            patch.setitem(sys.modules, "cupy", cupy)
             yield
 
-    return on_shim
+    return block
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # torch's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
 @with_blocks("python")
-def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, shim):
+def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, on_shim):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     for block in blocks(page):
@@ -71,7 +70,7 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, s
             check_names(block.code, names)
             continue
         assert block.how in {"run", "shim"}, block.how
-        with shim() if block.how == "shim" else contextlib.nullcontext():
+        with on_shim() if block.how == "shim" else contextlib.nullcontext():
             exec(block.compile(), names)
 
 

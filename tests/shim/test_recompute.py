@@ -165,11 +165,12 @@ def test_a_backward_on_another_stream_waits_for_the_forward_and_is_waited_for(pl
     arrays = on_device(device, problem)
     first = device.current
     fwd = op.forward(arrays["x"], arrays["hx"], arrays["params"], checkpoint_every=2)
-    second = device.current = Stream()
-    device.waits.clear()
-    fwd.backward_data(arrays["dy"])
-    assert device.waits[0] == (second, first)
-    assert device.waits[-1] == (first, second)
+    for backward in (lambda: fwd.backward_data(arrays["dy"]), fwd.backward_weights):
+        other = device.current = Stream()
+        device.waits.clear()
+        backward()
+        assert device.waits[0] == (other, first)
+        assert device.waits[-1] == (first, other)
 
 
 class Counting:
