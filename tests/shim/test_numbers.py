@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engine_module
+from pycudnnrnn.engines.cudnn.native import PLANS_MAX
 from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
@@ -140,7 +141,7 @@ def test_inference_and_training_of_one_shape_are_two_plans(play):
     arrays = on_device(device, problem)
     op(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
     assert_equal(run(problem, arrays), run_numpy(problem))
-    assert len(engine._plans) == 2
+    assert len(engine.native.plans) == 2
     assert not played.complaints
 
 
@@ -148,10 +149,10 @@ def test_an_engine_keeps_so_many_plans_and_drops_the_oldest(play):
     _, engine, device = play()
     op = ops.CudnnRNNTanh(1, 2, 3)
     params = device.from_host(op.init_params(seed=1))
-    for T in range(1, engine_module.PLANS_MAX + 4):
+    for T in range(1, PLANS_MAX + 4):
         op(device.from_host(np.ones((T, 1, 3), "f4")), None, params, is_training=False)
-    kept = [native.T for _, native, _ in engine._plans]
-    assert kept == list(range(4, engine_module.PLANS_MAX + 4))
+    kept = [schedule.T for _, schedule, _ in engine.native.plans]
+    assert kept == list(range(4, PLANS_MAX + 4))
 
 
 def test_inference_reserves_nothing(play):
