@@ -46,7 +46,7 @@ def on_shim(shim_path):
     from tests.shim.shim import Shim
 
     engine, device = Shim(shim_path).engine_and_device()
-    cupy = use_host_cupy(engine, device)
+    cupy = use_host_cupy(device)
 
     @contextlib.contextmanager
     def block():

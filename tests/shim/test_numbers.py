@@ -216,7 +216,7 @@ def test_dropout_moves_on_on_the_device_and_repeats_from_a_saved_state(play, kin
 def test_initial_params_are_drawn_and_moved_into_the_librarys_layout(play):
     permuted = PermutedLayoutEngine(4)
     _, engine, device = play(engine=permuted)
-    use_host_cupy(engine, device)
+    use_host_cupy(device)
     assert LSTM.params_size("cuda:0") == engine.layout(LSTM.spec).size != LSTM.params_size()
     on_cpu = LSTM.init_params(seed=1)
     expected = [a for arrays in LSTM.params_to_canonical(on_cpu) for a in arrays]
