@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import safe_open
-from safetensors.numpy import save
 
-from pycudnnrnn import _arrays, ops
-from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn import _arrays, checkpoint, ops
+from pycudnnrnn.checkpoint import Saver
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import PycudnnrnnError
+from pycudnnrnn.saveable import CudnnLSTMSaveable
 from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]
@@ -96,27 +94,26 @@ class CharLM:
         return np.array([max(self.alphabet.find(character), 0) for character in text], np.int64)
 
     def save(self, path: Path) -> None:
-        """Write the canonical weights and the spec to one file, atomically: the old file or the new one, never half."""
-        weights, biases = self.op.params_to_canonical(self.params)
-        tensors = {f"lstm/weights/{i}": w for i, w in enumerate(weights)}
-        tensors |= {f"lstm/biases/{i}": b for i, b in enumerate(biases)}
-        tensors |= {"softmax/kernel": self.kernel, "softmax/bias": self.bias}
-        tensors = {name: _arrays.move(array, np) for name, array in tensors.items()}
-        metadata = {"spec": self.op.spec.to_json(), "alphabet": json.dumps(self.alphabet)}
-        write_atomically(path, save(tensors, metadata))
+        """Write a checkpoint, atomically: the old file or the new one, never half."""
+        Saver(self._items()).save(path)
 
     @classmethod
     def restore(cls, path: Path, device: str = "cpu") -> CharLM:
         """Read what `save` wrote into fresh buffers on `device`, whichever it was written on."""
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata()
-            op = ops.from_spec(RNNSpec.from_json(metadata["spec"]))
-            layout = op.layout()
-            weights = [file.get_tensor(f"lstm/weights/{i}") for i in range(len(layout.weights))]
-            biases = [file.get_tensor(f"lstm/biases/{i}") for i in range(len(layout.biases))]
-            params = op.canonical_to_params(weights, biases)
-            kernel, bias = file.get_tensor("softmax/kernel"), file.get_tensor("softmax/bias")
-        return cls(op, json.loads(metadata["alphabet"]), params, kernel, bias, device)
+        op = ops.from_spec(RNNSpec.from_json(checkpoint.inspect(path).items["lstm"]["spec"]))
+        dtype, size = op.dtype.numpy, op.input_size
+        kernel, bias = np.zeros((op.num_units, size), dtype), np.zeros(size, dtype)
+        model = cls(op, "\0" * size, op.init_params(), kernel, bias, device)
+        items = model._items()
+        Saver(items).restore(path)
+        model.alphabet = "".join(map(chr, items["alphabet"]))
+        return model
+
+    def _items(self) -> dict[str, Any]:
+        """What a checkpoint holds of this model, by name; the alphabet as code points."""
+        lstm = CudnnLSTMSaveable(self.params, self.op.num_layers, self.op.num_units, self.op.input_size)
+        alphabet = np.array([ord(character) for character in self.alphabet], np.uint32)
+        return {"lstm": lstm, "softmax/kernel": self.kernel, "softmax/bias": self.bias, "alphabet": alphabet}
 
     def _log_softmax(self, hidden: Array) -> Array:
         logits = hidden @ self.kernel + self.bias

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pycudnnrnn import checkpoint
 from pycudnnrnn.cli._char_lm import CharLM
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +52,7 @@ def test_a_failed_save_leaves_the_old_checkpoint_and_no_litter(tmp_path, monkeyp
     with pytest.raises(OSError, match="disk full"):
         CharLM.create("\N{REPLACEMENT CHARACTER}abc", 4, 1, "cpu").save(path)
     assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [checkpoint.BOOK, "model.safetensors"]
 
 
 INTERRUPTED = """
@@ -74,7 +75,8 @@ def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
     assert done.returncode == 130, done.stderr
     assert "interrupted" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["char_lm.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["char_lm.safetensors", checkpoint.BOOK]
+    assert checkpoint.latest_checkpoint(tmp_path) == tmp_path / "char_lm.safetensors"
     model = CharLM.restore(tmp_path / "char_lm.safetensors")
     assert len(model.sample("The ", 20, 0.7, seed=0)) == 24
 
