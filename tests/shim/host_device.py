@@ -65,7 +65,7 @@ class HostDevice:
     """What `CudaDevice` is, over host memory.
 
     `fail_at` makes the Nth allocation from now fail. `broken` maps what is asked of CUDA ("" for all of it) to
-    the error that it fails with; `asked` lists what was.
+    the error that it fails with; `asked` lists what was asked since.
     """
 
     index = 0
@@ -97,6 +97,8 @@ class HostDevice:
         return self.times.get((algo, math_type), 100.0)
 
     def _cuda(self, what):
+        if not self.broken:
+            return
         self.asked.append(what)
         code = self.broken.get(what, self.broken.get("", 0))
         if code:
