@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 
-.PHONY: demo test lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability clean
+.PHONY: demo test lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
+	free-threaded clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m pycudnnrnn demo $(ARGS)
@@ -64,6 +65,21 @@ gpu-sanitize:
 # The table R1 to R20: measured, each row with a fault that must turn it red; docs/reliability.md is made from it.
 reliability: $(VENV)/.test $(VENV)/.cudnn $(VENV)/.reliability
 	$(BIN)/python -m tests.reliability $(ARGS)
+
+# Coverage-guided fuzzing of what reads others' files: ten minutes of each target. ARGS="checkpoint --seconds 60".
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz.guided $(ARGS)
+
+# What threads matter to, with the GIL off: make free-threaded PYTHON=python3.14t. Has an environment of its own, without
+# the package's own requirements: safetensors has no wheel for such a Python.
+FREE := build/free-threaded
+free-threaded:
+	$(PYTHON) -m venv $(FREE)
+	$(FREE)/bin/pip install --quiet --disable-pip-version-check \
+		'numpy>=2.4' 'cupy-cuda13x==14.2.0' 'ml_dtypes>=0.6' 'click>=8.1' 'rich>=13' \
+		'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
+	$(FREE)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
+	$(FREE)/bin/python -m tests.free_threaded $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist

@@ -1,0 +1,69 @@
+"""The targets of coverage-guided fuzzing hold for what they begin with, and the fuzzer would find a fault."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from pycudnnrnn import Saver
+from pycudnnrnn.errors import CheckpointError
+from tests.fuzz.guided import NAMES
+from tests.fuzz.targets import TARGETS
+from tests.helpers.oracles import need
+from tests.reliability.__main__ import plant
+from tests.reliability.measures import ROOT, copy_tree
+from tests.reliability.rows import Fault
+
+CHANGES = 60
+"""Changed inputs a seed, here; a fuzzer makes thousands a minute."""
+
+
+def test_every_target_has_a_name():
+    assert tuple(TARGETS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_target_takes_its_seeds_and_changes_of_them(name, tmp_path):
+    target, rng = TARGETS[name], random.Random(0)
+    seeds = list(target.seeds(tmp_path))
+    assert seeds
+    for data in seeds:
+        target.run(data, tmp_path / "data")
+        for _ in range(CHANGES if target.change else 1):
+            target.run(target.changed(rng, data, lambda part: part[:-1]), tmp_path / "data")
+
+
+BEHIND_THE_HASH = Fault(
+    "pycudnnrnn/checkpoint/_items.py",
+    "        return DropoutState(",
+    "        return {0: DropoutState}[self.position](",
+)
+
+
+def guided(folder, target, runs):
+    results = folder / "guided.json"
+    bounds = ["--seconds", "300", "--runs", str(runs), "--seed", "1", "--folder", str(folder / "kept")]
+    command = [sys.executable, "-m", "tests.fuzz.guided", target, *bounds, "--json", str(results)]
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done, json.loads(results.read_text())[target]
+
+
+def test_the_fuzzer_finds_a_wrong_exception_behind_header_and_hash_and_nothing_in_the_code_as_it_is(tmp_path):
+    need("atheris")
+    copy_tree(tmp_path)
+    done, right = guided(tmp_path, "spec", 2000)
+    assert (done.returncode, right["finding"]) == (0, ""), done.stderr
+    assert right["runs"] >= 2000
+    assert right["corpus"] > right["seeds"] > 0
+    plant(BEHIND_THE_HASH, tmp_path)
+    done, wrong = guided(tmp_path, "checkpoint", 50_000)
+    assert done.returncode == 1
+    assert "KeyError" in wrong["finding"]
+    assert wrong["runs"] < 50_000
+    (crasher,) = (tmp_path / "kept" / "checkpoint").glob("crash-*")
+    with pytest.raises(CheckpointError):
+        Saver({}).restore(crasher)  # in the code as it is
