@@ -260,6 +260,17 @@ def test_what_these_frameworks_cannot_hold_is_named(framework, spec, keywords, t
     assert text in str(caught.value)
 
 
+@pytest.mark.parametrize(("mode", "optimized"), [("lstm", True), ("lstm", False), ("gru", False), ("rnn_tanh", False)])
+@pytest.mark.parametrize("api", ["linen", "nnx"])
+def test_cells_without_a_bias_are_read_without_one(mode, optimized, api):
+    spec = RNNSpec(mode, 1, 5, 3, direction="bidirectional", dtype="float64", bias_mode="none")
+    c = random_canonical(spec, 1)
+    written = convert.flax.from_canonical(c, api=api, optimized=optimized)
+    found = {name: array for name, array in written.items() if not name.endswith("bias")}
+    assert len(found) < len(written)
+    equal_models(convert.flax.to_canonical(found), c)
+
+
 def test_a_relu_simple_cell_is_read_when_it_is_said():
     assert convert.flax.to_canonical(flax_arrays("rnn_tanh"), activation="relu").spec.mode == "rnn_relu"
     equal_models(convert.flax.to_canonical({"a": flax_arrays("lstm")}), convert.flax.to_canonical(flax_arrays("lstm")))

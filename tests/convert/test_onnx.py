@@ -147,6 +147,24 @@ def test_an_attribute_that_a_function_would_be_given_is_refused():
         convert.onnx.from_model(model)
 
 
+def test_what_the_operators_do_not_take_is_not_written():
+    for changes, text in (
+        ({"dtype": "bfloat16"}, "not bfloat16"),
+        ({"num_proj": 2}, "num_proj"),
+        ({"cell_clip": 1.0}, "cell_clip"),
+    ):
+        with pytest.raises(ConvertError, match=text):
+            convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3, **changes), 1))
+
+
+def test_nodes_of_two_kinds_or_of_none_are_refused():
+    _, lstm = torch_export("LSTM")
+    _, gru = torch_export("GRU")
+    for nodes, text in (([*lstm[:-2], *gru[-2:]], "several kinds"), (lstm[:-4], "no LSTM, GRU or RNN node")):
+        with pytest.raises(ConvertError, match=text):
+            convert.onnx.from_model(model_of(nodes, ("one", np.array([1]))))
+
+
 def test_external_data_is_never_opened(tmp_path):
     model = convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3), 1))
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)

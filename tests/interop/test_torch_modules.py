@@ -20,6 +20,9 @@ from pycudnnrnn.interop import torch as ours  # noqa: E402
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine  # noqa: E402
 from tests.interop.pairs import KINDS, build, gradients, make_call, make_pair, tensors, worst  # noqa: E402
 
+# torch says so of itself, and once a process: in whichever test comes first.
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
 
 @pytest.fixture(params=KINDS)
 def kind(request):
@@ -68,7 +71,6 @@ def test_moving_to_another_layout_takes_gradients_along():
     assert mine.params is optimised
 
 
-@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")  # torch, of its own
 def test_to_and_its_kin(kind):
     theirs, mine = build(torch.nn, kind, 3, 5, 2), build(ours, kind, 3, 5, 2)
     mine.load_state_dict(theirs.state_dict())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnLSTM, errors, ops
-from pycudnnrnn.engines.numpy_engine import gradients, walk
+from pycudnnrnn.engines.numpy_engine import gradients, recompute, walk
 from pycudnnrnn.engines.numpy_engine.dropout import dropout_mask
 from pycudnnrnn.engines.numpy_engine.recompute import walks
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
@@ -40,7 +40,7 @@ def results(problem, **keywords):
 
 @pytest.fixture
 def small_blocks():
-    """Let blocks and groups of blocks be a few rows, so that small batches have many."""
+    """Let blocks, groups of blocks and drawn masks be a few rows, so that small batches have many."""
     with pytest.MonkeyPatch.context() as patch:
 
         def choose(rows, spec):
@@ -48,6 +48,7 @@ def small_blocks():
             # So that the larger of the two is BLOCK_ROWS, whatever num_units is.
             patch.setattr(gradients, "BLOCK_ROWS_A_UNIT", 0)
             patch.setattr(walk, "GROUP_ELEMENTS", 2 * spec.num_gates * spec.num_units)
+            patch.setattr(recompute, "MASK_ROWS", rows)
 
         yield choose
 

@@ -8,6 +8,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.testing import PermutedLayoutEngine, reference, use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
+from tests.helpers.torch_oracle import run_ours, run_torch, worst_error
 
 TOLERANCE = 1e-10
 
@@ -87,6 +88,15 @@ def test_what_torch_does_not_have_equals_the_reference(case, direction):
     problem = make_problem(op, 3, 4, [2, 0, 3, 1], seed=11)
     assert_results_agree(problem)
     assert_gradients_agree(problem)
+
+
+def test_relu_has_no_slope_where_it_meets_zero_exactly():
+    """As in torch: with all weights zero, no gradient gets through."""
+    problem = make_problem(ops.CudnnRNNRelu(2, 3, 4, dtype="float64"), 3, 2, None, seed=11)
+    problem.params[:] = 0
+    assert_gradients_agree(problem)
+    assert worst_error(run_ours(problem), run_torch(problem))[0] == 0
+    assert not problem.forward().backward(*problem.upstream()).params.any()
 
 
 def test_the_clip_of_these_cases_is_really_met():

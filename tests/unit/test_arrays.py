@@ -260,6 +260,14 @@ def test_every_kind_is_saved_and_what_can_be_written_is_restored_in_place(kind, 
     assert get(target).tobytes() == numbers.tobytes()
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_values_in_any_order_of_memory_are_written(kind):
+    values = np.arange(6.0).reshape(2, 3)[::-1, ::-1]
+    target = put(kind, np.zeros((2, 3), "f4"))
+    _arrays.overwrite(target, values)
+    assert np.array_equal(get(target), values)
+
+
 def test_a_parameter_is_saved_and_restored_in_place(tmp_path):
     parameter = torch.nn.Parameter(torch.arange(6.0))
     path = Saver({"a": parameter}).save(tmp_path / "m")

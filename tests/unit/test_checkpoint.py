@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnGRU, CudnnRNNRelu, CudnnRNNTanh, Saver, checkpoint, ops
+from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.checkpoint._file import HEADER_MAX, TENSORS_MAX
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, StateError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
@@ -172,6 +173,24 @@ def test_the_largest_model_that_is_written_is_read(tmp_path):
     saver.restore(path)
     assert np.array_equal(layer.params, before)
     assert len(checkpoint.inspect(path).tensors) == TENSORS_MAX
+
+
+def test_a_file_of_another_program_is_read_where_that_is_asked_for_alone(tmp_path):
+    path = tmp_path / "theirs.safetensors"
+    arrays = {"a": np.arange(6, dtype="f4").reshape(2, 3), "empty": np.zeros((0, 3)), "odd": np.array([np.nan, np.inf])}
+    safetensors.numpy.save_file(arrays, path, {"format": "pt"})
+    for name, found in _file.read_foreign(path).items():
+        assert (found.dtype, found.tolist()) == (arrays[name].dtype, arrays[name].tolist()) or name == "odd"
+    found = checkpoint.inspect(path, foreign=True)
+    assert (found.verified, found.items, found.metadata) == (False, {}, {"format": "pt"})
+    assert found.summaries["a"][:4] == (6, 0, 5, 2.5)
+    assert found.summaries["empty"] == (0, None, None, None, 0, 0)
+    assert found.summaries["odd"] == (2, None, None, None, 1, 1)
+    with pytest.raises(CheckpointError, match="not written by this package"):
+        checkpoint.inspect(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="offsets"):
+        _file.read_foreign(path)
 
 
 # --- the book ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """ParamLayout: the arithmetic, what it refuses, and canonical form through any layout."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -81,6 +82,16 @@ def test_a_permuted_layout_holds_every_element_once_and_pads_with_zeros(spec, se
     values = np.concatenate([a.reshape(-1) for a in (*weights, *biases)])
     assert len(set(values)) == len(values) == dense_size(spec)
     assert sorted(out[out != 0]) == sorted(values)
+
+
+def test_permuted_layouts_differ_in_order_and_have_padding_before_and_between_regions():
+    layouts = [PermutedLayoutEngine(seed).layout(RNNSpec("gru", 1, 3, 2)) for seed in range(20)]
+    assert len(set(layouts)) == 20
+    by_place = [sorted(layout.regions, key=lambda region: region.offset) for layout in layouts]
+    assert any(regions[0].offset for regions in by_place)
+    gaps = [[b.offset - a.slice.stop for a, b in itertools.pairwise(regions)] for regions in by_place]
+    assert all(max(found) > 0 for found in gaps)
+    assert {found.index(max(found)) for found in gaps} != {0}
 
 
 def test_the_worked_example():

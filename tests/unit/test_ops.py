@@ -87,6 +87,12 @@ def test_is_training_stays_the_last_positional_argument():
         op(*call_of(op), False, [3, 3])
 
 
+def test_numpys_booleans_are_booleans():
+    op = ops.CudnnGRU(2, 3, 4, dropout=0.5)
+    arguments = call_of(op)
+    assert np.array_equal(op(*arguments, np.False_)[0], op(*arguments, False)[0])
+
+
 # --- functions --------------------------------------------------------------------------------------------------------
 
 FUNCTIONS = {

@@ -227,7 +227,7 @@ def test_what_is_no_dtype_is_refused(value):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("dropout", True), ("dropout", "0.5"), ("cell_clip", "1"), ("dropout", [])]
+    ("name", "value"), [("dropout", True), ("dropout", "0.5"), ("dropout", b"0.5"), ("cell_clip", "1"), ("dropout", [])]
 )
 def test_what_is_no_number_is_refused(name, value):
     with pytest.raises(ArgumentTypeError, match=name):
