@@ -47,14 +47,14 @@ def pytest_configure(config):
 
 
 @pytest.fixture(scope="session")
-def cuda(request):
+def cuda(request, tmp_path_factory):
     results = request.config.stash[RESULTS]
     with contextlib.ExitStack() as stack:
         if ON_SHIM:
             from tests.shim.host_device import host_allocator
-            from tests.shim.shim import Shim
+            from tests.shim.shim import Shim, build
 
-            engine, device = Shim(request.getfixturevalue("shim_path")).engine_and_device()
+            engine, device = Shim(build(tmp_path_factory.mktemp("shim"))).engine_and_device()
             stack.enter_context(host_allocator(device))
             stack.enter_context(use_engine(engine))
         else:
