@@ -19,7 +19,9 @@ from pathlib import Path
 from .environment import command_line, environment, now
 from .results_files import FOLDER, place, record, write
 
-PROBLEMS = {"lstm 50/32/128/256/2": (50, 32, 128, 256, 2), "lstm 50/64/256/512/2": (50, 64, 256, 512, 2)}
+PROBLEMS = ("lstm 50/32/128/256/2", "lstm 50/64/256/512/2")
+"""T/B/I/H/L; B is the whole batch."""
+
 WARM_UP = 3
 
 
@@ -32,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.rank:
         problem, rank, world, store = options.rank
-        print(json.dumps(_rank(PROBLEMS[problem], int(rank), int(world), store, options.steps)))
+        print(json.dumps(_rank(problem, int(rank), int(world), store, options.steps)))
         return
     described = environment(command_line())
     described["versions"] |= {"torch": importlib.metadata.version("torch")}
@@ -71,13 +73,13 @@ def _measure(problem: str, world: int, steps: int) -> list[float]:
     return times
 
 
-def _rank(sizes: tuple[int, ...], rank: int, world: int, store: str, steps: int) -> list[float]:
+def _rank(problem: str, rank: int, world: int, store: str, steps: int) -> list[float]:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
     from pycudnnrnn.interop.torch import LSTM
 
-    T, B, I, U, L = sizes
+    T, B, I, U, L = map(int, problem.partition(" ")[2].split("/"))
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world)
     model = DistributedDataParallel(LSTM(I, U, L)) if world > 1 else LSTM(I, U, L)

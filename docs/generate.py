@@ -43,11 +43,13 @@ def gpu_suite() -> Iterator[Asked]:
 
 
 def _text(node: ast.expr) -> str:
-    """Return a string literal; an f-string with its expressions in angle brackets."""
+    """Return a string literal; an f-string with its expressions in angle brackets, of a choice both words."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(
-            f"<{ast.unparse(v.value)}>" if isinstance(v, ast.FormattedValue) else _text(v) for v in node.values
-        )
+        return "".join(_text(part) for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        value = node.value
+        choice = isinstance(value, ast.IfExp)
+        return f"<{_text(value.body)} or {_text(value.orelse)}>" if choice else f"<{ast.unparse(value)}>"
     return str(ast.literal_eval(node))
 
 

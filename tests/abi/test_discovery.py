@@ -148,6 +148,16 @@ def test_a_library_without_its_parts_is_refused(tmp_path):
     assert caught.value.attempts == (f"argument: {tmp_path / 'libcudnn.so.9'}",)
 
 
+def test_an_error_about_a_file_that_was_found_says_where_else_was_looked_before(nowhere, monkeypatch):
+    path = put(nowhere / "toolkit" / "lib")
+    monkeypatch.setenv("CUDNN_PATH", str(nowhere / "toolkit"))
+    with pytest.raises(LibraryUnusableError, match="is not beside it") as caught:
+        libcudnn.load()
+    steps = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH"]
+    assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == steps
+    assert caught.value.attempts[-1] == f"CUDNN_PATH: {path}"
+
+
 def test_a_part_that_links_to_itself_is_refused(tmp_path):
     path = put(tmp_path)
     (tmp_path / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9")
@@ -196,6 +206,12 @@ def test_the_library_of_this_process_is_used_again(child, lib):
     """
     result = child(code, env={"PYCUDNNRNN_LIBRARY": ""})
     assert (result.stdout.split("\n")[0], result.stderr) == (f"already loaded {lib.path}", "")
+
+
+def test_a_library_by_two_names_is_one(lib, tmp_path):
+    link = tmp_path / Path(lib.path).name
+    link.symlink_to(lib.path)
+    assert libcudnn.load(link) is libcudnn.load(lib.path)
 
 
 def test_a_second_library_of_one_major_version_is_refused(child, lib, tmp_path, compile_library):

@@ -110,10 +110,13 @@ def test_5_a_relative_path_in_the_environment(attack, plant, tmp_path, parts):
     attack(env=env, expect="LibraryUnusableError PYCUDNNRNN_LIBRARY must be an absolute path")
 
 
-@pytest.mark.parametrize("place", ["folder", "parent", "file"])
-def test_6_a_place_that_everyone_can_write_to(attack, plant, tmp_path, parts, place):
+@pytest.mark.parametrize(
+    ("place", "mode"), [("folder", 0o777), ("parent", 0o777), ("file", 0o777), ("file", 0o1777)], ids=str
+)
+def test_6_a_place_that_everyone_can_write_to(attack, plant, tmp_path, parts, place, mode):
+    """The sticky bit keeps others' hands off what is in a folder; on a file it means nothing."""
     folder = plant(tmp_path / "parent" / "planted")
-    {"folder": folder, "parent": folder.parent, "file": folder / parts[0]}[place].chmod(0o777)
+    {"folder": folder, "parent": folder.parent, "file": folder / parts[0]}[place].chmod(mode)
     env = {"PYCUDNNRNN_LIBRARY": str(folder / parts[0])}
     attack(env=env, expect=r"LibraryUnusableError .*can be written by everyone")
 
@@ -125,14 +128,15 @@ def test_7_a_fake_of_another_major_version(attack, plant, tmp_path, name):
     attack(env={"PYCUDNNRNN_LIBRARY": str(folder / name)}, expect=expect)
 
 
-@pytest.mark.parametrize("damaged", ["main", "sub-libraries"])
+@pytest.mark.parametrize("damaged", ["main", "main by one byte", "sub-libraries"])
 def test_8_a_truncated_file_is_named_and_nothing_is_tried_in_its_place(attack, tmp_path, lib, parts, damaged):
     real, folder = Path(lib.path).parent, tmp_path / "copy"
     folder.mkdir()
     main = (real / parts[0]).read_bytes()
-    (folder / parts[0]).write_bytes(main[: len(main) // 2] if damaged == "main" else main)
+    kept = {"main": len(main) // 2, "main by one byte": len(main) - 1}
+    (folder / parts[0]).write_bytes(main[: kept.get(damaged)])
     for part in parts[1:]:
-        if damaged == "main":
+        if damaged in kept:
             (folder / part).symlink_to(real / part)
         else:
             with (real / part).open("rb") as file:
@@ -142,9 +146,10 @@ def test_8_a_truncated_file_is_named_and_nothing_is_tried_in_its_place(attack, t
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_of_another_user_is_refused(attack, plant, tmp_path, parts):
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_what_belongs_to_another_user_is_refused(attack, plant, tmp_path, parts, place):
     folder = plant(tmp_path / "planted")
-    os.chown(folder / parts[0], 54321, -1)
+    os.chown({"file": folder / parts[0], "folder": folder}[place], 54321, -1)
     expect = r"LibraryUnusableError .*belongs to user 54321"
     attack(env={"PYCUDNNRNN_LIBRARY": str(folder / parts[0])}, expect=expect)
 

@@ -128,6 +128,13 @@ def test_a_code_of_9_means_nothing_on_8(eight, code):
     assert eight.status_error("cudnnTest", code).family == "UNKNOWN"
 
 
+@pytest.mark.parametrize(("code", "hint"), [(5001, HINTS[5000]), (5999, HINTS[5000]), (3005, HINTS[3005]), (2002, "")])
+def test_a_status_without_a_hint_of_its_own_has_its_familys(lib, code, hint):
+    if lib.version < 90000:
+        pytest.skip("numbering of 9.x")
+    assert lib.status_error("cudnnTest", code).hint == hint
+
+
 def test_hints_are_keyed_by_codes_that_exist():
     assert set(HINTS) <= set(cudnnStatus_t)
 

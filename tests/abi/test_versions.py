@@ -110,6 +110,18 @@ except errors.VersionError as error:
     assert text.startswith("cudnnGetRNNWeightSpaceSize is missing from this library, although its version should")
 
 
+def test_a_status_is_an_error_where_the_library_has_no_text_for_it(fake, load):
+    code = """
+import ctypes
+try:
+    lib.cudnnCreateTensorDescriptor(ctypes.byref(libcudnn.cudnnTensorDescriptor_t()))
+except errors.CudnnError as error:
+    print(error.status, repr(error.detail))
+"""
+    extra = "int cudnnCreateTensorDescriptor(void **made) { return 2000; }"
+    assert load(fake(92800, extra=extra), code) == "loaded 92800\nCUDNN_STATUS_BAD_PARAM ''"
+
+
 def test_a_function_of_a_newer_version_says_which(fake, load):
     code = """
 for name in ("cudnnRNNSetClip_v9", "cudnnGetLastErrorString"):

@@ -119,7 +119,7 @@ class Answers:
             raise native.Refused(native.BAD_SIZE, "weight space size")
         for kind, desc, out in (("weight", m_desc, m_addr), ("bias", b_desc, b_addr)):
             region = self._region(spec, pseudo_layer, id_, kind)
-            native.write(out, "<Q", base + region.offset * spec.dtype.itemsize if region and region.size else 0)
+            native.write(out, "<Q", base + int(region.offset * spec.dtype.itemsize) if region and region.size else 0)
             if region and region.size:
                 rows, columns = region.shape if kind == "weight" else (*region.shape, 1)
                 self._set_tensor(desc, spec.dtype, (1, rows, columns))
@@ -131,7 +131,7 @@ class Answers:
         if x.dims[1] != spec.input_size or w.dims[0] * spec.dtype.itemsize != self._params_nbytes(spec):
             raise native.Refused(native.BAD_SIZE, "x or w descriptor")
         region = self._region(spec, pseudo_layer, id_, kind)
-        native.write(out, "<Q", base + region.offset * spec.dtype.itemsize if region and region.size else 0)
+        native.write(out, "<Q", base + int(region.offset * spec.dtype.itemsize) if region and region.size else 0)
         if region and region.size:
             dims = (ctypes.c_int * 3)(1, *(region.shape if kind == "weight" else (*region.shape, 1)))
             pointer = ctypes.cast(desc, libcudnn.cudnnFilterDescriptor_t)

@@ -1,5 +1,7 @@
 """`algo="auto"`: what may be chosen, and that the fastest of it is."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,6 +44,16 @@ def test_the_fastest_is_chosen_and_the_numbers_stay(play, fastest, training):
     assert (choice.algo, choice.kind.T, choice.kind.training) == (fastest, 3, training)
     assert {trial.time_us for trial in choice.trials} == {7.0, 100.0}
     assert not played.complaints
+
+
+def test_one_slow_round_of_a_candidate_does_not_decide(play, monkeypatch):
+    _, _, device = play()
+    device.times = {(STATIC, "fma"): 7.0}
+    timed, calls = device.timed, itertools.count()
+    monkeypatch.setattr(device, "timed", lambda work: timed(work) + 1e6 * (next(calls) % ROUNDS == 0))
+    assert gru().prepare(3, 2, device="cuda:0").algo == STATIC
+    (choice,) = ops.algorithm_choices()
+    assert {trial.time_us for trial in choice.trials} == {7.0, 100.0}
 
 
 def test_of_equal_times_the_standard_algorithm_wins(play):

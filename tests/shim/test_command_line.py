@@ -49,6 +49,15 @@ def test_a_layout_that_differs_is_marked_region_by_region(run, play, tmp_path):
     assert (tmp_path / "a.svg").exists()
 
 
+def test_the_picture_is_cudnns_layout_with_what_arithmetic_says_elsewhere(run, play, monkeypatch):
+    permuted = PermutedLayoutEngine(3)
+    play(engine=permuted)
+    drawn = []
+    monkeypatch.setattr(plot, "draw_layout", lambda layout, *_, expected=None, **__: drawn.append((layout, expected)))
+    assert run(*GRU, "--output", "a.svg")[0] == run(*GRU[:-1], "--output", "a.svg")[0] == 0
+    assert drawn == [(permuted.layout(SPEC), layout.arithmetic_layout(SPEC)), (layout.arithmetic_layout(SPEC), None)]
+
+
 def test_the_self_test_runs_the_whole_cuda_path(run, play):
     _, _, device = play()
     use_host_cupy(device)

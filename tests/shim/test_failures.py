@@ -317,6 +317,19 @@ def test_persistent_algorithms_refuse_ragged_lengths_by_name(play, algo):
     assert bool(played.counts["cudnnBuildRNNDynamic"]) == (algo == "persist_dynamic")
 
 
+def test_an_input_matrix_where_skip_input_has_none_is_an_error(play):
+    played, engine, _ = play()
+    honest = played._region
+
+    def lie(spec, pseudo_layer, id_, kind):
+        region = honest(spec, pseudo_layer, id_, kind)
+        return region.__class__(**(vars(region) | {"shape": (4, 4)})) if region.size == 0 else region
+
+    played._region = lie
+    with pytest.raises(LayoutError, match="must have no elements"):
+        engine.layout(ops.CudnnGRU(1, 4, 4, "skip_input").spec)
+
+
 def test_dropout_in_a_long_bidirectional_run_is_refused_by_name(play, monkeypatch):
     _, _, device = play()
     monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
@@ -339,8 +352,10 @@ def test_a_buffer_laid_out_by_arithmetic_is_told_from_one_of_the_librarys_layout
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
-        (lambda r: r.__class__(**(vars(r) | {"shape": r.shape[::-1]})), "must have the shape"),
-        (lambda r: r.__class__(**(vars(r) | {"shape": (0, 0)})), "reports none"),
+        (lambda r: {"shape": r.shape[::-1]}, "must have the shape"),
+        (lambda r: {"shape": (0, 0)}, "reports none"),
+        (lambda r: {"offset": r.offset + 0.5}, "no multiple of 4"),
+        (lambda r: {"offset": -1}, "-4 bytes from the base"),
     ],
 )
 def test_a_layout_that_cannot_be_is_an_error(play, spoil, text):
@@ -349,7 +364,8 @@ def test_a_layout_that_cannot_be_is_an_error(play, spoil, text):
 
     def lie(spec, pseudo_layer, id_, kind):
         region = honest(spec, pseudo_layer, id_, kind)
-        return spoil(region) if (pseudo_layer, id_, kind) == (0, 1, "weight") else region
+        spoilt = (pseudo_layer, id_, kind) == (0, 1, "weight")
+        return region.__class__(**(vars(region) | spoil(region))) if spoilt else region
 
     played._region = lie
     with pytest.raises(LayoutError, match=text):

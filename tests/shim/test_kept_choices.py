@@ -1,5 +1,6 @@
 """Choices of algorithms in a file: they come back, other processes' stay, and a bad file is an error."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -135,6 +136,17 @@ def a_choice(T, algo=STANDARD):
     kind = CallKind("host memory", 92800, RNNSpec("gru", 1, 3, 4, algo="auto"), T, 2, False, True, False)
     trials = tuple(AlgorithmTrial(each, MathType.FMA, 1.0) for each in ALGORITHMS)
     return AlgorithmChoice(kind, Algorithm(algo), MathType.FMA, trials)
+
+
+def test_what_another_process_chose_counts_for_the_same_kind_of_call_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "choices.json"))
+    theirs, same = a_choice(3, STATIC), a_choice(3, SMALL_H)
+    other = dataclasses.replace(same, kind=dataclasses.replace(same.kind, B=5))
+    ChoiceBook("host memory", 92800).add(theirs)
+    book = ChoiceBook("host memory", 92800)
+    assert book.add(same) == theirs
+    assert book.add(other) == other
+    assert set(read(tmp_path / "choices.json")) == {theirs, other}
 
 
 def _add_many(path, worker, barrier):

@@ -201,6 +201,17 @@ def test_the_figures_are_of_chunks_no_longer_than_one_call_takes(play):
     assert op.memory(10, 2, True, 9, device="cuda") != op.memory(10, 2, True, 4, device="cuda")
 
 
+@pytest.mark.parametrize("op", [ops.CudnnLSTM(2, 6, 4, num_proj=3, direction="bidirectional"), ops.CudnnGRU(1, 5, 4)])
+def test_results_and_gradients_are_told_to_the_byte(play, op):
+    _, _, device = play()
+    problem = make_problem(op, 3, 2, None, seed=3)
+    found = run(problem, on_device(device, problem))
+    told = op.memory(3, 2, True, device="cuda")
+    assert told.output_nbytes == sum(found[name].nbytes for name in found.keys() & {"y", "hy", "cy"})
+    assert told.gradient_nbytes == sum(found[name].nbytes for name in found.keys() - {"y", "hy", "cy"})
+    assert op.memory(3, 2, False, device="cuda").gradient_nbytes == 0
+
+
 @pytest.mark.parametrize(
     ("direction", "dropout", "every"),
     [
