@@ -1,7 +1,7 @@
 """The GPU report inside eight minutes: `python -m benchmarks.gpu` (or `make bench-gpu`).
 
 The rows that goals are read off come first, one row of each regime before many of one; what is not reached in time is
-listed as not run.
+listed as not run. `--grid` times each algorithm on each cell, H and B instead.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ def plan() -> list[tuple[list[Row], Sequence[str]]]:
     ]
 
 
+def grid() -> list[tuple[list[Row], Sequence[str]]]:
+    """Every algorithm on a grid of sizes, with `rule` for what torch would choose there: inference before training."""
+    rows = [rows_of(["grid"], lambda row, which=which: row.which == which) for which in ("infer", "step")]
+    return [(part, ALGORITHMS) for part in rows]
+
+
 def _few_holes() -> list[Row]:
     """Two dozen problems of the holes, in the first of their types: every seventh of each hole, its first at least."""
     rows = []
@@ -72,6 +78,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sample", type=float, default=0.06, help="seconds of one round of one competitor")
     parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
+    parser.add_argument("--grid", action="store_true", help="each algorithm on a grid of sizes, and nothing else")
     options = parser.parse_args()
     console = Console(stderr=True)
     try:
@@ -79,10 +86,15 @@ def main() -> None:
     except PycudnnrnnError as error:
         sys.exit(f"bench-gpu needs an NVIDIA GPU, CuPy and cuDNN 9, and writes nothing without them: {error}")
     hosts: dict[str, Host] = {name: Local(name) for name in COMPETITORS if COMPETITORS[name].device == "cuda"}
-    parts = [Part(rows, [(name, None, hosts[name]) for name in names]) for rows, names in plan()]
+    parts = [
+        Part(rows, [(name, None, hosts[name]) for name in names])
+        for rows, names in (grid() if options.grid else plan())
+    ]
     settings = Settings(options.rounds, options.sample, options.seconds)
     results = measure(parts, settings, options.out, console)
-    Console().print(table(results.rows, "plan", ("eager", "graph", "auto", "torch", "torch-graph", "raw")))
+    peers = ("eager", "graph", "auto", "torch", "torch-graph", "raw")
+    ours, theirs = ("rule", ALGORITHMS[1:]) if options.grid else ("plan", peers)
+    Console().print(table(results.rows, ours, theirs))
     for text, count in reasons(results.rows).items():
         console.print(f"{count} x {text}", markup=False, highlight=False)
 

@@ -186,6 +186,7 @@ def _models() -> tuple[Problem, ...]:
     )
 
 
+_GRID = itertools.product(("lstm", "gru"), (64, 128, 256, 512, 1024), (1, 8, 32, 128))
 _LONG = itertools.product(("lstm", "gru"), (64, 256, 1024), (1, 8), (4096, 16384, 65535))
 _BIDIR = itertools.product(("lstm", "gru"), (128, 256, 512, 1024))
 _RAGGED = itertools.product(("sorted", "unsorted"), ("padded", "packed"))
@@ -234,6 +235,8 @@ def _groups() -> Iterable[Group]:
     yield Group("ragged", "what padding costs", "own choice; lengths uniform in [T/4, T]", ragged)
     yield Group("proj", "an LSTM with projection: the standard algorithm alone", "own choice",
                 (_square("lstm", 1024, 64, 100, 2, P=512),))  # fmt: skip
+    grid = tuple(_square(cell, H, B, 100, dtypes=("float16", "float32")) for cell, H, B in _GRID)
+    yield Group("grid", "which algorithm is fastest where: cell, H and B at T100", "own choice", grid)
     cpu = tuple(
         Problem(cell, L, 1, B, T, I, H, dtypes=("float32",)) for T, B, I, H, L in _CPU for cell in ("lstm", "gru")
     )

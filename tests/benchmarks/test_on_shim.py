@@ -132,6 +132,13 @@ def test_the_gpu_report_runs_on_the_shim_and_stops_at_its_budget(played, tmp_pat
     capsys.readouterr()
 
 
+def test_the_grid_has_every_algorithm_on_every_row():
+    parts = gpu.grid()
+    assert [{row.which for row in rows} for rows, _ in parts] == [{"infer"}, {"step"}]
+    assert sum(len(rows) for rows, _ in parts) == 40 * 2 * 2
+    assert all({"standard", "persist_static", "persist_dynamic", "small_h"} < set(names) for _, names in parts)
+
+
 def test_the_gpu_plan_has_no_row_twice_for_a_competitor_and_begins_with_what_goals_need():
     taken = [(row, name) for rows, names in gpu.plan() for row in rows for name in names]
     assert len(taken) == len(set(taken))
