@@ -14,7 +14,7 @@ from tests.fuzz.guided import NAMES
 from tests.fuzz.targets import TARGETS
 from tests.helpers.oracles import need
 from tests.reliability.__main__ import plant
-from tests.reliability.measures import ROOT, copy_tree
+from tests.reliability.measures import copy_tree
 from tests.reliability.rows import Fault
 
 CHANGES = 60
