@@ -142,6 +142,7 @@ def compatibility(results: list[dict[str, Any]]) -> str:
             project["requires-python"],
             "3.11 runs all tests; `make dist` tries the wheel on what else is there",
         ),
+        ("Python without the GIL", "3.14t, without checkpoints", _free_threaded()),
         ("NumPy", _version(project["dependencies"], "numpy"), "the newest on PyPI when CI ran"),
         ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI ran"),
         ("CuPy, CUDA 12", _version(extras["cuda12"], "cupy"), "no"),
@@ -172,6 +173,16 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         gpus,
     ]
     return "\n".join(parts)
+
+
+def _free_threaded() -> str:
+    """Say what ran without the GIL, and what could not."""
+    found = json.loads((ROOT / "tests" / "free_threaded.json").read_text(encoding="utf-8"))
+    missing = ", ".join(f"`{name}`" for name in found["not_imported"])
+    return (
+        f"{found['python']}, {found['date']}: {found['tests']} tests (`make free-threaded`), {found['failed']} failed; "
+        f"the GIL {'on' if found['gil'] else 'off'} with {found['modules']} modules imported, all but {missing}"
+    )
 
 
 def _version(requirements: list[str], name: str) -> str:

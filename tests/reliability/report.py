@@ -11,6 +11,7 @@ from tests.reliability.rows import ROWS, Row
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results.json"
+GUIDED = ROOT / "tests" / "fuzz" / "guided.json"
 DOCUMENT = ROOT / "docs" / "reliability.md"
 
 HEAD = """# Reliability, as measured
@@ -57,7 +58,22 @@ def document(results: dict[str, Any], runs: list[dict[str, Any]]) -> str:
         if result.get("fault"):
             fault = result["fault"].replace("|", "\\|").replace("\n", " ")
             lines.append(f"| {row.name} | {fault} | `{result['red'] or 'none'}` |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *fuzzed(json.loads(GUIDED.read_text()))]) + "\n"
+
+
+def fuzzed(targets: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the table of coverage-guided fuzzing: nightly, so that its results are a file of their own."""
+    lines = [
+        "", "Coverage-guided fuzzing (R4 at night, `make fuzz`): what reads others' bytes, each target in turn.", "",
+        "| target | runs | seconds | branches | corpus | worst ms | peak bytes | found | when |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]  # fmt: skip
+    for name, t in targets.items():
+        numbers = " | ".join(
+            f"{t[key]:,}" for key in ("runs", "seconds", "branches", "corpus", "worst_ms", "peak_bytes")
+        )
+        lines.append(f"| {name} | {numbers} | {t['finding'] or 'nothing'} | {t['date']}, {t['commit'][:7]} |")
+    return lines
 
 
 def write_document() -> None:
