@@ -189,6 +189,7 @@ def node_arrays(mode="lstm", **changes):
         (node_arrays(), {"direction": "bidirectional"}, "W has 1 direction(s)"),
         (node_arrays(), {"activations": ["Sigmoid", "Tanh", "Relu"]}, "cuDNN has ['sigmoid', 'tanh', 'tanh'] alone"),
         (node_arrays(), {"activation_alpha": [0.1]}, "take no parameter"),
+        (node_arrays(), {"activation_beta": 0.0}, "take no parameter"),
         (node_arrays("gru"), {}, "expecting linear_before_reset=1"),
         (node_arrays("rnn_tanh"), {"activations": ["Affine"]}, "cuDNN has ['tanh'] alone"),
         (node_arrays(R=None), {}, "'R': missing"),

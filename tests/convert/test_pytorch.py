@@ -107,8 +107,8 @@ def test_numbers_in_the_other_byte_order_are_read_as_numbers():
     equal_models(convert.pytorch.to_canonical(swapped), convert.pytorch.to_canonical(arrays))
 
 
-def arrays(**changes):
-    c = random_canonical(RNNSpec("lstm", 2, 4, 3, direction="bidirectional"), 1)
+def arrays(mode="lstm", **changes):
+    c = random_canonical(RNNSpec(mode, 2, 4, 3, direction="bidirectional"), 1)
     found = convert.pytorch.from_canonical(c) | changes
     return {name: array for name, array in found.items() if array is not None}
 
@@ -120,6 +120,11 @@ def arrays(**changes):
         (arrays(weight_hh_l1_reverse=None), {}, "'weight_hh_l1_reverse': missing"),
         (arrays(weight_ih_l1=np.ones((16, 4), "f4")), {}, "'weight_ih_l1': expecting shape (16, 8), got (16, 4)"),
         (arrays(weight_hr_l0=np.ones((2, 4), "f4")), {}, "'weight_hr_l0': expecting shape (4, 4), got (2, 4)"),
+        (
+            arrays("gru", weight_hr_l0=np.ones((4, 4), "f4")),
+            {},
+            "'weight_hr_l0': expecting 12 / 4 columns (only the LSTM",
+        ),
         (arrays(fc=np.ones(3, "f4")), {}, "'fc': unexpected"),
         (
             arrays(bias_ih_l0=np.ones(16, "i4")),

@@ -98,6 +98,15 @@ def test_what_is_kept_falls_from_all_steps_to_one_chunk_and_a_few_states(name):
     assert doubled.reserve_nbytes - ours.reserve_nbytes == pytest.approx(ours.checkpoint_nbytes, rel=0.02)
 
 
+def test_with_both_directions_what_goes_from_layer_to_layer_is_kept_too():
+    op, T, B = ops.CudnnGRU(3, 32, 16, direction="bidirectional"), 1000, 4
+    told = op.memory(T, B, True, T)
+    between, states = 2 * (T * B * 64 * 4), 6 * (B * 32 * 4)
+    assert told.checkpoint_nbytes == between + states
+    peak = measured(op, T, B, is_training=True, checkpoint_every=T)
+    assert peak / FACTOR < told.total_nbytes < peak * FACTOR
+
+
 @pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU"])
 def test_results_are_told_to_the_byte(name):
     op = getattr(ops, name)(2, 6, 5, direction="bidirectional", dtype="float64")
