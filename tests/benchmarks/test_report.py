@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import benchmarks
-from benchmarks import goals, plots, report
+from benchmarks import goals, plots, report, suite
 from benchmarks.adapters import COMPETITORS
 from benchmarks.goals import GOALS, Goal, Measured, Ratios, compare
 from benchmarks.problems import GROUPS
 from benchmarks.results_files import KEYS, Run, load, newest, runs
-from benchmarks.runner import _record, rows_of
+from benchmarks.runner import Part, _record, rows_of
 from pycudnnrnn.cli import bench
 
 ROOT = Path(__file__).parents[2]
@@ -289,6 +289,14 @@ def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
     )
     assert [row["status"] for row in written.select(competitor="numpy")] == ["ok"] * 4
     assert written.environment["command"].startswith("python -m pycudnnrnn bench --group smoke")
+
+
+def test_unless_told_otherwise_the_command_compares_with_the_common_ones_on_all_processors(run, monkeypatch):
+    given = []
+    monkeypatch.setattr(suite, "part", lambda rows, names, threads: given.append((names, threads)) or Part(rows, []))
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert run("bench", "--group", "smoke", "--pass", "infer", "--dtype", "float32")[0] == 0
+    assert given == [(("numpy", "torch-cpu", "onnxruntime", "jax-cpu"), (7,))]
 
 
 @pytest.mark.parametrize(
