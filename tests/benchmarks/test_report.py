@@ -13,6 +13,7 @@ import benchmarks
 from benchmarks import goals, plots, report, suite
 from benchmarks.adapters import COMPETITORS
 from benchmarks.goals import GOALS, Goal, Measured, Ratios, compare
+from benchmarks.model import flops
 from benchmarks.problems import GROUPS
 from benchmarks.results_files import KEYS, Run, load, newest, runs
 from benchmarks.runner import Part, _record, rows_of
@@ -217,6 +218,24 @@ def test_a_gpus_run_gets_its_tables_its_reasons_and_its_pictures(tmp_path):
     names = {f"nvidia-h200-{name}.svg" for name in ("against-T", "against-B", "against-H", "roofline", "ratios")}
     assert set(first) == names
     assert all(f"(performance/{name})" in text for name in names)
+
+
+def test_a_cell_on_the_screen_is_a_time_with_ours_over_it():
+    row = rows_of(["smoke"])[0]
+    assert suite.cell(timed(row, "torch", 20.0), timed(row, "plan", 10.0)) == "20.0  0.50"
+    assert suite.cell(timed(row, "plan", 1234.0)) == "1,234"
+    assert suite.cell(untimed(row, "torch"), timed(row, "plan", 10.0)) == "not run"
+
+
+def test_pictures_show_the_largest_series_and_rates_in_teraflops():
+    _, run = whole_gpu_run()
+    against_t, against_b = (plots.against(run, size, "flashrnn").axes[0] for size in ("T", "B"))
+    assert {tuple(line.get_xdata()) for line in against_t.lines} == {(256, 512, 1024, 2048)}
+    assert {tuple(line.get_xdata()) for line in against_b.lines} == {(2, 8, 16, 32, 64, 128, 256)}
+    row = run.select(group="flashrnn", competitor="plan", which="infer", dtype="float16")[0]
+    (problem,) = (p for p in GROUPS["flashrnn"].problems if p.name == row["problem"])
+    (line,) = (line for line in plots.roofline(run).axes[0].lines if line.get_label() == "plan")
+    assert pytest.approx(flops(problem) / row["median_us"] * 1e6 / 1e12) in line.get_ydata().tolist()
 
 
 # --- files
