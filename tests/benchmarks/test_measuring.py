@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import data, timing
-from benchmarks.adapters import COMPETITORS, NotRun, Prepared
+from benchmarks.adapters import COMPETITORS, NotRun, Prepared, numpy_engine, torch_eager
 from benchmarks.environment import environment, machine_folder
 from benchmarks.hosts import Failed, Local, Remote
 from benchmarks.problems import GROUPS, Row
@@ -216,6 +216,24 @@ def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
                 check(row, host)
                 compared[name] += 1
     assert compared == {"numpy": 19, "torch-cpu": 23, "jax-cpu": 15, "onnxruntime": 7}
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_a_call_goes_on_from_the_states_that_the_last_one_left_where_they_carry(carried):
+    def infer(x, states=None):
+        given.append((x, states))
+        return "y", len(given)
+
+    given = []
+    for call in (
+        numpy_engine.stepping(infer, ["a", "b"], (None,), carried=carried),
+        torch_eager._stepping(infer, ["a", "b"], carried=carried),
+    ):
+        for _ in range(3):
+            call()
+    left = [(1,), (2,), 4, 5] if carried else [None] * 4
+    assert [x for x, _ in given] == ["a", "b", "a"] * 2
+    assert [states for _, states in (*given[1:3], *given[4:])] == left
 
 
 # --- runs

@@ -112,6 +112,14 @@ def test_a_carried_state_is_the_one_that_the_last_call_left(played):
     assert made[2][hx] == made[1][hy]
 
 
+def test_a_step_of_training_puts_three_times_as_much_on_a_stream(played):
+    for name in ("eager", "plan"):
+        row = rows_of(["smoke"], lambda row: row.dtype == "float32" and row.which == "infer")[0]
+        drawn = data.draw(row.problem)
+        infer, step = (ours_cuda.prepare(row.problem, which, "float32", drawn, name) for which in ("infer", "step"))
+        assert (infer.launches, step.launches) == (2 * row.problem.T, 6 * row.problem.T)
+
+
 def test_the_gpu_report_refuses_without_a_gpu_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpu", "--out", str(tmp_path / "out.jsonl")])
     with pytest.raises(SystemExit, match="bench-gpu needs an NVIDIA GPU"):

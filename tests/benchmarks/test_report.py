@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 import benchmarks
-from benchmarks import goals, plots, report
+from benchmarks import goals, plots, report, suite
 from benchmarks.adapters import COMPETITORS
 from benchmarks.goals import GOALS, Goal, Measured, Ratios, compare
+from benchmarks.model import flops
 from benchmarks.problems import GROUPS
 from benchmarks.results_files import KEYS, Run, load, newest, runs
-from benchmarks.runner import _record, rows_of
+from benchmarks.runner import Part, _record, rows_of
 from pycudnnrnn.cli import bench
 
 ROOT = Path(__file__).parents[2]
@@ -219,6 +220,24 @@ def test_a_gpus_run_gets_its_tables_its_reasons_and_its_pictures(tmp_path):
     assert all(f"(performance/{name})" in text for name in names)
 
 
+def test_a_cell_on_the_screen_is_a_time_with_ours_over_it():
+    row = rows_of(["smoke"])[0]
+    assert suite.cell(timed(row, "torch", 20.0), timed(row, "plan", 10.0)) == "20.0  0.50"
+    assert suite.cell(timed(row, "plan", 1234.0)) == "1,234"
+    assert suite.cell(untimed(row, "torch"), timed(row, "plan", 10.0)) == "not run"
+
+
+def test_pictures_show_the_largest_series_and_rates_in_teraflops():
+    _, run = whole_gpu_run()
+    against_t, against_b = (plots.against(run, size, "flashrnn").axes[0] for size in ("T", "B"))
+    assert {tuple(line.get_xdata()) for line in against_t.lines} == {(256, 512, 1024, 2048)}
+    assert {tuple(line.get_xdata()) for line in against_b.lines} == {(2, 8, 16, 32, 64, 128, 256)}
+    row = run.select(group="flashrnn", competitor="plan", which="infer", dtype="float16")[0]
+    (problem,) = (p for p in GROUPS["flashrnn"].problems if p.name == row["problem"])
+    (line,) = (line for line in plots.roofline(run).axes[0].lines if line.get_label() == "plan")
+    assert pytest.approx(flops(problem) / row["median_us"] * 1e6 / 1e12) in line.get_ydata().tolist()
+
+
 # --- files
 
 
@@ -289,6 +308,14 @@ def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
     )
     assert [row["status"] for row in written.select(competitor="numpy")] == ["ok"] * 4
     assert written.environment["command"].startswith("python -m pycudnnrnn bench --group smoke")
+
+
+def test_unless_told_otherwise_the_command_compares_with_the_common_ones_on_all_processors(run, monkeypatch):
+    given = []
+    monkeypatch.setattr(suite, "part", lambda rows, names, threads: given.append((names, threads)) or Part(rows, []))
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert run("bench", "--group", "smoke", "--pass", "infer", "--dtype", "float32")[0] == 0
+    assert given == [(("numpy", "torch-cpu", "onnxruntime", "jax-cpu"), (7,))]
 
 
 @pytest.mark.parametrize(

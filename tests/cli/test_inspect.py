@@ -52,6 +52,8 @@ def test_as_text_it_says_the_same(run, saved):
     assert "RNNSpec('lstm', 1, 5, 4" in out
     assert "[9, 20]" in out
     assert "3 of them not finite" in out
+    (step,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["step"])
+    assert step == ["step", "[2]", "int64", "-2", "4", "1"]
 
 
 def test_another_programs_file_is_read_and_said_to_have_no_hash(run, tmp_path):

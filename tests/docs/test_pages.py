@@ -48,6 +48,18 @@ def test_every_relative_link_leads_to_a_file():
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
+def test_every_file_of_the_repository_that_a_page_names_is_there():
+    tops = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    named = set()
+    for page in PAGES:
+        for text in re.findall(r"`([\w./-]+)`", page.read_text()):
+            if text.partition("/")[0] in tops and "/" in text:
+                named.add(text)
+    assert len(named) > 20
+    made = {name for name in named if not (ROOT / name).exists()}
+    assert made <= {"build/docs"}, "what `make` makes, and nothing else"
+
+
 def result(**changes):
     questions = {"SET mode": {"equal to ADD on zeros": True}, "padding float16": {"zero": True}}
     return {

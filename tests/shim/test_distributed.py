@@ -18,7 +18,7 @@ class NcclCommunicator:
     """CuPy's class in name and signatures; a world of `ranks` copies of this rank, or with other rows, `others`."""
 
     def __init__(self, ranks, others=None, device=0):
-        self.ranks, self.others, self.device, self.calls = ranks, others or {}, device, []
+        self.ranks, self.others, self.device, self.calls, self.rows = ranks, others or {}, device, [], []
 
     def size(self):
         return self.ranks
@@ -29,6 +29,7 @@ class NcclCommunicator:
     def allGather(self, sendbuf, recvbuf, count, datatype, stream):  # noqa: N802
         self.calls.append(("allGather", count, datatype, stream))
         row = view(sendbuf, count, "f8")
+        self.rows.append(row.tolist())
         rows = view(recvbuf, self.ranks * count, "f8").reshape(self.ranks, count)
         rows[:] = row
         for (rank, column), value in self.others.items():
@@ -91,6 +92,13 @@ def test_where_another_rank_differs_nccl_is_asked_for_nothing(device, rank, colu
     with pytest.raises(StateError, match=text):
         distributed.all_reduce_gradients(array, comm, reduction="sum")
     assert [name for name, *_ in comm.calls] == ["allGather"]
+
+
+def test_types_of_one_size_are_told_apart(device):
+    comm = NcclCommunicator(1)
+    for dtype in ("f2", ml_dtypes.bfloat16, "i2", "u2"):
+        distributed.broadcast_params(device.from_host(np.arange(6).astype(dtype)), comm)
+    assert len({tuple(row) for row in comm.rows}) == 4
 
 
 def test_an_array_elsewhere_than_the_communicator_is_refused_after_the_others_were_told(device):
