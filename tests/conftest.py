@@ -21,6 +21,10 @@ settings.register_profile("nightly", **_common)
 settings.load_profile(PROFILE)
 
 
+def pytest_configure():
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same tests on every machine; what is for a GPU is in tests/gpu
+
+
 @pytest.fixture(scope="session")
 def shim_path(tmp_path_factory):
     """The tests' libcudnn, compiled once."""

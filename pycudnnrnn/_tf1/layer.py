@@ -9,7 +9,6 @@ Source: tf.layers.Layer of TF 1.9, as the public pages of tf.contrib.cudnn_rnn l
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
+from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
@@ -44,8 +44,7 @@ class TF1Layer:
 
     def _forget_calls(self) -> None:
         self._nodes = Nodes(self._name)
-        self._losses: list[Any] = []
-        self._input_losses: list[tuple[weakref.ref[Any], Any]] = []
+        self._losses = Losses()
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -123,7 +122,7 @@ class TF1Layer:
     def _record(self, inputs: Any, outputs: Any) -> None:
         flat = flatten(outputs)
         self._nodes.add([inputs], flat)
-        self._input_losses = [(ref, loss) for ref, loss in self._input_losses if ref() is not None]
+        self._losses.forget_dead()
         if self._activity_regularizer is not None:
             self.add_loss(self._activity_regularizer(flat[0]), inputs=inputs)
 
@@ -260,30 +259,18 @@ class TF1Layer:
 
     def add_loss(self, losses: Any, inputs: Any = None) -> None:
         """Keep a loss or several. With `inputs` they belong to that array, and go when it goes."""
-        for loss in losses if isinstance(losses, (list, tuple)) else [losses]:
-            if inputs is None:
-                self._losses.append(loss)
-            else:
-                self._input_losses += [(weakref.ref(array), loss) for array in flatten(inputs)]
+        self._losses.add(losses, inputs)
 
     @property
     def losses(self) -> list[Any]:
         """All losses that were added and still stand, then the regularizers' values for the variables as they are."""
-        return self._losses + self._standing(None) + self._regularization()
+        return self._losses.unconditional + self._losses.standing() + self._regularization()
 
     def get_losses_for(self, inputs: Any) -> list[Any]:
         """Return the losses added for these inputs; for None those that belong to no input."""
         if inputs is None:
-            return self._losses + self._regularization()
-        return self._standing([id(array) for array in flatten(inputs)])
-
-    def _standing(self, ids: list[int] | None) -> list[Any]:
-        found: list[Any] = []
-        for reference, loss in self._input_losses:
-            array = reference()
-            if array is not None and (ids is None or id(array) in ids) and not any(loss is seen for seen in found):
-                found.append(loss)
-        return found
+            return self._losses.unconditional + self._regularization()
+        return self._losses.standing(inputs)
 
     def _regularization(self) -> list[Any]:
         return [regularizer(variable.value) for variable, regularizer in self._regularizers]
@@ -366,16 +353,27 @@ class TF1Layer:
         """Return None for a call that was made. Errors as of `get_input_shape_at`."""
         self._nodes.at(node_index, "output_shapes")
 
+    # --- copies -------------------------------------------------------------------------------------------------------
+
+    def _variables_state(self, *, without: str = "") -> dict[str, Any]:
+        """Return what a copy keeps of the variables, but for one, and of what acts on them."""
+        return {
+            "variables": [
+                (n, v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items() if n != without
+            ],
+            "regularizers": [(v.name.removeprefix(f"{self.scope_name}/"), r) for v, r in self._regularizers],
+            "activity_regularizer": self._activity_regularizer,
+        }
+
+    def _set_variables_state(self, state: Mapping[str, Any]) -> None:
+        for name, value, trainable, constraint in state["variables"]:
+            self._add(name, value, trainable=trainable, constraint=constraint)
+        self._regularizers = [(self._variables[name], function) for name, function in state["regularizers"]]
+        self._activity_regularizer = state["activity_regularizer"]
+
 
 class NotBuiltError(StateError, ValueError):
     """A layer was asked for what exists once it is built. A `ValueError` because TF raises one."""
-
-
-def flatten(structure: Any) -> list[Any]:
-    """Return the arrays of nested tuples and lists, in order."""
-    if isinstance(structure, (tuple, list)):
-        return [array for item in structure for array in flatten(item)]
-    return [structure]
 
 
 def snake_case(name: str) -> str:

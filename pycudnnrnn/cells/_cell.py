@@ -184,14 +184,13 @@ class Cell(TF1Layer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return configuration and variables: what a cell is, without its calls and losses."""
-        own = [(n, v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items()]
-        return {"config": self.get_config(), "scope": self._scope, "spec": self._spec, "built": self.built, "own": own}
+        own = {"config": self.get_config(), "scope": self._scope, "spec": self._spec, "built": self.built}
+        return own | self._variables_state()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["config"])  # type: ignore[misc]
         self._scope, self._spec, self.built = state["scope"], state["spec"], state["built"]
-        for name, value, trainable, constraint in state["own"]:
-            self._add(name, value, trainable=trainable, constraint=constraint)
+        self._set_variables_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
         copy = type(self).__new__(type(self))

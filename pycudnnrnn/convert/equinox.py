@@ -48,12 +48,11 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
         W = from_rows("equinox", mode, named.take(cell.key("weight_ih"), rows, columns))
         R = from_rows("equinox", mode, named.take(cell.key("weight_hh"), rows, U))
         bW = bR = None
-        if "bias" in first:
+        if "bias" in first or (mode is RNNMode.GRU and "bias_n" in first):
             bW = from_rows("equinox", mode, named.take(cell.key("bias"), rows))
-        if mode is RNNMode.GRU and ("bias" in first or "bias_n" in first):
+        if mode is RNNMode.GRU and bW is not None:
             new = named.take(cell.key("bias_n"), U)
             bR = from_rows("equinox", mode, np.concatenate([np.zeros(2 * U, new.dtype), new]))
-            bW = from_rows("equinox", mode, named.take(cell.key("bias"), rows))
         found.append(PseudoLayer(W, R, bW, bR))
     named.finish()
     return assemble("equinox", mode, found, num_dirs)

@@ -312,12 +312,7 @@ class RNNLayer(ConfiguredLayer):
         if self._op is not None:
             canonical = self._op.params_to_canonical(self.params)
             state["canonical"] = [[_arrays.to_host("params", array) for array in arrays] for arrays in canonical]
-        state["others"] = [
-            (n, v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items() if n != OPAQUE_KERNEL
-        ]
-        state["regularizers"] = [(v.name.removeprefix(f"{self.scope_name}/"), r) for v, r in self._regularizers]
-        state["activity_regularizer"] = self._activity_regularizer
-        return state
+        return state | self._variables_state(without=OPAQUE_KERNEL)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["config"])  # type: ignore[misc]
@@ -326,10 +321,7 @@ class RNNLayer(ConfiguredLayer):
         if op is not None:
             device = self._device or "cpu"
             self._attach(op, op.move_params(op.canonical_to_params(*state["canonical"]), device), device)
-        for name, value, trainable, constraint in state["others"]:
-            self._add(name, value, trainable=trainable, constraint=constraint)
-        self._regularizers = [(self._variables[name], function) for name, function in state["regularizers"]]
-        self._activity_regularizer = state["activity_regularizer"]
+        self._set_variables_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copy = type(self).__new__(type(self))

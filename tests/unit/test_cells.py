@@ -282,6 +282,20 @@ def test_a_fresh_cell_starts_with_tfs_values(kind):
     assert cell.name == names.get(kind, "basic_rnn_cell")
 
 
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))])
+def test_copies_of_a_cell_carry_regularizers_and_constraints(make):
+    cell = CudnnCompatibleGRUCell(3, dtype="float64")
+    cell.add_weight("scale", (2,), initializer="ones", regularizer=sum, constraint=abs)
+    cell.activity_regularizer = len
+    twin = make(cell)
+    x = np.ones((4, 2))
+    twin(x, np.zeros((4, 3)))
+    assert twin.losses == [4, 2]
+    twin.variables_by_name()["scale"].assign([3, 4])
+    assert (twin.losses, cell.losses) == ([4, 7], [2])
+    assert twin.variables_by_name()["scale"].constraint is abs
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_cells_pickle_and_copy_with_their_weights(kind):
     cell = kind(3, seed=2)

@@ -88,4 +88,4 @@ def test_losses_of_inputs_do_not_pile_up():
         layer(batch(2, 2, 5, seed=seed))
     gc.collect()
     assert layer.losses == []
-    assert len(layer._input_losses) <= 1
+    assert len(layer._losses._conditional) <= 1

@@ -92,13 +92,14 @@ def test_losses_belong_to_inputs_or_to_none(called):
     made.add_loss(1.5)
     made.add_loss([2.5, 3.5], inputs=x)
     made.add_loss(4.5, inputs=other)
-    assert made.losses == [1.5, 2.5, 3.5, 4.5]
+    made.add_loss(4.5, inputs=[x, other])
+    assert made.losses == [1.5, 2.5, 3.5, 4.5, 4.5], "each as often as it was added"
     assert made.get_losses_for(None) == [1.5]
-    assert made.get_losses_for(x) == [2.5, 3.5]
-    assert made.get_losses_for([x, other]) == [2.5, 3.5, 4.5]
+    assert made.get_losses_for(x) == [2.5, 3.5, 4.5]
+    assert made.get_losses_for([x, other]) == [2.5, 3.5, 4.5, 4.5]
     del other
     gc.collect()
-    assert made.losses == [1.5, 2.5, 3.5]
+    assert made.losses == [1.5, 2.5, 3.5, 4.5], "what belongs to two arrays goes with the last of them"
 
 
 @both_hold("updates", "add_update", "get_updates_for")
