@@ -199,14 +199,11 @@ class _Source:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise Refusal("unreadable", str(error)) from error
-        try:
-            status = os.fstat(self._descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise Refusal("unreadable", "it is no regular file")
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        status = os.fstat(self._descriptor)
         self.size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self._descriptor)
+            raise Refusal("unreadable", "it is no regular file")
 
     def read(self, offset: int, count: int) -> bytes:
         parts = []
