@@ -12,7 +12,7 @@ from pycudnnrnn.engines.cudnn.owned import live
 from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError, StateError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
-from tests.shim.host_device import HostMemory, host
+from tests.shim.host_device import HostMemory, Stream, host
 from tests.shim.problem import on_device, run, run_numpy
 
 LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float32", direction="bidirectional")
@@ -164,6 +164,24 @@ def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_u
         fwd.backward_data(arrays["dy"])
     with pytest.raises(StateError, match="before backward_data"):
         fwd.backward_weights()
+
+
+@pytest.mark.parametrize("checkpoint_every", [None, 2])
+@pytest.mark.parametrize("call", ["cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8"])
+def test_the_forwards_stream_waits_for_a_backward_that_failed_on_another(play, call, checkpoint_every):
+    """What was launched before the failure may still read memory that the forward's stream would give away."""
+    played, _, device = play()
+    problem = make_problem(ops.CudnnGRU(1, 5, 4, dtype="float64"), 6, 2, None, seed=3)
+    arrays = on_device(device, problem)
+    first = device.current
+    fwd = problem.op.forward(arrays["x"], arrays["hx"], arrays["params"], checkpoint_every=checkpoint_every)
+    other = device.current = Stream()
+    device.waits.clear()
+    played.fail[call, 1] = 5000
+    with pytest.raises(CudnnError):
+        fwd.backward(arrays["dy"])
+    assert device.waits[0] == (other, first)
+    assert device.waits[-1] == (first, other)
 
 
 def test_a_long_bidirectional_gradient_that_runs_out_of_memory_has_added_nothing(play, monkeypatch):

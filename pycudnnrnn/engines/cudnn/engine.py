@@ -17,7 +17,6 @@ from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.eager import EagerForward
-from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.native import Native
@@ -199,7 +198,7 @@ class CudnnEngine:
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             self._check(name, array, dtype.itemsize)
         states = (spec.num_pseudo_layers, schedule.B)
-        with self._following(reserve) as handle:
+        with self.native.following(reserve.stream) as handle:
             dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
             dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
             if spec.has_cell_state and dcy is None:
@@ -227,20 +226,12 @@ class CudnnEngine:
         if isinstance(reserve, RecomputeReserve):
             recompute.backward_weights(self.native, reserve, out, accumulate=accumulate)
             return
-        with self._following(reserve) as handle:
+        with self.native.following(reserve.stream) as handle:
             workspace = scratch(self._device, reserve.workspace_nbytes)
             if not accumulate:
                 self._device.fill_zero(out)
             for piece in reserve.pieces:
                 piece.plan.backward_weights(handle, piece.x, piece.hx, piece.y, out, workspace, piece.space)
-
-    @contextlib.contextmanager
-    def _following(self, reserve: CudnnReserve) -> Iterator[Handle]:
-        """Work on the current stream after the forward's, which then waits: its memory goes back to its own pool."""
-        with self.native.launching("an eager backward, which takes memory") as (handle, stream):
-            self._device.wait(stream, reserve.stream)
-            yield handle
-            self._device.wait(reserve.stream, stream)
 
     def _check(self, name: str, array: Any | None, alignment: int) -> None:
         if array is not None and array.size:

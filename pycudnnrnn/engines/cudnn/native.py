@@ -51,6 +51,21 @@ class Native:
                 self.device.refuse_capture(stream, what)
             yield self.handle_on(stream), stream
 
+    @contextlib.contextmanager
+    def following(self, earlier: Any) -> Iterator[Handle]:
+        """Launch a backward on the current stream after its forward's, which then waits, whatever became of it.
+
+        The memory that was used goes back to the earlier stream's pool.
+        """
+        with self.launching("an eager backward, which takes memory") as (handle, stream):
+            self.device.wait(stream, earlier)
+            try:
+                with self.device.watch:  # it has to know first whether there is a device left to wait on
+                    yield handle
+            finally:
+                if not self.device.watch.lost:
+                    self.device.wait(earlier, stream)
+
     def handle_on(self, stream: Any) -> Handle:
         """Give this thread's handle, set to a stream."""
         handle = self.handles.get()

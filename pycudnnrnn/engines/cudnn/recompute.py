@@ -95,8 +95,7 @@ def backward_data(
     spec, schedule = reserve.spec, reserve.schedule
     device, dtype = native.device, spec.dtype.numpy
     states = (spec.num_pseudo_layers, schedule.B)
-    with native.launching() as (handle, stream):
-        device.wait(stream, reserve.stream)
+    with native.following(reserve.stream) as handle:
         random = reserve.starts[0].random
         dropout = None
         if random is not None:
@@ -122,15 +121,11 @@ def backward_data(
             part.put_states(dh, dhx_part)
             part.put_states(dc, dcx_part)
         reserve.gradient, reserve.touched = gradient, True
-        device.wait(reserve.stream, stream)
     return dx, dh, dc
 
 
 def backward_weights(native: Native, reserve: RecomputeReserve, out: Any, *, accumulate: bool) -> None:
     """Hand over what backward-data has summed; see `engines.Engine.backward_weights`."""
-    device = native.device
-    with native.launching() as (_, stream):
-        device.wait(stream, reserve.stream)
-        write = device.add_into if accumulate else device.copy_into
+    with native.following(reserve.stream):
+        write = native.device.add_into if accumulate else native.device.copy_into
         write(out, reserve.gradient)
-        device.wait(reserve.stream, stream)
