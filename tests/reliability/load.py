@@ -3,7 +3,8 @@
 Threads share one op and its params: eager calls of changing T and B with ragged lengths, streams that carry their
 state, gradients, saves and restores while others compute, and calls that are cancelled half-way by an exception thrown
 into their thread. One result in 500 is compared with the step-by-step reference, each stream with one long call, each
-restored buffer with what was saved. Prints one line of JSON; exits with 1 if anything differed or memory grew.
+restored buffer with what was saved. Prints one line of JSON; exits with 1 if anything differed or memory grew. A run of
+a million or more is kept in load.json, for `docs/reliability.md`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import argparse
 import collections
 import contextlib
 import ctypes
+import datetime as dt
 import gc
 import json
 import os
 import random
+import subprocess
 import tempfile
 import threading
 import time
@@ -28,6 +31,11 @@ import numpy as np
 from pycudnnrnn import CudnnLSTM, Saver, ops
 from pycudnnrnn.testing import reference
 from pycudnnrnn.testing.strategies import make_problem
+from tests.reliability.report import write_document
+
+RESULTS = Path(__file__).with_name("load.json")
+KEPT_FROM = 1_000_000
+"""Fewer forwards are a try."""
 
 SAMPLE = 500
 TOLERANCE = 1e-10
@@ -189,8 +197,18 @@ def main() -> None:
     parser.add_argument("--forwards", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, default=4)
     asked = parser.parse_args()
-    found = run(asked.forwards, asked.threads)
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=RESULTS.parent, capture_output=True, text=True, check=False
+    )
+    found: dict[str, object] = {
+        "date": dt.datetime.now(dt.UTC).date().isoformat(), "commit": commit.stdout.strip(),
+        "command": f"python -m tests.reliability.load --forwards {asked.forwards} --threads {asked.threads}",
+        **run(asked.forwards, asked.threads),
+    }  # fmt: skip
     print(json.dumps(found))  # noqa: T201  a program that reports
+    if asked.forwards >= KEPT_FROM:
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        write_document()
     if found["wrong"] or int(str(found["growth_bytes"])) > GROWTH_MAX_NBYTES:
         raise SystemExit(1)
 
