@@ -217,6 +217,9 @@ class Engine(Protocol):
         """Write the params gradient into `out`, or add it there; after `backward_data`, as in cuDNN."""
 
 
+_made: dict[str, Engine] = {}
+"""Engines by the device's full name: an import and a lock at each call would cost microseconds."""
+
 _override: contextvars.ContextVar[dict[str, Engine] | None] = contextvars.ContextVar("engines", default=None)
 
 
@@ -232,15 +235,19 @@ def engine_for(device: str) -> Engine:
         override = overrides.get(device.partition(":")[0])
         if override is not None:
             return override
+    known = _made.get(device)
+    if known is not None:
+        return known
     # Imported here: the engines need the protocol above, and cuDNN is for those who ask for it.
     if device == "cpu":
         from pycudnnrnn.engines.numpy_engine import NumpyEngine  # noqa: PLC0415
 
-        return NumpyEngine()
+        return _made.setdefault(device, NumpyEngine())
     from pycudnnrnn.engines.cudnn.engine import cudnn_engine  # noqa: PLC0415
 
     index = device.partition(":")[2]
-    return cudnn_engine(int(index) if index else None)
+    engine = cudnn_engine(int(index) if index else None)
+    return _made.setdefault(device, engine) if index else engine  # which device is the current one may change
 
 
 @contextlib.contextmanager

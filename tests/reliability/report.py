@@ -11,6 +11,7 @@ from tests.reliability.rows import ROWS, Row
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results.json"
+LOAD = Path(__file__).with_name("load.json")
 GUIDED = ROOT / "tests" / "fuzz" / "guided.json"
 DOCUMENT = ROOT / "docs" / "reliability.md"
 
@@ -58,7 +59,23 @@ def document(results: dict[str, Any], runs: list[dict[str, Any]]) -> str:
         if result.get("fault"):
             fault = result["fault"].replace("|", "\\|").replace("\n", " ")
             lines.append(f"| {row.name} | {fault} | `{result['red'] or 'none'}` |")
-    return "\n".join([*lines, *fuzzed(json.loads(GUIDED.read_text()))]) + "\n"
+    return "\n".join([*lines, *fuzzed(json.loads(GUIDED.read_text())), *loaded()]) + "\n"
+
+
+def loaded() -> list[str]:
+    """Return what the latest long run did, if there was one."""
+    if not LOAD.is_file():
+        return []
+    found = json.loads(LOAD.read_text())
+    names = ("forwards", "threads", "checked", "save", "cancelled", "growth_bytes", "seconds")
+    numbers = " | ".join(f"{found[name]:,}" for name in names)
+    what = (
+        "What a server does, in one run: threads share a model, with changing T and B, ragged lengths, streams and "
+        f"gradients, saves and restores beside them, and calls cancelled half-way (`{found['command']}`)."
+    )
+    head = "| forwards | threads | compared | saves | cancelled | bytes grown | seconds | wrong | when |"
+    row = f"| {numbers} | {len(found['wrong'])} | {found['date']}, {found['commit'][:7]} |"
+    return ["", what, "", head, "|" + " --- |" * head.count(" | ") + " --- |", row]
 
 
 def fuzzed(targets: dict[str, dict[str, Any]]) -> list[str]:
