@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pycudnnrnn._checks import check_int, check_real, choose, one_of
+from pycudnnrnn._checks import check_bool, check_int, check_real, choose, one_of
 from pycudnnrnn.canonical import from_canonical
 from pycudnnrnn.convert._gates import from_list
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
@@ -26,6 +26,7 @@ CASES = [
     (lambda: check_int("n", True, 1, 5), ArgumentTypeError, "Invalid n: True, expecting an integer"),
     (lambda: check_int("n", "3", 1, 5), ArgumentTypeError, "Invalid n: '3', expecting an integer"),
     (lambda: check_int("n", 6, 1, 5), ArgumentError, "Invalid n: 6, expecting an integer from 1 to 5"),
+    (lambda: check_bool("b", 1), ArgumentTypeError, "Invalid b: 1, expecting a Python bool"),
     (lambda: check_real("r", "1"), ArgumentTypeError, "Invalid r: '1', expecting a real number"),
     (lambda: check_real("r", [1]), ArgumentTypeError, "Invalid r: [1], expecting a real number"),
     (lambda: check_real("r", 10**400), ArgumentError,
@@ -36,6 +37,8 @@ CASES = [
     (lambda: check_lengths({3}, 3, 1), ArgumentTypeError, f"Invalid sequence_lengths: <class 'set'>, {HOST}"),
     (lambda: check_lengths([True], 3, 1), ArgumentTypeError,
      "Invalid sequence_lengths: a list with booleans, expecting integers"),
+    (lambda: check_lengths([1, [2]], 3, 2), ArgumentTypeError,
+     "Invalid sequence_lengths: a list of lists, expecting integers"),
     (lambda: check_lengths([1.0], 3, 1), ArgumentTypeError,
      "Invalid sequence_lengths dtype: float64, expecting integers"),
     (lambda: check_lengths(np.array([True]), 3, 1), ArgumentTypeError,

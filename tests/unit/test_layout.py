@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import ParamLayout, Region, RNNSpec, ops
 from pycudnnrnn.errors import ArgumentError, LayoutError
-from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.layout import arithmetic_layout, differences
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
@@ -255,3 +255,11 @@ def test_wrong_canonical_arrays_are_named_and_nothing_is_written(case):
 def test_a_buffer_that_cannot_hold_the_params_is_refused(out):
     with pytest.raises(ArgumentError, match="out"):
         OP.canonical_to_params(*canonical(), out=out)
+
+
+def test_differences_are_the_regions_that_the_other_layout_has_elsewhere_or_not_at_all():
+    layout = arithmetic_layout(RNNSpec("gru", 1, 3, 2))
+    moved = dataclasses.replace(layout.regions[-1], offset=layout.size)
+    other = ParamLayout(layout.size + 3, (*layout.regions[:3], *layout.regions[4:-1], moved))
+    assert differences(layout, layout) == {}
+    assert differences(layout, other) == {layout.regions[3].key: None, moved.key: moved}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.schedule import Schedule, check_lengths, grouped, native_chunks
+from pycudnnrnn.schedule import Schedule, check_lengths, grouped, joined, native_chunks
 from pycudnnrnn.testing.strategies import sequence_lengths
 from tests.helpers.examples import examples
 
@@ -132,3 +132,18 @@ def test_native_chunks_hold_every_valid_step_once_and_nothing_that_cudnn_refuses
         assert chunk.covers(schedule) == (list(rows) == list(range(B)) and steps == T)
         seen += [(chunk.start + t, b) for b, length in zip(rows, within, strict=True) for t in range(length)]
     assert sorted(seen) == [(t, b) for t in range(T) for b in range(B) if t < full[b]]
+
+
+def test_groups_are_joined_until_a_part_has_enough_steps():
+    groups = [[(0, 2)], [(2, 4), (4, 5)], [(5, 6)], [(6, 7)]]
+    assert list(joined(groups, 3)) == [[(0, 2), (2, 4), (4, 5)], [(5, 6), (6, 7)]]
+    assert list(joined(groups, 1)) == groups
+    assert list(joined([], 1)) == []
+    assert groups[0] == [(0, 2)], "what is joined stays as it was"
+
+
+def test_steps_are_grouped_by_about_so_many_rows():
+    steps = [(0, 4), (4, 8), (8, 10), (10, 12)]
+    assert [list(group) for group in grouped(steps, 6)] == [[(0, 4)], [(4, 8), (8, 10)], [(10, 12)]]
+    assert [list(group) for group in grouped(steps, 1)] == [[step] for step in steps]
+    assert [list(group) for group in grouped(steps, 12)] == [steps]
