@@ -135,6 +135,16 @@ def test_a_framework_that_cannot_run_the_model_is_told_and_the_file_written(run,
     assert (tmp_path / "double.onnx").exists()
 
 
+def test_a_framework_that_fails_without_a_word_is_told_too(run, model, monkeypatch):
+    def fail(*_):
+        raise RuntimeError
+
+    monkeypatch.setitem(command.RUNNERS, "onnx", (fail, ()))
+    code, out, _ = run("model.pt", "m.onnx", "-s", "prefix=lstm", "--verify")
+    assert code == 0
+    assert "verify: onnx (DST): not run, RuntimeError:" in out
+
+
 def test_a_side_that_computes_something_else_fails_and_writes_nothing(run, model, tmp_path, monkeypatch):
     runner, packages = command.RUNNERS["onnx"]
 
