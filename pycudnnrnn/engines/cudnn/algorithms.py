@@ -21,6 +21,7 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.plan import Plan
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
+from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -96,31 +97,15 @@ def choose(
     known = native.choices.find(kind)
     if known is not None:
         return known
-    device = native.device
-    with native.choices.lock, device.active():
+    with native.choices.lock:
         known = native.choices.find(kind)
         if known is not None:
             return known
-        stream = device.stream()
-        device.refuse_capture(stream, "measuring algo='auto'")
-        handle = native.handle_on(stream)
-        layout = native.layout(spec)
-        data = data or _stand_in(native, spec, schedule)
-        dropout = CudnnDropout(handle, device, spec, DropoutState("cudnn", spec.seed)) if drops else None
-        bench = _Bench(device, handle, spec, schedule, data, dropout, training=training)
-        trials, failures = [], []
-        for candidate in candidates(kind.spec, schedule):
-            time, reason = None, ""
-            try:
-                if native.layout(candidate) == layout:
-                    with device.active():  # a device that is lost here is no reason to try the next
-                        time = bench.time(candidate)
-                else:
-                    reason = "another layout"
-            except (CudnnError, LayoutError, MemoryError) as error:
-                failures.append(error)
-                reason = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else str(error)
-            trials.append(AlgorithmTrial(candidate.algo, candidate.math_type, time, reason))
+        with native.launching("measuring algo='auto'") as (handle, _):
+            data = data or _stand_in(native, spec, schedule)
+            dropout = CudnnDropout(handle, native.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
+            bench = _Bench(native.device, handle, spec, schedule, data, dropout, training=training)
+            trials, failures = _tried(native, bench, kind.spec, schedule, native.layout(spec))
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
             if failures and all(isinstance(error, MemoryError) for error in failures):
@@ -129,6 +114,27 @@ def choose(
             raise EngineError(f"algo='auto': no algorithm runs {spec!r} with T={schedule.T}, B={schedule.B}: {reasons}")
         _, best = min(ran, key=lambda pair: pair[0])
         return native.choices.add(AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials)))
+
+
+def _tried(
+    native: Native, bench: _Bench, spec: RNNSpec, schedule: Schedule, layout: ParamLayout
+) -> tuple[list[AlgorithmTrial], list[Exception]]:
+    """Time each candidate whose layout is the one that params have; say of the others why not."""
+    trials: list[AlgorithmTrial] = []
+    failures: list[Exception] = []
+    for candidate in candidates(spec, schedule):
+        time, reason = None, ""
+        try:
+            if native.layout(candidate) == layout:
+                with native.device.active():  # a device that is lost here is no reason to try the next
+                    time = bench.time(candidate)
+            else:
+                reason = "another layout"
+        except (CudnnError, LayoutError, MemoryError) as error:
+            failures.append(error)
+            reason = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else str(error)
+        trials.append(AlgorithmTrial(candidate.algo, candidate.math_type, time, reason))
+    return trials, failures
 
 
 class _Bench:

@@ -245,7 +245,9 @@ def cudnn_engine(index: int | None) -> CudnnEngine:
         MissingDependencyError: CuPy is not installed.
         EngineError: no such device, or no libcudnn that can be used.
     """
-    return _engine(CudaDevice().index if index is None else index)
+    index = CudaDevice().index if index is None else index
+    with _making:  # a cache alone lets two threads make one each
+        return _engine(index)
 
 
 _making = threading.Lock()
@@ -253,11 +255,5 @@ _making = threading.Lock()
 
 @functools.cache
 def _engine(index: int) -> CudnnEngine:
-    with _making:  # a cache alone lets two threads make one each
-        return _made(index)
-
-
-@functools.cache
-def _made(index: int) -> CudnnEngine:
     device = CudaDevice(index)
     return CudnnEngine(_libcudnn.load(), device)
