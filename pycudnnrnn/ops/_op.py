@@ -18,7 +18,7 @@ from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.ops._eager import EagerCalls, EagerKind, key_of
+from pycudnnrnn.ops._eager import Known, ShortWay
 from pycudnnrnn.ops._forward import Call, Forward, check_params
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -57,7 +57,7 @@ class CudnnRNN:
         self._dropout_states: dict[str, DropoutState] = state["dropout"]
         self._dropout: dict[str, tuple[Engine, Dropout]] = {}
         self._dropout_lock = threading.Lock()
-        self._eager = EagerCalls()
+        self._eager = ShortWay()
 
     def __repr__(self) -> str:
         arguments = repr(self.spec).partition(", ")[2]
@@ -323,14 +323,14 @@ class CudnnRNN:
         checkpoint_every: Any = None,
     ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
-        key = None
+        key = batch = known = None
         if checkpoint_every is None:
-            key = key_of(x, is_training, sequence_lengths, time_major, keep_reserve)
-        known = self._eager.find(key)
-        if known is not None:
-            results = known.call.run_if_plain(params, x, hx, cx)
-            if results is not None:
-                call = Call(known.engine, self.spec, known.schedule, known.kind, frozenset(), params)
+            key, batch = self._eager.key_of(x, is_training, sequence_lengths, time_major, keep_reserve)
+        if batch is not None and not batch.has_empty:
+            known = self._eager.find(key)
+            results = known and known.call.run_if_plain(batch, params, x, hx, cx)
+            if known is not None and results is not None:
+                call = Call(known.engine, self.spec, batch, known.kind, frozenset(), params)
                 return Forward(call, *results)
         spec = self.spec
         is_training = check_bool("is_training", is_training)
@@ -368,7 +368,7 @@ class CudnnRNN:
         with self._dropout_lock:
             if dropout is not None and self._dropout.get(engine.device, (None, None))[1] is not dropout:
                 return  # `set_dropout_state` came in between
-            self._eager.add(key, EagerKind(engine, kind, schedule, call))
+            self._eager.add(key, Known(engine, kind, call))
 
 
 def _device_name(device: str | None) -> str:

@@ -72,8 +72,8 @@ def unnoticed(engine, device, problem, name, change):
     """Run forward and backward with a fault; True if every number is right and no byte beside an array was written."""
     arrays = on_device(device, problem)
     run(problem, arrays)
-    for plan in engine.native.plans.values():
-        spoil(plan, name, change)
+    for passes in engine.native.compiled.values():
+        spoil(passes, name, change)
     found, expected = run(problem, arrays), run_numpy(problem)
     intact = all(memory.intact() for memory in device.allocations)
     return intact and all(np.array_equal(found[key], expected[key]) for key in expected)
