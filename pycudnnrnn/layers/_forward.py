@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
@@ -25,13 +25,6 @@ class LayerGradients(Gradients[ArrayT]):
 
 class LayerForward(Forward[ArrayT]):
     """An op's `Forward` with the layer's names: `outputs`, and `states`, always a tuple."""
-
-    @classmethod
-    def of(cls, fwd: Forward[ArrayT]) -> Self:
-        """Take over an op's forward."""
-        own = cls.__new__(cls)
-        own.__dict__ = fwd.__dict__
-        return own
 
     @property
     def outputs(self) -> ArrayT:

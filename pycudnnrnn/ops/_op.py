@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -35,14 +35,7 @@ class CudnnRNN:
 
     spec: RNNSpec
 
-    @classmethod
-    def of(cls, spec: RNNSpec) -> Self:
-        """Return the op that runs `spec`; `ops.from_spec` chooses the class."""
-        op = cls.__new__(cls)
-        op._setup(spec)  # noqa: SLF001
-        return op
-
-    def _setup(self, spec: RNNSpec) -> None:
+    def __init__(self, spec: RNNSpec) -> None:
         if spec.dropout and spec.num_layers == 1:
             warnings.warn(
                 f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only", stacklevel=3
@@ -321,6 +314,7 @@ class CudnnRNN:
         time_major: Any,
         keep_reserve: Any,
         checkpoint_every: Any = None,
+        returns: type[Forward[Any]] = Forward,
     ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
         key = batch = known = None
@@ -331,7 +325,7 @@ class CudnnRNN:
             results = known and known.call.run_if_plain(batch, params, x, hx, cx)
             if known is not None and results is not None:
                 call = Call(known.engine, self.spec, batch, known.kind, frozenset(), params)
-                return Forward(call, *results)
+                return returns(call, *results)
         spec = self.spec
         is_training = check_bool("is_training", is_training)
         time_major = check_bool("time_major", time_major)
@@ -356,7 +350,7 @@ class CudnnRNN:
             )  # fmt: skip
             if key is not None and (known is None or known.engine is not engine):
                 self._remember(key, engine, kind, schedule, dropout, keep_reserve)
-            return Forward(call, *results)
+            return returns(call, *results)
 
     def _remember(
         self, key: Any, engine: Engine, kind: Any, schedule: Schedule, dropout: Dropout | None, keep_reserve: bool

@@ -76,7 +76,7 @@ FOUND_IN = [
     *((name, "getDevice") for name in CALLS if name != "params"),
     ("an eager forward", "isCapturing"),
     ("an eager forward", "an allocation"),
-    ("an eager forward", "cudnnSetStream"),
+    ("capturing", "cudnnSetStream"),
     ("an eager forward", "cudnnRNNForward"),
     ("a forward of another kind", "cudnnGetRNNTempSpaceSizes"),
     ("a forward of parts", "an allocation"),

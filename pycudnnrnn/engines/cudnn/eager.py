@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, Final
 
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
@@ -11,6 +11,8 @@ from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
 from pycudnnrnn.schedule import Schedule
+
+_NOTHING: Final = contextlib.nullcontext()
 
 Results = tuple[Any, Any, Any | None, CudnnReserve | None]
 
@@ -22,7 +24,7 @@ class EagerForward:
         self._native, self._passes, self._dropout, self._keep_reserve = native, passes, dropout, keep_reserve
         self._device = passes.device
         self._dtype = passes.spec.dtype.numpy
-        self._inputs = passes.arrays["eager"]
+        self._inputs = passes.recogniser("eager")
 
     def run_if_plain(self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None) -> Results | None:
         """Run if every array is plainly right; None says that one is not, and the slower checks say why."""
@@ -56,7 +58,7 @@ class EagerForward:
             cy = None if passes.c_shape is None else device.empty(passes.c_shape, dtype)
             space = scratch(device, passes.reserve_nbytes)
             workspace = scratch(device, passes.workspace_nbytes)
-            with contextlib.nullcontext() if self._dropout is None else self._dropout.forward_on(stream):
+            with _NOTHING if self._dropout is None else self._dropout.forward_on(stream):
                 passes.call_forward(
                     handle.pointer, x_desc, x_at, y_desc, address(y), hx_at, address(hy),
                     cx_at, None if cy is None else address(cy),

@@ -75,7 +75,7 @@ class Native:
     def handle_on(self, stream: Any) -> Handle:
         """Give this thread's handle, set to a stream."""
         handle = self.handles.get()
-        handle.set_stream(self.device.stream_address(stream))
+        handle.use(self.device.stream_address(stream))
         return handle
 
     def layout(self, spec: RNNSpec) -> ParamLayout:

@@ -114,24 +114,27 @@ class Passes:
         """Return descriptors that keep a batch's lengths, for a graph: what it reads of them, and when, is unknown."""
         return DataDescriptors(self._library, self.spec, schedule)
 
+    def recogniser(self, call: str) -> PlainArrays:
+        """Return what recognises the arrays of a call, given in the order in which they are passed."""
+        return PlainArrays(self.device.xp.ndarray, self.device.index, self._wanted[call], apart=call != "eager")
+
     @functools.cached_property
-    def arrays(self) -> dict[str, PlainArrays]:
-        """What the arrays of each call have to be, in the order in which they are passed."""
+    def _wanted(self) -> dict[str, tuple[Wanted, ...]]:
         dtype = self.spec.dtype.numpy
         x, y, h, c = (
-            Wanted(shape, dtype, dtype.itemsize) for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
+            Wanted.contiguous(shape, dtype, dtype.itemsize)
+            for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
         )
-        params = Wanted((self.params_nbytes // dtype.itemsize,), dtype, PARAMS_ALIGNMENT_NBYTES)
-        reserve = Wanted((self.reserve_nbytes,) if self.training else None, BYTES, optional=not self.training)
+        params = Wanted.contiguous((self.params_nbytes // dtype.itemsize,), dtype, PARAMS_ALIGNMENT_NBYTES)
+        bytes_kept = (self.reserve_nbytes,) if self.training else None
+        reserve = Wanted.contiguous(bytes_kept, BYTES, optional=not self.training)
         hx, cx, dcy = h._replace(optional=True), c._replace(optional=True), c._replace(optional=self.c_shape is None)
-        wanted = {
+        return {
             "eager": (x, hx, cx, params),
             "forward": (x, y, hx, hx, cx, cx, params, reserve),
             "backward_data": (y, y, x, hx, h, hx, cx, dcy, cx, params, reserve),
             "backward_weights": (x, hx, y, params, reserve),
         }
-        ndarray, index = self.device.xp.ndarray, self.device.index
-        return {name: PlainArrays(ndarray, index, kinds, apart=name != "eager") for name, kinds in wanted.items()}
 
     def _at(self, *arrays: Any) -> list[int | None]:
         return [None if array is None else self.device.address(array) for array in arrays]

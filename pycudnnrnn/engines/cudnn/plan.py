@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array
@@ -22,35 +22,40 @@ class CudnnPlan:
         self._device = passes.device
         self.spec = passes.spec
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
+        self._training = passes.training
+        self._plain_forward = passes.recogniser("forward")
+        if passes.training:
+            self._plain_backward_data = passes.recogniser("backward_data")
+            self._plain_backward_weights = passes.recogniser("backward_weights")
         self._workspace = scratch(self._device, passes.workspace_nbytes)
         self._workspace_at = None if self._workspace is None else self._device.address(self._workspace)
 
     def forward_if_plain(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any) -> bool:
-        reserve = reserve if self._passes.training else None
-        at = self._passes.arrays["forward"].addresses((x, y, hx, hy, cx, cy, params, reserve))
+        reserve = reserve if self._training else None
+        at = self._plain_forward.addresses((x, y, hx, hy, cx, cy, params, reserve))
         if at is not None:
-            self._forward(*at)
+            self._forward(at)
         return at is not None
 
     def backward_data_if_plain(
         self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
         reserve: Any,
     ) -> bool:  # fmt: skip
-        if not self._passes.training:
+        if not self._training:
             return False
-        at = self._passes.arrays["backward_data"].addresses((y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve))
+        at = self._plain_backward_data.addresses((y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve))
         if at is not None:
-            self._backward_data(*at)
+            self._backward_data(at)
         return at is not None
 
     def backward_weights_if_plain(
         self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
     ) -> bool:
-        if not self._passes.training:
+        if not self._training:
             return False
-        at = self._passes.arrays["backward_weights"].addresses((x, hx, y, d_params, reserve))
+        at = self._plain_backward_weights.addresses((x, hx, y, d_params, reserve))
         if at is not None:
-            self._backward_weights(d_params, *at, accumulate=accumulate)
+            self._backward_weights(d_params, at, accumulate=accumulate)
         return at is not None
 
     def hold(self, params: Any | None) -> None:
@@ -67,7 +72,7 @@ class CudnnPlan:
         cy: Any | None,
         reserve: Any | None,
     ) -> None:
-        self._forward(*self._at(x=x, y=y, hx=hx, hy=hy, cx=cx, cy=cy, params=params, reserve=reserve))
+        self._forward(self._at(x=x, y=y, hx=hx, hy=hy, cx=cx, cy=cy, params=params, reserve=reserve))
 
     def backward_data(
         self,
@@ -84,7 +89,7 @@ class CudnnPlan:
         reserve: Any,
     ) -> None:
         self._backward_data(
-            *self._at(
+            self._at(
                 y=y, dy=dy, dx=dx, hx=hx, dhy=dhy, dhx=dhx, cx=cx, dcy=dcy, dcx=dcx, params=params, reserve=reserve
             )
         )
@@ -93,7 +98,7 @@ class CudnnPlan:
         self, x: Any, hx: Any | None, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
     ) -> None:
         at = self._at(x=x, hx=hx, y=y, d_params=d_params, reserve=reserve)
-        self._backward_weights(d_params, *at, accumulate=accumulate)
+        self._backward_weights(d_params, at, accumulate=accumulate)
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
         check_array("params", params, self._device.address(params), PARAMS_ALIGNMENT_NBYTES)
@@ -112,23 +117,27 @@ class CudnnPlan:
             found.append(address)
         return found
 
-    def _forward(self, x: int | None, y: int | None, *at: int | None) -> None:
-        *others, reserve = at
+    def _forward(self, at: Sequence[int | None]) -> None:
+        x, y, hx, hy, cx, cy, params, reserve = at
         with self._device.active():
             stream = self._device.stream()
             handle = self._native.handle_on(stream)
             x_desc, y_desc = self._passes.data(self._schedule).pointers
-            with contextlib.nullcontext() if self._dropout is None else self._dropout.forward_on(stream):
-                self._passes.call_forward(handle.pointer, x_desc, x, y_desc, y, *others, self._workspace_at, reserve)
+            call = handle.pointer, x_desc, x, y_desc, y, hx, hy, cx, cy, params, self._workspace_at, reserve
+            if self._dropout is None:
+                self._passes.call_forward(*call)
+            else:
+                with self._dropout.forward_on(stream):
+                    self._passes.call_forward(*call)
 
-    def _backward_data(self, y: int | None, dy: int | None, *at: int | None) -> None:
-        *others, reserve = at
+    def _backward_data(self, at: Sequence[int | None]) -> None:
+        y, dy, *others, reserve = at
         with self._device.active():
             handle = self._native.handle_on(self._device.stream())
             x_desc, y_desc = self._passes.data(self._schedule).pointers
             self._passes.call_backward_data(handle.pointer, y_desc, y, dy, x_desc, *others, self._workspace_at, reserve)
 
-    def _backward_weights(self, d_params: Any, *at: int | None, accumulate: bool) -> None:
+    def _backward_weights(self, d_params: Any, at: Sequence[int | None], *, accumulate: bool) -> None:
         x, hx, y, d_params_at, reserve = at
         with self._device.active():
             handle = self._native.handle_on(self._device.stream())
