@@ -21,7 +21,7 @@ DEEPEST: Final = 32
 """Levels of groups. A hard link can make a group its own descendant, and then there is no end."""
 
 MOST_EXPANSION: Final = 100
-"""Declared bytes a byte of the file, at most: an array of 10**13 elements that were never written takes no room."""
+"""Most declared bytes per byte of the file: an array of 10**13 elements that were never written takes no room."""
 
 _SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
 
@@ -65,7 +65,7 @@ def read_config(path: str | os.PathLike[str]) -> Any:
     """Read the configuration of an older `.h5`; a `.weights.h5` has none, and gives an empty one.
 
     Raises:
-        ConvertError: not an HDF5 file, or a configuration that is no JSON.
+        ConvertError: not an HDF5 file, or a configuration that is not JSON.
         MissingDependencyError: h5py is not installed.
     """
     h5py = _h5py()

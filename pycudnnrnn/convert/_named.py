@@ -30,7 +30,7 @@ class Named:
     With a `prefix`, completed as `under` does it, only what is under it counts.
 
     Raises:
-        ConvertError: not a dict, a key that is no name, or nothing in it.
+        ConvertError: not a dict, a key that is not a name, or nothing in it.
     """
 
     def __init__(self, framework: str, arrays: Any, prefix: str = "", joints: re.Pattern[str] | None = None) -> None:
@@ -114,7 +114,7 @@ class Named:
         """Return an array of this shape, once.
 
         Raises:
-            ConvertError: missing, of another shape, or of another dtype than those taken before.
+            ConvertError: missing, of another shape, or with a dtype that those taken before do not have.
         """
         array = self._array(key)
         if array.shape != shape:
@@ -145,7 +145,7 @@ def under(framework: str, prefix: str, arrays: Mapping[str, Array]) -> dict[str,
     """Put a prefix before every name. One that ends in a letter or a digit gets the framework's joint after it.
 
     Raises:
-        ConvertError: it is no string.
+        ConvertError: it is not a string.
     """
     prefix = _completed(framework, prefix)
     return {prefix + name: array for name, array in arrays.items()}
@@ -217,7 +217,7 @@ def plain_mode(framework: str, activation: str) -> RNNMode:
     """
     modes = {"tanh": RNNMode.RNN_TANH, "relu": RNNMode.RNN_RELU}
     if not isinstance(activation, str) or activation not in modes:
-        raise ConvertError(framework, f"activation {shorten(activation)}", "cuDNN has 'tanh' and 'relu' alone")
+        raise ConvertError(framework, f"activation {shorten(activation)}", "cuDNN has only 'tanh' and 'relu'")
     return modes[activation]
 
 
