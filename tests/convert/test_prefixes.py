@@ -53,3 +53,5 @@ def test_no_prefix_is_named_where_none_would_do():
     arrays = {f"rnn{name}": array for name, array in convert.pytorch.from_canonical(C).items()}
     with pytest.raises(ConvertError, match=r"every other key of an RNN$"):
         convert.pytorch.to_canonical(arrays)
+    with pytest.raises(ConvertError, match=r"there is no key under the prefix 'elsewhere.'$"):
+        convert.pytorch.to_canonical(convert.pytorch.from_canonical(C), prefix="elsewhere")

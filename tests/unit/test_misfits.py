@@ -53,6 +53,8 @@ def test_other_errors_stay_what_they_are():
         G(X, H, PG, 1)
     with pytest.raises(ArgumentTypeError, match="Invalid input_data: <class 'list'>, expecting a NumPy"):
         G([1.0], H, PG)
+    with pytest.raises(ArgumentTypeError, match="Invalid input_data: <class 'list'>, expecting a NumPy"):
+        L([1.0], PL, H, PL)
     with pytest.raises(ArgumentError, match="Invalid params shape: "):
         G(X, H, H)
 
