@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._forward import Forward, Gradients
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LayerGradients(Gradients[ArrayT]):
     """Gradients of a layer's forward, also under the names of the layer's arguments."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("inputs", "initial_state", "params")
 
     @property
     def inputs(self) -> ArrayT:
@@ -25,6 +27,8 @@ class LayerGradients(Gradients[ArrayT]):
 
 class LayerForward(Forward[ArrayT]):
     """An op's `Forward` with the layer's names: `outputs`, and `states`, always a tuple."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("outputs", "states")
 
     @classmethod
     def of(cls, fwd: Forward[ArrayT]) -> Self:
