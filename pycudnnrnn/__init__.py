@@ -20,11 +20,11 @@ if TYPE_CHECKING:
         layers,
         layout,
         ops,
-        plot,
         saveable,
         spec,
         testing,
     )
+    from pycudnnrnn import plot as plot
     from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
     from pycudnnrnn.checkpoint import Saver
     from pycudnnrnn.layers import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh

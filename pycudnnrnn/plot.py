@@ -101,9 +101,8 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
 def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: str = "gradient norms") -> None:
     """Draw the Euclidean norm of each region's gradient, pseudo-layer by pseudo-layer; or of each region's weights.
 
-    A column is a linear-layer id of the weights or the biases, after its letters: W and bW of the input, R and bR of the
-    recurrence, P of the projection. Zeros are white, and what is not finite is
-    white with red text.
+    A column is a linear-layer id of the weights or the biases, after its symbol: W and bW of the input, R and bR of the
+    recurrence, P of the projection. Zeros are white, and what is not finite is white with red text.
 
     Shapes:
         d_params: [layout.size], on any device.
@@ -136,7 +135,7 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
     names = [f"{symbol}{id_}\n{gate}" for symbol, id_, gate in columns]
     axes.set_xticks(range(len(columns)), names, fontsize=7)
     axes.set_yticks(range(count), map(str, range(count)), fontsize=8)
-    axes.set(title=title, ylabel="pseudo-layer", xlabel="W: input, R: recurrent, P: projection, b: bias; with the linear-layer id")
+    axes.set(title=title, ylabel="pseudo-layer", xlabel="W: input, R: recurrent, P: projection, b: bias; with its id")
     axes.tick_params(length=0)
     if positive.size:
         figure.colorbar(image, label="Euclidean norm", shrink=0.9)

@@ -23,7 +23,7 @@ SYMBOLS: Final[dict[tuple[Side, Kind], str]] = {
     ("input", "bias"): "bW",
     ("recurrent", "bias"): "bR",
 }
-"""What the equations call a region, by side and kind. Source: cudnnRNNMode_t (cuDNN's reference) for W, R, bW and bR."""
+"""What the equations call a region, by side and kind. Source: cudnnRNNMode_t in cuDNN's reference; P is ours."""
 
 FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() for gate in gates}
 """The linear-layer id of each gate's input matrix: a gate has the same one in every cell that has it."""

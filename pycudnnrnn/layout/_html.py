@@ -36,9 +36,9 @@ def html(layout: ParamLayout) -> str:
         for r in shown
     )
     rows = "".join(
-        f'<tr><td>{r.pseudo_layer}</td><td>{r.kind}</td><td>{r.lin_layer_id}</td><td>{r.symbol}</td><td><span style="background:'
-        f'{_colour(r)}">&emsp;</span> {escape(r.gate)}</td><td>{" × ".join(map(str, r.shape))}</td>'
-        f"<td>{r.offset:,}</td><td>{r.offset + r.size:,}</td></tr>"
+        f"<tr><td>{r.pseudo_layer}</td><td>{r.kind}</td><td>{r.lin_layer_id}</td><td>{r.symbol}</td>"
+        f'<td><span style="background:{_colour(r)}">&emsp;</span> {escape(r.gate)}</td>'
+        f"<td>{' × '.join(map(str, r.shape))}</td><td>{r.offset:,}</td><td>{r.offset + r.size:,}</td></tr>"
         for r in shown
     )
     left = len(layout.regions) - len(shown)
