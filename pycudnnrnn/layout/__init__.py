@@ -16,7 +16,7 @@ Kind = Literal["weight", "bias"]
 Way = Literal["forward", "backward"]
 Side = Literal["input", "recurrent", "projection"]
 
-SYMBOLS: Final[dict[tuple[Side, Kind], str]] = {
+_SYMBOLS: Final[dict[tuple[Side, Kind], str]] = {
     ("input", "weight"): "W",
     ("recurrent", "weight"): "R",
     ("projection", "weight"): "P",
@@ -25,10 +25,10 @@ SYMBOLS: Final[dict[tuple[Side, Kind], str]] = {
 }
 """What the equations call a region, by side and kind. Source: cudnnRNNMode_t in cuDNN's reference; P is ours."""
 
-FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() for gate in gates}
+_FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() for gate in gates}
 """The linear-layer id of each gate's input matrix: a gate has the same one in every cell that has it."""
 
-WORDS: Final = ("layer", "direction", "gate", "kind", "side")
+_WORDS: Final = ("layer", "direction", "gate", "kind", "side")
 """What names a region without cuDNN's numbers."""
 
 
@@ -66,12 +66,12 @@ class Region:
         """What it works on: the layer's input, its own last state, or the output that a projection makes narrower."""
         if self.gate == "projection":
             return "projection"
-        return "input" if self.lin_layer_id == FIRST_IDS.get(self.gate, self.lin_layer_id) else "recurrent"
+        return "input" if self.lin_layer_id == _FIRST_IDS.get(self.gate, self.lin_layer_id) else "recurrent"
 
     @property
     def symbol(self) -> str:
         """Its letters in the equations: W or bW of the input, R or bR of the recurrence, P of the projection."""
-        return SYMBOLS[self.side, self.kind]
+        return _SYMBOLS[self.side, self.kind]
 
     @property
     def key(self) -> tuple[int, int, Kind]:
@@ -150,7 +150,7 @@ class ParamLayout:
         """
         if pseudo_layer is not None and lin_layer_id is not None and kind is not None:
             key = pseudo_layer, lin_layer_id, kind
-            if layer is direction is gate is side is None:  # the usual call is one look-up
+            if (layer, direction, gate, side) == (None, None, None, None):  # the usual call is one look-up
                 try:
                     return self._index[key]
                 except KeyError:
@@ -174,7 +174,7 @@ def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
         so_far += f"{', ' if so_far else ''}{name}={value!r}"
     if len(left) == 1:
         return left[0]
-    unsaid = [f"{name} ({_values(left, name)})" for name in WORDS if len({getattr(r, name) for r in left}) > 1]
+    unsaid = [f"{name} ({_values(left, name)})" for name in _WORDS if len({getattr(r, name) for r in left}) > 1]
     expected = f"what only one region is, not {len(left)}: give its {', its '.join(unsaid)} as well"
     raise ArgumentError("region", expected, so_far or "nothing asked for")
 
