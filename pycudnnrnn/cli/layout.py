@@ -29,7 +29,7 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
     W and bW work on the layer's input, R and bR on its last state, P is the projection.
 
     It is arithmetic, for a machine without a GPU. With --queried cuDNN's own answer stands beside it; the picture is
-    cuDNN's then. A layout that differs is a finding and no failure: the exit code is 0, "equal" in the JSON says it.
+    cuDNN's then. A layout that differs is a finding, not a failure: the exit code is 0, "equal" in the JSON says it.
 
     \b
     Examples:
