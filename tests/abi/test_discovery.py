@@ -49,7 +49,8 @@ def test_the_error_lists_every_place_and_the_line_that_allows_the_system(nowhere
     text = str(caught.value)
     assert all(attempt in text for attempt in caught.value.attempts)
     assert "pycudnnrnn.libcudnn.load(allow_system=True)" in text
-    assert "pip install 'pycudnnrnn[cuda13]'" in text
+    assert "pip install nvidia-cudnn-cu13" in text
+    assert "pip install '.[cuda13]'" in text
     assert isinstance(caught.value, EngineError)
 
 
