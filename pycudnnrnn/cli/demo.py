@@ -79,7 +79,7 @@ def demo(
     sample = restored.sample("The ", 300, temperature=0.6, seed=seed)
     draw(model, losses, baselines, held_out_loss, out)
 
-    table = Table("model", "held out, nats a character")
+    table = Table("model", "held out, nats per character")
     for name, value in {**baselines, f"LSTM, {units} units": held_out_loss}.items():
         table.add_row(name, f"{value:.3f}")
     console.print(table)

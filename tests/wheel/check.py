@@ -108,7 +108,7 @@ def smoke(python, wheel):
 
 
 def run_instructions(wheel):
-    """Follow every instruction to install that pages, examples and errors give; return how many different ones there are.
+    """Follow every instruction to install that pages, examples and errors give; return how many there are.
 
     What names the checkout is resolved there, as it is typed, and once more by the package's name over the built wheel,
     as it will be when that is published. What an index has to have is asked of it, and not downloaded: some are large.
@@ -140,7 +140,7 @@ def run_instructions(wheel):
                 if needed.marker and any(needed.marker.evaluate({"extra": extra}) for extra in extras)
             }
         for package in sorted(asked - {"pycudnnrnn"}):
-            subprocess.run([*pip, "index", "versions", package], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([*pip, "index", "-qq", "versions", package], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([*pip, "install", "--quiet", wheel], check=True)
         command = Path(folder, "bin", "pycudnnrnn")
         error = subprocess.run([command, "--help"], capture_output=True, text=True, check=False)
