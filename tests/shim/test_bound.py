@@ -81,6 +81,10 @@ def test_a_status_is_an_error_and_a_function_that_is_not_there_too(played):
     handle = Handle(played.library)
     with pytest.raises(CudnnError, match=r"cudnnSetStream.*EXECUTION_FAILED"):
         handle.use(0x5000)
+    handle.use(0x5000)
+    handle.use(0x5000)
+    assert played.counts["cudnnSetStream"] == 2, "again after the failure, and not when it is set"
     handle.use(0)
+    assert played.counts["cudnnSetStream"] == 3
     with pytest.raises(VersionError, match="removed"):
         played.library.cudnnGetRNNLinLayerBiasParams.bind()
