@@ -164,3 +164,18 @@ def test_rows_that_another_stream_sent_are_waited_for(play):
     device.waits.clear()
     LSTM(*(arrays[k] for k in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=[4, 0, 2])
     assert (device.current, first) in device.waits
+
+
+def test_new_lengths_go_the_short_way_as_equal_ones_do(play):
+    _, engine, device = play()
+    problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES)]
+    everything = [on_device(device, problem) for problem in problems]
+    op = ops.from_spec(LSTM.spec)
+    for lengths in ([4, 4, 2], [4, 4, 4]):
+        op.forward(*(everything[0][k] for k in ("x", "hx", "cx", "params")), sequence_lengths=lengths)
+    engine.forward = None  # the long way
+    for problem, arrays in zip(problems, everything, strict=True):
+        for lengths in (problem.lengths, tuple(problem.lengths), np.array(problem.lengths)):
+            given = (arrays[k] for k in ("x", "hx", "cx", "params"))
+            fwd = op.forward(*given, sequence_lengths=lengths)
+            assert np.array_equal(host(fwd.output), run_numpy(problem)["y"])
