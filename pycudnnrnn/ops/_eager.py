@@ -24,23 +24,17 @@ class Known(NamedTuple):
     call: EagerCall
 
 
-class ShortWay:
+class ShortWay(Recent[Known]):
     """The kinds of calls that one op has run, and the lengths that came last. Lengths are no part of a kind."""
 
     def __init__(self) -> None:
-        self._known: Recent[Known] = Recent(KINDS_MAX)
+        super().__init__(KINDS_MAX)
         self._last: tuple[Any, Schedule | None] = (None, None)
 
     def find(self, key: Any) -> Known | None:
         """Return what is known of a kind of call, unless another engine runs it now."""
-        known = self._known.get(key)
+        known = self.get(key)
         return known if known is not None and engine_for(known.kind.device) is known.engine else None
-
-    def add(self, key: Any, known: Known) -> None:
-        self._known.keep(key, known)
-
-    def clear(self) -> None:
-        self._known.clear()
 
     def key_of(
         self, x: Any, is_training: Any, lengths: Any, time_major: Any, keep_reserve: Any

@@ -85,14 +85,7 @@ def _prepare_forward(
 
 
 def _run_forward(
-    handle: Handle,
-    parts: Sequence[ForwardPart],
-    params: Any,
-    x: Any,
-    y: Any,
-    h: Any,
-    c: Any | None,
-    workspace: Any | None,
+    handle: Handle, parts: Sequence[ForwardPart], params: Any, x: Any, y: Any, h: Any, c: Any | None, workspace: Any
 ) -> None:
     """Run the chunks one after another from the states in `h` and `c`; leave theirs there, and their output in `y`."""
     for forward in parts:
@@ -125,17 +118,9 @@ class BackwardPart:
 
 def _prepare_backward(reserve: CudnnReserve, dy: Any, dx: Any, dh: Any, dc: Any | None) -> list[BackwardPart]:
     """Take the memory for all chunks, the last one first."""
+    h, c = (dh, dh), (dc, dc)  # the gradients that come, and those that are left
     return [
-        BackwardPart(
-            part,
-            piece,
-            part.buffer(dy),
-            part.buffer(dx),
-            part.state_buffer(dh),
-            part.state_buffer(dh),
-            part.state_buffer(dc),
-            part.state_buffer(dc),
-        )
+        BackwardPart(part, piece, part.buffer(dy), part.buffer(dx), *map(part.state_buffer, (*h, *c)))
         for piece in reversed(reserve.pieces)
         if (part := piece.part) is not None
     ]
@@ -149,7 +134,7 @@ def _run_backward(
     dx: Any,
     dh: Any,
     dc: Any | None,
-    workspace: Any | None,
+    workspace: Any,
 ) -> None:
     """Go back through the chunks, from the state gradients in `dh` and `dc` to those before the batch."""
     for back in parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn.engines.cudnn.device import scratch
@@ -29,25 +30,17 @@ class EagerForward:
     def run_if_plain(self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None) -> Results | None:
         """Run if every array is plainly right; None says that one is not, and the slower checks say why."""
         at = self._inputs.addresses((x, hx, cx, params))
-        return None if at is None else self._run(schedule, params, x, hx, cx, *at)
+        return None if at is None else self._run(schedule, params, x, hx, cx, at)
 
     def run(self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None) -> Results:
         """Run on arrays that have been checked."""
         at = [None if array is None else self._device.address(array) for array in (x, hx, cx, params)]
-        return self._run(schedule, params, x, hx, cx, *at)
+        return self._run(schedule, params, x, hx, cx, at)
 
     def _run(
-        self,
-        schedule: Schedule,
-        params: Any,
-        x: Any,
-        hx: Any | None,
-        cx: Any | None,
-        x_at: int | None,
-        hx_at: int | None,
-        cx_at: int | None,
-        params_at: int | None,
+        self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None, at: Sequence[int | None]
     ) -> Results:
+        x_at, hx_at, cx_at, params_at = at
         device, passes, dtype, address = self._device, self._passes, self._dtype, self._device.address
         with device.active():
             stream = device.stream()

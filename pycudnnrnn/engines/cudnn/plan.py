@@ -62,32 +62,15 @@ class CudnnPlan:
         """Do nothing: cuDNN reads params as they are."""
 
     def forward(
-        self,
-        params: Any,
-        x: Any,
-        hx: Any | None,
-        cx: Any | None,
-        y: Any,
-        hy: Any | None,
-        cy: Any | None,
+        self, params: Any, x: Any, hx: Any | None, cx: Any | None, y: Any, hy: Any | None, cy: Any | None,
         reserve: Any | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._forward(self._at(x=x, y=y, hx=hx, hy=hy, cx=cx, cy=cy, params=params, reserve=reserve))
 
     def backward_data(
-        self,
-        params: Any,
-        y: Any,
-        dy: Any,
-        hx: Any | None,
-        dhy: Any,
-        dhx: Any | None,
-        cx: Any | None,
-        dcy: Any | None,
-        dcx: Any | None,
-        dx: Any,
-        reserve: Any,
-    ) -> None:
+        self, params: Any, y: Any, dy: Any, hx: Any | None, dhy: Any, dhx: Any | None, cx: Any | None,
+        dcy: Any | None, dcx: Any | None, dx: Any, reserve: Any,
+    ) -> None:  # fmt: skip
         self._backward_data(
             self._at(
                 y=y, dy=dy, dx=dx, hx=hx, dhy=dhy, dhx=dhx, cx=cx, dcy=dcy, dcx=dcx, params=params, reserve=reserve
