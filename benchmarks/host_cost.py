@@ -158,10 +158,10 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     dll = ctypes.CDLL(str(path))
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
-    passes = engine.native.compiled.values()[0]
+    passes = engine.runtime.compiled.values()[0]
     x_desc, y_desc = passes.data(Schedule(1, 1)).pointers
     known, known_lists, known_none = ShortWay(), ShortWay(), ShortWay()
-    handle = engine.native.handles.get().pointer
+    handle = engine.runtime.handles.get().pointer
     at = [device.address(a) for a in (x, y, hx, hy, cx, cy, params, device.empty((1 << 20,), np.dtype("u1")))]
     times = measured(
         foreign=lambda: passes.call_forward(handle, x_desc, at[0], y_desc, *at[1:], None),

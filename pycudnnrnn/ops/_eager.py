@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pycudnnrnn._arrays import Kind
+from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines import EagerCall, Engine, engine_for
+from pycudnnrnn.engines import Engine, EngineForward, engine_for
 from pycudnnrnn.schedule import Schedule, check_lengths
 
 KINDS_MAX: Final = 64
@@ -20,8 +20,8 @@ class Known(NamedTuple):
     """A kind of call that has run once: what was found out about it, and the short way through it."""
 
     engine: Engine
-    kind: Kind
-    call: EagerCall
+    kind: ArrayKind
+    call: EngineForward
 
 
 class ShortWay(Recent[Known]):

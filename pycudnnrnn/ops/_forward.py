@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, ClassVar, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._arrays import ArrayT, Kind
+from pycudnnrnn._arrays import ArrayKind, ArrayT
 from pycudnnrnn.engines import Engine, Reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, StateError
 from pycudnnrnn.layout import arithmetic_layout
@@ -64,7 +64,7 @@ class Call(NamedTuple):
     engine: Engine
     spec: RNNSpec
     schedule: Schedule
-    kind: Kind
+    kind: ArrayKind
     libraries: frozenset[str]
     params: Any
 
@@ -214,7 +214,9 @@ class Forward(Generic[ArrayT]):
         )
 
 
-def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, engine: Engine, *, writable: bool = False) -> Any:
+def check_params(
+    name: str, params: Any, kind: ArrayKind, spec: RNNSpec, engine: Engine, *, writable: bool = False
+) -> Any:
     """Return the engine's array over a params buffer: flat, contiguous, of its layout's size.
 
     Raises:

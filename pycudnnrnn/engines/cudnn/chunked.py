@@ -13,16 +13,16 @@ from typing import Any
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch, started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
 
 def forward(
-    native: Native,
+    runtime: Runtime,
     spec: RNNSpec,
     schedule: Schedule,
     chunks: Sequence[Chunk],
@@ -35,11 +35,11 @@ def forward(
     keep_reserve: bool,
 ) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
     """Run the chunks; "auto" runs the standard algorithm, and nothing is tuned. See `engines.Engine.forward`."""
-    device, dtype, states = native.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+    device, dtype, states = runtime.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
     training = keep_reserve or dropout is not None
-    with native.launching("a batch in parts, which takes memory") as (handle, stream):
-        parts = [native.part(schedule, chunk, stream) for chunk in chunks]
-        passes = [native.passes(handle, spec, p.schedule, training=training, dropout=dropout) for p in parts]
+    with runtime.launching("a batch in parts, which takes memory") as (handle, stream):
+        parts = [runtime.part(schedule, chunk, stream) for chunk in chunks]
+        passes = [runtime.passes(handle, spec, p.schedule, training=training, dropout=dropout) for p in parts]
         y = device.zeros(schedule.data_shape(spec.output_size), dtype)
         h = started(device, hx, (*states, spec.state_size), dtype)
         c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Schedule
 
 _NOTHING: Final = contextlib.nullcontext()
@@ -18,11 +18,11 @@ _NOTHING: Final = contextlib.nullcontext()
 Results = tuple[Any, Any, Any | None, CudnnReserve | None]
 
 
-class EagerForward:
+class CudnnForward:
     """Run one kind of batch again and again; see `engines.Engine.forward` for what it returns."""
 
-    def __init__(self, native: Native, passes: Passes, *, dropout: CudnnDropout | None, keep_reserve: bool) -> None:
-        self._native, self._passes, self._dropout, self._keep_reserve = native, passes, dropout, keep_reserve
+    def __init__(self, runtime: Runtime, passes: Passes, *, dropout: CudnnDropout | None, keep_reserve: bool) -> None:
+        self._runtime, self._passes, self._dropout, self._keep_reserve = runtime, passes, dropout, keep_reserve
         self._device = passes.device
         self._dtype = passes.spec.dtype.numpy
         self._inputs = passes.recogniser("eager")
@@ -45,7 +45,7 @@ class EagerForward:
         with device.active():
             stream = device.stream()
             device.refuse_capture(stream, "an eager forward, which takes memory")
-            handle = self._native.handle_on(stream)
+            handle = self._runtime.handle_on(stream)
             x_desc, y_desc = passes.data(schedule).pointers
             y, hy = device.empty(passes.y_shape, dtype), device.empty(passes.h_shape, dtype)
             cy = None if passes.c_shape is None else device.empty(passes.c_shape, dtype)

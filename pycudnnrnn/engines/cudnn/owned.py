@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pycudnnrnn._libcudnn import Function, Library
 
-_LIVE: Final[set[_Native]] = set()
+_LIVE: Final[set[_Resource]] = set()
 """What is to be freed; its operations are atomic, with and without a GIL, so that finalisers need no lock."""
 
 RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
@@ -41,10 +41,10 @@ atexit.register(leave_everything)
 
 def live() -> Counter[str]:
     """Count the native objects that are owned now, by class name."""
-    return Counter(native.name for native in _LIVE.copy())
+    return Counter(resource.name for resource in _LIVE.copy())
 
 
-class _Native:
+class _Resource:
     """A native object: freed once, when its owner says so or is collected, and never at the interpreter's exit.
 
     Not `weakref.finalize`: that keeps one registry for all threads, which the interpreter walks through at its exit
@@ -89,7 +89,7 @@ class Owned:
         self._pointer = pointer
         self._parents = parents
         self._closed = False
-        self._native = _Native(self, getattr(library, destroy), pointer)
+        self._resource = _Resource(self, getattr(library, destroy), pointer)
 
     @property
     def closed(self) -> bool:
@@ -105,7 +105,7 @@ class Owned:
     def close(self) -> None:
         """Free the native object; a second call does nothing."""
         self._closed = True
-        self._native.free()
+        self._resource.free()
 
     def _configure(self, setter: Callable[..., object], *arguments: Any) -> None:
         """Call a setter of the new object, which is freed at once if that fails."""
