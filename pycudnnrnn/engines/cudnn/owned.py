@@ -59,13 +59,14 @@ class _Resource:
         self._watch: weakref.ref[Owned] | None = weakref.ref(owner, lambda _: self.free())
         _LIVE.add(self)
 
-    def free(self) -> None:
+    def free(self, live: set[_Resource] = _LIVE, leaving: type[_Leaving] = _Leaving) -> None:
+        # Defaults outlive this module, and so do the main thread's own descriptors, when the interpreter ends.
         try:
-            _LIVE.remove(self)  # whoever comes first
+            live.remove(self)  # whoever comes first
         except KeyError:
             return
         self._watch = None
-        if _Leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
+        if leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
             return
         try:
             self._destroy(self._pointer)
