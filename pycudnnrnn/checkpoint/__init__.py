@@ -75,7 +75,7 @@ class Saver:
     @property
     def last_checkpoints(self) -> list[Path]:
         """The files that this saver wrote and that are still there, by their absolute paths, the latest last."""
-        return [saved for saved in self._saved if saved.is_file()]
+        return [saved for saved in self._saved if _is_there(saved)]
 
     def save(self, path: str | os.PathLike[str], global_step: int | None = None) -> Path:
         """Write a checkpoint atomically, note it as the folder's latest, delete this saver's oldest; return its path.
@@ -254,6 +254,15 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
         CheckpointError: the folder's book is damaged.
     """
     return _book.latest(Path(folder))
+
+
+def _is_there(saved: Path) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(saved).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # it cannot be told, and is not forgotten
+        return True
 
 
 def _deleted(old: Path, kept: Sequence[Path]) -> bool:
