@@ -58,11 +58,20 @@ assert_type(layer.forward(x).outputs, Float32)
 assert_type(layer.forward(x).backward(x).inputs, Float32)
 assert_type(CudnnGRU(1, 8).stream()(x), Float32)
 
+# An op of whatever cell is called, too, and trained; what it is shows in its class.
+op = ops.from_spec(lstm.spec)
+assert_type(op, ops.CudnnRNN)
+assert_type(op(x, None, None, params), tuple[Float32, ...])
+assert_type(op(x, None, params, is_training=False)[0], Float32)
+assert_type(op.forward(x, None, None, params, keep_reserve=True), ops.Forward[Float32])
+if isinstance(op, ops.CudnnLSTM):
+    assert_type(op(x, None, None, params), tuple[Float32, Float32, Float32])
+op([1.0, 2.0], None, params)  # type: ignore[type-var]
+
 # Descriptions, layouts, files.
 assert_type(lstm.spec, RNNSpec)
 assert_type(lstm.layout(), ParamLayout)
 assert_type(lstm.layout().region(0, 0, "weight"), Region)
-assert_type(ops.from_spec(lstm.spec), ops.CudnnRNN)
 assert_type(Saver({"layer": layer}).save("model.safetensors"), Path)
 assert_type(checkpoint.inspect("model.safetensors"), checkpoint.Inspection)
 assert_type(convert.pytorch.to_canonical({"weight_ih_l0": single}), convert.Canonical)

@@ -12,9 +12,9 @@ import os
 import stat
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _book, _file
 from pycudnnrnn.checkpoint._book import BOOK
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
-from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
+from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
 from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
 from pycudnnrnn.layers._layer import RNNLayer
@@ -47,6 +47,9 @@ __all__ = [
 ]
 
 
+_OWN_SCOPE: Final = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
+
+
 class Saver:
     """Save and restore several things in one file: layers, saveables, variables and arrays.
 
@@ -59,15 +62,18 @@ class Saver:
     """
 
     def __init__(self, items: Mapping[str, Any] | Sequence[Any], max_to_keep: int | None = 5) -> None:
+        if not isinstance(items, Iterable):
+            one = isinstance(items, (RNNLayer, *_OWN_SCOPE))
+            hint = "; one thing is saved by Saver([it])" if one else of_an_op(items, "rnn")
+            raise ArgumentTypeError("items", f"a mapping, or a sequence of things that have names{hint}", type(items))
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
                 raise ArgumentTypeError("items", "strings as keys", repr(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
-        own_scope = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
-        bare = () if isinstance(items, Mapping) else own_scope
+        bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
         for prefix, thing in self._things.values():
-            if not isinstance(thing, (RNNLayer, *own_scope)):
+            if not isinstance(thing, (RNNLayer, *_OWN_SCOPE)):
                 item_of(prefix, thing)
         self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
         self._saved: list[Path] = []
@@ -108,7 +114,10 @@ class Saver:
         too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
         kept = saved[len(too_old) :]
         write_together([(place, data), (place.parent / BOOK, _book.image(place, kept))])
-        self._saved = [*(old for old in too_old if not _deleted(old, kept)), *kept]
+        errors = {old: _delete(old, kept) for old in too_old}
+        self._saved = [*(old for old in too_old if errors[old]), *kept]
+        for error in filter(None, errors.values()):
+            warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
         return target
 
     def restore(self, path: str | os.PathLike[str], *, require_finite: bool = False) -> None:
@@ -131,7 +140,7 @@ class Saver:
             found = _item_states(metadata)
             if found.keys() != items.keys():
                 odd = sorted(found.keys() ^ items.keys())
-                raise Refusal("metadata", f"holds other things than this saver: {odd[:8]}")
+                raise Refusal("metadata", f"does not hold the same things as this saver: {odd[:8]}")
             states.update({key: item.check(found[key]) for key, item in items.items()})
             for key, item in items.items():
                 expected.update(item.more(states[key]))
@@ -151,7 +160,7 @@ class Saver:
 
 
 def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
-    """Write one layer with its spec, its other variables left out; `load` makes it anew from the file alone.
+    """Write one layer with its spec, its other variables left out; `load` makes it anew from nothing but the file.
 
     Raises:
         ArgumentTypeError: not a layer.
@@ -160,7 +169,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
         OSError: it cannot be written. An older file of this name is untouched then.
     """
     if not isinstance(layer, RNNLayer):
-        raise ArgumentTypeError("layer", "a layer", type(layer))
+        raise ArgumentTypeError("layer", f"a layer{of_an_op(layer, 'rnn')}", type(layer))
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
@@ -265,18 +274,16 @@ def _is_there(saved: Path) -> bool:
         return True
 
 
-def _deleted(old: Path, kept: Sequence[Path]) -> bool:
-    """Delete a checkpoint that is not kept under another name; say whether it is gone."""
+def _delete(old: Path, kept: Sequence[Path]) -> OSError | None:
+    """Delete a checkpoint that is not kept under another name; return why it could not be done."""
     try:
+        others = [os.lstat(path) for path in kept if _is_there(path)]
         status = os.lstat(old)
-        if stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, os.lstat(path)) for path in kept):
-            old.unlink()
-    except FileNotFoundError:
-        pass
+        if stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, other) for other in others):
+            old.unlink(missing_ok=True)
     except OSError as error:
-        warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=3)
-        return False
-    return True
+        return error if _is_there(old) else None
+    return None
 
 
 def _item_states(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -301,7 +308,9 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
         else:
             raise ArgumentTypeError("items", "a mapping, or a sequence of things that have names", type(thing))
         if name in found:
-            raise ArgumentError("items", "different names; a mapping gives things other ones", f"{name!r} twice")
+            word = "scope" if isinstance(thing, _OWN_SCOPE) else "name"
+            expected = f"different names: make one with {word}={name + '_1'!r}, as TF would, or give a mapping"
+            raise ArgumentError("items", expected, f"{name!r} twice")
         found[name] = thing
     return found
 

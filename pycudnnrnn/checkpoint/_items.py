@@ -16,6 +16,7 @@ from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
+from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 
@@ -70,8 +71,16 @@ def item_of(name: str, thing: Any) -> Item:
     try:
         return _ArrayItem(name, thing)
     except ArgumentTypeError:
-        expected = "a layer, a saveable, a variable or an array"
+        expected = "a layer, a saveable, a variable or an array" + of_an_op(thing, name)
         raise ArgumentTypeError(f"items[{name!r}]", expected, type(thing)) from None
+
+
+def of_an_op(thing: Any, name: str) -> str:
+    """Return what an error text says of an op besides: it has no weights, its caller has them."""
+    if not isinstance(thing, CudnnRNN):
+        return ""
+    saveable = f"saveable.CudnnOpaqueParamsSaveable.of(params, op.spec, None, {name!r})"
+    return f"; an op has no weights: its params are saved by Saver({{{name!r}: {saveable}}})"
 
 
 class _ArrayItem:
@@ -172,7 +181,7 @@ class _LayerItem:
     def check(self, state: Any) -> list[Dropout]:
         check_spec(state, self.layer.spec, {"name", "dropout"})
         if not isinstance(state["name"], str):
-            raise Refusal("metadata", "a layer's name is no string")
+            raise Refusal("metadata", "a layer's name is not a string")
         return dropout_states(state)
 
     def writes(self, tensors: Mapping[str, Array], state: list[Dropout]) -> list[Callable[[], None]]:
@@ -187,7 +196,7 @@ class _LayerItem:
 def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) -> RNNSpec | None:
     """Read the spec out of an item's state; `own` is what it has to agree with in `STRUCTURE`, None anything."""
     if not isinstance(state, dict) or state.keys() != ({"spec"} if own or others else set()) | (others or set()):
-        raise Refusal("metadata", "an item's state has other fields than it should")
+        raise Refusal("metadata", "an item's state does not have the fields that it should")
     if "spec" not in state:
         return None
     try:
@@ -195,7 +204,7 @@ def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) 
             raise ArgumentTypeError("spec", "a string", type(state["spec"]))
         spec = RNNSpec.from_json(state["spec"])
     except (ValueError, TypeError) as error:
-        raise Refusal("spec", f"no spec: {error}") from error
+        raise Refusal("spec", f"not a spec: {error}") from error
     for field in STRUCTURE if own else ():
         if getattr(spec, field) != getattr(own, field):
             raise Refusal("spec", f"{field} is {getattr(spec, field)}, expecting {getattr(own, field)}")
@@ -226,7 +235,7 @@ def dropout_states(state: Mapping[str, Any]) -> list[Dropout]:
     """Read where a layer's dropout stands, on each engine that ran it."""
     rows = state["dropout"]
     if not isinstance(rows, list) or len(rows) > 16 or not all(map(_is_dropout, rows)):
-        raise Refusal("metadata", "dropout is no list of engine, seed, position and bytes")
+        raise Refusal("metadata", "dropout is not a list of engine, seed, position and bytes")
     found = [Dropout(*row) for row in rows]
     if len({dropout.engine for dropout in found}) < len(found) or sum(d.nbytes for d in found) > DROPOUT_MAX:
         raise Refusal("metadata", f"dropout of one engine twice, or of more than {DROPOUT_MAX} bytes")

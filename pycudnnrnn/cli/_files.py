@@ -1,4 +1,4 @@
-"""Files of weights, each read by its safe reader alone, and never by another when that one refuses."""
+"""Files of weights, each read only by its safe reader, and never by another when that one refuses."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ FORMATS: Final = {
 }  # fmt: skip
 """What a file's name says about its framework; safetensors holds any one's arrays."""
 
+READ_FORMATS: Final = FORMATS | {".keras": "keras"}
+"""What is read, too: a .keras file holds a whole model, of which weights are a part."""
+
 _TORCH_AT_LEAST: Final = (2, 10)
 """weights_only was bypassed before: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
 
@@ -40,13 +43,7 @@ def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
         PycudnnrnnError: it cannot be read, or holds more than arrays.
     """
     readers = {".pt": _read_torch, ".pth": _read_torch, ".safetensors": _read_safetensors, ".onnx": _read_onnx}
-    if format_of in readers:
-        return readers[format_of](path)
-    arrays, settings = convert.keras.read_h5(path), convert.keras.read_settings(path)
-    used = {name: value for name, value in settings.items() if layers is None or name in layers}
-    if any(value != next(iter(used.values())) for value in used.values()):
-        raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
-    return Source(arrays, dict(next(iter(used.values()), {})))
+    return readers[format_of](path) if format_of in readers else _read_keras(path, format_of, layers)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -98,10 +95,21 @@ def _read_torch(path: Path) -> Source:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises what it likes
         first = str(error).partition("\n")[0]
-        raise PycudnnrnnError(f"{path} is no file of weights alone: {type(error).__name__}: {first}") from error
+        raise PycudnnrnnError(f"{path} is not a file of weights only: {type(error).__name__}: {first}") from error
     if not isinstance(found, dict):
-        raise PycudnnrnnError(f"{path} holds no dict of tensors, but a {type(found).__name__}")
+        raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
     return Source(found, {})
+
+
+def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Source:
+    """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
+    reader = convert.keras.read_keras if format_of == ".keras" else convert.keras.read_h5
+    arrays, settings = reader(path), convert.keras.read_settings(path)
+    used = {name: value for name, value in settings.items() if layers is None or name in layers}
+    if any(value != next(iter(used.values())) for value in used.values()):
+        raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
+    keywords = dict(next(iter(used.values()), {}))
+    return Source(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
 
 
 def _torch_image(arrays: dict[str, Any]) -> bytes:
@@ -120,7 +128,7 @@ def _read_onnx(path: Path) -> Source:
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf has its own exceptions, and no common root
-        raise PycudnnrnnError(f"{path} is no readable ONNX model: {error}") from error
+        raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
     return Source(*read_nodes(model, None))
 
 

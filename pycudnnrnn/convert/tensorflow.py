@@ -1,7 +1,7 @@
 """TensorFlow 1.x: the variables of `CudnnCompatibleLSTMCell`, `CudnnCompatibleGRUCell` and `BasicRNNCell`.
 
-The names are those that tf.contrib.cudnn_rnn wrote to checkpoints. Beside them stand, where there are two biases a
-gate, TF 1.3's `bias_cudnn_0` and `bias_cudnn_1`: TF keeps only the sum, and with them the way back is bit for bit.
+The names are those that tf.contrib.cudnn_rnn wrote to checkpoints. Beside them stand, where there are two biases
+per gate, TF 1.3's `bias_cudnn_0` and `bias_cudnn_1`: TF keeps only the sum, and with them the way back is bit for bit.
 Names and stitching are those of layers and saveables.
 """
 
@@ -27,12 +27,13 @@ _KEY: Final = re.compile(
 
 
 def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "tanh") -> Canonical:
-    """Read the variables under a scope, with its slash: "cudnn_lstm/".
+    """Read the variables under a scope: "cudnn_lstm", with or without its slash.
 
-    One bias a gate becomes cuDNN's single input bias. The GRU's candidate has two, so its biases are double: the gates'
-    go into the input bias whole. So they are where the pair `bias_cudnn_0`, `bias_cudnn_1` stands beside `bias`; it
-    counts when its sum is `bias`, which a cell trained further changes. `activation` is BasicRNNCell's. A
-    `projection/kernel` gives the LSTM a projection. A first layer whose kernel has no rows for the input is skip input.
+    One bias per gate becomes cuDNN's single input bias. The GRU's candidate has two, so its biases are double: those of
+    its gates go into the input bias whole. They are double, too, where the pair `bias_cudnn_0`, `bias_cudnn_1`
+    stands beside `bias`; it counts when its sum is `bias`, which a cell trained further changes. `activation` is
+    BasicRNNCell's. A `projection/kernel` gives the LSTM a projection. A first layer whose kernel has no rows for the
+    input is skip input.
 
     Raises:
         ConvertError: a key that is missing, unexpected or misshapen, or another activation.
@@ -56,7 +57,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "tanh") -> 
 
 
 def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = True) -> dict[str, Array]:
-    """Write the variables of the cells; `prefix` (a scope with its slash) goes before every name.
+    """Write the variables of the cells; `prefix` (a scope, with or without its slash) goes before every name.
 
     `keep_biases_apart=False` leaves out `bias_cudnn_0` and `bias_cudnn_1`, which TF's cells do not have.
 
@@ -74,9 +75,7 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
 
 def _spec_of(named: Named, activation: str) -> RNNSpec:
     """Tell the RNN from the names, and the shapes of the first cell."""
-    matches = [match for key in named if (match := _KEY.fullmatch(key))]
-    if not matches:
-        named.refuse("rnn/multi_rnn_cell/cell_0/...", "missing, and so is every other variable of a cell")
+    matches = named.matches(_KEY, "rnn/multi_rnn_cell/cell_0/...")
     cells = {match["cell"] for match in matches}
     if len(cells) > 1:
         named.refuse(matches[0][0], f"expecting one kind of cell, got {', '.join(sorted(cells))}")

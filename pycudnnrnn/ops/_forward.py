@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, Generic, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT, Kind
@@ -26,6 +26,21 @@ class Gradients(Generic[ArrayT]):
     input_h: ArrayT
     input_c: ArrayT | Any
     params: Any | None = None
+
+
+class Names(NamedTuple):
+    """What a caller calls the arguments of a forward and of its backward, for error texts."""
+
+    input: str = "input_data"
+    input_h: str = "input_h"
+    input_c: str = "input_c"
+    training: str = "is_training"
+    d_output: str = "d_output"
+    d_output_h: str = "d_output_h"
+    d_output_c: str = "d_output_c"
+
+
+OP_NAMES: Final = Names()
 
 
 class Call(NamedTuple):
@@ -102,23 +117,28 @@ class Forward(Generic[ArrayT]):
 
         Raises:
             StateError: the forward kept no reserve, or an earlier backward used it up.
-            ArgumentError: a gradient of another shape, dtype or device than its result.
+            ArgumentError: a gradient whose shape, dtype or device is not its result's.
         """
+        return self._backward_data(d_output, d_output_h, d_output_c, retain=retain, names=OP_NAMES)
+
+    def _backward_data(
+        self, d_output: Any, d_output_h: Any, d_output_c: Any, *, retain: bool, names: Names
+    ) -> Gradients[ArrayT]:
         call = self._call
         with call.streams(d_output, d_output_h, d_output_c):
             if d_output is not None:
-                d_output = call.data("d_output", d_output, call.spec.output_size)
-            dh, dc = call.states("d_output_h", d_output_h, "d_output_c", d_output_c)
+                d_output = call.data(names.d_output, d_output, call.spec.output_size)
+            dh, dc = call.states(names.d_output_h, d_output_h, names.d_output_c, d_output_c)
             if self._reserve is None:
                 raise StateError(
                     "the reserve was used up by an earlier backward: give that one retain=True"
                     if self._kept
-                    else "this forward kept no reserve: run it with is_training=True or keep_reserve=True"
+                    else f"this forward kept no reserve: run it with {names.training}=True or keep_reserve=True"
                 )
             worked = self._reserve.copy() if retain else self._reserve
             try:
                 dx, dhx, dcx = call.engine.backward_data(worked, d_output, dh, dc)
-            finally:  # a failure before the reserve was touched, for want of memory say, leaves everything as it was
+            finally:  # a failure before the reserve was touched (no memory, say) leaves everything as it was
                 if worked.touched and not retain:
                     self._reserve = None
             self._worked = worked
@@ -168,7 +188,7 @@ class Forward(Generic[ArrayT]):
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError(
-            "object to pickle", "results alone: a forward with its reserve stays where it ran", "Forward"
+            "object to pickle", "only its results: a forward with its reserve stays where it ran", "Forward"
         )
 
 
