@@ -72,6 +72,8 @@ op([1.0, 2.0], None, params)  # type: ignore[type-var]
 assert_type(lstm.spec, RNNSpec)
 assert_type(lstm.layout(), ParamLayout)
 assert_type(lstm.layout().region(0, 0, "weight"), Region)
+assert_type(lstm.layout().region(layer=0, direction="forward", gate="new", kind="bias", side="input").layer, int)
+assert_type(ops.from_spec(lstm.spec), ops.CudnnRNN)
 assert_type(Saver({"layer": layer}).save("model.safetensors"), Path)
 assert_type(checkpoint.inspect("model.safetensors"), checkpoint.Inspection)
 assert_type(convert.pytorch.to_canonical({"weight_ih_l0": single}), convert.Canonical)
@@ -81,4 +83,5 @@ assert_type(cells.CudnnCompatibleGRUCell(8).num_units, int)
 lstm([1.0, 2.0], None, None, params)  # type: ignore[type-var]
 lstm(x, None, None, params, sequence_lengths=3)  # type: ignore[arg-type]
 lstm.layout().region(0, 0, "gate")  # type: ignore[arg-type]
+lstm.layout().region(layer=0, side="output")  # type: ignore[arg-type]
 lstm.forward(x, None, None, params).backward(x, retian=True)  # type: ignore[call-arg]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
@@ -14,9 +14,11 @@ LAYER_NAMES: Final = Names(
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LayerGradients(Gradients[ArrayT]):
     """Gradients of a layer's forward, also under the names of the layer's arguments."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("inputs", "initial_state", "params")
 
     @property
     def inputs(self) -> ArrayT:
@@ -29,6 +31,8 @@ class LayerGradients(Gradients[ArrayT]):
 
 class LayerForward(Forward[ArrayT]):
     """An op's `Forward` with the layer's names: `outputs`, and `states`, always a tuple."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("outputs", "states")
 
     @classmethod
     def of(cls, fwd: Forward[ArrayT]) -> Self:

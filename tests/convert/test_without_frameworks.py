@@ -69,4 +69,4 @@ except ImportError as error:
     print(error)
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-        assert "pip install 'pycudnnrnn[convert]'" in done.stdout, done.stderr
+        assert "pip install '.[convert]'" in done.stdout, done.stderr
