@@ -155,19 +155,25 @@ def test_nobody_reads_the_new_file_before_it_has_the_mode_of_the_old(tmp_path, m
     path, modes = tmp_path / "m", []
     path.write_bytes(b"old")
     path.chmod(0o600)
-    real = os.write
+    real = {
+        name: getattr(os, name) for name in ("fchown", "write")
+    }  # the first thing that is done with it, and the last
 
-    def write(descriptor, data):
-        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
-        return real(descriptor, data)
+    def looking(name):
+        def call(descriptor, *arguments):
+            modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+            return real[name](descriptor, *arguments)
 
-    monkeypatch.setattr(os, "write", write)
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, looking(name))
     before = os.umask(0)
     try:
         write_atomically(path, b"new")
     finally:
         os.umask(before)
-    assert modes == [0o600]
+    assert modes == [0o600, 0o600]
 
 
 def test_another_group_than_the_old_files_gets_no_rights(tmp_path, monkeypatch):
