@@ -126,6 +126,24 @@ def test_of_files_that_belong_together_none_is_written_where_one_cannot_be(tmp_p
     assert names(tmp_path) == ["first", "folder", "second"]
 
 
+def test_the_bytes_reach_the_disk_before_they_have_their_name_and_the_name_after_it(tmp_path, monkeypatch):
+    done, kinds = [], {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+    real = {name: getattr(os, name) for name in ("write", "fsync", "replace")}
+
+    def noting(name):
+        def call(first, *arguments, **keywords):
+            what = kinds[stat.S_IFMT(os.fstat(first).st_mode)] if isinstance(first, int) else ""
+            done.append(f"{name} {what}".strip())
+            return real[name](first, *arguments, **keywords)
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, noting(name))
+    write_together([(tmp_path / "first", b"1"), (tmp_path / "second", b"2")])
+    assert done == [*["write file", "fsync file"] * 2, *["replace", "fsync folder"] * 2]
+
+
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
