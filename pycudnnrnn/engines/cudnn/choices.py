@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn._atomic import check_target, resolve, write_atomically
+from pycudnnrnn._atomic import check_target, naming, resolve, write_atomically
 from pycudnnrnn._checks import check_int, check_real, choose
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import INT32_MAX, Algorithm, MathType, RNNSpec
@@ -126,7 +126,9 @@ def read(path: str | os.PathLike[str], name: str = "path") -> tuple[AlgorithmCho
         OSError: no file that can be read.
     """
     try:
-        return _choices(json.loads(Path(path).read_bytes()))
+        with naming(Path(path)):
+            data = Path(path).read_bytes()
+        return _choices(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArgumentError(name, f"a file of {FORMAT}, version {VERSION}", f"{path}: {error}") from error
 
