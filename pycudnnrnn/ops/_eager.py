@@ -64,7 +64,7 @@ class ShortWay(Recent[Known]):
             ValueError: lengths that cannot be right, or that are not Python's own.
         """
         if isinstance(lengths, np.ndarray):
-            written: Any = (lengths.dtype.str, lengths.shape, lengths.tobytes())
+            written: Any = lengths.dtype, lengths.shape, lengths.tobytes()
         else:
             written = None if lengths is None else marshal.dumps(lengths, 2)
         key = (shape[0], shape[1], written, time_major)
