@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_bool, check_text
 from pycudnnrnn.errors import ArgumentError
 
 Array = npt.NDArray[Any]
@@ -23,9 +24,9 @@ class Variable:
     def __init__(
         self, name: str, value: Array, *, trainable: bool = True, constraint: Callable[[Any], Any] | None = None
     ) -> None:
-        self.name = name
+        self.name = check_text("name", name)
         self.value = value
-        self.trainable = trainable
+        self.trainable = check_bool("trainable", trainable)
         self.constraint = constraint
 
     @property
@@ -42,7 +43,7 @@ class Variable:
         Raises:
             ArgumentError: a value of another shape. Nothing has been written then.
         """
-        array = np.asarray(_host(value))
+        array = _arrays.host_values(self.name, value)
         if array.shape != self.shape:
             raise ArgumentError(self.name, f"{self.shape}", array.shape, aspect="shape")
         _arrays.overwrite(self.value, array)
@@ -76,8 +77,3 @@ class Variable:
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r}, shape={self.shape}, dtype={self.dtype})"
-
-
-def _host(value: Any) -> Any:
-    """Return an array of any library as NumPy's; numbers and lists stay as they are."""
-    return _arrays.to_host("value", value) if hasattr(value, "__dlpack_device__") else value

@@ -18,7 +18,7 @@ import numpy as np
 
 from pycudnnrnn import layers
 from pycudnnrnn._atomic import write_atomically
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
@@ -119,6 +119,7 @@ class Saver:
         Raises:
             CheckpointError: the file is damaged, or not what this saver holds.
         """
+        check_bool("require_finite", require_finite)
         items = self._items()
         expected: dict[str, TensorSpec] = {}
         for item in items.values():
@@ -170,6 +171,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     Raises:
         CheckpointError: the file is damaged, or not one model.
     """
+    check_bool("require_finite", require_finite)
     found: list[tuple[RNNSpec, str, list[Dropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
@@ -228,6 +230,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
+    check_bool("foreign", foreign)
     summing: dict[str, Summing] = defaultdict(Summing)
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
