@@ -21,7 +21,7 @@ import numpy as np
 from pycudnnrnn import layers
 from pycudnnrnn._arrays import write_all
 from pycudnnrnn._atomic import resolve, write_atomically, write_together
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _book, _file
 from pycudnnrnn.checkpoint._book import BOOK
@@ -130,6 +130,7 @@ class Saver:
             ArgumentError: something that this saver holds cannot be written to.
             StateError: a layer that is not built.
         """
+        check_bool("require_finite", require_finite)
         items = self._items()
         expected: dict[str, TensorSpec] = {}
         for item in items.values():
@@ -188,6 +189,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     Raises:
         CheckpointError: the file is damaged, or not one model.
     """
+    check_bool("require_finite", require_finite)
     found: list[tuple[RNNSpec, str, list[Dropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
@@ -246,6 +248,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
+    check_bool("foreign", foreign)
     summing: dict[str, Summing] = defaultdict(Summing)
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
