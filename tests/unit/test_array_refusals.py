@@ -126,7 +126,7 @@ def test_a_jax_array_is_refused_as_a_place_to_restore_into(tmp_path):
         Saver({"a": array}).restore(path)
     assert np.array_equal(get(array), X)
     with pytest.raises(ArgumentError, match="a JAX array"):
-        _arrays.overwrite(array, X)
+        _arrays.overwriting("array", array, X)
 
 
 @pytest.mark.parametrize("make", [lambda: put("jax", P), lambda: read_only(P)], ids=["jax", "read-only"])
@@ -139,7 +139,7 @@ def test_nothing_is_restored_where_one_place_cannot_be_written(make, tmp_path):
     for name in ("named", "listed"):
         target = {"first": np.ones(3), name: items(make())[name]}
         file = Saver({k: v for k, v in items(P).items() if k in target}).save(tmp_path / name)
-        with pytest.raises(ArgumentError, match=r"Invalid opaque_params: a .*, expecting a.* writ"):
+        with pytest.raises(ArgumentError, match=r"Invalid (opaque_params|param_variables): a .*, expecting a.* writ"):
             Saver(target).restore(file)
         assert (target["first"] == 1).all(), "the other item is as it was"
 
