@@ -57,6 +57,12 @@ def check_real(name: str, value: Any) -> float:
     return number
 
 
+def shorten(value: Any, most: int = 80) -> str:
+    """Return a repr that fits an error text."""
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def one_of(names: list[str]) -> str:
     """Join names for an error text: 'a', 'b' or 'c'."""
     quoted = [repr(name) for name in names]

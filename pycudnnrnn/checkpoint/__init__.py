@@ -19,6 +19,7 @@ import numpy as np
 from pycudnnrnn import layers
 from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn._checks import check_int
+from pycudnnrnn._source import Source
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
@@ -64,6 +65,8 @@ class Saver:
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
                 raise ArgumentTypeError("items", "strings as keys", repr(key))
+            if not _file.is_utf8(key):
+                raise ArgumentError("items", "keys that UTF-8 has", repr(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
         own_scope = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
         bare = () if isinstance(items, Mapping) else own_scope
@@ -88,7 +91,7 @@ class Saver:
             ArgumentError: two tensors with one name, or a dtype that the format does not have.
             OSError: the file cannot be written. An older one of this name is untouched then.
         """
-        target = _with_step(Path(path), global_step)
+        target = _file_path(path, global_step)
         items = self._items()
         tensors: dict[str, Any] = {}
         for item in items.values():
@@ -152,8 +155,9 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
-    _file.write(Path(path), tensors, {"items": json.dumps({"model": item.state()})})
-    return Path(path)
+    target = _file_path(path)
+    _file.write(target, tensors, {"items": json.dumps({"model": item.state()})})
+    return target
 
 
 def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLayer:
@@ -240,14 +244,14 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """
     book = Path(folder) / BOOK
     try:
-        with book.open("rb") as file:
-            text = file.read(BOOK_MAX + 1)
+        with Source(book) as source:
+            if source.size > BOOK_MAX:
+                raise CheckpointError(book, "size", f"more than {BOOK_MAX} bytes")
+            text = source.whole(BOOK_MAX)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CheckpointError(book, "unreadable", str(error)) from error
-    if len(text) > BOOK_MAX:
-        raise CheckpointError(book, "size", f"more than {BOOK_MAX} bytes")
+        raise CheckpointError(book, "unreadable", error.strerror or str(error)) from error
     try:
         latest = json.loads(text.decode())["latest"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -290,10 +294,20 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _with_step(path: Path, global_step: Any) -> Path:
+def _file_path(given: str | os.PathLike[str], global_step: Any = None) -> Path:
+    path = Path(given)
+    try:
+        usable = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        usable = False
+    if not usable or path.name in {"", ".."}:
+        raise ArgumentError("path", "a name that files can have", repr(str(given)))
     if global_step is None:
         return path
-    step = check_int("global_step", np.asarray(global_step).item(), 0, 2**63 - 1)
+    array = np.asarray(global_step)
+    if array.size != 1:
+        raise ArgumentError("global_step", "one integer", array.shape, aspect="shape")
+    step = check_int("global_step", array.item(), 0, 2**63 - 1)
     return path.with_name(f"{path.stem}-{step}{path.suffix}")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn import convert
 from pycudnnrnn._atomic import replacing
+from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert._onnx_model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
@@ -22,15 +24,19 @@ _TORCH_AT_LEAST: Final = (2, 10)
 """weights_only was bypassed before: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
 
 
+ONNX_MAX: Final = 2**31 - 1
+"""Most bytes of an ONNX model: protobuf's own limit."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Source:
+class Weights:
     """What a file holds: arrays under their names, and what it says about the converter's keywords."""
 
     arrays: dict[str, Any]
     keywords: dict[str, Any]
 
 
-def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
+def read(path: Path, format_of: str, layers: list[str] | None) -> Weights:
     """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
 
     Raises:
@@ -43,7 +49,7 @@ def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
     used = {name: value for name, value in settings.items() if layers is None or name in layers}
     if any(value != next(iter(used.values())) for value in used.values()):
         raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
-    return Source(arrays, dict(next(iter(used.values()), {})))
+    return Weights(arrays, dict(next(iter(used.values()), {})))
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -69,19 +75,24 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
         raise PycudnnrnnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _read_torch(path: Path) -> Source:
+def _read_torch(path: Path) -> Weights:
     torch = _torch("reading a .pt file")
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < _TORCH_AT_LEAST:
         raise PycudnnrnnError(f"a .pt file can make torch {torch.__version__} run code: torch 2.10 is needed")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        with Source(path) as source:
+            found = torch.load(source, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # unpickling raises what it likes
-        first = str(error).partition("\n")[0]
-        raise PycudnnrnnError(f"{path} is no file of weights alone: {type(error).__name__}: {first}") from error
+        # Not in torch's words: they tell how to load it all the same, and run what is in it.
+        wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
+        what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
+        raise PycudnnrnnError(f"{path} is no file of weights alone: {what}") from error
     if not isinstance(found, dict):
         raise PycudnnrnnError(f"{path} holds no dict of tensors, but a {type(found).__name__}")
-    return Source(found, {})
+    return Weights(found, {})
 
 
 def _write_torch(path: Path, arrays: dict[str, Any]) -> None:
@@ -89,8 +100,8 @@ def _write_torch(path: Path, arrays: dict[str, Any]) -> None:
     torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
 
 
-def _read_safetensors(path: Path) -> Source:
-    return Source(checkpoint_file.read_foreign(path), {})
+def _read_safetensors(path: Path) -> Weights:
+    return Weights(checkpoint_file.read_foreign(path), {})
 
 
 def _write_safetensors(path: Path, arrays: dict[str, Any], framework: str) -> None:
@@ -99,13 +110,16 @@ def _write_safetensors(path: Path, arrays: dict[str, Any], framework: str) -> No
     save_file(arrays, path, {"framework": framework})
 
 
-def _read_onnx(path: Path) -> Source:
+def _read_onnx(path: Path) -> Weights:
     onnx = _onnx("reading a .onnx file")
     try:
-        model = onnx.load(path, load_external_data=False)
+        with Source(path) as source:
+            model = onnx.load_model_from_string(source.whole(ONNX_MAX))
+    except OSError as error:
+        raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf has its own exceptions, and no common root
         raise PycudnnrnnError(f"{path} is no readable ONNX model: {error}") from error
-    return Source(*read_nodes(model, None))
+    return Weights(*read_nodes(model, None))
 
 
 def _write_onnx(path: Path, model: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import signal
 import sys
@@ -16,15 +17,20 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
+from pycudnnrnn._source import Source
 from pycudnnrnn.cli._char_lm import Adam, CharLM
 from pycudnnrnn.cli._ngrams import ngram_losses
+from pycudnnrnn.cli._output import console as console_of
+from pycudnnrnn.cli._output import print_table
 from pycudnnrnn.errors import PycudnnrnnError
 
 Array = npt.NDArray[Any]
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+TEXT_MAX = 1 << 28
+"""Most bytes of a text: numbers and one-hot rows made of it take many times as much."""
+
 REPORT_EVERY = 20
 """Updates to a point of the loss curve."""
 
@@ -54,20 +60,20 @@ def demo(
       pycudnnrnn demo --text book.txt --units 256 --seconds 300 --updates 20000
       pycudnnrnn demo --json | tail -n 1
     """  # noqa: D301  click reads the \b
-    console = Console(stderr=as_json)
+    console = console_of(stderr=as_json)
     started = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = out / "char_lm.safetensors"
 
     train, held_out, alphabet = load_text(text)
-    console.print(f"{len(train):,} characters to train on, {len(held_out):,} held out, {len(alphabet)} different")
+    console.say(f"{len(train):,} characters to train on, {len(held_out):,} held out, {len(alphabet)} different")
     baselines = ngram_losses(train, held_out, len(alphabet))
 
     model = CharLM.create(alphabet, units, seed, device)
     losses, speed, interrupted = train_model(model, train, updates=updates, seconds=seconds, console=console)
     model.save(checkpoint)
     if interrupted:
-        console.print(f"interrupted; the model so far is in {checkpoint}")
+        console.say(f"interrupted; the model so far is in {checkpoint}")
         sys.exit(130)
 
     restored = CharLM.restore(checkpoint, device)
@@ -79,14 +85,13 @@ def demo(
     sample = restored.sample("The ", 300, temperature=0.6, seed=seed)
     draw(model, losses, baselines, held_out_loss, out)
 
-    table = Table("model", "held out, nats a character")
-    for name, value in {**baselines, f"LSTM, {units} units": held_out_loss}.items():
-        table.add_row(name, f"{value:.3f}")
-    console.print(table)
-    console.print("restored from its checkpoint, the model gives", "equal outputs" if equal else "DIFFERENT outputs")
+    models = {**baselines, f"LSTM, {units} units": held_out_loss}
+    print_table(console, ["model", "held out, nats a character"], [[name, f"{v:.3f}"] for name, v in models.items()])
+    console.say(f"restored from its checkpoint, the model gives {'equal' if equal else 'DIFFERENT'} outputs")
     console.print("\na sample:", style="bold")
-    console.print(sample, markup=False, highlight=False)
-    console.print(f"\nwritten to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    console.print(sample)
+    console.print()
+    console.say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     elapsed = time.perf_counter() - started
     if as_json:
         result = {
@@ -106,6 +111,7 @@ def load_text(path: Path | None) -> tuple[Array, Array, str]:
 
     Raises:
         PycudnnrnnError: a file that is not UTF-8, or too short to learn from.
+        OSError: no regular file, or one of more than 256 MiB.
     """
     if path is None:
         from pydoc_data.topics import topics  # noqa: PLC0415  half a megabyte, for this command alone
@@ -113,7 +119,8 @@ def load_text(path: Path | None) -> tuple[Array, Array, str]:
         text = "\n".join(topics[name] for name in sorted(topics))
     else:
         try:
-            text = path.read_text(encoding="utf-8")
+            with Source(path) as source:
+                text = io.TextIOWrapper(io.BytesIO(source.whole(TEXT_MAX)), "utf-8").read()
         except UnicodeDecodeError as error:
             raise PycudnnrnnError(f"{path} is not UTF-8 text: {error}") from error
     cut = len(text) * 9 // 10

@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._source import Source
 from pycudnnrnn.convert._canonical import Array
-from pycudnnrnn.convert._named import Named, shorten
+from pycudnnrnn.convert._h5_walk import Walk
+from pycudnnrnn.convert._named import Named
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 
 _DEEPEST: Final = 32
-"""Levels of groups. A hard link can make a group its own descendant, and then there is no end."""
-
-_MOST_EXPANSION: Final = 100
-"""Declared bytes a byte of the file, at most: an array of 10**13 elements that were never written takes no room."""
+"""Models in models, at most, in a configuration."""
 
 _LAYERS: Final = frozenset({"LSTM", "GRU", "SimpleRNN"})
 _SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
@@ -33,23 +32,22 @@ _PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(ke
 def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read every floating-point array of a file, under its path.
 
-    Optimizer state is left out. `keras.to_canonical` reads what comes back.
+    Optimizer state is left out. `keras.to_canonical` reads what comes back. A group or an array that has several names
+    (hard links) is read once, under the first of them in the order of the alphabet.
 
     Raises:
-        ConvertError: not an HDF5 file, or one with links to elsewhere or arrays larger than itself.
+        ConvertError: not an HDF5 file, or one with links to elsewhere, with more than 65,536 names, or with arrays or
+            chunks that take more than a hundred times its own bytes, or unpack to more than they declare.
         MissingDependencyError: h5py is not installed.
     """
     h5py = _h5py()
     try:
-        with h5py.File(path, "r") as file:
-            room = _MOST_EXPANSION * os.fstat(file.id.get_vfd_handle()).st_size
+        with Source(path) as source, h5py.File(source, "r") as file:
+            walk = Walk(h5py, file, source.size)
             found: dict[str, Array] = {}
-            for name, dataset in _datasets(h5py, file, "", 0):
+            for name, dataset in walk.datasets():
                 if not name.startswith("optimizer") and dataset.dtype.kind == "f" and dataset.shape is not None:
-                    room -= dataset.nbytes
-                    if room < 0:
-                        raise ConvertError("keras", shorten(name), "declares more bytes than the file can hold")
-                    found[name] = dataset[()]
+                    found[name] = walk.read(name, dataset)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
         if isinstance(error, ConvertError):
             raise
@@ -69,7 +67,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """
     h5py = _h5py()
     try:
-        with h5py.File(path, "r") as file:
+        with Source(path) as source, h5py.File(source, "r") as file:
             text = file.attrs.get("model_config", "{}")
         config = json.loads(text)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, RecursionError, MemoryError) as error:
@@ -121,22 +119,6 @@ def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
             file.create_dataset(place, data=array)
         for layer in file["layers"].values():  # Keras looks for the layer's own variables too: there are none
             layer.create_group("vars")
-
-
-def _datasets(h5py: Any, group: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > _DEEPEST:
-        raise ConvertError("keras", shorten(path), f"is nested deeper than {_DEEPEST} groups")
-    for name in sorted(group):
-        full = f"{path}{name}"
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise ConvertError("keras", shorten(full), "is a link to elsewhere, which is not followed")
-        item = group[name]
-        if isinstance(item, h5py.Group):
-            yield from _datasets(h5py, item, f"{full}/", depth + 1)
-        elif isinstance(item, h5py.Dataset):
-            if item.external or item.is_virtual:
-                raise ConvertError("keras", shorten(full), "keeps its data in another file, which is not opened")
-            yield full, item
 
 
 def _h5py() -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import DType, RNNMode
 
@@ -197,9 +198,3 @@ def plain_mode(framework: str, activation: str) -> RNNMode:
     if not isinstance(activation, str) or activation not in modes:
         raise ConvertError(framework, f"activation {shorten(activation)}", "cuDNN has 'tanh' and 'relu' alone")
     return modes[activation]
-
-
-def shorten(value: Any) -> str:
-    """Return a repr that fits an error text."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert._canonical import Array
-from pycudnnrnn.convert._named import shorten
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -160,7 +160,7 @@ def _constants(onnx: Any, graph: Any) -> dict[str, Any]:
         if node.op_type == "Constant":
             for attribute in node.attribute:
                 if attribute.name == "value" and attribute.type == onnx.AttributeProto.TENSOR:
-                    found[node.output[0]] = attribute.t
+                    found |= dict.fromkeys(node.output, attribute.t)
     return found
 
 

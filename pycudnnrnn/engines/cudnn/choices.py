@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn._checks import check_int, check_real, choose
+from pycudnnrnn._source import Source
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import INT32_MAX, Algorithm, MathType, RNNSpec
 
@@ -26,6 +27,9 @@ CACHE_VARIABLE: Final = "PYCUDNNRNN_ALGO_CACHE"
 
 FORMAT: Final = "pycudnnrnn algorithm choices"
 VERSION: Final = 1
+
+FILE_MAX: Final = 1 << 24
+"""Most bytes of a file: 10,000 choices and more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +129,8 @@ def read(path: str | os.PathLike[str], name: str = "path") -> tuple[AlgorithmCho
         OSError: no file that can be read.
     """
     try:
-        return _choices(json.loads(Path(path).read_bytes()))
+        with Source(path) as source:
+            return _choices(json.loads(source.whole(FILE_MAX)))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArgumentError(name, f"a file of {FORMAT}, version {VERSION}", f"{path}: {error}") from error
 
@@ -188,6 +193,11 @@ def _write(path: Path, choices: Any) -> None:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep other processes from writing between our reading and our writing."""
-    with path.with_name(f"{path.name}.lock").open("w") as lock:
+    # Not to be waited for when it is a pipe, and never emptied: whose file that is, nobody knows.
+    flags = os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    lock = os.open(path.with_name(f"{path.name}.lock"), flags, 0o666)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
