@@ -1,4 +1,4 @@
-"""Files of weights, each read by its safe reader alone, and never by another when that one refuses."""
+"""Files of weights, each read only by its safe reader, and never by another when that one refuses."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def _read_torch(path: Path) -> Weights:
         # Not in torch's words: they tell how to load it all the same, and run what is in it.
         wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
         what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
-        raise PycudnnrnnError(f"{path} is no file of weights alone: {what}") from error
+        raise PycudnnrnnError(f"{path} is not a file of weights only: {what}") from error
     if not isinstance(found, dict):
-        raise PycudnnrnnError(f"{path} holds no dict of tensors, but a {type(found).__name__}")
+        raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
     return Weights(found, {})
 
 
@@ -118,7 +118,7 @@ def _read_onnx(path: Path) -> Weights:
     except OSError as error:
         raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf has its own exceptions, and no common root
-        raise PycudnnrnnError(f"{path} is no readable ONNX model: {error}") from error
+        raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
     return Weights(*read_nodes(model, None))
 
 

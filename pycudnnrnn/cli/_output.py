@@ -19,7 +19,7 @@ from rich.text import Text
 from pycudnnrnn.cli._text import printable, printable_lines
 
 PIPED_WIDTH: Final = 160
-"""Columns where standard output is no terminal: names in files are long, and nobody sees them wrap."""
+"""Columns where standard output is not a terminal: names in files are long, and nobody sees them wrap."""
 
 WIDTH_MAX: Final = 4096
 """Most columns: some lines are filled up to the last one, and COLUMNS is anybody's."""

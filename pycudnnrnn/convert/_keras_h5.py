@@ -61,7 +61,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     A `.weights.h5` does not say it, and gives nothing.
 
     Raises:
-        ConvertError: not an HDF5 file, a configuration that is no JSON, or a Bidirectional layer that does not
+        ConvertError: not an HDF5 file, a configuration that is not JSON, or a Bidirectional layer that does not
             concatenate.
         MissingDependencyError: h5py is not installed.
     """

@@ -40,7 +40,7 @@ ROWS = (
         "R1", "the binding equals the headers of cuDNN 8.9.7, 9.0 and 9.28", "every prototype and used constant",
         ("tests/abi/test_prototypes.py", "tests/abi/test_enums.py"),
         Fault(
-            "pycudnnrnn/_libcudnn/prototypes.py", "inputSize=int32_t, hiddenSize=int32_t, projSize=int32_t",
+            "pycudnnrnn/_libcudnn_abi.py", "inputSize=int32_t, hiddenSize=int32_t, projSize=int32_t",
             "inputSize=int32_t, projSize=int32_t, hiddenSize=int32_t",
         ),
     ),
@@ -72,7 +72,7 @@ ROWS = (
         Fault("pycudnnrnn/_discovery.py", "        _check_trust(file)\n", ""),
     ),
     Row(
-        "R7", "properties hold for drawn inputs", "2,000 examples a layout property, 300 a numeric one",
+        "R7", "properties hold for drawn inputs", "2,000 examples per layout property, 300 per numeric one",
         ("tests/properties", "tests/unit/test_layout.py", "tests/unit/test_schedule.py", "tests/shim/test_numbers.py"),
         Fault("pycudnnrnn/layout/__init__.py", "        end += region.size\n", "        end += region.size + 1\n"),
     ),
@@ -87,7 +87,7 @@ ROWS = (
     Row(
         "R9", "each status at each call is a typed error", "every code of 9.x, at the first and last of each call",
         ("tests/shim/test_failures.py", "-k", "each_status"),
-        Fault("pycudnnrnn/_libcudnn/__init__.py", "if result and self", "if result > 5000 and self"),
+        Fault("pycudnnrnn/_libcudnn.py", "if result and self", "if result > 5000 and self"),
     ),
     Row(
         "R10", "nothing is written beside an array", "guard bytes in every test of the native path",
@@ -153,7 +153,7 @@ ROWS = (
         needs=GPU,
     ),
     Row(
-        "R19", "equal seeds give equal bits", "100 runs a mode",
+        "R19", "equal seeds give equal bits", "100 runs per mode",
         ("-m", "gpu", "tests/gpu/test_numbers.py", "-k", "100_runs and standard"),
         Fault("pycudnnrnn/ops/_op.py", " if pair[0].name != state.engine}", "}"),
         needs=GPU,
