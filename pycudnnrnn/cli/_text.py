@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Write out what is not a printable character: escape sequences, line ends, marks that reverse the reading direction.
+    """Write out what is not a printable character: escape sequences, line ends, marks that turn the reading around.
 
     All that commands print goes through here: in tables, lines, hints, errors and progress.
     """
