@@ -300,7 +300,7 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
 
 
 def _with_step(path: Path, global_step: Any) -> Path:
-    if global_step is None or not path.name:
+    if global_step is None or path.name in {"", ".."}:  # no name of a file, which the writer refuses
         return path
     array = np.asarray(global_step)
     if array.size != 1:

@@ -39,8 +39,8 @@ TENSORS_MAX: Final = 4096
 AXES_MAX: Final = 64
 """Most axes of a tensor: NumPy's own limit. Their product is computed before anything else is known of them."""
 
-SIZE_MAX: Final = 2**63 - 1
-"""Largest size and offset: what a file can have. JSON's numbers may have thousands of digits."""
+SIZE_MAX: Final = 2**128
+"""Largest size and offset that are computed with: JSON's numbers may have thousands of digits, and no file has these."""
 
 PIECE_NBYTES: Final = 1 << 22
 """Most bytes of a tensor that `scan` holds at once."""

@@ -28,7 +28,7 @@ ROWS_MAX: Final = 1000
 """Most rows of a table: laying one out takes half a second for so many, and nobody reads more. JSON has them all."""
 
 FIRST_COLUMN: Final = 12
-"""Characters of a table's first column, at least, where its cells are longer."""
+"""Characters to which a table's first column is folded, at most."""
 
 
 class SafeConsole(Console):
@@ -62,14 +62,15 @@ def print_table(out: SafeConsole, columns: list[str], rows: list[list[Any]]) -> 
     """
     made = Table(header_style="bold", box=box.SIMPLE_HEAD)
     shown = [[_cell(value) for value in row] for row in rows[:ROWS_MAX]]
-    widest = max((row[0].cell_len for row in shown), default=0)
     for i, column in enumerate(columns):
-        made.add_column(column, overflow="fold", no_wrap=i > 0, min_width=None if i else min(widest, FIRST_COLUMN))
+        made.add_column(column, overflow="fold", no_wrap=i > 0)
     for row in shown:
         made.add_row(*row)
-    usual = out.width
-    wide = out.options.update(max_width=WIDTH_MAX)
-    out.width = max(usual, Measurement.get(out, wide, made).minimum)
+    usual, first = out.width, made.columns[0]
+    first.max_width = FIRST_COLUMN
+    needed = Measurement.get(out, out.options.update(max_width=WIDTH_MAX), made).minimum
+    first.max_width = None
+    out.width = max(usual, needed)
     out.print(made)
     out.width = usual
     if len(rows) > ROWS_MAX:

@@ -91,6 +91,10 @@ ATTACKS = {
     "an npz file": (npz, "header length"),
     "a zip bomb": (zip_bomb, "header length"),
     "a shape of 10**13": (edited(lambda h, n, _: h[n].update(shape=[10**13])), "shape"),
+    "sizes of 4291 digits": (edited(lambda h, n, _: h[n].update(shape=[10**4290] * 200)), "header form"),
+    "2000 axes": (edited(lambda h, n, _: h[n].update(shape=[2**62] * 2000)), "header form"),
+    "64 axes of 2**63 - 1": (edited(lambda h, n, _: h[n].update(shape=[2**63 - 1] * 64)), "shape"),
+    "offsets of 4291 digits": (edited(lambda h, n, _: h[n].update(data_offsets=[10**4290] * 2)), "header form"),
     "a negative dimension": (edited(lambda h, n, _: h[n].update(shape=[-1, 3])), "header form"),
     "a duplicate key": (duplicate_key, "duplicate key"),
     "an overlap": (edited(overlap), "offsets"),
@@ -123,11 +127,13 @@ pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + (1 << 30)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 tracemalloc.start()
-for restore in (checkpoint.load, saver.restore, checkpoint.inspect):
+foreign = lambda path: checkpoint.inspect(path, foreign=True)
+for restore in (checkpoint.load, saver.restore, checkpoint.inspect, foreign):
     try:
         restore({str(path)!r})
         print("accepted")
     except CheckpointError as error:
+        assert len(str(error)) < 2000
         print(error.reason)
 print(tracemalloc.get_traced_memory()[1])
 """
@@ -135,8 +141,8 @@ print(tracemalloc.get_traced_memory()[1])
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
-    by_load, by_saver, by_inspect, peak = done.stdout.splitlines()
+    by_load, by_saver, by_inspect, by_foreign, peak = done.stdout.splitlines()
     assert by_load == reason
-    assert "accepted" not in {by_saver, by_inspect}
+    assert "accepted" not in {by_saver, by_inspect, by_foreign}
     assert int(peak) < 16 << 20
     measured("R5", refused=1, peak_bytes=int(peak))
