@@ -40,7 +40,7 @@ AXES_MAX: Final = 64
 """Most axes of a tensor: NumPy's own limit. Their product is computed before anything else is known of them."""
 
 SIZE_MAX: Final = 2**128
-"""Largest size and offset that are computed with: JSON's numbers may have thousands of digits, and no file has these."""
+"""Largest size and offset that are computed with: JSON's numbers may have thousands of digits; no file has those."""
 
 PIECE_NBYTES: Final = 1 << 22
 """Most bytes of a tensor that `scan` holds at once."""
