@@ -12,9 +12,9 @@ import os
 import stat
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _book, _file
 from pycudnnrnn.checkpoint._book import BOOK
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
-from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
+from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
 from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
 from pycudnnrnn.layers._layer import RNNLayer
@@ -47,6 +47,9 @@ __all__ = [
 ]
 
 
+_OWN_SCOPE: Final = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
+
+
 class Saver:
     """Save and restore several things in one file: layers, saveables, variables and arrays.
 
@@ -59,17 +62,20 @@ class Saver:
     """
 
     def __init__(self, items: Mapping[str, Any] | Sequence[Any], max_to_keep: int | None = 5) -> None:
+        if not isinstance(items, Iterable):
+            one = isinstance(items, (RNNLayer, *_OWN_SCOPE))
+            hint = "; one thing is saved by Saver([it])" if one else of_an_op(items, "rnn")
+            raise ArgumentTypeError("items", f"a mapping, or a sequence of things that have names{hint}", type(items))
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
                 raise ArgumentTypeError("items", "strings as keys", repr(key))
             if not _file.is_utf8(key):
                 raise ArgumentError("items", "keys that UTF-8 has", repr(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
-        own_scope = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
-        bare = () if isinstance(items, Mapping) else own_scope
+        bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
         for prefix, thing in self._things.values():
-            if not isinstance(thing, (RNNLayer, *own_scope)):
+            if not isinstance(thing, (RNNLayer, *_OWN_SCOPE)):
                 item_of(prefix, thing)
         self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
         self._saved: list[Path] = []
@@ -162,7 +168,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
         OSError: it cannot be written. An older file of this name is untouched then.
     """
     if not isinstance(layer, RNNLayer):
-        raise ArgumentTypeError("layer", "a layer", type(layer))
+        raise ArgumentTypeError("layer", f"a layer{of_an_op(layer, 'rnn')}", type(layer))
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
@@ -294,7 +300,9 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
         else:
             raise ArgumentTypeError("items", "a mapping, or a sequence of things that have names", type(thing))
         if name in found:
-            raise ArgumentError("items", "different names; a mapping gives things other ones", f"{name!r} twice")
+            word = "scope" if isinstance(thing, _OWN_SCOPE) else "name"
+            expected = f"different names: make one with {word}={name + '_1'!r}, as TF would, or give a mapping"
+            raise ArgumentError("items", expected, f"{name!r} twice")
         found[name] = thing
     return found
 

@@ -43,7 +43,7 @@ def _run() -> int:
         import click  # noqa: PLC0415
         import rich  # noqa: PLC0415, F401
     except ImportError as error:
-        raise MissingDependencyError(str(error.name), "cli", "the command line") from error
+        raise MissingDependencyError(str(error.name), "cli", "the command line", "click rich") from error
     from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
 
     try:

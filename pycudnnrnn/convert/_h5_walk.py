@@ -17,7 +17,7 @@ _DEEPEST: Final = 32
 _MOST_LINKS: Final = 1 << 16
 """Names in groups, all together: a layer has about ten. Looking one up takes some ten microseconds."""
 
-_MOST_EXPANSION: Final = 100
+MOST_EXPANSION: Final = 100
 """Bytes of memory a byte of the file, at most: an array of 10**13 elements that were never written takes no room."""
 
 _CHUNK_COST: Final = 4096
@@ -37,7 +37,7 @@ class Walk:
     def __init__(self, h5py: Any, file: Any, nbytes: int) -> None:
         self._h5py = h5py
         self._file = file
-        self._room = _MOST_EXPANSION * nbytes
+        self._room = MOST_EXPANSION * nbytes
         self._links = 0
         self._seen: set[Any] = set()
 

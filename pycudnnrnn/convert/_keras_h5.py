@@ -6,10 +6,12 @@ the few values in it that decide what a recurrent layer computes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,12 +24,11 @@ from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
-_DEEPEST: Final = 32
+DEEPEST: Final = 32
 """Models in models, at most, in a configuration."""
 
 BFLOAT16: Final = str(DType.BFLOAT16)
 
-_LAYERS: Final = frozenset({"LSTM", "GRU", "SimpleRNN"})
 _SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
 
 _VARS: Final = {"kernel": 0, "recurrent_kernel": 1, "bias": 2}
@@ -45,10 +46,16 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
             chunks that take more than a hundred times its own bytes, or unpack to more than they declare.
         MissingDependencyError: h5py is not installed.
     """
+    with _opened(path) as source:
+        return read_stream(source, path, source.size)
+
+
+def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[str, Array]:
+    """Read what `read_h5` reads from a stream; `path` and `nbytes` are the file's that it is in."""
     h5py = _h5py()
     try:
-        with Source(path) as source, h5py.File(source, "r") as file:
-            walk = Walk(h5py, file, source.size)
+        with h5py.File(stream, "r") as file:
+            walk = Walk(h5py, file, nbytes)
             found: dict[str, Array] = {}
             for name, dataset in walk.datasets():
                 if not name.startswith("optimizer") and _is_floating(dataset) and dataset.shape is not None:
@@ -61,23 +68,37 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
     return found
 
 
-def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Read what each recurrent layer of an older `.h5` was made with: keywords of `keras.to_canonical`, by layer.
-
-    A `.weights.h5` does not say it, and gives nothing.
+def read_config(path: str | os.PathLike[str]) -> Any:
+    """Read the configuration of an older `.h5`; a `.weights.h5` has none, and gives an empty one.
 
     Raises:
-        ConvertError: not an HDF5 file, a configuration that is not JSON, or a Bidirectional layer that does not
-            concatenate.
+        ConvertError: not an HDF5 file, or a configuration that is not JSON.
         MissingDependencyError: h5py is not installed.
     """
     h5py = _h5py()
     try:
-        with Source(path) as source, h5py.File(source, "r") as file:
+        with _opened(path) as source, h5py.File(source, "r") as file:
             text = file.attrs.get("model_config", "{}")
-        config = json.loads(text)
+        return json.loads(text)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[Source]:
+    try:
+        with Source(path) as source:
+            yield source
+    except OSError as error:
+        raise ConvertError("keras", str(path), f"cannot be read: {error.strerror or error}") from error
+
+
+def settings_of(config: Any) -> dict[str, dict[str, Any]]:
+    """Return what each recurrent layer of a configuration was made with, in the model's order.
+
+    Raises:
+        ConvertError: a Bidirectional layer that does not concatenate.
+    """
     found: dict[str, dict[str, Any]] = {}
     _collect(config, found, 0)
     return found
@@ -85,10 +106,15 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 def _collect(config: Any, found: dict[str, dict[str, Any]], depth: int) -> None:
     """Walk models in models; a layer is {"class_name": ..., "config": {"name": ...}}."""
-    if depth > _DEEPEST or not isinstance(config, dict) or not isinstance(config.get("config"), dict):
+    if depth > DEEPEST or not isinstance(config, dict) or not isinstance(config.get("config"), dict):
         return
     kind, own = config.get("class_name"), config["config"]
     name = str(own.get("name"))
+    cell = own.get("cell")
+    if isinstance(cell, dict) and isinstance(cell.get("config"), dict):
+        own = own | cell["config"]
+        if "cells" in own:
+            raise ConvertError("keras", shorten(name), "is an RNN over several cells, which is not read")
     if kind == "Bidirectional" and isinstance(own.get("layer"), dict):
         inner: dict[str, dict[str, Any]] = {}
         _collect(own["layer"], inner, depth + 1)
@@ -96,7 +122,7 @@ def _collect(config: Any, found: dict[str, dict[str, Any]], depth: int) -> None:
             raise ConvertError("keras", shorten(name), "is Bidirectional, and does not concatenate: cuDNN does")
         for settings in inner.values():
             found[name] = settings
-    elif kind in _LAYERS:
+    elif "recurrent_initializer" in own:  # every recurrent layer has one, and no other does
         found[name] = {key: own[key] for key in _SETTINGS if key in own}
     for layer in own.get("layers", []) if isinstance(own.get("layers"), list) else []:
         _collect(layer, found, depth + 1)

@@ -27,7 +27,7 @@ _KEY: Final = re.compile(
 
 
 def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "tanh") -> Canonical:
-    """Read the variables under a scope, with its slash: "cudnn_lstm/".
+    """Read the variables under a scope: "cudnn_lstm", with or without its slash.
 
     One bias per gate becomes cuDNN's single input bias. The GRU's candidate has two, so its biases are double: those of
     its gates go into the input bias whole. They are double, too, where the pair `bias_cudnn_0`, `bias_cudnn_1`
@@ -57,7 +57,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "tanh") -> 
 
 
 def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = True) -> dict[str, Array]:
-    """Write the variables of the cells; `prefix` (a scope with its slash) goes before every name.
+    """Write the variables of the cells; `prefix` (a scope, with or without its slash) goes before every name.
 
     `keep_biases_apart=False` leaves out `bias_cudnn_0` and `bias_cudnn_1`, which TF's cells do not have.
 
@@ -75,9 +75,7 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
 
 def _spec_of(named: Named, activation: str) -> RNNSpec:
     """Tell the RNN from the names, and the shapes of the first cell."""
-    matches = [match for key in named if (match := _KEY.fullmatch(key))]
-    if not matches:
-        named.refuse("rnn/multi_rnn_cell/cell_0/...", "missing, and so is every other variable of a cell")
+    matches = named.matches(_KEY, "rnn/multi_rnn_cell/cell_0/...")
     cells = {match["cell"] for match in matches}
     if len(cells) > 1:
         named.refuse(matches[0][0], f"expecting one kind of cell, got {', '.join(sorted(cells))}")

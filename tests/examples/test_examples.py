@@ -1,5 +1,7 @@
 """Every example runs, and does what it says. The torch, JAX and GPU ones are where their oracles are."""
 
+import ast
+import json
 import os
 import re
 import subprocess
@@ -15,12 +17,14 @@ from tests.helpers.oracles import need, random_canonical
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTED_HERE = {"cupy_training.py", "streaming_inference.py", "tf_checkpoint.py", "tour.ipynb"}
+PATIENCE_S = 3600
+"""A kernel that hangs ends with its test; nbclient's own patience is a minute for a start and 4 s for a picture."""
 
 
 def example(name, *arguments, cwd, **environment):
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | environment, timeout=300,
+        capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -31,6 +35,27 @@ def test_every_example_has_a_test_that_names_it():
     for path in EXAMPLES.iterdir():
         if path.suffix in {".py", ".ipynb"}:
             assert path.name in tests
+
+
+def sources():
+    """Every example with its code; a notebook's cells one after the other."""
+    for path in EXAMPLES.iterdir():
+        if path.suffix == ".py":
+            yield path.name, path.read_text()
+        elif path.suffix == ".ipynb":
+            cells = json.loads(path.read_text())["cells"]
+            yield path.name, "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+
+
+def test_no_example_imports_anything_private():
+    for name, code in sources():
+        for node in ast.walk(ast.parse(code)):
+            imported = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+            home = node.module if isinstance(node, ast.ImportFrom) else ""
+            for found in imported:
+                parts = f"{home}.{found}".split(".")
+                own = "pycudnnrnn" in parts
+                assert not (own and any(part.startswith("_") or part == "cli" for part in parts)), (name, parts)
 
 
 def test_training_learns_to_add_on_numpy_arrays(tmp_path):
@@ -93,7 +118,9 @@ def test_the_tour_runs_and_is_stored_without_outputs(tmp_path):
     for cell in notebook.cells:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, resources={"metadata": {"path": str(tmp_path)}}, startup_timeout=PATIENCE_S, iopub_timeout=PATIENCE_S
+    ).execute()
     kinds = [kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})]
     assert kinds.count("image/png") == 3
     assert kinds.count("text/html") == 1
