@@ -47,7 +47,7 @@ class Walk:
         Raises:
             ConvertError: a link to elsewhere, data in another file, groups too deep, or too many names.
         """
-        yield from self._under(self._file, "", 0)
+        yield from self._under(self._file, "", ())
 
     def read(self, name: str, dataset: Any) -> Array:
         """Return the elements of a dataset.
@@ -66,9 +66,13 @@ class Walk:
         found: Array = dataset[()]
         return found
 
-    def _under(self, group: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-        if depth > _DEEPEST:
-            raise ConvertError("keras", shorten(path), f"is nested deeper than {_DEEPEST} groups")
+    def _under(self, group: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+        own = self._h5py.h5o.get_info(group.id).addr
+        if len(above) > _DEEPEST or own in above:
+            raise ConvertError("keras", shorten(path), f"is nested deeper than {_DEEPEST} groups, or inside itself")
+        if own in self._seen:
+            return
+        self._seen.add(own)
         self._links += len(group)
         if self._links > _MOST_LINKS:
             raise ConvertError("keras", shorten(path), f"brings the file to more than {_MOST_LINKS} names")
@@ -77,16 +81,18 @@ class Walk:
             if not isinstance(group.get(name, getlink=True), self._h5py.HardLink):
                 raise ConvertError("keras", shorten(full), "is a link to elsewhere, which is not followed")
             item = group[name]
-            address = self._h5py.h5o.get_info(item.id).addr
-            if address in self._seen:
-                continue
-            self._seen.add(address)
             if isinstance(item, self._h5py.Group):
-                yield from self._under(item, f"{full}/", depth + 1)
-            elif isinstance(item, self._h5py.Dataset):
+                yield from self._under(item, f"{full}/", (*above, own))
+            elif isinstance(item, self._h5py.Dataset) and self._is_new(item):
                 if item.external or item.is_virtual:
                     raise ConvertError("keras", shorten(full), "keeps its data in another file, which is not opened")
                 yield full, item
+
+    def _is_new(self, dataset: Any) -> bool:
+        address = self._h5py.h5o.get_info(dataset.id).addr
+        known = address in self._seen
+        self._seen.add(address)
+        return not known
 
     def _check_filters(self, name: str, dataset: Any, chunk_nbytes: int) -> None:
         """Refuse a chunk that unpacks to more than it should hold: HDF5 would unpack a gigabyte before it looks."""
