@@ -49,6 +49,7 @@ def _run() -> int:
     try:
         return int(pycudnnrnn.main(standalone_mode=False) or 0)
     except click.ClickException as error:
+        error.message = _shown(error.message)
         text = io.StringIO()
         error.show(text)
         sys.stderr.write(printable_lines(text.getvalue()))
@@ -75,10 +76,14 @@ def _open_streams() -> None:
 
 
 def _failed(text: str) -> int:
-    line = one_line(text)
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"pycudnnrnn: {line if len(line) <= ERROR_MAX else line[:ERROR_MAX] + '...'}\n")
+        sys.stderr.write(f"pycudnnrnn: {_shown(text)}\n")
     return 1
+
+
+def _shown(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= ERROR_MAX else f"{line[:ERROR_MAX]}..."
 
 
 def _leave(stream: TextIO) -> None:

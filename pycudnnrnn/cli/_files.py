@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -98,7 +99,10 @@ def _read_torch(path: Path) -> Weights:
     if version < _TORCH_AT_LEAST:
         raise PycudnnrnnError(f"a .pt file can make torch {torch.__version__} run code: torch 2.10 is needed")
     try:
-        with Source(path) as source:
+        with (
+            Source(path) as source,
+            warnings.catch_warnings(action="ignore"),
+        ):  # what is odd in a file, in torch's words
             found = torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
         raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -68,7 +68,8 @@ def test_a_refused_pt_file_is_never_advised_to_be_run(run, tmp_path):
     (tmp_path / "noise.pt").write_bytes(bytes(range(256)) * 9)
     torch.save({"weight_ih_l0": torch.zeros(3)}, tmp_path / "short.pt")
     os.truncate(tmp_path / "short.pt", 900)
-    for name in ("code", "pickle", "noise", "short"):
+    (tmp_path / "protocol.pt").write_bytes(pickle.dumps({"a": 1}, protocol=5))  # torch warns of it
+    for name in ("code", "pickle", "noise", "short", "protocol"):
         code, out, err = run("convert", f"{name}.pt", "x.onnx")
         assert (code, out, len(err.splitlines())) == (1, "", 1)
         assert "not a file of weights only" in err

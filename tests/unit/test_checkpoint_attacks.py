@@ -86,6 +86,10 @@ def deep_spec(header, _, __):
     header["__metadata__"]["items"] = json.dumps(items)
 
 
+def long_spec(header, _, __):
+    header["__metadata__"]["items"] = json.dumps({"model": {"spec": "x" * 500_000, "name": "", "dropout": []}})
+
+
 ATTACKS = {
     "a pickle": (lambda _: pickle.dumps(Exploit()), "header length"),
     "an npz file": (npz, "header length"),
@@ -105,6 +109,7 @@ ATTACKS = {
     "100 MB of header in 1 KB": (lambda _: (100 << 20).to_bytes(8, "little") + bytes(1016), "header length"),
     # and some more
     "a spec of 2**31 layers": (edited(deep_spec), "spec"),
+    "a spec that is half a megabyte of nothing": (edited(long_spec), "spec"),
     "deep nesting": (lambda _: joined(b"[" * 10**5 + b"]" * 10**5, b""), "header text"),
     "nothing": (lambda _: b"", "header length"),
 }
