@@ -49,10 +49,11 @@ def _run() -> int:
     try:
         return int(pycudnnrnn.main(standalone_mode=False) or 0)
     except click.ClickException as error:
-        error.message = _shown(error.message)
-        text = io.StringIO()
-        error.show(text)
-        sys.stderr.write(printable_lines(text.getvalue()))
+        context: click.Context | None = getattr(error, "ctx", None)
+        if context is not None:
+            hint = f"Try '{context.command_path} {context.help_option_names[0]}' for help."
+            sys.stderr.write(printable_lines(f"{context.get_usage()}\n{hint}\n\n"))
+        sys.stderr.write(f"Error: {_shown(error.format_message())}\n")
         return error.exit_code
     except click.Abort:
         return INTERRUPTED
