@@ -62,7 +62,7 @@ class Exploit:
         return os.system, ("true",)
 
 
-def test_a_refused_pt_file_is_never_advised_to_be_run(run, tmp_path):
+def test_a_refused_pt_file_is_never_advised_to_be_run(run, tmp_path, recwarn):
     torch.save({"a": Exploit()}, tmp_path / "code.pt")
     (tmp_path / "pickle.pt").write_bytes(pickle.dumps({"a": Exploit()}))
     (tmp_path / "noise.pt").write_bytes(bytes(range(256)) * 9)
@@ -75,6 +75,7 @@ def test_a_refused_pt_file_is_never_advised_to_be_run(run, tmp_path):
         assert "not a file of weights only" in err
         assert not {"weights_only", "False", "trust", "torch.load", "allowlist"} & set(err.replace("=", " ").split())
         assert "\x1b" not in err
+    assert not [warning for warning in recwarn if "pickle protocol" in str(warning.message)]
     assert "posix.system" in run("convert", "code.pt", "x.onnx")[2]
 
 

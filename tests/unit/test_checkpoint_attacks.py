@@ -87,7 +87,10 @@ def deep_spec(header, _, __):
 
 
 def long_spec(header, _, __):
-    header["__metadata__"]["items"] = json.dumps({"model": {"spec": "x" * 500_000, "name": "", "dropout": []}})
+    items = json.loads(header["__metadata__"]["items"])
+    spec = json.loads(items["model"]["spec"])
+    items["model"]["spec"] = json.dumps(spec | {"mode": "x" * 500_000})
+    header["__metadata__"]["items"] = json.dumps(items)
 
 
 ATTACKS = {
