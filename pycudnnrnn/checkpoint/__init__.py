@@ -21,7 +21,7 @@ import numpy as np
 from pycudnnrnn import layers
 from pycudnnrnn._arrays import write_all
 from pycudnnrnn._atomic import resolve, write_atomically, write_together
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _book, _file
 from pycudnnrnn.checkpoint._book import BOOK
@@ -83,7 +83,7 @@ class Saver:
     @property
     def last_checkpoints(self) -> list[Path]:
         """The files that this saver wrote and that are still there, by their absolute paths, the latest last."""
-        return [saved for saved in self._saved if saved.is_file()]
+        return [saved for saved in self._saved if _is_there(saved)]
 
     def save(self, path: str | os.PathLike[str], global_step: int | None = None) -> Path:
         """Write a checkpoint atomically, note it as the folder's latest, delete this saver's oldest; return its path.
@@ -116,7 +116,10 @@ class Saver:
         too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
         kept = saved[len(too_old) :]
         write_together([(place, data), (place.parent / BOOK, _book.image(place, kept))])
-        self._saved = [*(old for old in too_old if not _deleted(old, kept)), *kept]
+        errors = {old: _delete(old, kept) for old in too_old}
+        self._saved = [*(old for old in too_old if errors[old]), *kept]
+        for error in filter(None, errors.values()):
+            warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
         return target
 
     def restore(self, path: str | os.PathLike[str], *, require_finite: bool = False) -> None:
@@ -129,6 +132,7 @@ class Saver:
             ArgumentError: something that this saver holds cannot be written to.
             StateError: a layer that is not built.
         """
+        check_bool("require_finite", require_finite)
         items = self._items()
         expected: dict[str, TensorSpec] = {}
         for item in items.values():
@@ -187,6 +191,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     Raises:
         CheckpointError: the file is damaged, or not one model.
     """
+    check_bool("require_finite", require_finite)
     found: list[tuple[RNNSpec, str, list[Dropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
@@ -245,6 +250,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
+    check_bool("foreign", foreign)
     summing: dict[str, Summing] = defaultdict(Summing)
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
@@ -264,18 +270,25 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     return _book.latest(Path(folder))
 
 
-def _deleted(old: Path, kept: Sequence[Path]) -> bool:
-    """Delete a checkpoint that is not kept under another name; say whether it is gone."""
+def _is_there(saved: Path) -> bool:
     try:
-        status = os.lstat(old)
-        if stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, os.lstat(path)) for path in kept):
-            old.unlink()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=3)
+        return stat.S_ISREG(os.lstat(saved).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
         return False
-    return True
+    except OSError:  # it cannot be told, and is not forgotten
+        return True
+
+
+def _delete(old: Path, kept: Sequence[Path]) -> OSError | None:
+    """Delete a checkpoint that is not kept under another name; return why it could not be done."""
+    try:
+        others = [os.lstat(path) for path in kept if _is_there(path)]
+        status = os.lstat(old)
+        if stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, other) for other in others):
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        return error if _is_there(old) else None
+    return None
 
 
 def _item_states(metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ def latest(folder: Path) -> Path | None:
     """Return the file that the book names, None where there is no book, or no such file.
 
     Raises:
-        CheckpointError: the book is damaged.
+        CheckpointError: the book is damaged, or it cannot be told whether the file is there.
     """
     content = _read(folder)
     if content is None:
@@ -34,7 +35,12 @@ def latest(folder: Path) -> Path | None:
     if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:
         raise CheckpointError(folder / BOOK, "metadata", f"{shorten(name)} is not the name of a file in this folder")
     found = folder / name
-    return found if found.is_file() else None
+    try:
+        return found if stat.S_ISREG(found.stat().st_mode) else None
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # it may well be there
+        raise CheckpointError(found, "unreadable", str(error)) from error
 
 
 def check_name(path: Path) -> None:
@@ -48,7 +54,7 @@ def check_name(path: Path) -> None:
 
 
 def check_ours(folder: Path) -> None:
-    """Refuse to overwrite a file of the book's name that is no book.
+    """Refuse to overwrite a file of the book's name that is not a book.
 
     Raises:
         CheckpointError: there is one.

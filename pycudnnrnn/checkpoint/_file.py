@@ -48,7 +48,7 @@ PIECE_NBYTES: Final = 1 << 22
 DETAIL_MAX: Final = 1000
 """Most characters of a reason's detail, which quotes what is in the file."""
 METADATA: Final = "__metadata__"
-"""The entry of the header that is no tensor."""
+"""The entry of the header that is not a tensor."""
 
 FORMAT: Final = "pycudnnrnn-1"
 """What the metadata's "format" says."""

@@ -14,15 +14,14 @@ from pycudnnrnn import _atomic
 from pycudnnrnn._atomic import check_target, write_atomically, write_together
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 from tests.helpers.interrupts import at_every_moment
-from tests.helpers.writers import BESIDE, WRITERS, cheap_pictures
+from tests.helpers.writers import BESIDE, WRITERS
 
 LEFT_BEHIND = ".pycudnnrnn-0123456789abcdef"
 
 
 @pytest.fixture(params=WRITERS)
-def writer(request, monkeypatch, tmp_path):
+def writer(request, tmp_path):
     """A function that writes a version of a file, and its path."""
-    cheap_pictures(monkeypatch)
     write, name = WRITERS[request.param]
     return write, tmp_path / name
 
@@ -95,13 +94,19 @@ def test_a_file_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "m"
     path.write_bytes(b"old")
     path.chmod(0o444)
-    asked = []
-    monkeypatch.setattr(os, "access", lambda *_, **keywords: asked.append(keywords["effective_ids"]))  # root may
+    real = os.open
+
+    def as_another(name, flags, *arguments, **keywords):  # root may write to any
+        if name == "m" and flags & os.O_ACCMODE == os.O_WRONLY:
+            assert not flags & os.O_TRUNC
+            raise PermissionError(errno.EACCES, "not yours", name)
+        return real(name, flags, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", as_another)
     for call in (lambda: write_atomically(path, b"new"), lambda: check_target(path)):
         with pytest.raises(PermissionError) as raised:
             call()
         assert (raised.value.filename, raised.value.errno) == (str(path), errno.EACCES)
-    assert asked == [True, True]
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["m"]
 
@@ -125,6 +130,24 @@ def test_of_files_that_belong_together_none_is_written_where_one_cannot_be(tmp_p
     write_together([(tmp_path / "first", b"1"), (tmp_path / "second", b"2")])
     assert [(tmp_path / name).read_bytes() for name in ("first", "second")] == [b"1", b"2"]
     assert names(tmp_path) == ["first", "folder", "second"]
+
+
+def test_the_bytes_reach_the_disk_before_they_have_their_name_and_the_name_after_it(tmp_path, monkeypatch):
+    done, kinds = [], {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+    real = {name: getattr(os, name) for name in ("write", "fsync", "replace")}
+
+    def noting(name):
+        def call(first, *arguments, **keywords):
+            what = kinds[stat.S_IFMT(os.fstat(first).st_mode)] if isinstance(first, int) else ""
+            done.append(f"{name} {what}".strip())
+            return real[name](first, *arguments, **keywords)
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, noting(name))
+    write_together([(tmp_path / "first", b"1"), (tmp_path / "second", b"2")])
+    assert done == [*["write file", "fsync file"] * 2, *["replace", "fsync folder"] * 2]
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -156,19 +179,25 @@ def test_nobody_reads_the_new_file_before_it_has_the_mode_of_the_old(tmp_path, m
     path, modes = tmp_path / "m", []
     path.write_bytes(b"old")
     path.chmod(0o600)
-    real = os.write
+    real = {
+        name: getattr(os, name) for name in ("fchown", "write")
+    }  # the first thing that is done with it, and the last
 
-    def write(descriptor, data):
-        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
-        return real(descriptor, data)
+    def looking(name):
+        def call(descriptor, *arguments):
+            modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+            return real[name](descriptor, *arguments)
 
-    monkeypatch.setattr(os, "write", write)
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, looking(name))
     before = os.umask(0)
     try:
         write_atomically(path, b"new")
     finally:
         os.umask(before)
-    assert modes == [0o600]
+    assert modes == [0o600, 0o600]
 
 
 def test_another_group_than_the_old_files_gets_no_rights(tmp_path, monkeypatch):

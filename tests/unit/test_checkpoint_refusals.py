@@ -175,6 +175,10 @@ HEADERS = {
         lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, -1, 0]])),
         "metadata",
     ),
+    "dropout of too large a position": (
+        lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, 2**64 - 1, 0]])),
+        "metadata",
+    ),
     "dropout of too large a seed": (
         lambda h: items_of(h, lambda s: s.update(dropout=[["e", 2**64, 1, 0]])),
         "metadata",

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn._atomic import check_target, resolve, write_atomically
+from pycudnnrnn._atomic import check_target, naming, resolve, write_atomically
 from pycudnnrnn._checks import check_int, check_real, choose
 from pycudnnrnn._source import Source
 from pycudnnrnn.errors import ArgumentError
@@ -130,8 +130,9 @@ def read(path: str | os.PathLike[str], name: str = "path") -> tuple[AlgorithmCho
         OSError: no file that can be read.
     """
     try:
-        with Source(path) as source:
-            return _choices(json.loads(source.whole(FILE_MAX)))
+        with naming(Path(path)), Source(path) as source:
+            data = source.whole(FILE_MAX)
+        return _choices(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArgumentError(name, f"a file of {FORMAT}, version {VERSION}", f"{path}: {error}") from error
 
@@ -205,4 +206,5 @@ def _locked(path: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        with contextlib.suppress(OSError):  # the lock is given back in any case
+            os.close(descriptor)
