@@ -65,6 +65,12 @@ def check_real(name: str, value: Any) -> float:
     return number
 
 
+def shorten(value: Any, most: int = 80) -> str:
+    """Return a repr that fits an error text."""
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def plain(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the ndarray over a NumPy array's memory; refuse a subclass that means something else than its memory.
 

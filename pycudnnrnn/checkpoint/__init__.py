@@ -69,6 +69,8 @@ class Saver:
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
                 raise ArgumentTypeError("items", "strings as keys", repr(key))
+            if not _file.is_utf8(key):
+                raise ArgumentError("items", "keys that UTF-8 has", repr(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
         bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
@@ -319,9 +321,12 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
 
 
 def _with_step(path: Path, global_step: Any) -> Path:
-    if global_step is None:
+    if global_step is None or path.name in {"", ".."}:  # no name of a file, which the writer refuses
         return path
-    step = check_int("global_step", np.asarray(global_step).item(), 0, 2**63 - 1)
+    array = np.asarray(global_step)
+    if array.size != 1:
+        raise ArgumentError("global_step", "one integer", array.shape, aspect="shape")
+    step = check_int("global_step", array.item(), 0, 2**63 - 1)
     return path.with_name(f"{path.stem}-{step}{path.suffix}")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._checks import plain
+from pycudnnrnn._checks import plain, shorten
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import DType, RNNMode
 
@@ -233,9 +233,3 @@ def plain_mode(framework: str, activation: str, keyword: str = "activation") -> 
     if not isinstance(activation, str) or activation not in modes:
         raise ConvertError(framework, f"{keyword} {shorten(activation)}", "cuDNN has only 'tanh' and 'relu'")
     return modes[activation]
-
-
-def shorten(value: Any) -> str:
-    """Return a repr that fits an error text."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

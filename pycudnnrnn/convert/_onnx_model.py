@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert._canonical import Array
-from pycudnnrnn.convert._named import shorten
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -172,7 +172,8 @@ def _constants(onnx: Any, graph: Any) -> dict[str, Any]:
         if node.op_type == "Constant":
             for attribute in node.attribute:
                 if attribute.name == "value" and attribute.type == onnx.AttributeProto.TENSOR:
-                    add(node.output[0], attribute.t)
+                    for name in node.output:
+                        add(name, attribute.t)
     return found
 
 

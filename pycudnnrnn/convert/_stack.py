@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from pycudnnrnn.convert._named import Named, flag, shorten, some
+from pycudnnrnn._checks import shorten
+from pycudnnrnn.convert._named import Named, flag, some
 from pycudnnrnn.errors import ConvertError
 
 _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_rows, to_rows
-from pycudnnrnn.convert._named import Named, flag, mode_of, shorten
+from pycudnnrnn.convert._named import Named, flag, mode_of
 from pycudnnrnn.convert._onnx_model import model_of, read_nodes
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
