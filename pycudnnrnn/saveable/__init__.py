@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_text
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -102,7 +103,7 @@ class CudnnOpaqueParamsSaveable:
         if scope is not None and not isinstance(scope, str):
             raise ArgumentTypeError("scope", "a string or None", type(scope))
         self._opaque = opaque_params
-        self.name = name
+        self.name = check_text("name", name)
         self.scope = scope or ""
         self._converter = CudnnParamsFormatConverter.of(spec)
         self._converter.check(opaque_params)
@@ -253,7 +254,7 @@ class RNNParamsSaveable:
             raise ArgumentError("param_variables", "one opaque buffer", f"{len(variables)} arrays")
         self._to_canonical, self._to_params = params_to_canonical, canonical_to_params
         self._opaque = variables[0]
-        self.name = name
+        self.name = check_text("name", name)
 
     def tensors(self) -> dict[str, Array]:
         """Return every tensor by name: the weights, then the biases."""
