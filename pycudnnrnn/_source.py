@@ -18,7 +18,7 @@ class Source(io.BufferedReader):
     `size` is that of the moment of opening: what is added later is not read, and what is taken away is an error.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file: a pipe would wait for a writer, a device may have no end.
+        OSError: it cannot be opened, or is not a regular file: a pipe would wait for a writer, a device has no end.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -46,6 +46,7 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
             chunks that take more than a hundred times its own bytes, or unpack to more than they declare.
         MissingDependencyError: h5py is not installed.
     """
+    _h5py()  # what is missing is said before the file is
     with _opened(path) as source:
         return read_stream(source, path, source.size)
 

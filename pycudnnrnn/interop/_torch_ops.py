@@ -129,7 +129,7 @@ class _Arguments(NamedTuple):
     @property
     def reads_no_output(self) -> bool:
         """Whether the NumPy engine runs it, or nothing does: "meta" has shapes and no numbers."""
-        return self.x.device.type == "meta" or engine_for(_device_name(self.x)).name == "numpy"
+        return self.x.device.type == "meta" or bool(_is_numpys(_device_name(self.x)))
 
     def kept(self, y: Any) -> Any | None:
         """What a backward has to be given of the output: cuDNN reads it again, and then nobody may change it."""
@@ -305,6 +305,11 @@ def _cudnn_reserve_nbytes(spec: RNNSpec, T: int, B: int, time_major: bool, ragge
     lengths = (*[T] * (B - 1), T - 1) if ragged and T > 1 else None
     schedule = Schedule(T, B, lengths, time_major)
     return engine_for(device).memory(spec, schedule, training=True, dropout=None, checkpoint_every=None).reserve_nbytes
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_numpys(device: str) -> bool:
+    return engine_for(device).name == "numpy"
 
 
 def _device_name(tensor: Any) -> str:
