@@ -21,6 +21,7 @@ from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn._checks import check_int
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _file
+from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
 from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
 from pycudnnrnn.checkpoint._summary import Summary, Summing
@@ -39,6 +40,7 @@ __all__ = [
     "inspect",
     "latest_checkpoint",
     "load",
+    "read_tensorflow",
     "save",
 ]
 
