@@ -1,7 +1,7 @@
 """What a problem is run on: weights and data drawn once, the same numbers for every competitor, and what comes out.
 
 Every number drawn has at most 8 significant bits, so that all five types hold it exactly: a competitor's results are
-its arithmetic's alone, and one float64 run of the NumPy engine is the reference of all of them.
+its arithmetic's only, and one float64 run of the NumPy engine is the reference of all of them.
 """
 
 from __future__ import annotations

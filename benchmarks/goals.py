@@ -20,7 +20,7 @@ from .timing import ratios
 
 @dataclasses.dataclass(frozen=True)
 class Ratios:
-    """Ours over a peer's, a value a row; `wanted` counts the rows that a group has."""
+    """Ours over a peer's, one value per row; `wanted` counts the rows that a group has."""
 
     values: tuple[float, ...]
     wanted: int
@@ -264,7 +264,7 @@ def _best(run: Run, cell: str, H: int, B: int, T: int, which: str, dtype: str, *
 
 def _p4(run: Run) -> Measured | None:
     published = deepbench_v100()
-    shapes = [shape for shape in published if shape[3] > 1]  # a single step is launches alone
+    shapes = [shape for shape in published if shape[3] > 1]  # a single step is nothing but launches
     best = [(shape, _best(run, *shape, "infer", "float16", skip=True)) for shape in shapes]
     faster = [published[shape]["float16_infer"] * 1e3 / row["median_us"] for shape, row in best if row]
     if not faster:

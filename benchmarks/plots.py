@@ -53,7 +53,7 @@ def draw(found: Sequence[Run], folder: Path) -> None:
 
 
 def ratios(run: Run, ours: str, line_of: Callable[[Record], str]) -> Figure:
-    """Who wins where: ours over each peer, a dot a row on the line that it belongs to, on a logarithmic axis."""
+    """Who wins where: ours over each peer, one dot per row on the line that it belongs to, on a logarithmic axis."""
     rows = [row for row in run.rows if row["status"] == "ok"]
     own = {_key(row): row for row in rows if row["competitor"] == ours}
     peers = [n for n in dict.fromkeys(r["competitor"] for r in rows) if n not in (ours, ANYONE)]
@@ -110,7 +110,7 @@ def roofline(run: Run) -> Figure:
 
 
 def _most_alike(rows: list[Record], size: str) -> list[Record]:
-    """The rows that differ in `size` alone, of the set of other sizes that has most of it; I follows H."""
+    """The rows that differ only in `size`, of the set of other sizes that has most of it; I follows H."""
 
     def others(row: Record) -> tuple[Any, ...]:
         return tuple(v for k, v in row["sizes"].items() if k not in (size, "I"))

@@ -12,8 +12,8 @@ CELLS: Final = {"relu": "rnn_relu", "tanh": "rnn_tanh", "gru": "gru", "lstm": "l
 
 PASSES: Final = {
     "infer": "forward in evaluation",
-    "dgrad": "backward-data alone, again and again on one reserve",
-    "wgrad": "backward-weights alone",
+    "dgrad": "only backward-data, again and again on one reserve",
+    "wgrad": "only backward-weights",
     "step": "forward in training, backward-data and backward-weights",
 }
 
@@ -233,7 +233,7 @@ def _groups() -> Iterable[Group]:
     yield Group("bidir", "whether the directions overlap", "own choice", (*bidir, _square("lstm", 512, 32, 200, 4, 2)))
     ragged = tuple(_square("lstm", 512, 64, 200, 2, lengths=order, layout=layout) for order, layout in _RAGGED)
     yield Group("ragged", "what padding costs", "own choice; lengths uniform in [T/4, T]", ragged)
-    yield Group("proj", "an LSTM with projection: the standard algorithm alone", "own choice",
+    yield Group("proj", "an LSTM with projection: only the standard algorithm", "own choice",
                 (_square("lstm", 1024, 64, 100, 2, P=512),))  # fmt: skip
     grid = tuple(_square(cell, H, B, 100, dtypes=("float16", "float32")) for cell, H, B in _GRID)
     yield Group("grid", "which algorithm is fastest where: cell, H and B at T100", "own choice", grid)

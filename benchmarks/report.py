@@ -1,7 +1,7 @@
 """Write docs/performance.md and its pictures from the results files: `python -m benchmarks.report`.
 
 One function a section, each of which reads the runs that it is about; what a results file does not say is not in the
-document, and what was not measured is. The document is a function of the committed results alone.
+document, and what was not measured is. The document is a function of nothing but the committed results.
 """
 
 from __future__ import annotations
@@ -147,10 +147,10 @@ def limits(found: Sequence[Run]) -> str:
     return _section(
         "The limit model beside the measurement",
         f"A forward in float16 with skip input, in ms, on an {H200.name}. *V100* is DeepBench's published figure. "
-        "The next four are computed: *hard* is the larger of arithmetic and bytes; *persistent* is a barrier a step "
-        "while the recurrent matrix R fits the chip; *graph* and *eager* are a kernel, or two launches, a step, each "
-        "at the pace of its GEMM or of reading R. The rates and their sources are in `benchmarks/model.py`; real "
-        "kernels are expected to take 1.5 to 4 times a floor.",
+        "The next four are computed: *hard* is the larger of arithmetic and bytes; *persistent* is one barrier per "
+        "step while the recurrent matrix R fits the chip; *graph* and *eager* are one kernel, or two launches, per "
+        "step, each at the pace of its GEMM or of reading R. The rates and their sources are in `benchmarks/model.py`; "
+        "real kernels are expected to take 1.5 to 4 times a floor.",
         _table(headings, lines),
     )
 

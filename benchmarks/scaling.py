@@ -1,9 +1,9 @@
 """Time data-parallel training on the ranks of one machine: `python -m benchmarks.scaling`.
 
-A step is forward, backward, one all-reduce and an update, of an LSTM on the NumPy engine with one thread a rank. Weak
+A step is forward, backward, one all-reduce and an update, of an LSTM on the NumPy engine with one thread per rank. Weak
 scaling gives each rank a batch of its own, strong scaling a part of one; "apart" is weak scaling without the
 all-reduce, which shows what the ranks take from each other by being there. The rank counts take turns, round by round;
-a step's time is its slowest rank's. The all-reduce alone is timed over buffer sizes.
+a step's time is its slowest rank's. The all-reduce by itself is timed over buffer sizes.
 `docs/scaling.md` quotes the results.
 """
 

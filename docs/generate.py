@@ -1,7 +1,7 @@
 """Write the pages that are not written by hand: `make docs` calls this.
 
-`compatibility.md` and `gpu-verification.md` are committed, and a test compares. The API reference has one page a public
-module; those are for the build alone.
+`compatibility.md` and `gpu-verification.md` are committed, and a test compares. The API reference has one page per
+public module; those are only for the build.
 """
 
 from __future__ import annotations
@@ -86,9 +86,7 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
     )
     parts = ["# What a GPU has verified\n", NOTE, about]
     if not results:
-        parts.append(
-            "**Nothing has been verified on a GPU yet.** There is no results file. Every row below is not run.\n"
-        )
+        parts.append("**Nothing has been verified on a GPU yet.** There is no results file. No row below has run.\n")
     else:
         runs = [
             (f"`{r['file']}`", r["date"], f"`{r['commit'][:12]}`", r["gpu"], version_text(r["cudnn"]),

@@ -105,7 +105,7 @@ def _library_of_type(kind: type) -> str:
     for library, name in (("cupy", "ndarray"), ("torch", "Tensor"), ("jax", "Array"), ("jax", "core.Tracer")):
         try:
             known = operator.attrgetter(name)(sys.modules.get(library))
-        except AttributeError:  # not imported, or just being so
+        except AttributeError:  # not imported, or only half
             continue
         if issubclass(kind, known):
             return library
@@ -137,7 +137,7 @@ def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any, *
     Arrays of several libraries may meet in a call, on one device.
 
     Raises:
-        ArgumentError: on another device than `kind`, of another dtype than `dtype` (None takes any), not to be shared,
+        ArgumentError: not on `kind`'s device, not of `dtype` (None takes any), memory that cannot be shared,
             or with `writable` one that nothing can be written to.
         MissingDependencyError: bfloat16 without ml_dtypes.
     """
@@ -230,7 +230,7 @@ def libraries_of(kind: Kind, *arrays: Any) -> frozenset[str]:
 
 
 def new(shape: tuple[int, ...], dtype: np.dtype[Any], xp: Any = np, *, zeros: bool = False) -> Any:
-    """Return a new array that every library in this process takes without a copy; zeros, or with anything in it."""
+    """Return a new array that every library in this process takes without a copy; zeros, or uninitialised."""
     make = xp.zeros if zeros else xp.empty
     if xp is not np or "jax" not in sys.modules:  # looking for the place costs a microsecond
         return make(shape, dtype)
@@ -249,12 +249,12 @@ def to_host(name: str, array: Any) -> Any:
     """Return the NumPy array over a CPU array's memory, or a copy of a CUDA array, whatever its dtype.
 
     Raises:
-        ArgumentError: its memory is not to be shared.
+        ArgumentError: its memory cannot be shared.
     """
     if isinstance(array, np.ndarray):
         return array
     if library_of(array) == "torch":
-        array = array.detach()  # the numbers alone are asked for
+        array = array.detach()  # only the numbers are asked for
     kind = kind_of(name, array)
     if kind.device == "cpu":
         return _shared(name, array, kind, np)

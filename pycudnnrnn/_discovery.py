@@ -5,7 +5,7 @@ decides: it is opened, or the error says why it cannot be. Nothing is tried in i
 which of two libraries happens to be damaged. The working directory, PATH and LD_LIBRARY_PATH have no say, and only
 absolute, resolved paths reach dlopen.
 
-cuda-pathfinder is no step: it loads cuBLASLt before libcudnn and fails without it, while libcudnn opens alone.
+cuda-pathfinder is not a step: it loads cuBLASLt before libcudnn and fails without it; libcudnn opens without.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def loaded_files(pattern: str) -> list[Path]:
 
 
 def explicit(context: Context) -> Candidate | str:
-    """Take the path that the caller or the environment gives; a wrong one is an error, not a reason to look on."""
+    """Take the path that the caller or the environment gives; a wrong one is an error, not a reason to look further."""
     value, via = context.path, "argument"
     if value is None:
         value, via = context.environment.get(ENVIRONMENT_VARIABLE) or None, ENVIRONMENT_VARIABLE
@@ -153,7 +153,7 @@ def wheel(_context: Context) -> Candidate | str:
 def conda(_context: Context) -> Candidate | str:
     """Look into the conda environment that this interpreter belongs to."""
     if not Path(sys.prefix, "conda-meta").is_dir():
-        return f"conda: {sys.prefix} is no conda environment"
+        return f"conda: {sys.prefix} is not a conda environment"
     return _in_folders("conda", [Path(sys.prefix, "lib")])
 
 
@@ -273,7 +273,7 @@ def _check_whole(file: Path) -> None:
     with file.open("rb") as stream:
         header = stream.read(64)
     if len(header) < 64 or header[:5] != b"\x7fELF\x02":
-        raise LibraryUnusableError(f"{file} is no 64-bit ELF file")
+        raise LibraryUnusableError(f"{file} is not a 64-bit ELF file")
     (offset,), (size, count) = struct.unpack_from("<Q", header, 0x28), struct.unpack_from("<HH", header, 0x3A)
     if file.stat().st_size < offset + size * count:
         raise LibraryUnusableError(f"{file} is truncated")
@@ -313,7 +313,7 @@ def _call(dll: ctypes.CDLL, name: str, restype: Any, *, call: bool = True) -> An
     try:
         function = dll[name]
     except AttributeError:
-        raise LibraryUnusableError(f"it does not export {name}: this is no complete libcudnn") from None
+        raise LibraryUnusableError(f"it does not export {name}: this libcudnn is not complete") from None
     function.argtypes = ()
     function.restype = restype
     return function() if call else None

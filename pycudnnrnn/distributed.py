@@ -133,7 +133,7 @@ def _agreed(ranks: _Ranks, name: str, array: Any) -> Iterator[_Call]:
     bad = np.flatnonzero(rows[:, 0] == 0)
     if bad.size:
         raise StateError(f"rank {bad[0]} refused its arguments: the error there says why")
-    for column, what in ((1, "elements"), (2, "bytes an element"), (3, "dtype"), (4, "reduction or root")):
+    for column, what in ((1, "elements"), (2, "bytes per element"), (3, "dtype"), (4, "reduction or root")):
         found = rows[:, column]
         if (found != found[0]).any():
             other = int(np.flatnonzero(found != found[0])[0])

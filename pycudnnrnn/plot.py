@@ -161,7 +161,7 @@ def draw_gates(
         input_h: [L * D, P or U]; input_c: [L * D, U].
 
     Raises:
-        ArgumentError: another shape, a pseudo-layer that there is not, or a suffix of another format.
+        ArgumentError: another shape, a pseudo-layer that does not exist, or a suffix of another format.
     """
     target = _target(path)
     p = check_int("pseudo_layer", pseudo_layer, 0, spec.num_pseudo_layers - 1)
@@ -224,7 +224,7 @@ def draw_losses(
     """Draw training losses, one point for `every` updates, beside horizontal lines to beat.
 
     Units:
-        nats a character throughout.
+        nats per character throughout.
     """
     target = _target(path)
     figure = _figure(7, 4)
@@ -233,7 +233,7 @@ def draw_losses(
     for (name, value), style in zip(baselines.items(), ("dotted", "dashdot", "dashed"), strict=False):
         axes.axhline(value, color="#777777", linestyle=style, label=f"{name} {value:.2f}")
     axes.axhline(held_out, color=GATE_COLOURS["forget"], label=f"LSTM, held out {held_out:.2f}")
-    axes.set(xlabel="updates", ylabel="loss [nats a character]")
+    axes.set(xlabel="updates", ylabel="loss [nats per character]")
     axes.legend(edgecolor="none", framealpha=1)
     axes.spines[["top", "right"]].set_visible(False)
     _save(figure, target)

@@ -168,7 +168,7 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
     if array.size and array.dtype.kind not in "iu":
         raise ArgumentTypeError(name, "integers", array.dtype, aspect="dtype")
     if array.shape != (B,):
-        raise ArgumentError(name, f"({B},), one a sequence", array.shape, aspect="shape")
+        raise ArgumentError(name, f"({B},), one per sequence", array.shape, aspect="shape")
     bad = np.flatnonzero((array < 0) | (array > T))
     if bad.size:
         raise ArgumentError(f"{name}[{bad[0]}]", f"a length from 0 to T={T}", array[bad[0]])

@@ -1,4 +1,4 @@
-"""jax.experimental.rnn under jit: cuDNN's LSTM through JAX, float32 alone, always as in training."""
+"""jax.experimental.rnn under jit: cuDNN's LSTM through JAX, only float32, always as in training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["prepare", "versions"]
 def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) -> Prepared:
     need_pass(which, among=("infer", "step"), why="JAX differentiates the call as a whole")
     if problem.cell != "lstm" or dtype not in ("float32", "tf32"):
-        raise NotRun("jax.experimental.rnn has the LSTM in float32 alone")
+        raise NotRun("jax.experimental.rnn has the LSTM only in float32")
     if problem.P or problem.input == "skip" or problem.algo or problem.layout == "packed":
         raise NotRun("no projection, no skip input, no choice of algorithm, no packed batches")
     jax, where = device("cuda")

@@ -21,7 +21,7 @@ def versions() -> dict[str, Any]:
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) -> Prepared:
     if problem.layout == "packed":
-        raise NotRun("ops take padded arrays alone")
+        raise NotRun("ops take only padded arrays")
     if dtype == "tf32":
         raise NotRun("TF32 is a mode of GPUs")
     spec = spec_of(problem, dtype)

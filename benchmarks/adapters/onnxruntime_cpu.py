@@ -20,7 +20,7 @@ def versions() -> dict[str, Any]:
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) -> Prepared:
-    need_pass(which, among=("infer",), why="onnxruntime's operators have a forward alone")
+    need_pass(which, among=("infer",), why="onnxruntime's operators have only a forward")
     if dtype in ("tf32", "float64"):
         raise NotRun(f"its operators on the CPU have no {dtype}")
     if problem.layout == "packed" or problem.carried:

@@ -62,7 +62,7 @@ def versions() -> dict[str, Any]:
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
     if problem.layout == "packed":
-        raise NotRun("ops take padded arrays alone")
+        raise NotRun("ops take only padded arrays")
     cuda = Cuda()
     try:
         spec = spec_of(problem, dtype, _algorithm(problem, which, dtype, option))
@@ -82,7 +82,7 @@ def _algorithm(problem: Problem, which: str, dtype: str, option: str) -> str:
     if option in ("eager", "plan", "graph"):
         return ""
     if problem.algo:
-        raise NotRun(f"the row is for {problem.algo} alone")
+        raise NotRun(f"the row is only for {problem.algo}")
     if option != "rule":
         return option
     forward, backward = (torch_rules.algorithm(problem, dtype, backward=b) for b in (False, True))
@@ -137,7 +137,7 @@ def _gradients(op: Any, cuda: Cuda, y: Any, dx: Any, d_params: Any) -> dict[str,
 
 
 def _launches(problem: Problem, which: str) -> int:
-    """Two a step and layer, if nothing is fused; three passes in a step of training."""
+    """Two per step and layer, if nothing is fused; three passes in a step of training."""
     return 2 * problem.T * problem.L * problem.D * (3 if which == "step" else 1)
 
 

@@ -98,14 +98,14 @@ Options parse(const std::vector<std::string>& words) {
     const std::map<std::string, std::string*> texts = {{"cell", &o.cell}, {"dtype", &o.dtype}, {"math", &o.math}, {"algo", &o.algo}, {"pass", &o.pass}, {"data", &o.data}};
     const std::map<std::string, bool*> flags = {{"skip", &o.skip}, {"carried", &o.carried}, {"graph", &o.graph}, {"describe", &o.describe}, {"serve", &o.serve}};
     for (std::size_t i = 0; i < words.size(); ++i) {
-        if (words[i].rfind("--", 0) != 0) throw Error("'" + words[i] + "' is no option");
+        if (words[i].rfind("--", 0) != 0) throw Error("'" + words[i] + "' is not an option");
         const std::string name = words[i].substr(2);
         if (flags.count(name)) {
             *flags.at(name) = true;
             continue;
         }
         if (!numbers.count(name) && !texts.count(name) && name != "proj" && name != "seconds" && name != "lengths")
-            throw Error("--" + name + " is no option");
+            throw Error("--" + name + " is not an option");
         if (++i == words.size()) throw Error("--" + name + " needs a value");
         const std::string& value = words[i];
         if (numbers.count(name)) *numbers.at(name) = positive(name, value);

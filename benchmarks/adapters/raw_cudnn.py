@@ -131,7 +131,7 @@ def _server(_option: str) -> Server:  # one holds one RNN
 
 @functools.cache
 def program() -> Path:
-    """Build the program against the libcudnn that the package uses, once a process.
+    """Build the program against the libcudnn that the package uses, once per process.
 
     Raises:
         NotRun: no compiler, no headers, or no library here.

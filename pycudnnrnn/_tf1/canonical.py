@@ -113,7 +113,7 @@ def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> d
     for p in range(spec.num_pseudo_layers):
         w, b = _own(weights, spec, p), _own(biases, spec, p)
         for name, array in _stitched(spec, w, b).items():
-            named[cell_scope(spec, p) + name] = np.array(array, order="C")  # never a view: it is to outlive params
+            named[cell_scope(spec, p) + name] = np.array(array, order="C")  # never a view: it must outlive params
     return {tensor.name: named[tensor.name] for tensor in tf_tensors(spec)}
 
 
@@ -229,7 +229,7 @@ def _biases(
     return biases
 
 
-@np.errstate(all="ignore")  # an overflow to infinity is the sum too
+@np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too
 def _sum(first: Array, second: Array) -> Array:
     total: Array = first + second
     return total

@@ -306,7 +306,7 @@ class TF1Layer:
 
     @property
     def output(self) -> Any:
-        """The outputs of the only call: an array, or a flat list. Errors as of `input`."""
+        """The outputs of the only call: an array, or a flat list. It raises what `input` raises."""
         return self._nodes.only("output_tensors")
 
     @property
@@ -316,7 +316,7 @@ class TF1Layer:
 
     @property
     def output_shape(self) -> Any:
-        """The shapes that the outputs of all calls have. Errors as of `input_shape`."""
+        """The shapes that the outputs of all calls have. It raises what `input_shape` raises."""
         return self._nodes.same("output_shapes")
 
     @property
@@ -334,7 +334,7 @@ class TF1Layer:
         return self._nodes.at(node_index, "input_tensors")
 
     def get_output_at(self, node_index: int) -> Any:
-        """Return the outputs of a call. Errors as of `get_input_at`."""
+        """Return the outputs of a call. It raises what `get_input_at` raises."""
         return self._nodes.at(node_index, "output_tensors")
 
     def get_input_shape_at(self, node_index: int) -> Any:
@@ -346,11 +346,11 @@ class TF1Layer:
         return self._nodes.at(node_index, "output_shapes")
 
     def get_input_mask_at(self, node_index: int) -> None:
-        """Return None for a call that was made. Errors as of `get_input_shape_at`."""
+        """Return None for a call that was made. It raises what `get_input_shape_at` raises."""
         self._nodes.at(node_index, "input_shapes")
 
     def get_output_mask_at(self, node_index: int) -> None:
-        """Return None for a call that was made. Errors as of `get_input_shape_at`."""
+        """Return None for a call that was made. It raises what `get_input_shape_at` raises."""
         self._nodes.at(node_index, "output_shapes")
 
     # --- copies -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError, StateError
 
 NODES_KEPT: Final = 256
-"""Records of a layer that is called for ever must not grow for ever: the first and the latest are kept, so many."""
+"""Most records that a layer keeps, the first call's and the latest ones': a layer may be called without end."""
 
 
 class NodeError(PycudnnrnnError, AttributeError):
@@ -106,7 +106,7 @@ class Nodes:
         if self._count > 1:
             raise NodeError(
                 f"the layer {self._layer!r} was called {self._count} times, so its {which.replace('_', ' ')} are not "
-                "one thing: ask for those of one call, with get_..._at(node_index)"
+                "the same for all: ask for those of one call, with get_..._at(node_index)"
             )
         return self.at(0, which)
 

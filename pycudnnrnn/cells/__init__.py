@@ -174,7 +174,7 @@ def cell_of(spec: RNNSpec, layer: int) -> Cell:
 
 
 class CellStack:
-    """Run one cell a pseudo-layer over whole sequences, as a layer of `spec` would, step by step and without dropout.
+    """Run one cell per pseudo-layer over whole sequences, as a layer of `spec` would, step by step and without dropout.
 
     `scope` comes before the names of the variables, as a saveable's does.
     """

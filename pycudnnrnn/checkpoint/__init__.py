@@ -125,7 +125,7 @@ class Saver:
             found = _item_states(metadata)
             if found.keys() != items.keys():
                 odd = sorted(found.keys() ^ items.keys())
-                raise Refusal("metadata", f"holds other things than this saver: {odd[:8]}")
+                raise Refusal("metadata", f"does not hold the same things as this saver: {odd[:8]}")
             states.update({key: item.check(found[key]) for key, item in items.items()})
             for key, item in items.items():
                 expected.update(item.more(states[key]))
@@ -143,7 +143,7 @@ class Saver:
 
 
 def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
-    """Write one layer with its spec, its other variables left out; `load` makes it anew from the file alone.
+    """Write one layer with its spec, its other variables left out; `load` makes it anew from nothing but the file.
 
     Raises:
         ArgumentTypeError: not a layer.
@@ -253,9 +253,9 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     try:
         latest = json.loads(text.decode())["latest"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CheckpointError(book, "header text", f"no book of checkpoints: {error}") from error
+        raise CheckpointError(book, "header text", f"not a book of checkpoints: {error}") from error
     if not isinstance(latest, str) or not latest or Path(latest).name != latest or "\0" in latest:
-        raise CheckpointError(book, "metadata", f"{latest!r} is no name of a file in this folder")
+        raise CheckpointError(book, "metadata", f"{latest!r} is not the name of a file in this folder")
     found = Path(folder) / latest
     return found if found.is_file() else None
 

@@ -43,12 +43,12 @@ FORMAT: Final = "pycudnnrnn-1"
 """What the metadata's "format" says."""
 
 REASONS: Final = (
-    "unreadable",  # the operating system refuses, or it is no regular file
+    "unreadable",  # the operating system refuses, or it is not a regular file
     "size",  # more bytes than the expected tensors and a header can have
     "header length",  # no room for what it says, or over the cap
-    "header text",  # no strict JSON
+    "header text",  # not strict JSON
     "duplicate key",
-    "header form",  # JSON, of another structure than safetensors' headers have
+    "header form",  # JSON, without the structure of safetensors' headers
     "too many tensors",
     "metadata",  # of another program, or incomplete, or malformed
     "spec",  # of another model than the one to restore
@@ -56,7 +56,7 @@ REASONS: Final = (
     "unknown tensor",
     "dtype",
     "shape",
-    "offsets",  # overlap, hole, or another number of bytes than the shape has
+    "offsets",  # overlap, hole, or not the number of bytes that the shape has
     "hash",  # the contents are not those that were written
     "library",  # the safetensors library refuses what passed all of the above
     "not finite",  # asked for with require_finite=True
@@ -178,7 +178,7 @@ def read_foreign(path: Path) -> dict[str, Array]:
     """Read the arrays of any program's safetensors file: nothing is expected of them but that the file is whole.
 
     Raises:
-        CheckpointError: no sound safetensors file, or a dtype that NumPy has no name for.
+        CheckpointError: not a sound safetensors file, or a dtype that NumPy has no name for.
     """
     try:
         with _Source(path) as source:
@@ -203,7 +203,7 @@ class _Source:
         self.size = status.st_size
         if not stat.S_ISREG(status.st_mode):
             os.close(self._descriptor)
-            raise Refusal("unreadable", "it is no regular file")
+            raise Refusal("unreadable", "it is not a regular file")
 
     def read(self, offset: int, count: int) -> bytes:
         parts = []
@@ -258,9 +258,9 @@ def _header(
             source.read(8, length).decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError) as error:
-        raise Refusal("header text", f"no strict JSON: {error}") from error
+        raise Refusal("header text", f"not strict JSON: {error}") from error
     if not isinstance(header, dict):
-        raise Refusal("header form", "no JSON object")
+        raise Refusal("header form", "not a JSON object")
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise Refusal("header form", "metadata is more than strings by name")
@@ -268,7 +268,7 @@ def _header(
         raise Refusal("too many tensors", f"{len(header)}; the cap is {tensors_max}")
     for name, entry in header.items():
         if not _well_formed(entry):
-            raise Refusal("header form", f"the entry of {name!r} is no dtype, shape and two offsets")
+            raise Refusal("header form", f"the entry of {name!r} is not a dtype, a shape and two offsets")
     return header, metadata, 8 + length
 
 
@@ -280,7 +280,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _well_formed(entry: Any) -> bool:

@@ -172,7 +172,7 @@ class _LayerItem:
     def check(self, state: Any) -> list[Dropout]:
         check_spec(state, self.layer.spec, {"name", "dropout"})
         if not isinstance(state["name"], str):
-            raise Refusal("metadata", "a layer's name is no string")
+            raise Refusal("metadata", "a layer's name is not a string")
         return dropout_states(state)
 
     def assign(self, tensors: Mapping[str, Array], state: list[Dropout]) -> None:
@@ -186,7 +186,7 @@ class _LayerItem:
 def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) -> RNNSpec | None:
     """Read the spec out of an item's state; `own` is what it has to agree with in `STRUCTURE`, None anything."""
     if not isinstance(state, dict) or state.keys() != ({"spec"} if own or others else set()) | (others or set()):
-        raise Refusal("metadata", "an item's state has other fields than it should")
+        raise Refusal("metadata", "an item's state does not have the fields that it should")
     if "spec" not in state:
         return None
     try:
@@ -194,7 +194,7 @@ def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) 
             raise ArgumentTypeError("spec", "a string", type(state["spec"]))
         spec = RNNSpec.from_json(state["spec"])
     except (ValueError, TypeError) as error:
-        raise Refusal("spec", f"no spec: {error}") from error
+        raise Refusal("spec", f"not a spec: {error}") from error
     for field in STRUCTURE if own else ():
         if getattr(spec, field) != getattr(own, field):
             raise Refusal("spec", f"{field} is {getattr(spec, field)}, expecting {getattr(own, field)}")
@@ -225,7 +225,7 @@ def dropout_states(state: Mapping[str, Any]) -> list[Dropout]:
     """Read where a layer's dropout stands, on each engine that ran it."""
     rows = state["dropout"]
     if not isinstance(rows, list) or len(rows) > 16 or not all(map(_is_dropout, rows)):
-        raise Refusal("metadata", "dropout is no list of engine, seed, position and bytes")
+        raise Refusal("metadata", "dropout is not a list of engine, seed, position and bytes")
     found = [Dropout(*row) for row in rows]
     if len({dropout.engine for dropout in found}) < len(found) or sum(d.nbytes for d in found) > DROPOUT_MAX:
         raise Refusal("metadata", f"dropout of one engine twice, or of more than {DROPOUT_MAX} bytes")

@@ -1,4 +1,4 @@
-"""Files of weights, each read by its safe reader alone, and never by another when that one refuses."""
+"""Files of weights, each read only by its safe reader, and never by another when that one refuses."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def _read_torch(path: Path) -> Source:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises what it likes
         first = str(error).partition("\n")[0]
-        raise PycudnnrnnError(f"{path} is no file of weights alone: {type(error).__name__}: {first}") from error
+        raise PycudnnrnnError(f"{path} is not a file of weights only: {type(error).__name__}: {first}") from error
     if not isinstance(found, dict):
-        raise PycudnnrnnError(f"{path} holds no dict of tensors, but a {type(found).__name__}")
+        raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
     return Source(found, {})
 
 
@@ -104,7 +104,7 @@ def _read_onnx(path: Path) -> Source:
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf has its own exceptions, and no common root
-        raise PycudnnrnnError(f"{path} is no readable ONNX model: {error}") from error
+        raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
     return Source(*read_nodes(model, None))
 
 

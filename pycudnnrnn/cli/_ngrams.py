@@ -21,7 +21,7 @@ def ngram_losses(train: Array, held_out: Array, num_symbols: int) -> dict[str, f
         train, held_out: [characters], symbols from 0 to num_symbols - 1.
 
     Units:
-        nats a character.
+        nats per character.
 
     Source: Witten and Bell 1991, in the interpolated form of Chen and Goodman 1998.
     """

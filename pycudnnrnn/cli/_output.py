@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 PIPED_WIDTH = 160
-"""Columns where standard output is no terminal: names in files are long, and nobody sees them wrap."""
+"""Columns where standard output is not a terminal: names in files are long, and nobody sees them wrap."""
 
 
 def console() -> Console:
@@ -43,7 +43,7 @@ def table(columns: list[str], rows: list[list[Any]]) -> Table:
 
 
 def printable(text: str) -> str:
-    """Write control characters out: names in a file are anybody's."""
+    """Write control characters as escapes: a file's names may be chosen by anybody."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -1,7 +1,7 @@
 """Each framework's own RNN run on given weights, where it is installed: the other side of `convert --verify`.
 
 A runner takes what the converter's `from_canonical` gives under its usual names, and returns NumPy arrays in the shapes
-of our ops: output, output_h, output_c (None but for the LSTM). Frameworks are imported here alone, when they run.
+of our ops: output, output_h, output_c (None but for the LSTM). Frameworks are imported only here, when they run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run_pytorch(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
 
 
 def run_keras(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
-    """Run a Keras layer a layer, masked on the right; a masked step repeats an output, and counts as 0 here."""
+    """Run one Keras layer per layer, masked on the right; a masked step repeats an output, and counts as 0 here."""
     if "KERAS_BACKEND" not in os.environ:
         installed = [name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)]
         os.environ["KERAS_BACKEND"] = (installed or ["numpy"])[0]

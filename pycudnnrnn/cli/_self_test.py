@@ -58,7 +58,7 @@ class Outcome:
 
 
 def run() -> Iterator[Outcome]:
-    """Run every check, each whatever became of those before it."""
+    """Run every check, whatever became of those before it."""
     for group, checks in GROUPS.items():
         for name, check in checks.items():
             try:
@@ -91,7 +91,7 @@ def library_loads() -> str:
 
 
 def sub_libraries_agree() -> str:
-    """Ask the library's own version checks, each of which raises where a part has another version than it needs."""
+    """Ask the library's own version checks, each of which raises where a part has a wrong version."""
     library = _library()
     checks = _discovery.VERSION_CHECKS[int(version_text(library.version).partition(".")[0])]
     for name in checks:

@@ -42,13 +42,13 @@ PLACES: Final = ("pycudnnrnn._benchmarks", "benchmarks")
     help="Threads of CPU libraries; may be repeated.  [default: all]",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many; rows not reached are listed."
+    "--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many; rows not reached are listed."
 )
 @click.option(
-    "--rounds", type=click.IntRange(1), default=4, show_default=True, help="Turns of every competitor on a row."
+    "--rounds", type=click.IntRange(1), default=4, show_default=True, help="Turns of every competitor per row."
 )
 @click.option(
-    "--sample", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, help="Seconds of a turn."
+    "--sample", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, help="Seconds per turn."
 )
 @click.option(
     "--json", "out", type=click.Path(path_type=Path), help="Write JSON lines here: a .jsonl file, or a folder for one."

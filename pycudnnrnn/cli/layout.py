@@ -27,7 +27,7 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
     """Show where each gate's matrices and biases sit in the opaque params buffer of an RNN, in elements.
 
     It is arithmetic, for a machine without a GPU. With --queried cuDNN's own answer stands beside it; the picture is
-    cuDNN's then. A layout that differs is a finding and no failure: the exit code is 0, "equal" in the JSON says it.
+    cuDNN's then. A layout that differs is a finding, not a failure: the exit code is 0, "equal" in the JSON says it.
 
     \b
     Examples:

@@ -57,7 +57,7 @@ class Canonical:
     def double_biases(self) -> Canonical:
         """Return the same model with both biases of every gate, those that were absent as zeros: equal in value.
 
-        For what takes double biases alone: cuDNN's persistent algorithms, and the classes of TF 1.x.
+        For what takes only double biases: cuDNN's persistent algorithms, and the classes of TF 1.x.
         """
         layers = split("canonical", self, projection=True, skip=True)
         both = [layer._replace(bW=layer.input_bias, bR=layer.recurrent_bias) for layer in layers]
@@ -98,7 +98,7 @@ class PseudoLayer(NamedTuple):
 
     @property
     def sum_of_biases(self) -> Array:
-        """What a cell with one bias a gate holds; one that is alone goes through bit for bit."""
+        """What a cell with one bias per gate holds; a single bias goes through bit for bit."""
         if self.bW is None or self.bR is None:
             return self.recurrent_bias if self.bW is None else self.bW
         total: Array = self.bW + self.bR
@@ -179,10 +179,10 @@ def split(framework: str, c: Canonical, *, projection: bool = False, skip: bool 
 
 
 def check_target(framework: str, c: Any, *, projection: bool) -> None:
-    """Refuse what is no `Canonical`, or one that the target cannot hold.
+    """Refuse what is not a `Canonical`, or one that the target cannot hold.
 
     Raises:
-        ConvertError: so it is.
+        ConvertError: it is one of these.
     """
     if not isinstance(c, Canonical):
         raise ConvertError(framework, "canonical", f"expecting a Canonical, got {type(c).__name__}")

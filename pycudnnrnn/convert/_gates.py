@@ -1,4 +1,4 @@
-"""The order of gates in each framework: the only permutations there are, but for TF 1.x's (`_tf1.canonical`).
+"""The order of gates in each framework: the only permutations there are, except for TF 1.x's (`_tf1.canonical`).
 
 An order says which of cuDNN's gates stands at each place of the framework's stack. Sources: the frameworks' own
 classes, each order run against the framework itself in tests/convert, but for Gluon's and Chainer's.
@@ -76,7 +76,7 @@ def to_columns(framework: str, mode: RNNMode, gates: Array) -> Array:
 
 
 def from_list(framework: str, mode: RNNMode, arrays: Sequence[Array]) -> Array:
-    """Put one array a gate in cuDNN's order."""
+    """Put the arrays, one per gate, in cuDNN's order."""
     gates = [arrays[0]] * len(arrays)
     for gate, array in zip(order_of(framework, mode), arrays, strict=True):
         gates[gate] = array

@@ -21,7 +21,7 @@ _DEEPEST: Final = 32
 """Levels of groups. A hard link can make a group its own descendant, and then there is no end."""
 
 _MOST_EXPANSION: Final = 100
-"""Declared bytes a byte of the file, at most: an array of 10**13 elements that were never written takes no room."""
+"""Most declared bytes per byte of the file: an array of 10**13 elements that were never written takes no room."""
 
 _LAYERS: Final = frozenset({"LSTM", "GRU", "SimpleRNN"})
 _SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
@@ -63,7 +63,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     A `.weights.h5` does not say it, and gives nothing.
 
     Raises:
-        ConvertError: not an HDF5 file, a configuration that is no JSON, or a Bidirectional layer that does not
+        ConvertError: not an HDF5 file, a configuration that is not JSON, or a Bidirectional layer that does not
             concatenate.
         MissingDependencyError: h5py is not installed.
     """

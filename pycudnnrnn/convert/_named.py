@@ -28,7 +28,7 @@ class Named:
     With a `prefix`, only what is under it counts.
 
     Raises:
-        ConvertError: not a dict, a key that is no name, or nothing in it.
+        ConvertError: not a dict, a key that is not a name, or nothing in it.
     """
 
     def __init__(self, framework: str, arrays: Any, prefix: str = "", joints: re.Pattern[str] | None = None) -> None:
@@ -96,7 +96,7 @@ class Named:
         """Return an array of this shape, once.
 
         Raises:
-            ConvertError: missing, of another shape, or of another dtype than those taken before.
+            ConvertError: missing, of another shape, or with a dtype that those taken before do not have.
         """
         array = self._array(key)
         if array.shape != shape:
@@ -129,7 +129,7 @@ def under(framework: str, prefix: str, arrays: Mapping[str, Array]) -> dict[str,
     """Put a prefix before every name.
 
     Raises:
-        ConvertError: it is no string.
+        ConvertError: it is not a string.
     """
     prefix = _checked_prefix(framework, prefix)
     return {prefix + name: array for name, array in arrays.items()}
@@ -195,7 +195,7 @@ def plain_mode(framework: str, activation: str) -> RNNMode:
     """
     modes = {"tanh": RNNMode.RNN_TANH, "relu": RNNMode.RNN_RELU}
     if not isinstance(activation, str) or activation not in modes:
-        raise ConvertError(framework, f"activation {shorten(activation)}", "cuDNN has 'tanh' and 'relu' alone")
+        raise ConvertError(framework, f"activation {shorten(activation)}", "cuDNN has only 'tanh' and 'relu'")
     return modes[activation]
 
 

@@ -22,7 +22,7 @@ _BETWEEN: Final = frozenset({"Transpose", "Reshape", "Squeeze", "Concat", "Ident
 """What stands between two nodes of a stack and changes no number: [T, D, B, H] becomes [T, B, D * H]."""
 
 _OPSET: Final = 17
-"""The operators have not changed in what they compute since 14; 17 is read by every runtime of the last years."""
+"""The operators have not changed in what they compute since 14; 17 is read by every runtime of recent years."""
 
 _IR: Final = 8
 
@@ -55,7 +55,7 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
         for key, name in zip(_INPUTS, node.input, strict=False):
             if key in "WRBP" and name:
                 if name not in constants:
-                    raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", "is no constant of the model")
+                    raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", "is not a constant of the model")
                 arrays[f"{k}/{key}"] = _array(onnx, name, constants[name])
             elif key.startswith("initial") and name in constants and _array(onnx, name, constants[name]).any():
                 why = "is a constant of the model and not 0; a state belongs to the call here: pass it there"
@@ -125,7 +125,7 @@ def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
     except ValueError as error:  # a function's parameter, or of no type
         raise ConvertError("onnx", about, f"cannot be read: {shorten(str(error))}") from error
     for name in ("layout", "output_sequence"):
-        found.pop(name, None)  # where the batch is: no weight knows
+        found.pop(name, None)  # which axis is the batch: the weights are the same
     if "direction" in found:
         found["direction"] = _text(found["direction"])
     if isinstance(found.get("activations"), list):
@@ -134,12 +134,12 @@ def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> Any:
-    """Return a string attribute as text; what is none stays as it is, to be refused as any other value."""
+    """Return a string attribute as text; what is not one stays as it is, to be refused as any other value."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _check_chain(graph: Any, nodes: list[Any]) -> None:
-    """Refuse nodes of which one does not read, through reshapes alone, what the one before it gave."""
+    """Refuse nodes of which one does not read, through nothing but reshapes, what the one before it gave."""
     producer = {output: node for node in graph.node for output in node.output if output}
     for before, after in itertools.pairwise(nodes):
         name = after.input[0]
@@ -170,7 +170,7 @@ def _array(onnx: Any, name: str, tensor: Any) -> Array:
     try:
         array: Array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:
-        raise ConvertError("onnx", shorten(name), f"is no readable tensor: {error}") from error
+        raise ConvertError("onnx", shorten(name), f"is not a readable tensor: {error}") from error
     return array
 
 

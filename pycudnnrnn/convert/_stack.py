@@ -74,7 +74,7 @@ def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str])
     """Return the names of the layers to write: those given, or the usual ones.
 
     Raises:
-        ConvertError: not one different name a layer.
+        ConvertError: not one name per layer, or a name twice.
     """
     if layers is None:
         return usual
@@ -106,7 +106,7 @@ def _by_direction(
                 raise ConvertError(
                     framework,
                     shorten(place),
-                    f"has one direction alone, {there!r}: add the other, or give `layers` without it",
+                    f"has only one direction, {there!r}: add the other, or give `layers` without it",
                 )
     ordered = _in_order(framework, {pair[min(pair)].path: pair for pair in pairs.values()}, layers)
     return [pair[key] for pair in ordered for key in sorted(pair)], 1 + both

@@ -1,4 +1,4 @@
-"""Frameworks with rows = output, gates stacked, two biases and a name a stack: PyTorch and Gluon."""
+"""Frameworks with rows = output, gates stacked, two biases and one name per stack: PyTorch and Gluon."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _KEY: Final = re.compile(r"([0-9]{1,6})/([wb])([0-7])")
 def to_canonical(arrays: Any, *, prefix: str = "", bidirectional: bool = False, activation: str = "tanh") -> Canonical:
     """Read `0/w0` ... `0/b7`, `1/w0` ..., as `chainer.serializers.save_npz` names them.
 
-    `bidirectional` tells NStepBiLSTM's two children a layer from two layers of NStepLSTM; `activation` tells
+    `bidirectional` tells NStepBiLSTM's two children per layer from two layers of NStepLSTM; `activation` tells
     NStepRNNTanh from NStepRNNReLU. The names say neither. A slash before the number is read too.
 
     Chainer's docstring of NStepLSTM has w2 for the output gate and w3 for the new cell; its code, on both devices, has

@@ -23,7 +23,7 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
     """Read `weight_ih`, `weight_hh`, `bias` and `bias_n` of one cell, or of cells under paths.
 
     Paths may be nested dicts or strings, joined by slashes or as `jax.tree_util.keystr` writes them (".cells[0].bias").
-    `layers` names them in order; `bidirectional=True` reads two cells a layer, forward first, where the paths do not
+    `layers` names them in order; `bidirectional=True` reads two cells per layer, forward first, where the paths do not
     say it. The LSTM's one bias becomes cuDNN's single input bias; the GRU keeps `bias_n` apart, so its biases are
     double. `use_bias=False` is bias mode none.
 
@@ -69,7 +69,7 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
     layers = split("equinox", c)
     mode = c.spec.mode
     if mode not in (RNNMode.LSTM, RNNMode.GRU):
-        raise ConvertError("equinox", "mode", f"it has LSTMCell and GRUCell alone, and this is {str(mode)!r}")
+        raise ConvertError("equinox", "mode", f"it has only LSTMCell and GRUCell, and this is {str(mode)!r}")
     found: dict[str, Array] = {}
     for p, layer in enumerate(layers):
         path = path_of(*divmod(p, c.spec.num_dirs), c.spec.num_layers, c.spec.num_dirs)

@@ -28,7 +28,7 @@ def to_canonical(
 ) -> Canonical:
     """Read the params of cells: linen's `variables["params"]`, or nnx's `nnx.to_pure_dict(nnx.state(m, nnx.Param))`.
 
-    `layers` names the layers in order, where their numbers do not. `bidirectional=True` reads two cells a layer,
+    `layers` names the layers in order, where their numbers do not. `bidirectional=True` reads two cells per layer,
     forward first, where the names do not say it, as with linen cells that a compact module made. `activation` is
     SimpleCell's.
 
@@ -63,8 +63,8 @@ def from_canonical(
     GRU's new gate, absent ones become zeros, and skip input identity matrices.
 
     Raises:
-        ConvertError: a projection, cell clipping, relu (SimpleCell takes it as a function, which is no array), or, in
-            nnx, a GRU whose new gate has a recurrent bias.
+        ConvertError: a projection, cell clipping, relu (SimpleCell takes it as a function, which is not an array), or,
+            in nnx, a GRU whose new gate has a recurrent bias.
     """
     if api not in _APIS:
         raise ConvertError("flax", "api", f"expecting 'linen' or 'nnx', got {api!r}")
@@ -105,7 +105,7 @@ def _read_stacked(named: Named, cells: list[Cell], num_dirs: int, activation: st
 
 
 def _read_apart(named: Named, cells: list[Cell], num_dirs: int, activation: str) -> tuple[RNNMode, list[PseudoLayer]]:
-    """Read linen's cells and nnx's LSTMCell: a matrix a gate."""
+    """Read linen's cells and nnx's LSTMCell: one matrix per gate."""
     first = cells[0]
     if {"if/kernel", "in/kernel"} <= first.keys.keys():
         named.refuse(first.keys["if/kernel"], "looks like MGUCell, which has no counterpart in cuDNN")

@@ -25,7 +25,7 @@ def to_canonical(
         weights: [all elements]: W and R of each pseudo-layer, then bW and bR of each.
 
     Raises:
-        ConvertError: another key, a vector of another length, or a size that is none.
+        ConvertError: another key, a vector of another length, or a size that is not one.
 
     Source: jax.experimental.rnn.unpack_lstm_weights (0.10).
     """
@@ -61,7 +61,7 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
     """
     layers = split("jax_rnn", c)
     if c.spec.mode is not RNNMode.LSTM:
-        raise ConvertError("jax_rnn", "mode", f"it has the LSTM alone, and this is {str(c.spec.mode)!r}")
+        raise ConvertError("jax_rnn", "mode", f"it has only the LSTM, and this is {str(c.spec.mode)!r}")
     parts = [gates for layer in layers for gates in (layer.W, layer.R)]
     parts += [gates for layer in layers for gates in (layer.input_bias, layer.recurrent_bias)]
     return {"weights": np.concatenate([to_rows("jax_rnn", RNNMode.LSTM, gates).reshape(-1) for gates in parts])}

@@ -46,15 +46,15 @@ def to_canonical(
 
     Raises:
         ConvertError: a key that is missing, unexpected or misshapen, layers that have no order, or a layer that cuDNN
-            has no RNN for: a reset-before GRU, another activation, one that runs backwards alone.
+            has no RNN for: a reset-before GRU, another activation, one that only runs backwards.
 
     Source: keras.layers (3.15); tf.compat.v1.keras.layers.CuDNNLSTM (2.15).
     """
     plain = plain_mode("keras", activation)
     if not isinstance(recurrent_activation, str) or recurrent_activation != "sigmoid":
-        raise ConvertError("keras", "recurrent_activation", f"cuDNN has 'sigmoid' alone, not {recurrent_activation!r}")
+        raise ConvertError("keras", "recurrent_activation", f"cuDNN has only 'sigmoid', not {recurrent_activation!r}")
     if go_backwards is not False:
-        raise ConvertError("keras", "go_backwards", "cuDNN has no backward direction alone: reverse the input instead")
+        raise ConvertError("keras", "go_backwards", "no RNN of cuDNN's only runs backwards: reverse the input instead")
     named = Named("keras", arrays)
     cells, num_dirs = find_cells(named, _leaf, layers, None)
     U, columns = named.shape(cells[0].key("recurrent_kernel"), 2)
@@ -85,7 +85,7 @@ def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: 
     """Write the variables, named and ordered as Keras does: `model.set_weights(list(d.values()))` takes them.
 
     The names are "lstm/lstm_cell/kernel", "bidirectional_1/forward_lstm_1/lstm_cell/kernel" and so on, with `layers` in
-    the place of the outer names. `cudnn=True` writes Keras 2's CuDNNLSTM or CuDNNGRU. One-bias layers hold the sum.
+    place of the outer names. `cudnn=True` writes Keras 2's CuDNNLSTM or CuDNNGRU. One-bias layers hold the sum.
     Absent biases are left out (`use_bias=False`), or zeros in the CuDNN layers; skip input becomes identity matrices.
 
     Raises:
@@ -94,7 +94,7 @@ def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: 
     pseudo_layers = split("keras", c)
     spec = c.spec
     if cudnn and spec.mode not in (RNNMode.LSTM, RNNMode.GRU):
-        raise ConvertError("keras", "cudnn", f"there are CuDNNLSTM and CuDNNGRU alone, and this is {str(spec.mode)!r}")
+        raise ConvertError("keras", "cudnn", f"there are only CuDNNLSTM and CuDNNGRU, and this is {str(spec.mode)!r}")
     inner = f"cu_dnn{_CLASSES[spec.mode]}" if cudnn else _CLASSES[spec.mode]
     outer = "bidirectional" if spec.num_dirs == 2 else inner
     names = named_layers("keras", layers, [_numbered(outer, k) for k in range(spec.num_layers)])

@@ -39,12 +39,12 @@ def to_canonical(
     """Read the inputs W, R and B of one node, or "0/W", "0/R", "0/B", "1/W" ... of a chain of nodes.
 
     The keywords are the operator's attributes with the operator's defaults, so a GRU needs `linear_before_reset=1`.
-    The operator shows in the shapes; `activations=["Relu"]` (one a direction) gives the relu cell. No B is bias mode
-    none.
+    The operator shows in the shapes; `activations=["Relu"]` (one per direction) gives the relu cell. Without B the bias
+    mode is none.
 
     Raises:
         ConvertError: an array that is missing, unexpected or misshapen, or what cuDNN has no RNN for: peepholes (P),
-            `clip`, `input_forget`, other activations, a reset-before GRU, the reverse direction alone.
+            `clip`, `input_forget`, other activations, a reset-before GRU, the reverse direction by itself.
 
     Source: ONNX operators LSTM, GRU and RNN, opset 22.
     """
@@ -131,7 +131,7 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
 
 def _check_direction(direction: Any, num_dirs: int) -> None:
     if direction == "reverse":
-        why = "cuDNN has no reverse direction alone: convert it as 'forward', and reverse its input and output in time"
+        why = "no RNN of cuDNN's only runs backwards: convert it as 'forward', and reverse its input and output in time"
         raise ConvertError("onnx", "direction 'reverse'", why)
     if direction is not None and (not isinstance(direction, str) or _DIRECTIONS.get(direction) != num_dirs):
         raise ConvertError("onnx", "direction", f"W has {num_dirs} direction(s), and this says {shorten(direction)}")
@@ -150,12 +150,12 @@ def _check_attributes(
     usual = {RNNMode.LSTM: ["sigmoid", "tanh", "tanh"], RNNMode.GRU: ["sigmoid", "tanh"]}
     wanted = usual.get(mode, [mode.removeprefix("rnn_")]) * num_dirs
     if activations is not None and _lower(activations) != wanted:
-        raise ConvertError("onnx", "activations", f"cuDNN has {wanted} alone, not {shorten(activations)}")
+        raise ConvertError("onnx", "activations", f"cuDNN has only {wanted}, not {shorten(activations)}")
     for name, value in {"activation_alpha": alpha, "activation_beta": beta}.items():
         if value is not None and value not in ([], ()):
             raise ConvertError("onnx", name, "cuDNN's activations take no parameter")
     if clip is not None:
-        raise ConvertError("onnx", "clip", "bounds the sums that go into the gates; cuDNN bounds the cell state alone")
+        raise ConvertError("onnx", "clip", "bounds the sums that go into the gates; cuDNN bounds only the cell state")
     if input_forget:
         raise ConvertError("onnx", "input_forget", "cuDNN's LSTM does not couple the input and forget gates")
     if mode is RNNMode.GRU and (isinstance(linear_before_reset, bool) or linear_before_reset != 1):

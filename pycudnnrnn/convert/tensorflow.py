@@ -1,7 +1,7 @@
 """TensorFlow 1.x: the variables of `CudnnCompatibleLSTMCell`, `CudnnCompatibleGRUCell` and `BasicRNNCell`.
 
-The names are those that tf.contrib.cudnn_rnn wrote to checkpoints. Beside them stand, where there are two biases a
-gate, TF 1.3's `bias_cudnn_0` and `bias_cudnn_1`: TF keeps only the sum, and with them the way back is bit for bit.
+The names are those that tf.contrib.cudnn_rnn wrote to checkpoints. Beside them stand, where there are two biases
+per gate, TF 1.3's `bias_cudnn_0` and `bias_cudnn_1`: TF keeps only the sum, and with them the way back is bit for bit.
 Names and stitching are those of layers and saveables.
 """
 
@@ -29,10 +29,11 @@ _KEY: Final = re.compile(
 def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "tanh") -> Canonical:
     """Read the variables under a scope, with its slash: "cudnn_lstm/".
 
-    One bias a gate becomes cuDNN's single input bias. The GRU's candidate has two, so its biases are double: the gates'
-    go into the input bias whole. So they are where the pair `bias_cudnn_0`, `bias_cudnn_1` stands beside `bias`; it
-    counts when its sum is `bias`, which a cell trained further changes. `activation` is BasicRNNCell's. A
-    `projection/kernel` gives the LSTM a projection. A first layer whose kernel has no rows for the input is skip input.
+    One bias per gate becomes cuDNN's single input bias. The GRU's candidate has two, so its biases are double: those of
+    its gates go into the input bias whole. They are double, too, where the pair `bias_cudnn_0`, `bias_cudnn_1`
+    stands beside `bias`; it counts when its sum is `bias`, which a cell trained further changes. `activation` is
+    BasicRNNCell's. A `projection/kernel` gives the LSTM a projection. A first layer whose kernel has no rows for the
+    input is skip input.
 
     Raises:
         ConvertError: a key that is missing, unexpected or misshapen, or another activation.

@@ -1,6 +1,6 @@
 """What an engine is, and which one runs where.
 
-An engine runs an RNN on one kind of memory. Levels above speak to this protocol alone; a layout belongs to an engine.
+An engine runs an RNN on one kind of memory. The levels above use only this protocol; a layout belongs to an engine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DropoutState:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What a forward takes beside its arguments, and where it trains its backward, too: bytes, by what they hold.
+    """What a forward, and in training its backward, takes beside the arguments: bytes, by what they hold.
 
     `output_nbytes` are the results, `gradient_nbytes` those of the backward. `reserve_nbytes` are kept from one to the
     other, or computed again chunk by chunk: then `checkpoint_nbytes` of them are kept, and the rest is one chunk's.

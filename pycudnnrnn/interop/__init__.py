@@ -1,1 +1,1 @@
-"""Autograd and modules over the ops, one file a framework."""
+"""Autograd and modules over the ops, one file per framework."""

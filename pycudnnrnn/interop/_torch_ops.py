@@ -6,7 +6,7 @@ that autograd keeps and frees like any saved tensor. A forward that nothing will
 The backward works on a copy, so that it changes nothing that it is given and `retain_graph=True` gives the same
 gradients again: the copy takes 2 to 6 % of a step (LSTM, 128 to 512 units), and running the forward again 30 %.
 
-Dropout's seed is an argument, drawn by the caller from torch's generator. Masks follow from it alone: they come again
+Dropout's seed is an argument, drawn by the caller from torch's generator. Masks depend only on it: they come again
 with `torch.manual_seed`, in the backward, and where activation checkpointing runs a forward a second time.
 """
 
@@ -246,7 +246,7 @@ class _Backward(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(*_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        raise EngineError("double backward: no engine differentiates an RNN's backward, and cuDNN neither")
+        raise EngineError("double backward: no engine differentiates an RNN's backward, nor does cuDNN")
 
     @staticmethod
     def vmap(*_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -135,7 +135,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     @contextlib.contextmanager
     def _under_torchs_names(self) -> Iterator[dict[str, Any]]:
-        """Let torch's own code see every weight as a parameter of its own, in the place of `params`."""
+        """Let torch's own code see every weight as a parameter of its own, in place of `params`."""
         own: dict[str, Any] = self.__dict__["_parameters"]
         parameter = functools.partial(torch.nn.Parameter, requires_grad=self.params.requires_grad)
         named = {name: parameter(weight.detach().clone()) for name, weight in self.named_weights()}

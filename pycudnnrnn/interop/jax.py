@@ -80,7 +80,7 @@ def rnn(
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """What of a call is fixed while it is traced; it hashes."""
+    """What is fixed about a call while it is traced; hashable."""
 
     spec: RNNSpec
     lengths: tuple[int, ...] | None

@@ -1,4 +1,4 @@
-"""torch modules in the place of `torch.nn.LSTM`, `GRU` and `RNN`, over one flat parameter.
+"""torch modules in place of `torch.nn.LSTM`, `GRU` and `RNN`, over one flat parameter.
 
 The parameter `params` is the opaque buffer, so that an optimizer, an all-reduce or a copy between devices handles one
 tensor. A state dict has torch's names and shapes all the same, and so has every weight as an attribute
@@ -197,7 +197,7 @@ class _RNN(FlatParams):
 
 
 class LSTM(_RNN):
-    """The LSTM, in the place of `torch.nn.LSTM`.
+    """The LSTM, in place of `torch.nn.LSTM`.
 
     Raises:
         ArgumentError: a value that torch's module refuses too.
@@ -210,13 +210,13 @@ class LSTM(_RNN):
 
 
 class GRU(_RNN):
-    """The GRU, in the place of `torch.nn.GRU`: torch's is cuDNN's, reset after the recurrent product."""
+    """The GRU, in place of `torch.nn.GRU`: torch's is cuDNN's, reset after the recurrent product."""
 
     _mode = RNNMode.GRU
 
 
 class RNN(_RNN):
-    """The tanh or relu RNN, in the place of `torch.nn.RNN`; what follows `nonlinearity` is as in the others.
+    """The tanh or relu RNN, in place of `torch.nn.RNN`; what follows `nonlinearity` is as in the others.
 
     Raises:
         ArgumentError: another nonlinearity.

@@ -209,7 +209,7 @@ class RNNLayer(ConfiguredLayer):
             outputs: as inputs, with D * U.
 
         Raises:
-            ArgumentTypeError: a state that is no tuple; also a `ValueError`, which TF to 1.12 raised.
+            ArgumentTypeError: a state that is not a tuple; also a `ValueError`, which TF to 1.12 raised.
             ArgumentError: a wrong shape, dtype or device, or a bad length.
         """
         kind = _arrays.kind_of("inputs", inputs)

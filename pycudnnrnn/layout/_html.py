@@ -18,7 +18,7 @@ GATE_COLOURS: Final = {
     "hidden": "#4477aa",
     "projection": "#bbbbbb",
 }
-"""One colour a gate, from Paul Tol's bright scheme (made to be told apart without colour vision)."""
+"""One colour per gate, from Paul Tol's bright scheme (made to be told apart without colour vision)."""
 
 ROWS_MAX: Final = 200
 """Most regions shown; a bidirectional LSTM of 6 layers has 192."""
@@ -44,7 +44,7 @@ def html(layout: ParamLayout) -> str:
     left = len(layout.regions) - len(shown)
     names = ("pseudo-layer", "kind", "lin_layer_id", "gate", "shape", "offset", "end")
     head = "".join(f"<th>{name}</th>" for name in names)
-    more = f"<p>and {left} regions more</p>" if left else ""
+    more = f"<p>and {left} more regions</p>" if left else ""
     return (
         f"<div><b>ParamLayout</b>: {layout.size:,} elements, {len(layout.regions)} regions"
         f'<br><svg viewBox="0 0 {WIDTH} 24" width="100%" height="24" preserveAspectRatio="none" role="img"'

@@ -62,7 +62,7 @@ __all__ = [
 class CudnnLSTM(CudnnRNN):
     """The LSTM: TF's `CudnnLSTM` op, with cuDNN's projection, cell clipping and bias modes.
 
-    A number in the place of `dtype` is read as TF r1.2's order (..., direction, dropout, seed).
+    A number in place of `dtype` is read as TF r1.2's order (..., direction, dropout, seed).
 
     Raises:
         ArgumentError: a value, or a combination, that cuDNN has no RNN for.
@@ -157,7 +157,7 @@ class CudnnLSTM(CudnnRNN):
 class _WithoutCellState(CudnnRNN):
     """An op without c.
 
-    A number in the place of `dtype` is read as TF r1.2's order (..., direction, dropout, seed).
+    A number in place of `dtype` is read as TF r1.2's order (..., direction, dropout, seed).
 
     Raises:
         ArgumentError: a value, or a combination, that cuDNN has no RNN for.

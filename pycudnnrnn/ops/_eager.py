@@ -47,8 +47,8 @@ class EagerCalls:
 def key_of(x: Any, is_training: Any, lengths: Any, time_major: Any, keep_reserve: Any) -> Any:
     """Return what tells one kind of call from another, types included; None leaves all to the slower checks.
 
-    NumPy's arrays have no short way. Lengths count by their bytes: marshal's second version writes types and values
-    alone, and refuses what is not Python's own.
+    NumPy's arrays have no short way. Lengths count by their bytes: marshal's second version writes only types and
+    values, and refuses what is not Python's own.
     """
     shape = getattr(x, "shape", None)
     if type(shape) is not tuple or type(x) is np.ndarray:

@@ -102,7 +102,7 @@ class Forward(Generic[ArrayT]):
 
         Raises:
             StateError: the forward kept no reserve, or an earlier backward used it up.
-            ArgumentError: a gradient of another shape, dtype or device than its result.
+            ArgumentError: a gradient whose shape, dtype or device is not its result's.
         """
         call = self._call
         with call.streams(d_output, d_output_h, d_output_c):
@@ -118,7 +118,7 @@ class Forward(Generic[ArrayT]):
             worked = self._reserve.copy() if retain else self._reserve
             try:
                 dx, dhx, dcx = call.engine.backward_data(worked, d_output, dh, dc)
-            finally:  # a failure before the reserve was touched, for want of memory say, leaves everything as it was
+            finally:  # a failure before the reserve was touched (no memory, say) leaves everything as it was
                 if worked.touched and not retain:
                     self._reserve = None
             self._worked = worked
@@ -168,7 +168,7 @@ class Forward(Generic[ArrayT]):
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError(
-            "object to pickle", "results alone: a forward with its reserve stays where it ran", "Forward"
+            "object to pickle", "only its results: a forward with its reserve stays where it ran", "Forward"
         )
 
 

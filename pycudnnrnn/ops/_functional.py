@@ -1,6 +1,6 @@
 """TF's functional API of `cudnn_rnn_ops`: the same calls as the op classes, described anew each time.
 
-All four RNN functions take their arguments in one order (TF's relu had an order of its own). Sizes are read off the
+All four RNN functions take their arguments in one order (TF's relu had an order of its own). Sizes are read from the
 arrays. Dropout starts from `seed` at each call; an op object moves on from call to call. `name` is TF's graph name:
 accepted for old callers, and of no effect without a graph.
 

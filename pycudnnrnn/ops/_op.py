@@ -280,8 +280,8 @@ class CudnnRNN:
     ) -> Memory:
         """Say what a call on T steps of B sequences takes in memory beside its arguments, before anything is allocated.
 
-        Sequences are taken as T steps long, and data as time-major. With `checkpoint_every` a forward keeps states
-        alone, every so many steps, and backward runs each chunk again: time rises by about a forward, and the reserve
+        Sequences are taken as T steps long, and data as time-major. With `checkpoint_every` a forward keeps only
+        states, every so many steps, and backward runs each chunk again: time rises by about a forward, and the reserve
         falls from all steps to one chunk's. The NumPy engine makes a chunk of whole blocks of some 512 steps times
         sequences, so that gradients have the same bits as without; smaller ones would save next to nothing. Where
         both directions run, what goes from layer to layer is kept as well. On "cuda" cuDNN is asked; where it cannot

@@ -174,7 +174,7 @@ class CudnnOpaqueParamsSaveable:
         seen wrote. The buffer itself may have any layout.
 
         Raises:
-            ArgumentError: of another size than the dense order has, so that its layout is not known.
+            ArgumentError: its size is not that of the dense order, so its layout is not known.
 
         Source: five sizes that users of TF 1.1 to 2.9 reported equal the dense sum (issues 9370, 20273, 59281).
         """

@@ -138,7 +138,7 @@ def test_what_is_no_elf_file_is_refused(tmp_path, lib, content):
     path.write_bytes(content)
     for part in map(Path, lib.parts):
         (tmp_path / part.name).symlink_to(part)
-    with pytest.raises(LibraryUnusableError, match="is no 64-bit ELF file"):
+    with pytest.raises(LibraryUnusableError, match="is not a 64-bit ELF file"):
         libcudnn.load(path)
 
 

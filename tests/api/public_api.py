@@ -1,4 +1,4 @@
-"""List the public API as text: one line a name, with its signature. `make api-snapshot` writes it to snapshot.txt."""
+"""List the public API as text: one line per name, with its signature. `make api-snapshot` writes it to snapshot.txt."""
 
 import dataclasses
 import enum

@@ -263,8 +263,8 @@ def test_the_cpp_program_computes_what_the_numpy_engine_computes(
         (["--proj", "9", "--units", "4"], "Invalid --proj"),
         (["--carried", "--pass", "step"], "Invalid --carried"),
         (["--seconds", "-1"], "Invalid --seconds"),
-        (["--wide"], "--wide is no option"),
-        (["units"], "'units' is no option"),
+        (["--wide"], "--wide is not an option"),
+        (["units"], "'units' is not an option"),
         (["--units"], "--units needs a value"),
     ],
 )

@@ -223,20 +223,20 @@ def hostile_files(folder):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("evil.pt", "is no file of weights alone"),
-        ("pickle.pt", "is no file of weights alone"),
-        ("nothing.pt", "is no file of weights alone"),
-        ("list.pt", "holds no dict of tensors, but a list"),
+        ("evil.pt", "is not a file of weights only"),
+        ("pickle.pt", "is not a file of weights only"),
+        ("nothing.pt", "is not a file of weights only"),
+        ("list.pt", "holds a list, not a dict of tensors"),
         ("text.h5", "cannot be read as HDF5"),
         ("link.h5", "is a link to elsewhere"),
-        ("text.onnx", "is no readable ONNX model"),
+        ("text.onnx", "is not a readable ONNX model"),
         ("outside.onnx", "keeps its data in another file"),
         ("text.safetensors", "text.safetensors: header length"),
         ("pickle.safetensors", "pickle.safetensors: header length"),
         ("twice.safetensors", "duplicate key: a name appears twice"),
         ("tail.safetensors", "tail.safetensors: offsets: 5 bytes of tensors where the header has 4"),
         ("huge.safetensors", "bytes of header in a file of 10"),
-        ("deep.safetensors", "header text: no strict JSON"),
+        ("deep.safetensors", "header text: not strict JSON"),
     ],
 )
 def test_a_hostile_file_ends_in_one_line_and_runs_nothing(run, name, text, tmp_path):

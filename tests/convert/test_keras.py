@@ -168,14 +168,14 @@ def one_layer(mode="gru", **changes):
         (one_layer(bias=np.ones(12, "f4")), {}, "resets before the recurrent product"),
         (one_layer(), {"reset_after": False}, "resets before the recurrent product"),
         (one_layer(), {"activation": "relu"}, "no 'gru' with 'relu'"),
-        (one_layer(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has 'sigmoid' alone"),
+        (one_layer(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
         (one_layer(), {"go_backwards": True}, "reverse the input instead"),
         (one_layer(kernel=None), {}, "'kernel': missing"),
         (one_layer(kernel=np.ones((12, 3), "f4")), {}, "'kernel': expecting shape (12, 12), got (12, 3)"),
         (one_layer(bias=np.ones((3, 12), "f4")), {}, "expecting shape (2, 12) or (24,), got (3, 12)"),
         (one_layer(gamma=np.ones(2)), {}, "'gamma': unexpected"),
         ({"dense/kernel": np.ones((3, 2))}, {"layers": ["lstm"]}, "no recurrent cell among []"),
-        ({f"bidirectional/forward_gru/{k}": v for k, v in one_layer().items()}, {}, "has one direction alone"),
+        ({f"bidirectional/forward_gru/{k}": v for k, v in one_layer().items()}, {}, "has only one direction"),
     ],
 )
 def test_what_cannot_be_read_is_named(given, keywords, text):
@@ -189,7 +189,7 @@ def test_what_cannot_be_read_is_named(given, keywords, text):
     [
         (RNNSpec("lstm", 1, 4, 3, num_proj=2), {}, "num_proj"),
         (RNNSpec("lstm", 1, 4, 3, cell_clip=2.0), {}, "cell_clip"),
-        (RNNSpec("rnn_tanh", 1, 4, 3), {"cudnn": True}, "CuDNNLSTM and CuDNNGRU alone"),
+        (RNNSpec("rnn_tanh", 1, 4, 3), {"cudnn": True}, "only CuDNNLSTM and CuDNNGRU"),
         (RNNSpec("gru", 2, 4, 3), {"layers": ["one"]}, "expecting 2 different names"),
     ],
 )

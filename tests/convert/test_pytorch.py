@@ -134,7 +134,7 @@ def arrays(mode="lstm", **changes):
         (arrays(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
         (arrays(), {"prefix": "decoder"}, "there is no key under the prefix 'decoder.'"),
         (arrays(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
-        (arrays(), {"nonlinearity": "gelu"}, "cuDNN has 'tanh' and 'relu' alone"),
+        (arrays(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
         ({}, {}, "empty"),
         ([1, 2], {}, "expecting a dict of arrays, got list"),
         ({"x": np.ones(3)}, {}, "'weight_ih_l0': missing, and so is every other key"),

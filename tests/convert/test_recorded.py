@@ -214,7 +214,7 @@ TF = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/"
         ("gluon", written("gluon", l1_h2h_bias=None), {}, "'l1_h2h_bias': missing"),
         ("gluon", written("gluon", l1_i2h_weight=np.ones((16, 3), "f4")), {}, "expecting shape (16, 4), got (16, 3)"),
         ("gluon", written("gluon", dense0_weight=np.ones(2, "f4")), {}, "'dense0_weight': unexpected"),
-        ("gluon", written("gluon", "rnn_tanh"), {"activation": "softrelu"}, "cuDNN has 'tanh' and 'relu' alone"),
+        ("gluon", written("gluon", "rnn_tanh"), {"activation": "softrelu"}, "cuDNN has only 'tanh' and 'relu'"),
         ("chainer", written("chainer", **{"1/w7": None}), {}, "'1/w7': missing"),
         ("chainer", written("chainer"), {"bidirectional": True}, "'1/w0': expecting shape (4, 3), got (4, 4)"),
         ("chainer", written("chainer"), {"bidirectional": 1}, "expecting True or False"),

@@ -68,7 +68,7 @@ def test_every_dtype_and_cpu_kind_is_reduced_and_sent_in_place():
 DISAGREEMENTS = {
     # what the last rank's error says, and the others'
     "size": ("StateError: d_params differs between rank 0 and rank 2 in elements: 8 on rank 0, 9 on rank 2",) * 2,
-    "dtype": ("StateError: d_params differs between rank 0 and rank 2 in bytes an element: 8 on rank 0, 4",) * 2,
+    "dtype": ("StateError: d_params differs between rank 0 and rank 2 in bytes per element: 8 on rank 0, 4",) * 2,
     "same width": ("Invalid d_params dtype: int64, expecting 'float16', ", "rank 2 refused its arguments"),
     "contiguous": ("Invalid d_params: strides (16,), expecting a contiguous array", "rank 2 refused"),
     "read-only": ("Invalid d_params: a read-only one, expecting a writable array", "rank 2 refused"),

@@ -104,7 +104,7 @@ def test_padding_is_exactly_zero_and_nan_in_it_never_leaks(cuda, answer, dtype):
 
 
 def test_the_precision_of_clip_bounds_in_float64(cuda, answer):
-    op = ops.CudnnLSTM(1, 12, 7, dtype="float64", cell_clip=0.1)  # 0.1 is no float
+    op = ops.CudnnLSTM(1, 12, 7, dtype="float64", cell_clip=0.1)  # 0.1 is not a float
     problem = make_problem(op, 6, 4, None, seed=5)
     found = run(cuda, problem)
     most = float(np.abs(found["cy"]).max())

@@ -1,4 +1,4 @@
-"""Forwards on cuDNN that keep states alone and run each chunk again inside backward."""
+"""Forwards on cuDNN that keep only states, and run each chunk again inside backward."""
 
 import dataclasses
 

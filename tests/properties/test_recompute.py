@@ -1,4 +1,4 @@
-"""A forward that keeps states alone, and computes the rest again in backward: every bit is as without."""
+"""A forward that keeps only states, and computes the rest again in backward: every bit is as without."""
 
 import dataclasses
 

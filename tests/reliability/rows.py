@@ -72,7 +72,7 @@ ROWS = (
         Fault("pycudnnrnn/_discovery.py", "        _check_trust(file)\n", ""),
     ),
     Row(
-        "R7", "properties hold for drawn inputs", "2,000 examples a layout property, 300 a numeric one",
+        "R7", "properties hold for drawn inputs", "2,000 examples per layout property, 300 per numeric one",
         ("tests/properties", "tests/unit/test_layout.py", "tests/unit/test_schedule.py", "tests/shim/test_numbers.py"),
         Fault("pycudnnrnn/layout/__init__.py", "        end += region.size\n", "        end += region.size + 1\n"),
     ),
@@ -153,7 +153,7 @@ ROWS = (
         needs=GPU,
     ),
     Row(
-        "R19", "equal seeds give equal bits", "100 runs a mode",
+        "R19", "equal seeds give equal bits", "100 runs per mode",
         ("-m", "gpu", "tests/gpu/test_numbers.py", "-k", "100_runs and standard"),
         Fault("pycudnnrnn/ops/_op.py", " if pair[0].name != state.engine}", "}"),
         needs=GPU,

@@ -81,7 +81,7 @@ def test_nccl_sends_bytes(device):
     ("rank", "column", "value", "text"),
     [
         (1, 1, 7, "differs between rank 0 and rank 1 in elements: 6 on rank 0, 7 on rank 1"),
-        (3, 2, 4, "differs between rank 0 and rank 3 in bytes an element"),
+        (3, 2, 4, "differs between rank 0 and rank 3 in bytes per element"),
         (2, 3, 7, "differs between rank 0 and rank 2 in dtype"),
         (2, 4, 2, "differs between rank 0 and rank 2 in reduction or root"),
         (2, 0, 0, "rank 2 refused its arguments"),

@@ -1,4 +1,4 @@
-"""A forward that keeps states alone on the CUDA path: its numbers, its native calls, and the memory it takes.
+"""A forward that keeps only states, on the CUDA path: its numbers, its native calls, and the memory it takes.
 
 The shim computes with the NumPy engine: this shows call discipline, not cuDNN's numerics.
 """

@@ -188,7 +188,7 @@ def test_a_clipped_cell_is_the_clipped_layer(clip):
 
 
 class Namespace:
-    """Arrays that know array API names alone, as a strict library's do."""
+    """Arrays that know only array API names, as a strict library's do."""
 
     def __init__(self):
         for name in ("tanh", "where", "zeros_like", "full_like", "maximum", "broadcast_to", "reshape"):

@@ -141,12 +141,12 @@ def with_metadata(header, **fields):
 
 
 HEADERS = {
-    "an entry that is no object": (lambda h: h.update({a_name(h): 3}), "header form"),
+    "an entry that is not an object": (lambda h: h.update({a_name(h): 3}), "header form"),
     "an entry with more in it": (lambda h: h[a_name(h)].update(more=1), "header form"),
     "three offsets": (lambda h: h[a_name(h)].update(data_offsets=[0, 8, 8]), "header form"),
     "an offset that is true": (lambda h: h[a_name(h)].update(data_offsets=[True, 8]), "header form"),
     "a fraction for a shape": (lambda h: h[a_name(h)].update(shape=[2.0]), "header form"),
-    "metadata that is no string": (lambda h: with_metadata(h, items={}), "header form"),
+    "metadata that is not a string": (lambda h: with_metadata(h, items={}), "header form"),
     "metadata that is a list": (lambda h: h.update(__metadata__=[]), "header form"),
     "no metadata": (lambda h: h.pop("__metadata__"), "metadata"),
     "another program's": (lambda h: with_metadata(h, format="pt"), "metadata"),
@@ -158,9 +158,9 @@ HEADERS = {
     "two models": (lambda h: items_of(h, lambda state: {"model": state, "more": state}), "metadata"),
     "a state that is a list": (lambda h: items_of(h, lambda _: {"model": []}), "metadata"),
     "a state without dropout": (lambda h: items_of(h, lambda state: state.pop("dropout") and None), "metadata"),
-    "a name that is no string": (lambda h: items_of(h, lambda state: state.update(name=3)), "metadata"),
+    "a name that is not a string": (lambda h: items_of(h, lambda state: state.update(name=3)), "metadata"),
     "an empty name": (lambda h: items_of(h, lambda state: state.update(name="")), "metadata"),
-    "dropout that is no list": (lambda h: items_of(h, lambda state: state.update(dropout={})), "metadata"),
+    "dropout that is not a list": (lambda h: items_of(h, lambda state: state.update(dropout={})), "metadata"),
     "dropout of 1 GB": (lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, 1, 2**30]])), "metadata"),
     "dropout of one engine twice": (
         lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, 1, 0]] * 2)),
@@ -183,7 +183,7 @@ HEADERS = {
         lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, 1, 4]])),
         "missing tensor",
     ),
-    "a spec that is no string": (lambda h: items_of(h, lambda state: state.update(spec=3)), "spec"),
+    "a spec that is not a string": (lambda h: items_of(h, lambda state: state.update(spec=3)), "spec"),
     "a spec of nothing": (lambda h: spec_of(h, num_layers=0), "spec"),
     "a wider spec": (lambda h: spec_of(h, num_units=3), "shape"),
     "a spec of more layers": (lambda h: spec_of(h, num_layers=2), "missing tensor"),

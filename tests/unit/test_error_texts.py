@@ -44,7 +44,7 @@ CASES = [
     (lambda: check_lengths(np.array([True]), 3, 1), ArgumentTypeError,
      "Invalid sequence_lengths dtype: bool, expecting integers"),
     (lambda: check_lengths([1], 3, 2), ArgumentError,
-     "Invalid sequence_lengths shape: (1,), expecting (2,), one a sequence"),
+     "Invalid sequence_lengths shape: (1,), expecting (2,), one per sequence"),
     (lambda: check_lengths([1, 4], 3, 2), ArgumentError,
      "Invalid sequence_lengths[1]: 4, expecting a length from 0 to T=3"),
     (lambda: LAYOUT.region(1, 7, "bias"), ArgumentError,

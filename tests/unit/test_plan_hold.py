@@ -1,4 +1,4 @@
-"""What a plan read of params may be used again only as long as the caller said so, and for that object alone."""
+"""What a plan read of params may be used again only as long as the caller said so, and only for that object."""
 
 import numpy as np
 import pytest

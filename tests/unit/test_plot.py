@@ -286,7 +286,7 @@ def test_html_is_escaped_and_cut_where_it_gets_long():
     layout = arithmetic_layout(RNNSpec("lstm", 100, 2, 2))
     text = layout._repr_html_()
     assert len(Tags(text).rows) == 201
-    assert f"and {len(layout.regions) - 200} regions more" in text
+    assert f"and {len(layout.regions) - 200} more regions" in text
     assert not re.search(r"\b(src|href|on\w+)=", text)
 
 

@@ -113,7 +113,7 @@ def test_a_length_out_of_range_is_named(lengths, place):
 
 @pytest.mark.parametrize("lengths", [[1, 2], [1, 2, 3, 4], [], [[1, 2, 3]]])
 def test_one_length_a_sequence_is_wanted(lengths):
-    with pytest.raises(ArgumentError, match=r"\(3,\), one a sequence"):
+    with pytest.raises(ArgumentError, match=r"\(3,\), one per sequence"):
         check_lengths(lengths, 4, 3)
 
 

@@ -248,7 +248,7 @@ BAD_JSON = {
     "a bad value": json.dumps(WRITTEN | {"num_units": "8"}),
     "a float for an integer": json.dumps(WRITTEN | {"num_units": 8.0}),
     "half a clip": json.dumps(WRITTEN | {"cell_clip": [1]}),
-    "a clip that is no list": json.dumps(WRITTEN | {"cell_clip": 1}),
+    "a clip that is not a list": json.dumps(WRITTEN | {"cell_clip": 1}),
     "an impossible pair": json.dumps(WRITTEN | {"mode": "gru", "num_proj": 2}),
 }
 

@@ -77,9 +77,9 @@ class Wanted(NamedTuple):
 class PlainArrays:
     """Recognise, in one pass, arrays that may cross as they are.
 
-    It accepts only what the slower checks accept, and gives no reasons: whoever is turned away goes through those,
-    which do. An overlap of contiguous arrays of known sizes is decided by their addresses, so that addresses that were
-    found apart once stay so.
+    It accepts only what the slower checks accept, and gives no reasons: arrays that are turned away go through those
+    checks, which do. Whether contiguous arrays of known sizes overlap depends only on their addresses, so addresses
+    once found apart are remembered.
     """
 
     KNOWN_MAX: Final = 64

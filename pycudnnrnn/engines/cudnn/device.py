@@ -79,7 +79,7 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def _made_current(self) -> Iterator[None]:
-        # Inside, it sees what fails first; outside, the ways to and from a device that is lost, which may fail as well.
+        # The inner watch sees what fails first; the outer one, making a lost device current and leaving it again.
         with self.watch, self.xp.cuda.Device(self.index), self.watch:
             yield
 

@@ -246,7 +246,7 @@ def cudnn_engine(index: int | None) -> CudnnEngine:
         EngineError: no such device, or no libcudnn that can be used.
     """
     index = CudaDevice().index if index is None else index
-    with _making:  # a cache alone lets two threads make one each
+    with _making:  # the cache by itself would let two threads make one each
         return _engine(index)
 
 

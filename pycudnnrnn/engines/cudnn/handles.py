@@ -1,4 +1,4 @@
-"""cuDNN handles: one a thread and device, given back when the thread ends, refused in a forked child.
+"""cuDNN handles: one per thread and device, given back when the thread ends, refused in a forked child.
 
 State: the pool, under one lock. cuDNN is thread-safe as long as no two threads use one handle at a time.
 """
@@ -32,7 +32,7 @@ class Handle(Owned):
 
 
 class _Lease:
-    """What a thread holds its handle by; it goes when the thread does."""
+    """What keeps a handle taken by its thread: it is collected when the thread ends."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle

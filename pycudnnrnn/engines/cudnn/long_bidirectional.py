@@ -2,7 +2,7 @@
 
 The backward direction starts at a sequence's end, so that time cannot be cut across both directions at once. As one
 direction of one layer it is a forward run on reversed sequences, and that can be cut. Params are repacked for it, once
-a call.
+per call.
 """
 
 from __future__ import annotations

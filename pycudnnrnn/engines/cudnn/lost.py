@@ -1,7 +1,7 @@
 """A device that an error has taken away: what happened is kept, and every later call is refused with it.
 
-State: a watch for each device, and whether native objects are left as they are (`owned`). Nothing undoes a loss: CUDA
-gives the device to a new process alone.
+State: a watch for each device, and whether native objects are left as they are (`owned`). Nothing undoes a loss: only
+a new process gets the device again.
 """
 
 from __future__ import annotations

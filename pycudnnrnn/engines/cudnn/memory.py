@@ -61,7 +61,7 @@ def _by_direction(
         params = native.layout(part).size * itemsize
         around = found.workspace_nbytes + found.output_nbytes + found.gradient_nbytes + 2 * turned
         workspace = max(workspace, around + rows * spec.output_size * itemsize)
-        if training:  # the backward direction reads its input turned, and each has its params repacked
+        if training:  # the backward direction reads its input reversed, and each has its params repacked
             checkpoints += 2 * (found.checkpoint_nbytes + params) + turned
             checkpoints += rows * spec.output_size * itemsize if layer + 1 < spec.num_layers else 0
             if recomputes:

@@ -40,7 +40,7 @@ class Native:
 
     @contextlib.contextmanager
     def launching(self, what: str = "") -> Iterator[tuple[Handle, Any]]:
-        """Give this thread's handle, set to the current stream, and that; `what` cannot be part of a CUDA graph.
+        """Give this thread's handle, set to the current stream, and that stream; `what` cannot be part of a CUDA graph.
 
         Raises:
             CaptureError: `what` is to be done while the stream is captured.

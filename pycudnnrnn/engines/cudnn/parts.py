@@ -1,4 +1,4 @@
-"""A chunk's part of a call's arrays: memory for it, cut out into that, and put back."""
+"""A chunk's part of a call's arrays: memory for it, copies out of the arrays, and copies back."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pycudnnrnn.schedule import Chunk, Schedule
 class Part:
     """The place of one chunk in a call's arrays over time and batch, and in its states.
 
-    Where a chunk's part of an array is contiguous in that, it is used as it is. None stands for an array that there is
-    not.
+    A part that is contiguous in its array is used where it is. None stands for an array that is
+    absent.
     """
 
     def __init__(self, device: CudaDevice, schedule: Schedule, chunk: Chunk) -> None:

@@ -72,7 +72,7 @@ class Plan:
             self.call_backward_weights = library.cudnnRNNBackwardWeights_v8.bind(
                 addGrad=cudnnWgradMode_t.ADD, hDesc=self._h, **same, **data
             )
-            """(handle, x, hx, y, d_params, workspace, reserve); cuDNN documents ADD alone for this call."""
+            """(handle, x, hx, y, d_params, workspace, reserve); cuDNN documents only ADD for this call."""
 
     def _at(self, *arrays: Any) -> list[int | None]:
         return [None if array is None else self.device.address(array) for array in arrays]

@@ -1,4 +1,4 @@
-"""Dropout on the NumPy engine: masks that follow from a seed, a position and a layer alone."""
+"""Dropout on the NumPy engine: masks that depend only on a seed, a position and a layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PHILOX_FLOATS = 8
 
 
 class NumpyDropout:
-    """Dropout whose masks the seed and the position alone decide."""
+    """Dropout whose masks depend only on the seed and the position."""
 
     def __init__(self, state: DropoutState) -> None:
         self._state = state
@@ -34,7 +34,7 @@ class NumpyDropout:
 
 
 def dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, first_row: int, shape: tuple[int, int]) -> Array:
-    """What survives on the way into `layer`, from a packed row on; seed, position and layer alone decide."""
+    """What survives on the way into `layer`, from a packed row on; only seed, position and layer decide."""
     block, skipped = divmod(first_row * shape[1], PHILOX_FLOATS)
     bits = np.random.Philox(key=state.seed, counter=[block, 0, state.position, layer])
     drawn = np.random.Generator(bits).random(skipped + shape[0] * shape[1], np.float32)[skipped:]

@@ -53,7 +53,7 @@ class NumpyEngine:
         return NumpyPlan(self, spec, schedule, training=training, dropout=dropout)
 
     def eager(self, *_: object, **__: object) -> None:
-        """None: checks are no matter beside the arithmetic."""
+        """None: the checks take no time worth saving beside the arithmetic."""
 
     def memory(
         self,

@@ -31,7 +31,7 @@ class NumpyPlan:
         self.reserve_nbytes = reserve_nbytes(spec, schedule.num_rows, drops=dropout is not None) if training else 0
 
     def forward_if_plain(self, *_: object) -> bool:
-        return False  # checks are no matter beside the arithmetic
+        return False  # the checks take no time worth saving beside the arithmetic
 
     def backward_data_if_plain(self, *_: object) -> bool:
         return False

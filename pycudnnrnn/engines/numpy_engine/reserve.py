@@ -21,7 +21,7 @@ ALIGNMENT_NBYTES: Final = 64
 
 @dataclasses.dataclass
 class NumpyReserve:
-    """A tape a pseudo-layer, each layer's input (layer 0's is the caller's), and the masks that dropped from it."""
+    """One tape per pseudo-layer, each layer's input (layer 0's is the caller's), and the masks that dropped from it."""
 
     spec: RNNSpec
     schedule: Schedule

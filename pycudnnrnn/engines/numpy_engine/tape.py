@@ -73,7 +73,7 @@ class Run:
 
 
 def runs(steps: Sequence[Step], most_rows: int = sys.maxsize) -> Iterator[Run]:
-    """Cut steps, walked upwards or downwards, into runs of at most so many rows, but at least one step."""
+    """Cut steps, walked upwards or downwards, into runs of at most this many rows, but at least one step."""
     for sequences, group in itertools.groupby(steps, lambda step: step[1] - step[0]):
         alike = list(group)
         most = max(1, most_rows // sequences)

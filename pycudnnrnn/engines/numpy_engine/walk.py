@@ -21,8 +21,9 @@ GEMM too thin, more only take memory."""
 
 COLUMN_ELEMENTS = 1 << 16
 COLUMN_STEPS = 16
-"""A recurrent matrix no larger than this, used for at least so many steps, is copied to column order first: its product
-with few sequences is up to a third faster then. A larger one gains no more than its copy costs (with OpenBLAS)."""
+"""A recurrent matrix no larger than this, used for at least this many steps, is copied to column order first: its
+product with few sequences is up to a third faster then. A larger one gains no more than its copy costs
+(with OpenBLAS)."""
 
 
 def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
@@ -44,7 +45,7 @@ def counted_from(base: int, steps: Sequence[Step]) -> list[Step]:
 
 
 def for_steps(w: Weights, num_steps: int) -> Weights:
-    """The weights for so many steps forwards: a small recurrent matrix in column order, where that pays."""
+    """The weights for this many steps forwards: a small recurrent matrix in column order, where that pays."""
     if w.R.size <= COLUMN_ELEMENTS and num_steps >= COLUMN_STEPS:
         return dataclasses.replace(w, R=np.asfortranarray(w.R))
     return w
