@@ -17,8 +17,9 @@ PARTS = {
     "rows": ["300 3 0,100:-", "300 3 100,7:-", "300 3 107,193:-"],
     "columns\x02": ["2 5 -:0,2", "2 5 -:2,3"],
     "ü": ["9000 0,64", "9000 64,8129", "9000 8193,807"],
+    "wide": ["4 6 0,2:-", "4 6 2,2:-"],
 }
-"""How the variables of "partitioned" are cut: TensorFlow's words for a shape and a place in it."""
+"""How the variables of "partitioned" and "mixed" are cut: TensorFlow's words for a shape and a place in it."""
 
 
 def random_array(rng, kind, shape):
@@ -45,6 +46,14 @@ def arrays():
             "columns\x02": rng.normal(size=(2, 5)),
             "ü": np.arange(9000),
         },
+        "mixed": {
+            "e": np.zeros((0, 3), "f4"),
+            "kernel": rng.normal(size=(4, 6)).astype("f4"),
+            "scalar": np.array(7),
+            "truth": np.array([True, False, True]),
+            "wide": np.arange(24.0).reshape(4, 6),
+            "narrow": rng.normal(size=5).astype(ml_dtypes.bfloat16),
+        },
         "strings": {"x": np.arange(3)},
         "v1": {"x": np.arange(5.0)},
         "object-1": {"v/.ATTRIBUTES/VARIABLE_VALUE": np.arange(4.0)},
@@ -53,6 +62,8 @@ def arrays():
 
 def part(whole, words):
     """Return the part of an array that TensorFlow's words for a shape and a place mean."""
+    if not words:
+        return whole
     places = [
         slice(None) if place == "-" else slice(int(place.split(",")[0]), sum(map(int, place.split(","))))
         for place in words.split(" ")[-1].split(":")

@@ -5,6 +5,7 @@ The oracle is TensorFlow: it writes the files, and it reads them.
 
 import json
 import shutil
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -68,6 +69,12 @@ def test_a_checkpoint_is_named_as_tensorflow_names_it_by_its_index_or_by_its_fol
     # TensorFlow writes whole paths: those of the machine that it ran on.
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/shards"\nall_model_checkpoint_paths: "x"\n')
     assert checkpoint.read_tensorflow(tmp_path / given).keys() == CONTENTS["shards"].keys()
+
+
+def test_the_files_that_mutants_are_made_of_are_tensorflows(files):
+    own = sorted((Path(__file__).parent / "files").iterdir())
+    assert [path.name for path in own] == sorted(path.name for path in files.glob("mixed.*"))
+    assert all(path.read_bytes() == (files / path.name).read_bytes() for path in own)
 
 
 def test_names_pick_what_is_read(files):

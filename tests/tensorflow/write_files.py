@@ -13,18 +13,19 @@ import tensorflow as tf  # isort: skip
 from tests.tensorflow.arrays import PARTS, arrays, part
 
 
-def save(prefix, tensors, slices=None):
+def save(prefix, tensors):
     """Write a checkpoint, under any names, as TensorFlow's `Saver` does under those of variables."""
-    names, values = zip(*tensors, strict=True)
-    slices = slices or [""] * len(names)
+    cut = [(name, words, part(value, words)) for name, value in tensors.items() for words in PARTS.get(name, [""])]
+    names, slices, values = zip(*cut, strict=True)
     tensors = [tf.constant(value) for value in values]
     tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=names, shape_and_slices=slices, tensors=tensors)
 
 
 def save_shards(prefix, tensors, count):
+    """Write as the machines of a cluster do, each its own."""
     parts = [prefix.with_name(f"{prefix.name}-part-{i}") for i in range(count)]
     for i, own in enumerate(parts):
-        save(own, list(tensors.items())[i::count])
+        save(own, dict(list(tensors.items())[i::count]))
     tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=list(map(str, parts)), destination_prefix=str(prefix))
 
 
@@ -36,12 +37,11 @@ def save_v1(path, tensors):
 
 def main():
     folder, contents = Path(sys.argv[1]), arrays()
-    for name in ("dtypes", "names", "many", "large"):
-        save(folder / name, contents[name].items())
-    save_shards(folder / "shards", contents["shards"], 3)
-    cut = [(name, words, part(contents["partitioned"][name], words)) for name in PARTS for words in PARTS[name]]
-    save(folder / "partitioned", [(name, own) for name, _, own in cut], [words for _, words, _ in cut])
-    save(folder / "strings", [("s", [b"a", b"bc"]), *contents["strings"].items()])
+    for name in ("dtypes", "names", "many", "large", "partitioned"):
+        save(folder / name, contents[name])
+    save(folder / "strings", contents["strings"] | {"s": [b"a", b"bc"]})
+    for name, count in (("shards", 3), ("mixed", 2)):
+        save_shards(folder / name, contents[name], count)
     save_v1(folder / "v1", contents["v1"])
     (variable,) = contents["object-1"].values()
     tf.train.Checkpoint(v=tf.Variable(variable)).save(str(folder / "object"))

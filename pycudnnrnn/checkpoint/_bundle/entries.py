@@ -115,7 +115,8 @@ class Entry(NamedTuple):
         if self.kind not in DTYPES:
             raise Refusal("dtype", f"it is of {self.dtype_name}, which is no array of numbers of NumPy's")
         spec = TensorSpec(self.shape, numpy_dtype(DTYPES[self.kind]))
-        if 0 not in self.shape and math.prod(self.shape) * spec.dtype.itemsize > NBYTES_MAX:
+        # NumPy multiplies the sizes beside a 0, too.
+        if math.prod(max(size, 1) for size in self.shape) * spec.dtype.itemsize > NBYTES_MAX:
             raise Refusal("shape", f"{list(self.shape)} is more than {NBYTES_MAX} bytes")
         return spec
 
