@@ -21,8 +21,8 @@ REASONS = {
 }  # fmt: skip
 """Those of the reader; the others are of our own format."""
 
-OVERHEAD_MAX = 1 << 20
-"""Bytes beyond twice the files: Python's objects of a small index."""
+OVERHEAD_MAX = 16 << 20
+"""Bytes beyond twice the files: Python's objects for an index of as many names as there may be."""
 
 
 def test_mutants_are_refused_for_every_reason_and_cost_little_memory(measured):
