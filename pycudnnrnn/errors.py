@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 
 def version_text(version: int) -> str:
@@ -183,6 +183,32 @@ class CudnnError(EngineError):
     def __str__(self) -> str:
         text = f"{self.function} returned {self.status} ({self.code}) from cuDNN {version_text(self.version)}"
         return text + (f": {self.detail}" if self.detail else "") + (f"\nHint: {self.hint}" if self.hint else "")
+
+
+_NO_DEVICE: Final = "no GPU can be used, its driver is missing or too old, or its memory is full: see nvidia-smi"
+_MIXED: Final = "libraries of several cuDNN versions are mixed: reinstall cuDNN, and look at LD_LIBRARY_PATH"
+_MEMORY: Final = "memory is exhausted: a smaller batch, or fewer arrays kept alive, needs less"
+
+_HINTS: Final[dict[int, str]] = {
+    1001: _NO_DEVICE,
+    1002: _MIXED,
+    1008: _MIXED,
+    3000: "this GPU or version has no kernel for it: algorithm 'standard' supports the most",
+    3005: "the driver is older than this cuDNN needs",
+    3006: "another CUDA major version is installed than this cuDNN was built for",
+    3007: "this cuDNN has no code for this GPU: older and newer GPUs need another version",
+    3008: "a library that cuDNN loads when it runs is missing, NVRTC most often",
+    3009: _MIXED,
+    4003: _MEMORY,
+    4004: _MEMORY,
+    5000: "the error may come from an earlier asynchronous call: CUDA_LAUNCH_BLOCKING=1 shows which",
+}
+"""What usually helps, by 9.x status code or by its thousands."""
+
+
+def cudnn_hint(status: int) -> str:
+    """Return what usually helps with a status code of 9.x, or with its family; nothing where that is not known."""
+    return _HINTS.get(status) or _HINTS.get(status // 1000 * 1000, "")
 
 
 class MissingDependencyError(PycudnnrnnError, ImportError):

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pycudnnrnn import libcudnn
-from pycudnnrnn._libcudnn import FROM_8
-from pycudnnrnn._libcudnn.enums import CEnum, cudnnDataType_t, cudnnStatus8_t, cudnnStatus_t
+from pycudnnrnn._libcudnn_abi import FROM_8, CEnum, cudnnDataType_t, cudnnStatus8_t, cudnnStatus_t
 from tests.abi.make_digest import check_with_gcc, digest
 
 ENUMS = {enum.__name__: enum for enum in CEnum.__subclasses__()}

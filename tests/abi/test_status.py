@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pycudnnrnn._discovery import Opened
-from pycudnnrnn._libcudnn import HINTS, Library, cudnnHandle_t, cudnnStatus8_t, cudnnStatus_t
+from pycudnnrnn._libcudnn import Library, cudnnHandle_t, cudnnStatus8_t, cudnnStatus_t
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
+from pycudnnrnn.errors import _HINTS as HINTS
 from pycudnnrnn.errors import CudnnError, EngineError
 from pycudnnrnn.spec import RNNSpec
 

@@ -12,7 +12,7 @@ from docs import generate
 from pycudnnrnn import errors
 from tests.docs.blocks import PAGES, ROOT
 
-NATIVE = ("pycudnnrnn/_libcudnn/", "pycudnnrnn/engines/cudnn/")
+NATIVE = ("pycudnnrnn/_libcudnn.py", "pycudnnrnn/_libcudnn_abi.py", "pycudnnrnn/engines/cudnn/")
 """What a GPU result is about: when it has changed, the result is of something else."""
 
 

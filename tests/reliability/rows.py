@@ -40,7 +40,7 @@ ROWS = (
         "R1", "the binding equals the headers of cuDNN 8.9.7, 9.0 and 9.28", "every prototype and used constant",
         ("tests/abi/test_prototypes.py", "tests/abi/test_enums.py"),
         Fault(
-            "pycudnnrnn/_libcudnn/prototypes.py", "inputSize=int32_t, hiddenSize=int32_t, projSize=int32_t",
+            "pycudnnrnn/_libcudnn_abi.py", "inputSize=int32_t, hiddenSize=int32_t, projSize=int32_t",
             "inputSize=int32_t, projSize=int32_t, hiddenSize=int32_t",
         ),
     ),
@@ -87,7 +87,7 @@ ROWS = (
     Row(
         "R9", "each status at each call is a typed error", "every code of 9.x, at the first and last of each call",
         ("tests/shim/test_failures.py", "-k", "each_status"),
-        Fault("pycudnnrnn/_libcudnn/__init__.py", "if result and self", "if result > 5000 and self"),
+        Fault("pycudnnrnn/_libcudnn.py", "if result and self", "if result > 5000 and self"),
     ),
     Row(
         "R10", "nothing is written beside an array", "guard bytes in every test of the native path",

@@ -41,7 +41,6 @@ size_t cudnnGetVersion(void) { return (size_t)hook(__func__, NULL, 0); }
 int cudnnCreate(p handle) CALL(P(handle))
 int cudnnDestroy(p handle) CALL(P(handle))
 int cudnnSetStream(p handle, p stream) CALL(P(handle), P(stream))
-int cudnnGetStream(p handle, p stream) CALL(P(handle), P(stream))
 
 int cudnnDropoutGetStatesSize(p handle, p size) CALL(P(handle), P(size))
 int cudnnSetDropoutDescriptor(p desc, p handle, float dropout, p states, size_t nbytes, unsigned long long seed)

@@ -83,4 +83,4 @@ def test_a_status_is_an_error_and_a_function_that_is_not_there_too(played):
         handle.set_stream(0x5000)
     handle.set_stream(0)
     with pytest.raises(VersionError, match="removed"):
-        played.library.cudnnGetRNNParamsSize.bind()
+        played.library.cudnnGetRNNLinLayerBiasParams.bind()

@@ -13,7 +13,7 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import PROTOTYPES
-from pycudnnrnn._libcudnn.types import Address
+from pycudnnrnn._libcudnn_abi import Address
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim.problem import on_device, run, run_numpy
 

@@ -1,0 +1,282 @@
+"""libcudnn itself: one Python callable for each C function, under its C name. Public as `pycudnnrnn.libcudnn`.
+
+As in C::
+
+    lib = libcudnn.load()
+    descriptor = libcudnn.cudnnRNNDescriptor_t()
+    lib.cudnnCreateRNNDescriptor(ctypes.byref(descriptor))
+
+`load` finds a library once; each C function is an attribute of it, bound at first use. Arguments are those of the C
+function, in its order. Each is checked for its kind and range before the call (`Function`), and a status other than
+success raises `CudnnError` after it. What is called often has everything converted once that does not change
+(`Bound`). There is no other way to the library through this module; what the C interface looks like is data, in
+`_libcudnn_abi`.
+
+State: the libraries loaded so far, by path, under one lock; a library is never unloaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pycudnnrnn import _discovery
+from pycudnnrnn._libcudnn_abi import (
+    PROTOTYPES,
+    RESULTS,
+    Address,
+    CEnum,
+    Opaque,
+    Prototype,
+    cudaStream_t,
+    cudnnDataType_t,
+    cudnnDirectionMode_t,
+    cudnnDropoutDescriptor_t,
+    cudnnFilterDescriptor_t,
+    cudnnForwardMode_t,
+    cudnnHandle_t,
+    cudnnMathType_t,
+    cudnnNanPropagation_t,
+    cudnnRNNAlgo_t,
+    cudnnRNNBiasMode_t,
+    cudnnRNNClipMode_t,
+    cudnnRNNDataDescriptor_t,
+    cudnnRNNDataLayout_t,
+    cudnnRNNDescriptor_t,
+    cudnnRNNInputMode_t,
+    cudnnRNNMode_t,
+    cudnnRNNPaddingMode_t,
+    cudnnStatus8_t,
+    cudnnStatus_t,
+    cudnnTensorDescriptor_t,
+    cudnnTensorFormat_t,
+    cudnnWgradMode_t,
+    read_status,
+)
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CudnnError, VersionError, cudnn_hint, version_text
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = [
+    "PROTOTYPES",
+    "Bound",
+    "CEnum",
+    "Function",
+    "Library",
+    "cudaStream_t",
+    "cudnnDataType_t",
+    "cudnnDirectionMode_t",
+    "cudnnDropoutDescriptor_t",
+    "cudnnFilterDescriptor_t",
+    "cudnnForwardMode_t",
+    "cudnnHandle_t",
+    "cudnnMathType_t",
+    "cudnnNanPropagation_t",
+    "cudnnRNNAlgo_t",
+    "cudnnRNNBiasMode_t",
+    "cudnnRNNClipMode_t",
+    "cudnnRNNDataDescriptor_t",
+    "cudnnRNNDataLayout_t",
+    "cudnnRNNDescriptor_t",
+    "cudnnRNNInputMode_t",
+    "cudnnRNNMode_t",
+    "cudnnRNNPaddingMode_t",
+    "cudnnStatus8_t",
+    "cudnnStatus_t",
+    "cudnnTensorDescriptor_t",
+    "cudnnTensorFormat_t",
+    "cudnnWgradMode_t",
+    "load",
+    "version_text",
+]
+
+LAST_ERROR_SIZE: Final = 1024
+
+
+class Function:
+    """A C function of one library: called as in C, with checked arguments and a checked status.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: an argument that the prototype does not allow; nothing was called.
+        ClosedError: an argument whose owner was closed; nothing was called.
+        VersionError: this library has no such function.
+        CudnnError: the function returned a status other than success.
+    """
+
+    __slots__ = ("_foreign", "_library", "prototype")
+
+    def __init__(self, library: Library, prototype: Prototype, foreign: Any) -> None:
+        self.prototype = prototype
+        self._library = library
+        self._foreign = foreign
+        if foreign is not None:
+            foreign.argtypes = self.argtypes
+            foreign.restype = self.restype
+
+    @property
+    def is_there(self) -> bool:
+        """Whether this library has it."""
+        return self._foreign is not None
+
+    @property
+    def argtypes(self) -> tuple[Any, ...]:
+        """Ctypes' own types: what `Prototype.convert` gives passes through them as it is."""
+        return tuple(parameter.ctype for parameter in self.prototype.parameters.values())
+
+    @property
+    def restype(self) -> Any:
+        return RESULTS[self.prototype.result]
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(f"{parameter.c} {name}" for name, parameter in self.prototype.parameters.items())
+        return f"<{self.prototype.result} {self.prototype.name}({parameters})>"
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._check_there()
+        prototype = self.prototype
+        names = prototype.parameters
+        if len(arguments) != len(names):  # ctypes itself lets too many through
+            expected = f"{len(names)}: ({', '.join(names)})"
+            raise ArgumentTypeError(f"arguments of {prototype.name}", expected, len(arguments))
+        converted = prototype.convert(dict(zip(names, arguments, strict=True)))
+        result = self._foreign(*converted.values())
+        if result and self.prototype.result == "cudnnStatus_t":
+            raise self._library.status_error(prototype.name, result)
+        return result
+
+    def bind(self, **given: Any) -> Bound:
+        """Give all arguments but some pointers once; see `Bound`."""
+        self._check_there()
+        return Bound(self._library, self.prototype, self._foreign, given)
+
+    def _check_there(self) -> None:
+        if self._foreign is not None:
+            return
+        prototype, version = self.prototype, self._library.version
+        if version < prototype.since:
+            reason = f"needs cuDNN {version_text(prototype.since)} or newer"
+        elif version >= prototype.until:
+            reason = f"was removed in cuDNN {version_text(prototype.until)}"
+        else:
+            reason = "is missing from this library, although its version should have it"
+        raise VersionError(f"{prototype.name} {reason}; {self._library.path} is {version_text(version)}")
+
+
+class Bound:
+    """Call a C function with the pointers that were left open, in their order; the rest was converted when it was made.
+
+    What was given then is kept alive by whoever made it. What is open goes through ctypes' own types, which cost a
+    fraction of our checks: a pointer of another opaque type is refused as ever, and addresses are to come from arrays
+    that were checked.
+
+    Raises:
+        ArgumentTypeError: an argument left open that is no pointer.
+        ArgumentError: NULL for a pointer that must not be; nothing was called.
+        CudnnError: the function returned a status other than success.
+    """
+
+    __slots__ = ("_arguments", "_foreign", "_library", "_open", "_prototype", "_required")
+
+    def __init__(self, library: Library, prototype: Prototype, foreign: Any, given: Mapping[str, Any]) -> None:
+        parameters = prototype.parameters
+        unknown = given.keys() - parameters.keys()
+        left = [name for name in parameters if name not in given]
+        if unknown or not all(isinstance(parameters[name], (Opaque, Address)) for name in left):
+            raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
+        self._library, self._prototype, self._foreign = library, prototype, foreign
+        converted = prototype.convert(given)
+        self._arguments = [converted.get(name) for name in parameters]
+        self._open = {name: list(parameters).index(name) for name in left}
+        self._required = tuple((i, name) for i, name in enumerate(left) if not getattr(parameters[name], "null", False))
+
+    def __call__(self, *pointers: Any) -> None:
+        for place, name in self._required:
+            if not pointers[place]:
+                raise ArgumentError(name, "an address", "NULL")
+        arguments = self._arguments.copy()
+        for place, pointer in zip(self._open.values(), pointers, strict=True):
+            arguments[place] = pointer
+        try:
+            status = self._foreign(*arguments)
+        except ctypes.ArgumentError:
+            self._prototype.convert(dict(zip(self._open, pointers, strict=True)))  # names it, in our own error
+            raise
+        if status:
+            raise self._library.status_error(self._prototype.name, status)
+
+
+class Library:
+    """One loaded libcudnn. Its C functions are attributes, bound at first use.
+
+    `version` is cuDNN's number (8907, 92800), `path` the file, `found_via` the step of the search that found it, and
+    `parts` the sub-libraries that were loaded with it.
+    """
+
+    def __init__(self, opened: _discovery.Opened) -> None:
+        self.version = opened.version
+        self.path = str(opened.path)
+        self.found_via = opened.via
+        self.parts = tuple(map(str, opened.parts))
+        self.__dll = opened.dll
+
+    def __getattr__(self, name: str) -> Function:
+        prototype = PROTOTYPES.get(name)
+        if prototype is None:
+            raise AttributeError(f"libcudnn has no function {name!r} that an RNN needs")
+        foreign = None
+        if prototype.since <= self.version < prototype.until:
+            try:
+                foreign = self.__dll[name]
+            except AttributeError:
+                foreign = None
+        function = Function(self, prototype, foreign)
+        self.__dict__[name] = function
+        return function
+
+    def __dir__(self) -> list[str]:
+        return sorted([*super().__dir__(), *PROTOTYPES])
+
+    def __repr__(self) -> str:
+        return f"<libcudnn {version_text(self.version)} at {self.path}, found via {self.found_via}>"
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError("object", "something that can be pickled", repr(self))
+
+    def status_error(self, function: str, code: int) -> CudnnError:
+        """Make the exception for a status that `function` has just returned in this thread."""
+        detail = self._last_error()  # first of all: the text is gone with the next call of this thread
+        status, family, modern = read_status(self.version, code)
+        return CudnnError(function, code, status, family, self.version, detail, cudnn_hint(modern))
+
+    def _last_error(self) -> str:
+        if not self.cudnnGetLastErrorString.is_there:
+            return ""
+        buffer = ctypes.create_string_buffer(LAST_ERROR_SIZE)
+        self.cudnnGetLastErrorString(buffer, LAST_ERROR_SIZE)
+        return buffer.value.decode("utf-8", errors="replace").strip()
+
+
+_libraries: dict[str, Library] = {}
+_lock = threading.Lock()
+
+
+def load(path: str | os.PathLike[str] | None = None, *, allow_system: bool = False) -> Library:
+    """Load libcudnn, or return it if it is loaded already.
+
+    Without `path` it is looked for, in this order: PYCUDNNRNN_LIBRARY, this process, NVIDIA's wheels, the conda
+    environment, CUDNN_PATH and, with `allow_system`, the system's library folders.
+
+    Raises:
+        LibraryNotFoundError: there is none; the text lists each place looked at.
+        LibraryUnusableError: the one that was found is damaged, incomplete, or not to be trusted.
+        VersionError: it is older than 8.9.7, or newer than 9.x.
+    """
+    with _lock:
+        candidate, attempts = _discovery.find(_discovery.Context(path, allow_system))
+        key = str(candidate.path.resolve())
+        if key not in _libraries:
+            _libraries[key] = Library(_discovery.open_library(candidate, attempts))
+        return _libraries[key]
