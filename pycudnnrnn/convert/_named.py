@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -77,6 +77,13 @@ class Named:
         self._all = {key: value for key, value in self._all.items() if wanted(key)}
         self._left = dict(self._all)
 
+    def set_aside(self, other: Callable[[str], bool]) -> str:
+        """Leave out, of what nothing took, the keys of other things; return their names, cut short, or ""."""
+        aside = [key for key in self._left if other(key)]
+        for key in aside:
+            del self._left[key]
+        return self._listed(aside)
+
     def shape(self, key: str, rank: int) -> tuple[int, ...]:
         """Return the shape of an array that sizes are read from.
 
@@ -110,10 +117,13 @@ class Named:
     def finish(self) -> None:
         """Refuse what nothing took."""
         if self._left:
-            left = sorted(self._left)
-            more = f" and {len(left) - _NAMED_AT_MOST} more" if len(left) > _NAMED_AT_MOST else ""
-            names = ", ".join(shorten(self.prefix + key) for key in left[:_NAMED_AT_MOST])
-            raise ConvertError(self.framework, names + more, "unexpected: it belongs to no RNN that was found here")
+            names = self._listed(self._left)
+            raise ConvertError(self.framework, names, "unexpected: it belongs to no RNN that was found here")
+
+    def _listed(self, keys: Iterable[str]) -> str:
+        found = sorted(keys)
+        more = f" and {len(found) - _NAMED_AT_MOST} more" if len(found) > _NAMED_AT_MOST else ""
+        return ", ".join(shorten(self.prefix + key) for key in found[:_NAMED_AT_MOST]) + more
 
     def refuse(self, key: str, why: str) -> NoReturn:
         """Raise a `ConvertError` about a key."""
