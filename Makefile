@@ -6,14 +6,21 @@ EXTRAS := demo test reliability lint docs
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 
-.PHONY: demo test lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
+.PHONY: demo test test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
 	free-threaded clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m pycudnnrnn demo $(ARGS)
 
+# On all cores, and no more than eight: each worker imports what it tests. ARGS="-k name" goes to pytest, ARGS="-n 0" runs
+# in one process.
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 test: $(VENV)/.test $(VENV)/.cudnn
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# What takes long, and nothing else: soaks, ends of processes, counts of fuzzing, whole suites in children.
+test-long: $(VENV)/.test $(VENV)/.cudnn
+	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .

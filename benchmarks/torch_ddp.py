@@ -7,6 +7,8 @@ Rounds alternate between the two.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from .environment import command_line, environment, now
@@ -66,14 +69,36 @@ def _measure(problem: str, world: int, steps: int) -> list[float]:
             )
             for rank in range(world)
         ]
-        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+        outputs = [rank.communicate()[0] for rank in ranks]
     if any(rank.returncode for rank in ranks):
         raise SystemExit(f"the ranks ended with {[rank.returncode for rank in ranks]}")
     times: list[float] = json.loads(outputs[0])
     return times
 
 
+@contextlib.contextmanager
+def gloo_group(rank: int, world: int, store: str) -> Iterator[None]:
+    """Be a rank of a group over gloo; its threads have ended behind the block, if nothing of the block is left.
+
+    A thread of gloo drops tensors that Python knows, and takes Python's lock for it. If the interpreter is ending by
+    then, Python unwinds that thread and C++ aborts the process. So the threads have to end before, and they do once
+    nobody holds the group: a `DistributedDataParallel` holds it, and so do the default arguments of a module of torch
+    that it imports, if that happens while there is a group.
+    """
+    import torch.distributed
+
+    importlib.import_module("torch.distributed.nn.functional")  # before there is a group for it to hold
+    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world)
+    yield
+    torch.distributed.destroy_process_group()  # not after an error: the error's frames hold the group
+
+
 def _rank(problem: str, rank: int, world: int, store: str, steps: int) -> list[float]:
+    with gloo_group(rank, world, store):
+        return _steps(problem, world, steps)
+
+
+def _steps(problem: str, world: int, steps: int) -> list[float]:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -81,7 +106,6 @@ def _rank(problem: str, rank: int, world: int, store: str, steps: int) -> list[f
 
     T, B, I, U, L = map(int, problem.partition(" ")[2].split("/"))
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world)
     model = DistributedDataParallel(LSTM(I, U, L)) if world > 1 else LSTM(I, U, L)
     x = torch.randn(T, B // world, I)
     times = []
@@ -91,7 +115,6 @@ def _rank(problem: str, rank: int, world: int, store: str, steps: int) -> list[f
         model.zero_grad()
         model(x)[0].square().mean().backward()
         times.append((time.perf_counter_ns() - start) / 1000)
-    torch.distributed.destroy_process_group()
     return times[WARM_UP:]
 
 

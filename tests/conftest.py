@@ -2,11 +2,13 @@
 
 import json
 import os
+import random
 import sys
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
@@ -15,7 +17,7 @@ from tests.helpers.examples import PROFILE  # noqa: E402
 # Fixtures are factories here: each example makes what it needs from them.
 _checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 _common = {"deadline": None, "suppress_health_check": _checks, "print_blob": True}
-settings.register_profile("dev", **_common)
+settings.register_profile("dev", **_common, derandomize=True, database=None)
 settings.register_profile("ci", **_common, derandomize=True, database=None)
 settings.register_profile("nightly", **_common)
 settings.load_profile(PROFILE)
@@ -23,6 +25,15 @@ settings.load_profile(PROFILE)
 
 def pytest_configure():
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same tests on every machine; what is for a GPU is in tests/gpu
+
+
+@pytest.fixture(autouse=True)
+def _same_draws():
+    """Begin each test with the same state of the frameworks' own generators, whichever tests ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")

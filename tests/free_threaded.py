@@ -59,7 +59,7 @@ def main():
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise SystemExit(f"needs a free-threaded Python: make free-threaded PYTHON=python3.14t, not {sys.executable}")
     counts = Counts()
-    status = pytest.main(["-q", "-p", "no:cacheprovider", *TESTS, *sys.argv[1:]], [counts])
+    status = pytest.main(["-q", "-m", "not gpu", "-p", "no:cacheprovider", *TESTS, *sys.argv[1:]], [counts])
     with warnings.catch_warnings(action="error"):
         modules, missing = import_all()
     found = {

@@ -45,7 +45,7 @@ def child(lib, tmp_path):
         names = ("PATH", "HOME", "PYCUDNNRNN_LIBRARY", "COVERAGE_PROCESS_CONFIG")
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         env = inherited | {"PYTHONPATH": str(ROOT)} | (env or {})
-        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
     return run
 

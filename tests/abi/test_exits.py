@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.exits import FORKS
 
 CHILD = """
-import atexit, gc, os, sys, threading, time
+import atexit, gc, os, sys, threading
 from pycudnnrnn import libcudnn
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.spec import RNNSpec
@@ -33,7 +33,7 @@ SHAPES = {
     "in a generator": "def hold():\n    alive = make()\n    yield\n\nheld = hold(); next(held)",
     "in another thread's frame": (
         "ready = threading.Event()\n"
-        "def hold():\n    alive = make(); ready.set(); time.sleep(60)\n"
+        "def hold():\n    alive = make(); ready.set(); threading.Event().wait()\n"
         "threading.Thread(target=hold, daemon=True).start(); ready.wait()"
     ),
     "made and freed by a daemon thread": (
@@ -54,6 +54,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_interpreter_ends_quietly(child, shape, measured):
     expected = 3 if shape == "sys.exit with a code" else 0

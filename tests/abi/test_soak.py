@@ -32,6 +32,9 @@ MAKERS = {
 }
 
 
+pytestmark = pytest.mark.long
+
+
 def resident_nbytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 

@@ -73,7 +73,7 @@ def test_the_measured_table_is_the_results_files():
 def test_the_benchmark_runs(tmp_path):
     out = tmp_path / "results.jsonl"
     command = [sys.executable, "-m", "benchmarks.scaling", "--rounds", "1", "--steps", "2", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     cases = ("weak", "apart", "strong", "all-reduce")
     rows = load(out).select(status="ok")

@@ -91,7 +91,6 @@ def test_the_commands_of_a_page_run_in_order(page, tmp_path):
                         env=os.environ | {"PYTHONPATH": str(ROOT)},
                         capture_output=True,
                         text=True,
-                        timeout=120,
                         check=False,
                     )
                     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"

@@ -38,7 +38,9 @@ PEAK_MAX = 2 * LARGEST + (16 << 20)
 TRACED = 64
 """One input in so many has its memory measured, which takes several times as long as reading it."""
 
-HANG_S = 20
+HANG_S = 120
+"""By the clock, which libFuzzer asks: ten thousand times the slowest input, so that a busy machine is no finding."""
+
 RSS_MIB = 2048
 
 
@@ -117,7 +119,7 @@ def main() -> None:
         fuzz(sys.argv[2], Path(sys.argv[3]), sys.argv[5:])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="*", default=NAMES, choices=[*NAMES, []], metavar="target")
-    parser.add_argument("--seconds", type=int, default=600, help="of each target")
+    parser.add_argument("--seconds", type=int, default=600, help="of each target; 0: until its runs are over")
     parser.add_argument("--runs", type=int, default=-1, help="of each target, at most; -1: as many as the time allows")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "fuzz", help="what stays for the next time")

@@ -38,20 +38,22 @@ def test_a_target_takes_its_seeds_and_changes_of_them(name, tmp_path):
 
 BEHIND_THE_HASH = Fault(
     "pycudnnrnn/checkpoint/_items.py",
-    "        return DropoutState(",
-    "        return {0: DropoutState}[self.position](",
+    """raise Refusal("metadata", f"{self.name!r} was not an array")""",
+    "raise KeyError(self.name)",
 )
+"""One step behind the seeds: of the changes that keep header and hash right, one in ten leads there."""
 
 
 def guided(folder, target, runs):
     results = folder / "guided.json"
-    bounds = ["--seconds", "300", "--runs", str(runs), "--seed", "1", "--folder", str(folder / "kept")]
+    bounds = ["--seconds", "0", "--runs", str(runs), "--seed", "1", "--folder", str(folder / "kept")]
     command = [sys.executable, "-m", "tests.fuzz.guided", target, *bounds, "--json", str(results)]
     environment = os.environ | {"PYTHONPATH": str(folder)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done, json.loads(results.read_text())[target]
 
 
+@pytest.mark.long
 def test_the_fuzzer_finds_a_wrong_exception_behind_header_and_hash_and_nothing_in_the_code_as_it_is(tmp_path):
     need("atheris")
     copy_tree(tmp_path)
@@ -60,10 +62,10 @@ def test_the_fuzzer_finds_a_wrong_exception_behind_header_and_hash_and_nothing_i
     assert right["runs"] >= 2000
     assert right["corpus"] > right["seeds"] > 0
     plant(BEHIND_THE_HASH, tmp_path)
-    done, wrong = guided(tmp_path, "checkpoint", 50_000)
+    done, wrong = guided(tmp_path, "checkpoint", 20_000)
     assert done.returncode == 1
     assert "KeyError" in wrong["finding"]
-    assert wrong["runs"] < 50_000
+    assert wrong["runs"] < 20_000
     (crasher,) = (tmp_path / "kept" / "checkpoint").glob("crash-*")
     with pytest.raises(CheckpointError):
         Saver({}).restore(crasher)  # in the code as it is

@@ -3,15 +3,15 @@
 It trains on its share of the batch, and rank 0 writes its weights and what each all-reduce moved.
 """
 
-import datetime as dt
 import os
 import sys
+import weakref
 
 import torch
-import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.torch_ddp import gloo_group
 from pycudnnrnn.interop import torch as ours
 
 STEPS = 4
@@ -44,12 +44,7 @@ def train(model, rank, world, crashing=None):
         optimizer.step()
 
 
-def main():
-    rank, world = int(sys.argv[1]), int(sys.argv[2])
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", f"file://{sys.argv[3]}", rank=rank, world_size=world, timeout=dt.timedelta(seconds=60)
-    )
+def train_in_parallel(rank, world, out, crashing=None):
     model = Model()
     if rank:
         torch.nn.init.zeros_(model.rnn.params)  # DDP has to bring them from rank 0
@@ -61,10 +56,18 @@ def main():
         return allreduce_hook(state, bucket)
 
     parallel.register_comm_hook(None, hook)
-    train(parallel, rank, world, int(sys.argv[5]) if len(sys.argv) > 5 else None)
+    train(parallel, rank, world, crashing)
     if rank == 0:
-        torch.save({"weights": model.rnn.state_dict(), "moved": moved}, sys.argv[4])
-    dist.destroy_process_group()
+        torch.save({"weights": model.rnn.state_dict(), "moved": moved}, out)
+
+
+def main():
+    rank, world, store, out, *crashing = sys.argv[1:]
+    torch.set_num_threads(1)
+    with gloo_group(int(rank), int(world), store):
+        group = weakref.ref(torch.distributed.group.WORLD)
+        train_in_parallel(int(rank), int(world), out, *map(int, crashing))
+    assert group() is None, "somebody holds the group, and its threads race with the interpreter's end"
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ from tests.reliability.rows import ROWS, Fault, Row
 
 
 def pytest(folder: Path, arguments: list[str], profile: str, report: Path) -> subprocess.CompletedProcess[str]:
-    return run(folder, sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments, profile=profile)
+    command = (sys.executable, "-m", "pytest", "-q", "-m", "not gpu", f"--junitxml={report}")
+    return run(folder, *command, *arguments, profile=profile)
 
 
 def counts_of(report: Path) -> tuple[dict[str, int], dict[str, dict[str, float]], list[str]]:

@@ -67,7 +67,7 @@ def coverage(folder: Path, tests: Sequence[str], *, planted: bool) -> dict[str, 
 def _covered(folder: Path, tests: Sequence[str]) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
     report = folder / "coverage.json"
     measuring = ["--cov", "--cov-report=", f"--cov-report=json:{report}"]
-    done = run(folder, sys.executable, "-m", "pytest", "-q", "-n", "2", *measuring, *tests)
+    done = run(folder, sys.executable, "-m", "pytest", "-q", "-m", "not gpu", "-n", "2", *measuring, *tests)
     return json.loads(report.read_text()), done
 
 

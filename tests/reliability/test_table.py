@@ -72,6 +72,7 @@ def test_a_row_that_needs_no_gpu_is_not_taken_from_one():
     assert "| - | met | - |" in row_of(page, "R9")
 
 
+@pytest.mark.long
 def test_a_row_whose_fault_stays_green_does_not_count():
     """Its tests measure: what they say of it must not turn them red either."""
     harmless = Fault("pycudnnrnn/layout/__init__.py", "tightly packed", "packed tightly")
@@ -81,6 +82,7 @@ def test_a_row_whose_fault_stays_green_does_not_count():
     assert (found["red"], found["status"]) == ("", "not counted: its fault stayed green")
 
 
+@pytest.mark.long
 def test_the_load_run_finds_nothing_wrong_and_would_find_a_wrong_result(monkeypatch):
     assert load.run(3000)["wrong"] == []
     monkeypatch.setattr(load, "SAMPLE", 5)

@@ -59,6 +59,7 @@ def test_dropout_on_two_streams_moves_on_one_after_the_other(play):
     assert (device.current, first) in device.waits
 
 
+@pytest.mark.long
 def test_threads_have_handles_of_their_own_and_equal_results(play, measured):
     """R12: 8 threads; no handle is in two of them, and every result is the NumPy engine's, bit for bit."""
     played, engine, device = play()
@@ -158,6 +159,7 @@ def test_a_forked_child_may_be_the_first_to_use_cudnn(play):
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play, measured):
     """R14: 100 children; each can still use the NumPy engine."""

@@ -32,11 +32,12 @@ def test_a_checkpoint_from_another_machine_is_restored_here(path):
     assert largest_difference(path, "cpu", np.asarray, np.asarray) <= 1e-5
 
 
+@pytest.mark.long
 def test_the_cases_run_and_write_beside_nothing():
     assert len(CASES) <= 40
     environment = os.environ | {"PYCUDNNRNN_GPU_ON_SHIM": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.gpu.cases"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [*(f"case: {name}" for name in CASES), "cases: all"]
 

@@ -163,11 +163,11 @@ def test_processes_that_write_at_once_lose_nothing_and_agree(tmp_path):
     path, workers = tmp_path / "choices.json", 4
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(workers)
-    processes = [context.Process(target=_add_many, args=(path, i, barrier)) for i in range(workers)]
+    processes = [context.Process(target=_add_many, args=(path, i, barrier), daemon=True) for i in range(workers)]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join()
     assert [process.exitcode for process in processes] == [0] * workers
     assert {c.kind.T for c in read(path)} == {100 * w + i + 1 for w in range(workers) for i in range(10)} | {5000}
     (shared,) = [choice.algo for choice in read(path) if choice.kind.T == 5000]
