@@ -42,16 +42,18 @@ _ANYWHERE: Final = re.compile(rf"(?P<prefix>(?:.*?/)??){_KEY.pattern}")
 def to_canonical(
     arrays: Any, *, prefix: str = "", activation: str | None = None, forget_bias: float | None = None
 ) -> Canonical:
-    """Read the variables under a scope, with its slash: "cudnn_lstm/".
+    """Read the variables of a checkpoint under a scope.
 
     One bias per gate becomes cuDNN's single input bias. The GRU's candidate has two, so its biases are double: the
     gates' go into the input bias whole. So they are where the pair `bias_cudnn_0`, `bias_cudnn_1` stands beside `bias`;
     it counts when its sum is `bias`, which a cell trained further changes. A `projection/kernel` gives the LSTM a
     projection. A first layer whose kernel has no rows for the input is skip input.
 
-    What belongs to no cell, an optimizer's slots, `opaque_kernel` or another layer, is left out, and a warning names it.
+    What is of no cell is left out, and a warning names it: slots of optimizers, `opaque_kernel`, other layers.
 
     Args:
+        arrays: the variables by name, as `checkpoint.read_tensorflow` gives them.
+        prefix: the scope, with its slash: "cudnn_lstm/".
         activation: "tanh" or "relu", which has to be said for `BasicRNNCell`: CudnnRNNTanh and CudnnRNNRelu write the
             same names.
         forget_bias: what `LSTMCell`, `BasicLSTMCell` and `LSTMBlockCell` add to the forget gate when they run, which is

@@ -42,3 +42,9 @@ def written_once(tmp_path_factory, module):
 def files(tmp_path_factory):
     """The folder of the checkpoints that TensorFlow wrote, with what `tests.tensorflow.arrays` has."""
     return written_once(tmp_path_factory, "write_files")
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """The folder of the checkpoints of `tests.tensorflow.models`, with TensorFlow's outputs."""
+    return written_once(tmp_path_factory, "write_models")
