@@ -34,7 +34,8 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m docs.generate
 	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --quiet docs build/docs
 
-# sdist, and the wheel made from it, in dist/; then the wheel alone in empty environments.
+# sdist, and the wheel made from it, in dist/; then the wheel by itself in empty
+# environments, and every instruction to install.
 dist: $(VENV)/.lint
 	rm -rf dist
 	$(BIN)/python -m build

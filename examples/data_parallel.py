@@ -1,4 +1,4 @@
-"""The demo's character model, trained on several ranks: each reads its part of the streams, and all have one model.
+"""A character model, trained on several ranks: each reads its part of the streams, and all have one model.
 
 mpiexec -n 4 python -m mpi4py examples/data_parallel.py --updates 200
 
@@ -6,12 +6,12 @@ mpiexec -n 4 python -m mpi4py examples/data_parallel.py --updates 200
 """
 
 import argparse
+from pydoc_data.topics import topics  # a text that every Python carries
 
 import numpy as np
 from mpi4py import MPI
 
-from pycudnnrnn.cli._char_lm import Adam, CharLM
-from pycudnnrnn.cli.demo import load_text
+from pycudnnrnn import ops
 from pycudnnrnn.distributed import all_reduce_gradients, broadcast_params
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -25,28 +25,62 @@ comm = MPI.COMM_WORLD
 if comm.size > options.streams:
     parser.error(f"{comm.size} ranks are too many for {options.streams} streams")
 
-text, _, alphabet = load_text(None)
-model = CharLM.create(alphabet, options.units, seed=comm.rank, device="cpu")
-for array in model.trainable:
-    broadcast_params(array, comm)  # the seeds differ, the models no longer
-
-streams = text[: len(text) // options.streams * options.streams].reshape(options.streams, -1).T
+text = "\n".join(topics[name] for name in sorted(topics))
+alphabet, symbols = np.unique(list(text), return_inverse=True)
+streams = symbols[: len(symbols) // options.streams * options.streams].reshape(options.streams, -1).T
 mine = np.array_split(streams, comm.size, axis=1)[comm.rank]
-optimizer = Adam(model.trainable, clip=1.0)
+one_hot = np.eye(len(alphabet), dtype="float32")
+
+# The whole model is one buffer: the LSTM's params, then the softmax's kernel and bias.
+op = ops.CudnnLSTM(num_layers=1, num_units=options.units, input_size=len(alphabet))
+ends = np.cumsum([op.params_size(), options.units * len(alphabet)])
+
+
+def parts(buffer):
+    """The model's three arrays, as views."""
+    params, kernel, bias = np.split(buffer, ends)
+    return params, kernel.reshape(options.units, -1), bias
+
+
+bound = (6 / (options.units + len(alphabet))) ** 0.5
+kernel = np.random.default_rng(comm.rank).uniform(-bound, bound, options.units * len(alphabet))
+model = np.concatenate([op.init_params(seed=comm.rank), kernel, np.zeros(len(alphabet))], dtype="float32")
+broadcast_params(model, comm)  # the seeds differ, the models no longer
+
+
+def loss_and_gradient(window, state, gradient):
+    """The mean loss of predicting each symbol from those before it; its gradient is written, the state returned."""
+    params, kernel, bias = parts(model)
+    d_params, d_kernel, d_bias = parts(gradient)
+    fwd = op.forward(one_hot[window[:-1]], *state, params)
+    hidden = fwd.output.reshape(-1, options.units)
+    p = hidden @ kernel + bias
+    p = np.exp(p - p.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    wanted = np.arange(len(p)), window[1:].reshape(-1)
+    loss = -np.log(p[wanted]).mean()
+    p[wanted] -= 1
+    p /= len(p)
+    d_kernel[:], d_bias[:] = hidden.T @ p, p.sum(axis=0)
+    fwd.backward((p @ kernel.T).reshape(fwd.output.shape), out=d_params)
+    return loss, (fwd.output_h, fwd.output_c)
+
+
+first, second = np.zeros_like(model), np.zeros_like(model)  # Adam's moments
+message = np.zeros(len(model) + 1, "float32")  # the gradient, and the loss behind it: one all-reduce an update
+gradient = message[:-1]
 state, position = (None, None), 0
 for update in range(options.updates):
     if position + options.steps + 1 > len(mine):
         state, position = (None, None), 0
-    window = mine[position : position + options.steps + 1]
-    loss, gradients, state = model.loss_and_gradients(window[:-1], window[1:], state)
+    message[-1], state = loss_and_gradient(mine[position : position + options.steps + 1], state, gradient)
+    all_reduce_gradients(message, comm, reduction="mean", weight=mine.shape[1])
 
-    # One buffer, one all-reduce: the gradients end to end, and the loss with them.
-    buffer = np.concatenate([*(gradient.reshape(-1) for gradient in gradients), np.float32([loss])])
-    all_reduce_gradients(buffer, comm, reduction="mean", weight=mine.shape[1])
-    parts = np.split(buffer, np.cumsum([gradient.size for gradient in gradients]))
-    gradients = [part.reshape(gradient.shape) for part, gradient in zip(parts, gradients, strict=False)]
-
-    optimizer.update(gradients, 6e-3)
+    gradient *= min(1, 1 / np.linalg.norm(gradient))
+    first += 0.1 * (gradient - first)
+    second += 0.001 * (gradient**2 - second)
+    rate = 6e-3 * (1 - 0.999 ** (update + 1)) ** 0.5 / (1 - 0.9 ** (update + 1))
+    model -= rate * first / (second**0.5 + 1e-8)
     position += options.steps
     if comm.rank == 0 and (update % 20 == 0 or update == options.updates - 1):
-        print(f"update {update} loss {parts[-1][0]:.6f}", flush=True)
+        print(f"update {update} loss {message[-1]:.6f}", flush=True)

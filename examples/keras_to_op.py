@@ -1,6 +1,6 @@
 """From a Keras LSTM's file to a running op, on a machine without Keras.
 
-python examples/keras_to_op.py model.weights.h5 [LAYER ...]
+python examples/keras_to_op.py model.keras [LAYER ...]
 """
 
 import sys
@@ -9,7 +9,8 @@ import numpy as np
 
 from pycudnnrnn import convert, ops
 
-arrays = convert.keras.read_h5(sys.argv[1])
+read = convert.keras.read_keras if sys.argv[1].endswith(".keras") else convert.keras.read_h5
+arrays = read(sys.argv[1])
 c = convert.keras.to_canonical(arrays, layers=sys.argv[2:] or None)
 op = ops.from_spec(c.spec)
 params = op.canonical_to_params(c.weights, c.biases)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         spec,
         testing,
     )
+    from pycudnnrnn import plot as plot
     from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
     from pycudnnrnn.checkpoint import Saver
     from pycudnnrnn.layers import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh
@@ -54,6 +55,7 @@ _MODULES = {
     "layout": "layout",
     "libcudnn": "_libcudnn",
     "ops": "ops",
+    "plot": "plot",
     "saveable": "saveable",
     "spec": "spec",
     "testing": "testing",
@@ -80,6 +82,7 @@ _NAMES = {
     "Saver": "checkpoint",
 }
 
+# Without `plot`: it needs an extra, and `import *` and whoever walks these names must work without.
 __all__ = [
     "CudnnCompatibleGRUCell",
     "CudnnCompatibleLSTMCell",

@@ -30,6 +30,7 @@ from pycudnnrnn.errors import (
     LibraryNotFoundError,
     LibraryUnusableError,
     VersionError,
+    install_text,
     version_text,
 )
 
@@ -198,9 +199,7 @@ def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
         if isinstance(found, Candidate):
             return found, tuple(attempts)
         attempts.append(found)
-    raise LibraryNotFoundError(
-        "No libcudnn was found. pip install 'pycudnnrnn[cuda13]' brings one; each place looked at:", tuple(attempts)
-    )
+    raise LibraryNotFoundError(f"No libcudnn was found: {install_text('nvidia-cudnn-cu13', 'cuda13')}", tuple(attempts))
 
 
 def open_library(candidate: Candidate, attempts: tuple[str, ...] = ()) -> Opened:

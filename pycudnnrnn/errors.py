@@ -12,6 +12,13 @@ def version_text(version: int) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
+def install_text(packages: str, extra: str) -> str:
+    """Say how to install packages by themselves, and with all else of the extra that they are in, from a checkout."""
+    return (
+        f"pip install {packages}, or, for the whole extra pycudnnrnn[{extra}], in a checkout: pip install '.[{extra}]'"
+    )
+
+
 class PycudnnrnnError(Exception):
     """Root of every error that this package raises on purpose."""
 
@@ -145,7 +152,9 @@ class LibraryError(EngineError):
         self.attempts = attempts
 
     def __str__(self) -> str:
-        return "\n".join([self.reason, *(f"  - {attempt}" for attempt in self.attempts)])
+        if not self.attempts:
+            return self.reason
+        return "\n".join([self.reason, "Places looked at:", *(f"  - {attempt}" for attempt in self.attempts)])
 
 
 class LibraryNotFoundError(LibraryError):
@@ -212,13 +221,18 @@ def cudnn_hint(status: int) -> str:
 
 
 class MissingDependencyError(PycudnnrnnError, ImportError):
-    """An optional dependency is not installed; the text names the extra that brings it."""
+    """An optional dependency is not installed; the text says how to install it, by itself or with its extra.
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(package, extra, purpose)
+    `install` is what pip calls it, where that is not `package`.
+    """
+
+    def __init__(self, package: str, extra: str, purpose: str, install: str | None = None) -> None:
+        super().__init__(package, extra, purpose, install)
         self.package = package
         self.extra = extra
         self.purpose = purpose
+        self.install = install or package
 
     def __str__(self) -> str:
-        return f"{self.purpose} needs {self.package}, which is not installed: pip install 'pycudnnrnn[{self.extra}]'"
+        how = install_text(self.install, self.extra)
+        return f"{self.purpose} needs {self.package}, which is not installed: {how}"

@@ -46,8 +46,9 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
     """Draw a params buffer to `path`.
 
     The strip on top is the buffer to scale. Below it each region is a box of one size: a row for the weights and one
-    for the biases of each pseudo-layer, with the gate, the linear-layer id, the shape and the offset in elements. Where
-    `expected` has a region elsewhere, its box is framed and says where.
+    for the biases of each pseudo-layer, with the gate, the linear-layer id, the symbol (W of the input, R of the
+    recurrence, P of the projection), the shape and the offset in elements. Where `expected` has a region elsewhere, its
+    box is framed and says where.
 
     Raises:
         ArgumentError: a suffix of another format, or more than 64 pseudo-layers.
@@ -76,7 +77,7 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
         for x, region in enumerate(regions):
             boxes.barh(y, 0.94, left=x, height=0.86, **_box_style(region))
             shape = " × ".join(map(str, region.shape))
-            text = f"{region.gate}\nid {region.lin_layer_id}   {shape}\n"
+            text = f"{region.gate}\nid {region.lin_layer_id}  {region.symbol}  {shape}\n"
             text += f"@ {region.offset:,}" if region.size else "no elements"
             if region.key in elsewhere:
                 boxes.barh(y, 0.94, left=x, height=0.86, fill=False, edgecolor=MARK, linewidth=2, linestyle="--")
@@ -100,8 +101,8 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
 def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: str = "gradient norms") -> None:
     """Draw the Euclidean norm of each region's gradient, pseudo-layer by pseudo-layer; or of each region's weights.
 
-    A column is a linear-layer id of the weights or the biases. Zeros are white, and what is not finite is
-    white with red text.
+    A column is a linear-layer id of the weights or the biases, after its symbol: W and bW of the input, R and bR of the
+    recurrence, P of the projection. Zeros are white, and what is not finite is white with red text.
 
     Shapes:
         d_params: [layout.size], on any device.
@@ -114,11 +115,11 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
     if flat.shape != (layout.size,):
         raise ArgumentError("d_params", f"({layout.size},)", flat.shape, aspect="shape")
     count = check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
-    columns = list(dict.fromkeys((r.kind, r.lin_layer_id, r.gate) for r in layout.regions))
+    columns = list(dict.fromkeys((r.symbol, r.lin_layer_id, r.gate) for r in layout.regions))
     norms = np.full((count, len(columns)), np.nan)
     there = np.zeros(norms.shape, bool)
     for region in layout.regions:
-        place = region.pseudo_layer, columns.index((region.kind, region.lin_layer_id, region.gate))
+        place = region.pseudo_layer, columns.index((region.symbol, region.lin_layer_id, region.gate))
         there[place] = region.size > 0
         norms[place] = np.linalg.norm(flat[region.slice])
     figure = _figure(2.6 + 0.72 * len(columns), 2.0 + 0.36 * count)
@@ -131,10 +132,10 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
         dark = bool(norm > 0 and np.isfinite(norm) and scale is not None and scale(norm) < 0.5)
         colour = MARK if not np.isfinite(norm) else "white" if dark else "black"
         axes.text(x, y, f"{norm:.2g}", ha="center", va="center", fontsize=7, color=colour)
-    names = [f"{'W' if kind == 'weight' else 'b'}{id_}\n{gate}" for kind, id_, gate in columns]
+    names = [f"{symbol}{id_}\n{gate}" for symbol, id_, gate in columns]
     axes.set_xticks(range(len(columns)), names, fontsize=7)
     axes.set_yticks(range(count), map(str, range(count)), fontsize=8)
-    axes.set(title=title, ylabel="pseudo-layer", xlabel="W: weights, b: biases, with the linear-layer id")
+    axes.set(title=title, ylabel="pseudo-layer", xlabel="W: input, R: recurrent, P: projection, b: bias; with its id")
     axes.tick_params(length=0)
     if positive.size:
         figure.colorbar(image, label="Euclidean norm", shrink=0.9)

@@ -58,10 +58,21 @@ assert_type(layer.forward(x).outputs, Float32)
 assert_type(layer.forward(x).backward(x).inputs, Float32)
 assert_type(CudnnGRU(1, 8).stream()(x), Float32)
 
+# An op of whatever cell is called, too, and trained; what it is shows in its class.
+op = ops.from_spec(lstm.spec)
+assert_type(op, ops.CudnnRNN)
+assert_type(op(x, None, None, params), tuple[Float32, ...])
+assert_type(op(x, None, params, is_training=False)[0], Float32)
+assert_type(op.forward(x, None, None, params, keep_reserve=True), ops.Forward[Float32])
+if isinstance(op, ops.CudnnLSTM):
+    assert_type(op(x, None, None, params), tuple[Float32, Float32, Float32])
+op([1.0, 2.0], None, params)  # type: ignore[type-var]
+
 # Descriptions, layouts, files.
 assert_type(lstm.spec, RNNSpec)
 assert_type(lstm.layout(), ParamLayout)
 assert_type(lstm.layout().region(0, 0, "weight"), Region)
+assert_type(lstm.layout().region(layer=0, direction="forward", gate="new", kind="bias", side="input").layer, int)
 assert_type(ops.from_spec(lstm.spec), ops.CudnnRNN)
 assert_type(Saver({"layer": layer}).save("model.safetensors"), Path)
 assert_type(checkpoint.inspect("model.safetensors"), checkpoint.Inspection)
@@ -72,4 +83,5 @@ assert_type(cells.CudnnCompatibleGRUCell(8).num_units, int)
 lstm([1.0, 2.0], None, None, params)  # type: ignore[type-var]
 lstm(x, None, None, params, sequence_lengths=3)  # type: ignore[arg-type]
 lstm.layout().region(0, 0, "gate")  # type: ignore[arg-type]
+lstm.layout().region(layer=0, side="output")  # type: ignore[arg-type]
 lstm.forward(x, None, None, params).backward(x, retian=True)  # type: ignore[call-arg]

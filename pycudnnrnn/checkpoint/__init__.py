@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,7 @@ from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
-from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of
+from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
 from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
 from pycudnnrnn.layers._layer import RNNLayer
@@ -51,6 +51,9 @@ BOOK_MAX: Final = 1 << 20
 """Most bytes of it."""
 
 
+_OWN_SCOPE: Final = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
+
+
 class Saver:
     """Save and restore several things in one file: layers, saveables, variables and arrays.
 
@@ -63,15 +66,18 @@ class Saver:
     """
 
     def __init__(self, items: Mapping[str, Any] | Sequence[Any], max_to_keep: int | None = 5) -> None:
+        if not isinstance(items, Iterable):
+            one = isinstance(items, (RNNLayer, *_OWN_SCOPE))
+            hint = "; one thing is saved by Saver([it])" if one else of_an_op(items, "rnn")
+            raise ArgumentTypeError("items", f"a mapping, or a sequence of things that have names{hint}", type(items))
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
                 raise ArgumentTypeError("items", "strings as keys", repr(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
-        own_scope = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
-        bare = () if isinstance(items, Mapping) else own_scope
+        bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
         for prefix, thing in self._things.values():
-            if not isinstance(thing, (RNNLayer, *own_scope)):
+            if not isinstance(thing, (RNNLayer, *_OWN_SCOPE)):
                 item_of(prefix, thing)
         self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
         self._saved: list[Path] = []
@@ -150,7 +156,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
         StateError: a layer that is not built.
     """
     if not isinstance(layer, RNNLayer):
-        raise ArgumentTypeError("layer", "a layer", type(layer))
+        raise ArgumentTypeError("layer", f"a layer{of_an_op(layer, 'rnn')}", type(layer))
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
@@ -287,7 +293,9 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
         else:
             raise ArgumentTypeError("items", "a mapping, or a sequence of things that have names", type(thing))
         if name in found:
-            raise ArgumentError("items", "different names; a mapping gives things other ones", f"{name!r} twice")
+            word = "scope" if isinstance(thing, _OWN_SCOPE) else "name"
+            expected = f"different names: make one with {word}={name + '_1'!r}, as TF would, or give a mapping"
+            raise ArgumentError("items", expected, f"{name!r} twice")
         found[name] = thing
     return found
 

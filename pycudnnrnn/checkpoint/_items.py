@@ -15,6 +15,7 @@ from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
+from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 
@@ -69,8 +70,16 @@ def item_of(name: str, thing: Any) -> Item:
     try:
         return _ArrayItem(name, thing)
     except ArgumentTypeError:
-        expected = "a layer, a saveable, a variable or an array"
+        expected = "a layer, a saveable, a variable or an array" + of_an_op(thing, name)
         raise ArgumentTypeError(f"items[{name!r}]", expected, type(thing)) from None
+
+
+def of_an_op(thing: Any, name: str) -> str:
+    """Return what an error text says of an op besides: it has no weights, its caller has them."""
+    if not isinstance(thing, CudnnRNN):
+        return ""
+    saveable = f"saveable.CudnnOpaqueParamsSaveable.of(params, op.spec, None, {name!r})"
+    return f"; an op has no weights: its params are saved by Saver({{{name!r}: {saveable}}})"
 
 
 class _ArrayItem:

@@ -14,7 +14,7 @@ def main() -> None:
             import click  # noqa: PLC0415, F401
             import rich  # noqa: PLC0415, F401
         except ImportError as error:
-            raise MissingDependencyError(str(error.name), "cli", "the command line") from error
+            raise MissingDependencyError(str(error.name), "cli", "the command line", "click rich") from error
         from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
 
         pycudnnrnn()

@@ -45,7 +45,7 @@ class CharLM:
         return [self.params, self.kernel, self.bias]
 
     def loss_and_gradients(self, symbols: Array, targets: Array, state: Any) -> tuple[float, list[Array], Any]:
-        """Return the loss in nats a character, its gradients for `trainable`, and the state to carry on with.
+        """Return the loss in nats per character, its gradients for `trainable`, and the state to carry on with.
 
         Shapes:
             symbols, targets: [T, B].
@@ -63,7 +63,7 @@ class CharLM:
         return float(loss), gradients, (fwd.output_h, fwd.output_c)
 
     def loss(self, symbols: Array, chunk: int = 4096) -> float:
-        """Return nats a character over one long text, read in order."""
+        """Return nats per character over one long text, read in order."""
         state, total = (None, None), 0.0
         for start in range(0, len(symbols) - 1, chunk):
             piece = symbols[start : start + chunk + 1]
@@ -92,6 +92,9 @@ class CharLM:
     def encode(self, text: str) -> Array:
         """Number the characters; one that is not in the alphabet becomes its first, the replacement character."""
         return np.array([max(self.alphabet.find(character), 0) for character in text], np.int64)
+
+    def decode(self, symbols: Array) -> str:
+        return "".join(self.alphabet[symbol] for symbol in symbols)
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, atomically: the old file or the new one, never half."""

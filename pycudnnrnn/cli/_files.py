@@ -18,6 +18,9 @@ FORMATS: Final = {
 }  # fmt: skip
 """What a file's name says about its framework; safetensors holds any one's arrays."""
 
+READ_FORMATS: Final = FORMATS | {".keras": "keras"}
+"""What is read, too: a .keras file holds a whole model, of which weights are a part."""
+
 _TORCH_AT_LEAST: Final = (2, 10)
 """weights_only was bypassed before: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
 
@@ -37,13 +40,7 @@ def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
         PycudnnrnnError: it cannot be read, or holds more than arrays.
     """
     readers = {".pt": _read_torch, ".pth": _read_torch, ".safetensors": _read_safetensors, ".onnx": _read_onnx}
-    if format_of in readers:
-        return readers[format_of](path)
-    arrays, settings = convert.keras.read_h5(path), convert.keras.read_settings(path)
-    used = {name: value for name, value in settings.items() if layers is None or name in layers}
-    if any(value != next(iter(used.values())) for value in used.values()):
-        raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
-    return Source(arrays, dict(next(iter(used.values()), {})))
+    return readers[format_of](path) if format_of in readers else _read_keras(path, format_of, layers)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -82,6 +79,17 @@ def _read_torch(path: Path) -> Source:
     if not isinstance(found, dict):
         raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
     return Source(found, {})
+
+
+def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Source:
+    """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
+    reader = convert.keras.read_keras if format_of == ".keras" else convert.keras.read_h5
+    arrays, settings = reader(path), convert.keras.read_settings(path)
+    used = {name: value for name, value in settings.items() if layers is None or name in layers}
+    if any(value != next(iter(used.values())) for value in used.values()):
+        raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
+    keywords = dict(next(iter(used.values()), {}))
+    return Source(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
 
 
 def _write_torch(path: Path, arrays: dict[str, Any]) -> None:

@@ -57,30 +57,37 @@ class Outcome:
     detail: str
 
 
-def run() -> Iterator[Outcome]:
-    """Run every check, whatever became of those before it."""
-    for group, checks in GROUPS.items():
-        for name, check in checks.items():
-            try:
-                yield Outcome(group, name, "passed", check())
-            except NotRun as error:
-                yield Outcome(group, name, "not run", str(error))
-            except Failed as error:
-                yield Outcome(group, name, "failed", str(error))
-            except Exception as error:  # noqa: BLE001  whatever it is, it is a line of the report
-                yield Outcome(group, name, "failed", f"{type(error).__name__}: {error}")
+def run(before: Callable[[str], None]) -> Iterator[Outcome]:
+    """Run every check, whatever became of those before it; `before` is told which one comes, and of how many."""
+    count = sum(map(len, GROUPS.values()))
+    for i, (group, name, check) in enumerate((g, n, c) for g, checks in GROUPS.items() for n, c in checks.items()):
+        before(f"check {i + 1} of {count}: {group}, {name}")
+        try:
+            yield Outcome(group, name, "passed", check())
+        except NotRun as error:
+            yield Outcome(group, name, "not run", str(error))
+        except Failed as error:
+            yield Outcome(group, name, "failed", str(error))
+        except Exception as error:  # noqa: BLE001  whatever it is, it is a line of the report
+            yield Outcome(group, name, "failed", f"{type(error).__name__}: {error}")
+
+
+def _no_library(error: LibraryNotFoundError) -> NotRun:
+    return NotRun(f"{error.reason}; `pycudnnrnn info` lists the places looked at")
 
 
 def _library() -> Library:
     try:
         return libcudnn.load()
     except LibraryNotFoundError as error:
-        raise NotRun(f"there is no libcudnn: {error.reason}") from error
+        raise _no_library(error) from error
 
 
 def _cuda() -> Engine:
     try:
         return engine_for("cuda")
+    except LibraryNotFoundError as error:
+        raise _no_library(error) from error
     except PycudnnrnnError as error:
         raise NotRun(str(error)) from error
 

@@ -58,8 +58,8 @@ def convert(
 ) -> None:
     """Convert RNN weights from one framework's file to another's.
 
-    Files are .pt (a state dict of tensors, no code), .safetensors, .h5 (Keras) and .onnx. Nothing in a file is run, and
-    a file that its safe reader refuses is not read another way.
+    Files are .pt (a state dict of tensors, no code), .safetensors, .h5 (Keras) and .onnx; a .keras file is read, too.
+    Nothing in a file is run, and a file that its safe reader refuses is not read another way.
 
     \b
     Examples:
@@ -110,9 +110,10 @@ def convert(
 
 def framework_of(path: Path, given: str | None, which: str, flag: str) -> tuple[str, str]:
     """Return the file's format and its framework."""
-    if path.suffix not in _files.FORMATS:
-        raise click.UsageError(f"{which} has to end in {', '.join(_files.FORMATS)}, got {path.name!r}")
-    usual = _files.FORMATS[path.suffix]
+    formats = _files.READ_FORMATS if which == "SRC" else _files.FORMATS
+    if path.suffix not in formats:
+        raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
+    usual = formats[path.suffix]
     if given and usual and given != usual:
         raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
     if not given and not usual:

@@ -18,7 +18,7 @@ from pycudnnrnn._checks import one_of
 from pycudnnrnn.cli._output import console, echo_json, table
 from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
 from pycudnnrnn.engines.cudnn.device import CudaDevice
-from pycudnnrnn.errors import ArgumentError, LibraryError, PycudnnrnnError, version_text
+from pycudnnrnn.errors import ArgumentError, LibraryError, PycudnnrnnError, install_text, version_text
 from pycudnnrnn.spec import DType, MathType, RNNMode, RNNSpec
 
 Report = dict[str, Any]
@@ -119,7 +119,7 @@ def engines(report: Report) -> Report:
     if not found["found"]:
         missing.append(f"no libcudnn can be used ({found['problem']})")
     if importlib.util.find_spec("cupy") is None:
-        missing.append("CuPy is not installed: pip install 'pycudnnrnn[cuda13]'")
+        missing.append(f"CuPy is not installed: {install_text('cupy-cuda13x', 'cuda13')}")
     cuda = f"by libcudnn {found.get('version')}, on the GPU that holds them; --devices looks for one"
     if missing:
         cuda = f"{'; '.join(missing)}; such arrays are refused, and never moved to the CPU"

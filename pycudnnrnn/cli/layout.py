@@ -26,6 +26,8 @@ from pycudnnrnn.spec import RNNSpec
 def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_json: bool) -> None:
     """Show where each gate's matrices and biases sit in the opaque params buffer of an RNN, in elements.
 
+    W and bW work on the layer's input, R and bR on its last state, P is the projection.
+
     It is arithmetic, for a machine without a GPU. With --queried cuDNN's own answer stands beside it; the picture is
     cuDNN's then. A layout that differs is a finding, not a failure: the exit code is 0, "equal" in the JSON says it.
 
@@ -51,8 +53,8 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
     out = console()
     nbytes = predicted.size * spec.dtype.itemsize
     out.print(f"{spec!r}\nby arithmetic: {predicted.size:,} elements, {nbytes:,} bytes", soft_wrap=True)
-    columns = ["pseudo-layer", "layer", "direction", "kind", "id", "gate", "shape", "offset", "end"]
-    rows = [_row(spec, region) for region in predicted.regions]
+    columns = ["pseudo-layer", "layer", "direction", "kind", "id", "symbol", "gate", "shape", "offset", "end"]
+    rows = [_row(region) for region in predicted.regions]
     if asked is not None:
         different = differences(predicted, asked)
         words = f"{len(different)} regions differ" if different else "equal"
@@ -64,10 +66,9 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
         out.print(f"drawn: {output}", soft_wrap=True)
 
 
-def _row(spec: RNNSpec, region: Region) -> list[Any]:
-    layer, direction = divmod(region.pseudo_layer, spec.num_dirs)
-    place = [region.pseudo_layer, layer, ("forward", "backward")[direction]]
-    what = [region.kind, region.lin_layer_id, region.gate, " x ".join(map(str, region.shape))]
+def _row(region: Region) -> list[Any]:
+    place = [region.pseudo_layer, region.layer, region.direction]
+    what = [region.kind, region.lin_layer_id, region.symbol, region.gate, " x ".join(map(str, region.shape))]
     return [*place, *what, f"{region.offset:,}", f"{region.offset + region.size:,}"]
 
 
@@ -90,11 +91,12 @@ def _described(spec: RNNSpec, found: ParamLayout) -> dict[str, Any]:
     regions = [
         {
             "pseudo_layer": region.pseudo_layer,
-            "layer": region.pseudo_layer // spec.num_dirs,
-            "direction": region.pseudo_layer % spec.num_dirs,
+            "layer": region.layer,
+            "direction": region.pseudo_layer % region.num_dirs,
             "lin_layer_id": region.lin_layer_id,
             "gate": region.gate,
             "kind": region.kind,
+            "side": region.side,
             "offset": region.offset,
             "shape": region.shape,
         }

@@ -17,13 +17,12 @@ from pycudnnrnn.convert._canonical import Array
 from pycudnnrnn.convert._named import Named, shorten
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 
-_DEEPEST: Final = 32
+DEEPEST: Final = 32
 """Levels of groups. A hard link can make a group its own descendant, and then there is no end."""
 
-_MOST_EXPANSION: Final = 100
+MOST_EXPANSION: Final = 100
 """Most declared bytes per byte of the file: an array of 10**13 elements that were never written takes no room."""
 
-_LAYERS: Final = frozenset({"LSTM", "GRU", "SimpleRNN"})
 _SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
 
 _VARS: Final = {"kernel": 0, "recurrent_kernel": 1, "bias": 2}
@@ -39,10 +38,15 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
         ConvertError: not an HDF5 file, or one with links to elsewhere or arrays larger than itself.
         MissingDependencyError: h5py is not installed.
     """
+    return read_stream(path, path)
+
+
+def read_stream(source: Any, path: str | os.PathLike[str], nbytes: int | None = None) -> dict[str, Array]:
+    """Read what `read_h5` reads from a path or a stream; `path` and `nbytes` are the file's that it is in."""
     h5py = _h5py()
     try:
-        with h5py.File(path, "r") as file:
-            room = _MOST_EXPANSION * os.fstat(file.id.get_vfd_handle()).st_size
+        with h5py.File(source, "r") as file:
+            room = MOST_EXPANSION * (os.fstat(file.id.get_vfd_handle()).st_size if nbytes is None else nbytes)
             found: dict[str, Array] = {}
             for name, dataset in _datasets(h5py, file, "", 0):
                 if not name.startswith("optimizer") and dataset.dtype.kind == "f" and dataset.shape is not None:
@@ -57,23 +61,28 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
     return found
 
 
-def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Read what each recurrent layer of an older `.h5` was made with: keywords of `keras.to_canonical`, by layer.
-
-    A `.weights.h5` does not say it, and gives nothing.
+def read_config(path: str | os.PathLike[str]) -> Any:
+    """Read the configuration of an older `.h5`; a `.weights.h5` has none, and gives an empty one.
 
     Raises:
-        ConvertError: not an HDF5 file, a configuration that is not JSON, or a Bidirectional layer that does not
-            concatenate.
+        ConvertError: not an HDF5 file, or a configuration that is not JSON.
         MissingDependencyError: h5py is not installed.
     """
     h5py = _h5py()
     try:
         with h5py.File(path, "r") as file:
             text = file.attrs.get("model_config", "{}")
-        config = json.loads(text)
+        return json.loads(text)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+
+
+def settings_of(config: Any) -> dict[str, dict[str, Any]]:
+    """Return what each recurrent layer of a configuration was made with, in the model's order.
+
+    Raises:
+        ConvertError: a Bidirectional layer that does not concatenate.
+    """
     found: dict[str, dict[str, Any]] = {}
     _collect(config, found, 0)
     return found
@@ -81,10 +90,15 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 def _collect(config: Any, found: dict[str, dict[str, Any]], depth: int) -> None:
     """Walk models in models; a layer is {"class_name": ..., "config": {"name": ...}}."""
-    if depth > _DEEPEST or not isinstance(config, dict) or not isinstance(config.get("config"), dict):
+    if depth > DEEPEST or not isinstance(config, dict) or not isinstance(config.get("config"), dict):
         return
     kind, own = config.get("class_name"), config["config"]
     name = str(own.get("name"))
+    cell = own.get("cell")
+    if isinstance(cell, dict) and isinstance(cell.get("config"), dict):
+        own = own | cell["config"]
+        if "cells" in own:
+            raise ConvertError("keras", shorten(name), "is an RNN over several cells, which is not read")
     if kind == "Bidirectional" and isinstance(own.get("layer"), dict):
         inner: dict[str, dict[str, Any]] = {}
         _collect(own["layer"], inner, depth + 1)
@@ -92,7 +106,7 @@ def _collect(config: Any, found: dict[str, dict[str, Any]], depth: int) -> None:
             raise ConvertError("keras", shorten(name), "is Bidirectional, and does not concatenate: cuDNN does")
         for settings in inner.values():
             found[name] = settings
-    elif kind in _LAYERS:
+    elif "recurrent_initializer" in own:  # every recurrent layer has one, and no other does
         found[name] = {key: own[key] for key in _SETTINGS if key in own}
     for layer in own.get("layers", []) if isinstance(own.get("layers"), list) else []:
         _collect(layer, found, depth + 1)
@@ -124,8 +138,8 @@ def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
 
 
 def _datasets(h5py: Any, group: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > _DEEPEST:
-        raise ConvertError("keras", shorten(path), f"is nested deeper than {_DEEPEST} groups")
+    if depth > DEEPEST:
+        raise ConvertError("keras", shorten(path), f"is nested deeper than {DEEPEST} groups")
     for name in sorted(group):
         full = f"{path}{name}"
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 
 _DTYPES: Final = frozenset(map(str, DType))
 _NAMED_AT_MOST: Final = 8
+_JOINTS: Final = {"pytorch": ".", "gluon": "_", "chainer": "/", "tensorflow": "/"}
+"""What stands between the name of a part of a model and a name within it."""
 _DEEPEST: Final = 16
 """Levels of a nested dict. The deepest tree of a framework here has five; a dict that holds itself has no end."""
 
@@ -25,7 +27,7 @@ class Named:
     """Arrays under their names, to be taken one by one.
 
     Nested dicts, and keys that are tuples, become names joined by "/"; `joints` is what else joins the parts of a name.
-    With a `prefix`, only what is under it counts.
+    With a `prefix`, completed as `under` does it, only what is under it counts.
 
     Raises:
         ConvertError: not a dict, a key that is not a name, or nothing in it.
@@ -36,20 +38,18 @@ class Named:
         self._joints = joints
         if not isinstance(arrays, Mapping):
             raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {type(arrays).__name__}")
-        self.prefix = _checked_prefix(framework, prefix)
+        self.prefix = _completed(framework, prefix)
         self._dtype: np.dtype[Any] | None = None
-        self._left: dict[str, Any] = {}
+        self._given: dict[str, Any] = {}
         for key, value in self._flat(arrays, ()):
-            if not key.startswith(prefix):
-                continue
-            if key[len(prefix) :] in self._left:
+            if key in self._given:
                 raise ConvertError(framework, repr(key), "is there twice")
-            self._left[key[len(prefix) :]] = value
+            self._given[key] = value
+        if not self._given:
+            raise ConvertError(framework, "arrays", "empty")
+        cut = len(self.prefix)
+        self._left = {key[cut:]: value for key, value in self._given.items() if key.startswith(self.prefix)}
         self._all = dict(self._left)
-        if not self._left:
-            raise ConvertError(
-                framework, "arrays", f"there is no key under the prefix {prefix!r}" if prefix else "empty"
-            )
 
     def _flat(self, arrays: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         if len(above) > _DEEPEST:
@@ -72,6 +72,24 @@ class Named:
     def __contains__(self, key: str) -> bool:
         return key in self._all
 
+    def matches(self, pattern: re.Pattern[str], first: str) -> list[re.Match[str]]:
+        """Return the matches of the keys that belong to an RNN; `first` is the key that every RNN has.
+
+        Raises:
+            ConvertError: there is none; the text names the prefixes that have one.
+        """
+        found = [match for key in self._all if (match := pattern.fullmatch(key))]
+        if found:
+            return found
+        ends = re.compile(rf"(?:{pattern.pattern})\Z")
+        above = {key: key[: match.start()] for key in self._given if (match := ends.search(key))}
+        there = {_completed(self.framework, prefix) for key, prefix in above.items()}
+        there = {prefix for prefix in there if prefix and any(key.startswith(prefix) for key in above)}
+        hint = f"; there is an RNN under the prefix {some(sorted(there), repr)}" if there else ""
+        if not self._all:
+            raise ConvertError(self.framework, "arrays", f"there is no key under the prefix {self.prefix!r}{hint}")
+        return self.refuse(first, f"missing, and so is every other key of an RNN{hint}")
+
     def drop(self, wanted: Callable[[str], bool]) -> None:
         """Leave out every key that is not wanted: it belongs to another part of the model."""
         self._all = {key: value for key, value in self._all.items() if wanted(key)}
@@ -82,7 +100,7 @@ class Named:
         aside = [key for key in self._left if other(key)]
         for key in aside:
             del self._left[key]
-        return self._listed(aside)
+        return some(sorted(aside), lambda key: shorten(self.prefix + key)) if aside else ""
 
     def shape(self, key: str, rank: int) -> tuple[int, ...]:
         """Return the shape of an array that sizes are read from.
@@ -117,13 +135,8 @@ class Named:
     def finish(self) -> None:
         """Refuse what nothing took."""
         if self._left:
-            names = self._listed(self._left)
+            names = some(sorted(self._left), lambda key: shorten(self.prefix + key))
             raise ConvertError(self.framework, names, "unexpected: it belongs to no RNN that was found here")
-
-    def _listed(self, keys: Iterable[str]) -> str:
-        found = sorted(keys)
-        more = f" and {len(found) - _NAMED_AT_MOST} more" if len(found) > _NAMED_AT_MOST else ""
-        return ", ".join(shorten(self.prefix + key) for key in found[:_NAMED_AT_MOST]) + more
 
     def refuse(self, key: str, why: str) -> NoReturn:
         """Raise a `ConvertError` about a key."""
@@ -136,19 +149,25 @@ class Named:
 
 
 def under(framework: str, prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Put a prefix before every name.
+    """Put a prefix before every name. One that ends in a letter or a digit gets the framework's joint after it.
 
     Raises:
         ConvertError: it is not a string.
     """
-    prefix = _checked_prefix(framework, prefix)
+    prefix = _completed(framework, prefix)
     return {prefix + name: array for name, array in arrays.items()}
 
 
-def _checked_prefix(framework: str, prefix: Any) -> str:
+def _completed(framework: str, prefix: Any) -> str:
     if not isinstance(prefix, str):
         raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
-    return prefix
+    return prefix + _JOINTS[framework] if prefix[-1:].isalnum() else prefix
+
+
+def some(names: list[str], write: Callable[[str], str]) -> str:
+    """Join names for an error text: the first few, and how many more there are."""
+    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
+    return ", ".join(map(write, names[:_NAMED_AT_MOST])) + more
 
 
 def as_numpy(framework: str, key: str, value: Any) -> Array:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from pycudnnrnn.convert._named import Named, shorten
+from pycudnnrnn.convert._named import Named, shorten, some
 from pycudnnrnn.errors import ConvertError
 
 _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")
 _NUMBER: Final = re.compile(r"[0-9]+")
+_INNER: Final = re.compile(r"(?:(?:^|/)(?:(?:forward|backward|fw|bw)(?:_[^/]*)?|[^/]*cell(?:_[0-9]+)?))+$")
+"""The end of a cell's path that is within its layer."""
 
 
 class Cell(NamedTuple):
@@ -42,7 +44,14 @@ def find_cells(
     if layers is not None:
         if not isinstance(layers, (list, tuple)) or not all(isinstance(n, str) and n.strip("/") for n in layers):
             raise ConvertError(named.framework, "layers", f"expecting a list of names, got {shorten(layers)}")
-        named.drop(lambda key: any(_is_under(key, name) for name in layers))
+        paths = {leaf[0]: None for key in named if (leaf := leaf_of(key))}
+        for name in layers if paths else ():
+            if not any(is_under(path, name) for path in paths):
+                there = some(_layer_names([*paths]), shorten)
+                why = f"no recurrent cell is under this name; the names here are {there}"
+                raise ConvertError(named.framework, f"layers: {shorten(name)}", why)
+        if paths:
+            named.drop(lambda key: any(is_under(key, name) for name in layers))
     cells: dict[str, dict[str, str]] = {}
     for key in named:
         leaf = leaf_of(key)
@@ -53,8 +62,7 @@ def find_cells(
             named.refuse(key, f"holds the same as {held[leaf[1]]!r}")
         held[leaf[1]] = key
     if not cells:
-        where = "arrays" if layers is None else f"layers {shorten(layers)}"
-        raise ConvertError(named.framework, where, f"no recurrent cell among {shorten(sorted(named))}")
+        raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
     found = [Cell(path, keys) for path, keys in cells.items()]
     if bidirectional and not any(_WORD.search(cell.path) for cell in found):
         ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
@@ -118,9 +126,9 @@ def _in_order(framework: str, places: dict[str, Any], layers: Sequence[str] | No
         ordered = []
         left = dict(places)
         for name in layers:
-            mine = [path for path in left if _is_under(path, name)]
+            mine = [path for path in left if is_under(path, name)]
             if not mine:
-                raise ConvertError(framework, f"layers: {shorten(name)}", "no recurrent cell is under this name")
+                raise ConvertError(framework, f"layers: {shorten(name)}", "its cells are under a name before it, too")
             numbered = {path: left.pop(path) for path in mine}
             ordered += _in_order(framework, numbered, None)
         return ordered
@@ -135,5 +143,13 @@ def _natural(path: str) -> list[Any]:
     return [[int(n[:18]) for n in _NUMBER.findall(part)] for part in path.split("/")]
 
 
-def _is_under(path: str, name: str) -> bool:
+def _layer_names(paths: list[str]) -> list[str]:
+    """Return what `layers` calls these cells: the ends of their layers' paths, or all of them where ends are equal."""
+    whole = list(dict.fromkeys(_INNER.sub("", path) for path in paths))
+    ends = [re.search(r"[^/]*(?:/[0-9]+)?$", path)[0] for path in whole]  # type: ignore[index]  # matches anything
+    return ends if len(set(ends)) == len(ends) else whole
+
+
+def is_under(path: str, name: str) -> bool:
+    """Say whether a path goes through a name, which may be several parts long."""
     return f"/{name.strip('/')}/" in f"/{path}/"

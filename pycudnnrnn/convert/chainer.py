@@ -13,7 +13,7 @@ from pycudnnrnn.convert._named import Named, plain_mode, under
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
-_KEY: Final = re.compile(r"([0-9]{1,6})/([wb])([0-7])")
+_KEY: Final = re.compile(r"/?([0-9]{1,6})/([wb])([0-7])")
 
 
 def to_canonical(arrays: Any, *, prefix: str = "", bidirectional: bool = False, activation: str = "tanh") -> Canonical:
@@ -34,9 +34,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", bidirectional: bool = False, 
         raise ConvertError("chainer", "bidirectional", f"expecting True or False, got {bidirectional!r}")
     named = Named("chainer", arrays, prefix)
     slash = "/" if any(key.startswith("/") for key in named) else ""
-    matches = [match for key in named if (match := _KEY.fullmatch(key.removeprefix(slash)))]
-    if not matches:
-        named.refuse("0/w0", "missing, and so is every other key of an RNN")
+    matches = named.matches(_KEY, "0/w0")
     count = 1 + max(int(match[1]) for match in matches)
     num_dirs = 1 + bidirectional
     if count % num_dirs:

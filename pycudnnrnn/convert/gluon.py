@@ -18,8 +18,8 @@ _KINDS: Final = {
 def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "relu") -> Canonical:
     """Read `l0_i2h_weight`, `r0_i2h_weight` ..., as `net.collect_params()` names them.
 
-    With a `prefix` (`"lstm0_"`, MXNet 1.x) only the keys that begin with it are read. `activation` is what `rnn.RNN`
-    was made with, and its default is Gluon's; the other cells have none, and it is not looked at.
+    With a `prefix` ("lstm0", with or without its underscore; MXNet 1.x) only the keys under it are read. `activation`
+    is what `rnn.RNN` was made with, and its default is Gluon's; the other cells have none, and it is not looked at.
 
     Raises:
         ConvertError: a key that is missing, unexpected or misshapen, or another activation.
@@ -27,9 +27,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "relu") -> 
     Source: mxnet.gluon.rnn (1.9.1).
     """
     named = Named("gluon", arrays, prefix)
-    matches = [match for key in named if (match := _KEY.fullmatch(key))]
-    if not matches:
-        named.refuse("l0_i2h_weight", "missing, and so is every other key of an RNN")
+    matches = named.matches(_KEY, "l0_i2h_weight")
     num_layers = 1 + max(int(match[2]) for match in matches)
     num_dirs = 1 + any(match[1] == "r" for match in matches)
     return _two_biases.read("gluon", named, _name, num_layers, num_dirs, activation, has_biases=True)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn.convert import _keras_archive, _keras_h5
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_columns, from_rows, to_columns, to_rows
-from pycudnnrnn.convert._keras_h5 import read_h5, read_settings, write_h5
+from pycudnnrnn.convert._keras_archive import read_keras
+from pycudnnrnn.convert._keras_h5 import read_h5, write_h5
 from pycudnnrnn.convert._named import Named, mode_of, plain_mode
 from pycudnnrnn.convert._stack import Cell, find_cells, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
-__all__ = ["from_canonical", "read_h5", "read_settings", "to_canonical", "write_h5"]
+__all__ = ["from_canonical", "read_h5", "read_keras", "read_settings", "to_canonical", "write_h5"]
 
 _KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
+_CELL: Final = re.compile(r"cell(?:_[0-9]+)?$")
 _VARS: Final = ("kernel", "recurrent_kernel", "bias")
 _CLASSES: Final = {
     RNNMode.LSTM: "lstm", RNNMode.GRU: "gru", RNNMode.RNN_TANH: "simple_rnn", RNNMode.RNN_RELU: "simple_rnn"
@@ -36,10 +41,11 @@ def to_canonical(
 ) -> Canonical:
     """Read `kernel`, `recurrent_kernel` and `bias` of one layer, or of a stack of layers under paths.
 
-    A key is what Keras calls the variable (`w.path`), what `read_h5` gives, or the bare name. `layers` names the layers
-    in order, and leaves the others out, a Dense above all; without it every key counts. Whether a layer is CuDNNLSTM or
-    CuDNNGRU shows in the size of its bias. `activation`, `recurrent_activation`, `reset_after` and `go_backwards` are
-    what the layer was made with: the arrays do not say, but for a reset-before GRU's bias.
+    A key is what Keras calls the variable (`w.path`), what `read_h5` or `read_keras` gives, or the bare name. `layers`
+    names the layers in order, and leaves the others out. Without it every recurrent layer counts; a Dense and its like
+    are left out where recurrent layers have a cell in their paths, as they have since TensorFlow 2. Whether a layer is
+    CuDNNLSTM or CuDNNGRU shows in the size of its bias. `activation`, `recurrent_activation`, `reset_after` and
+    `go_backwards` are what the layer was made with: the arrays do not say, but for a reset-before GRU's bias.
 
     The one bias of LSTM and SimpleRNN becomes cuDNN's single input bias, which it is exactly. GRU and the CuDNN layers
     have two, kept apart. `use_bias=False` is bias mode none. A Bidirectional layer has to concatenate (its default).
@@ -56,7 +62,7 @@ def to_canonical(
     if go_backwards is not False:
         raise ConvertError("keras", "go_backwards", "no RNN of cuDNN's only runs backwards: reverse the input instead")
     named = Named("keras", arrays)
-    cells, num_dirs = find_cells(named, _leaf, layers, None)
+    cells, num_dirs = find_cells(named, _only_recurrent(named), layers, None)
     U, columns = named.shape(cells[0].key("recurrent_kernel"), 2)
     inputs = named.shape(cells[0].key("kernel"), 2)[0]
     mode = mode_of("keras", cells[0].key("recurrent_kernel"), columns, U, activation)
@@ -79,6 +85,20 @@ def to_canonical(
         found.append(PseudoLayer(W, R, *biases))
     named.finish()
     return assemble("keras", mode, found, num_dirs)
+
+
+def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Read what each recurrent layer of a `.keras` or an older `.h5` was made with: keywords of `to_canonical`.
+
+    They are by layer, in the model's order. A `.weights.h5` does not say it, and gives nothing.
+
+    Raises:
+        ConvertError: not such a file, a configuration that is not JSON, or a Bidirectional layer that does not
+            concatenate.
+        MissingDependencyError: h5py is not installed, which an `.h5` needs.
+    """
+    reader = _keras_archive if Path(path).suffix == ".keras" else _keras_h5
+    return _keras_h5.settings_of(reader.read_config(path))
 
 
 def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: bool = False) -> dict[str, Array]:
@@ -163,6 +183,26 @@ def _written_cudnn(mode: RNNMode, layer: PseudoLayer) -> dict[str, Array]:
         "recurrent_kernel": np.concatenate(list(blocks_R), axis=1),
         "bias": np.concatenate(biases),
     }
+
+
+def _only_recurrent(named: Named) -> Callable[[str], tuple[str, str] | None]:
+    """Return `_leaf` for the recurrent layers' keys alone, and leave other layers out where paths tell them apart.
+
+    A Dense has a kernel and a bias, too. Since TF 2 what is recurrent stands in a cell; before, only the recurrent
+    kernel told it.
+    """
+    recurrent = {leaf[0] for key in named if (leaf := _leaf(key)) and leaf[1] == "recurrent_kernel"}
+
+    def in_cell(path: str) -> bool:
+        return any(map(_CELL.search, path.split("/")))
+
+    def leaf_of(key: str) -> tuple[str, str] | None:
+        leaf = _leaf(key)
+        return leaf if leaf and (not leaf[0] or leaf[0] in recurrent or in_cell(leaf[0])) else None
+
+    if recurrent and all(map(in_cell, recurrent)):
+        named.drop(lambda key: in_cell(key) or "/" not in key)
+    return leaf_of
 
 
 def _leaf(key: str) -> tuple[str, str] | None:

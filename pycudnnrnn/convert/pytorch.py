@@ -25,10 +25,8 @@ def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: str = "tanh") -
 
     Source: torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN (2.13).
     """
-    named = Named("pytorch", arrays, _with_dot(arrays, prefix))
-    matches = [match for key in named if (match := _KEY.fullmatch(key))]
-    if not matches:
-        named.refuse("weight_ih_l0", "missing, and so is every other key of an RNN")
+    named = Named("pytorch", arrays, prefix)
+    matches = named.matches(_KEY, "weight_ih_l0")
     num_layers = 1 + max(int(match[1]) for match in matches)
     num_dirs = 1 + any(match[2] for match in matches)
     has_biases = any(match[0].startswith("bias") for match in matches)
@@ -36,9 +34,10 @@ def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: str = "tanh") -
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
-    """Write a state dict, in the order of PyTorch's own; `prefix` goes before every name as it is.
+    """Write a state dict, in the order of PyTorch's own.
 
-    A single bias becomes a pair with zeros, and skip input identity matrices: equal in value.
+    `prefix` ("rnn", with or without its dot) goes before every name. A single bias becomes a pair with zeros, and
+    skip input identity matrices: equal in value.
 
     Raises:
         ConvertError: cell clipping.
@@ -49,10 +48,3 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
 def name_of(kind: str, layer: int, direction: int) -> str:
     """Return PyTorch's name of a stack of gates; kind is "W", "R", "bW", "bR" or "projection"."""
     return f"{_KINDS[kind]}_l{layer}{'_reverse' if direction else ''}"
-
-
-def _with_dot(arrays: Any, prefix: str) -> str:
-    if not prefix or not isinstance(prefix, str) or prefix.endswith(".") or not isinstance(arrays, dict):
-        return prefix
-    literal = any(isinstance(key, str) and key.startswith(prefix + "weight_ih_l0") for key in arrays)
-    return prefix if literal else prefix + "."

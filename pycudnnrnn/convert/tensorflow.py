@@ -36,8 +36,6 @@ _KEY: Final = re.compile(
     rf"/(?P<cell>{'|'.join(sorted({*_MODES, *_GRU_CELLS}))})/(?P<name>.+)"
 )
 
-_ANYWHERE: Final = re.compile(rf"(?P<prefix>(?:.*?/)??){_KEY.pattern}")
-
 
 def to_canonical(
     arrays: Any, *, prefix: str = "", activation: str | None = None, forget_bias: float | None = None
@@ -53,7 +51,7 @@ def to_canonical(
 
     Args:
         arrays: the variables by name, as `checkpoint.read_tensorflow` gives them.
-        prefix: the scope, with its slash: "cudnn_lstm/".
+        prefix: the scope, with or without its slash: "cudnn_lstm".
         activation: "tanh" or "relu", which has to be said for `BasicRNNCell`: CudnnRNNTanh and CudnnRNNRelu write the
             same names.
         forget_bias: what `LSTMCell`, `BasicLSTMCell` and `LSTMBlockCell` add to the forget gate when they run, which is
@@ -92,7 +90,7 @@ def to_canonical(
 
 
 def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = True) -> dict[str, Array]:
-    """Write the variables of the cells; `prefix` (a scope with its slash) goes before every name.
+    """Write the variables of the cells; `prefix` (a scope, with or without its slash) goes before every name.
 
     `keep_biases_apart=False` leaves out `bias_cudnn_0` and `bias_cudnn_1`, which TF's cells do not have.
 
@@ -110,11 +108,7 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
 
 def _spec_of(named: Named, activation: str | None) -> tuple[RNNSpec, str, list[str]]:
     """Tell the RNN from the names, and the shapes of the first cell; return its cell, and the scope of each, too."""
-    matches = [match for key in named if (match := _KEY.fullmatch(key))]
-    if not matches:
-        named.refuse(
-            "rnn/multi_rnn_cell/cell_0/...", f"missing, and so is every other variable of a cell{_near(named)}"
-        )
+    matches = named.matches(_KEY, "rnn/multi_rnn_cell/cell_0/...")
     kinds = {match["cell"] for match in matches}
     if len(kinds) > 1:
         named.refuse(matches[0][0], f"expecting one kind of cell, got {', '.join(sorted(kinds))}")
@@ -196,11 +190,3 @@ def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None)
 def _is_below(key: str, names: set[str]) -> bool:
     """Say whether a key is a variable's slot: "kernel/Adam"."""
     return any(key[:i] in names for i, character in enumerate(key) if character == "/")
-
-
-def _near(named: Named) -> str:
-    """Name the scopes that have an RNN, for an error."""
-    found = sorted({match["prefix"] for key in named if (match := _ANYWHERE.fullmatch(key))})
-    return (
-        f"; there are RNNs under prefix={', '.join(shorten(named.prefix + own) for own in found[:8])}" if found else ""
-    )

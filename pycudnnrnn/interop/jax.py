@@ -25,7 +25,7 @@ try:
     import jax
     import jax.numpy as jnp
 except ImportError as error:
-    raise MissingDependencyError("JAX", "jax", "pycudnnrnn.interop.jax") from error
+    raise MissingDependencyError("JAX", "jax", "pycudnnrnn.interop.jax", "jax") from error
 
 Array = npt.NDArray[Any]
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.ops._forward import Forward, Gradients
+from pycudnnrnn.ops._forward import Forward, Gradients, Names
+
+LAYER_NAMES: Final = Names(
+    "inputs", "initial_state[0]", "initial_state[1]", "training", "d_outputs", "d_states[0]", "d_states[1]"
+)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LayerGradients(Gradients[ArrayT]):
     """Gradients of a layer's forward, also under the names of the layer's arguments."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("inputs", "initial_state", "params")
 
     @property
     def inputs(self) -> ArrayT:
@@ -25,6 +31,8 @@ class LayerGradients(Gradients[ArrayT]):
 
 class LayerForward(Forward[ArrayT]):
     """An op's `Forward` with the layer's names: `outputs`, and `states`, always a tuple."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("outputs", "states")
 
     @classmethod
     def of(cls, fwd: Forward[ArrayT]) -> Self:
@@ -59,13 +67,14 @@ class LayerForward(Forward[ArrayT]):
             ArgumentError: a tuple of another length than `states`, or arrays that do not fit the results.
             StateError: nothing was kept for a backward, or an earlier one used it up.
         """
-        d_output_h = d_states
+        d_output_h, names = d_states, LAYER_NAMES._replace(d_output_h="d_states", d_output_c="d_output_c")
         if isinstance(d_states, tuple):
             if len(d_states) != len(self.states) or d_output_c is not None:
                 raise ArgumentError("d_states", f"a tuple of {len(self.states)}", f"a tuple of {len(d_states)}")
             d_output_h, d_output_c = d_states if len(d_states) == 2 else (d_states[0], None)
-        found = super().backward(d_outputs, d_output_h, d_output_c, out=out, accumulate=accumulate, retain=retain)
-        return LayerGradients(found.input, found.input_h, found.input_c, found.params)
+            names = LAYER_NAMES
+        found = self._backward_data(d_outputs, d_output_h, d_output_c, retain=retain, names=names)
+        return LayerGradients(found.input, found.input_h, found.input_c, self.backward_weights(out, accumulate))
 
 
 class _Layer(Protocol):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._arrays import ArrayT
+from pycudnnrnn._checks import check_bool
 from pycudnnrnn._tf1.checks import layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import initial_value
 from pycudnnrnn._tf1.layer import NotBuiltError
@@ -26,7 +27,7 @@ from pycudnnrnn.errors import (
     TFArgumentTypeError,
 )
 from pycudnnrnn.layers._configured import ConfiguredLayer
-from pycudnnrnn.layers._forward import LayerForward, Stream
+from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward, Stream
 from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
@@ -221,7 +222,7 @@ class RNNLayer(ConfiguredLayer):
         fwd = self.op.run(
             inputs, *states, self.params, training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
-            checkpoint_every=checkpoint_every,
+            checkpoint_every=checkpoint_every, names=LAYER_NAMES,
         )  # fmt: skip
         return LayerForward.of(fwd)
 
@@ -288,6 +289,7 @@ class RNNLayer(ConfiguredLayer):
             ArgumentError: a bad size or length, or `carry_state` with both directions.
             NotBuiltError: not built yet.
         """
+        training = check_bool(LAYER_NAMES.training, training)
         plan = self.op.prepare(
             T, B, is_training=training, sequence_lengths=sequence_lengths, time_major=time_major, device=self._device
         )

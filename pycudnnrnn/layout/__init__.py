@@ -6,13 +6,30 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Final, Literal
 
 from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.layout._html import html
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
 Kind = Literal["weight", "bias"]
+Way = Literal["forward", "backward"]
+Side = Literal["input", "recurrent", "projection"]
+
+_SYMBOLS: Final[dict[tuple[Side, Kind], str]] = {
+    ("input", "weight"): "W",
+    ("recurrent", "weight"): "R",
+    ("projection", "weight"): "P",
+    ("input", "bias"): "bW",
+    ("recurrent", "bias"): "bR",
+}
+"""What the equations call a region, by side and kind. Source: cudnnRNNMode_t in cuDNN's reference; P is ours."""
+
+_FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() for gate in gates}
+"""The linear-layer id of each gate's input matrix: a gate has the same one in every cell that has it."""
+
+_WORDS: Final = ("layer", "direction", "gate", "kind", "side")
+"""What names a region without cuDNN's numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +38,7 @@ class Region:
 
     `pseudo_layer` is layer * num_dirs + direction; `lin_layer_id` and `kind` are cuDNN's; `gate` is the gate's name, or
     "projection". `offset` counts elements. `shape` is (rows, cols) of a weight, rows = output, or (rows,) of a bias.
+    `num_dirs` is the RNN's: 1, or 2 where it runs in both directions.
 
     A region without elements (layer 0's input matrices under skip_input) has offset 0: cuDNN gives it no address.
     """
@@ -31,6 +49,29 @@ class Region:
     kind: Kind
     offset: int
     shape: tuple[int, ...]
+    num_dirs: int = 1
+
+    @property
+    def layer(self) -> int:
+        """The layer, from 0 on."""
+        return self.pseudo_layer // self.num_dirs
+
+    @property
+    def direction(self) -> Way:
+        """The direction in which its pseudo-layer reads the sequence."""
+        return "backward" if self.pseudo_layer % self.num_dirs else "forward"
+
+    @property
+    def side(self) -> Side:
+        """What it works on: the layer's input, its own last state, or the output that a projection makes narrower."""
+        if self.gate == "projection":
+            return "projection"
+        return "input" if self.lin_layer_id == _FIRST_IDS.get(self.gate, self.lin_layer_id) else "recurrent"
+
+    @property
+    def symbol(self) -> str:
+        """Its letters in the equations: W or bW of the input, R or bR of the recurrence, P of the projection."""
+        return _SYMBOLS[self.side, self.kind]
 
     @property
     def key(self) -> tuple[int, int, Kind]:
@@ -91,18 +132,58 @@ class ParamLayout:
     def _index(self) -> dict[tuple[int, int, str], Region]:
         return {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self.regions}
 
-    def region(self, pseudo_layer: int, lin_layer_id: int, kind: Kind) -> Region:
-        """Return one region.
+    def region(
+        self,
+        pseudo_layer: int | None = None,
+        lin_layer_id: int | None = None,
+        kind: Kind | None = None,
+        *,
+        layer: int | None = None,
+        direction: Way | None = None,
+        gate: str | None = None,
+        side: Side | None = None,
+    ) -> Region:
+        """Return the one region that is all of what is given: cuDNN's numbers, or words, or both.
 
         Raises:
-            ArgumentError: this layout has no such region.
+            ArgumentError: no region of this layout is, or several are.
         """
-        try:
-            return self._index[pseudo_layer, lin_layer_id, kind]
-        except KeyError:
-            raise ArgumentError(
-                "region", "a (pseudo_layer, lin_layer_id, kind) of this layout", (pseudo_layer, lin_layer_id, kind)
-            ) from None
+        if pseudo_layer is not None and lin_layer_id is not None and kind is not None:
+            key = pseudo_layer, lin_layer_id, kind
+            if (layer, direction, gate, side) == (None, None, None, None):  # the usual call is one look-up
+                try:
+                    return self._index[key]
+                except KeyError:
+                    raise ArgumentError("region", "a (pseudo_layer, lin_layer_id, kind) of this layout", key) from None
+        return _only(
+            self.regions, pseudo_layer=pseudo_layer, layer=layer, direction=direction, lin_layer_id=lin_layer_id,
+            gate=gate, kind=kind, side=side,
+        )  # fmt: skip
+
+
+def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
+    """Return the one of `regions` that has all the values asked for; None asks for nothing."""
+    left, so_far = list(regions), ""
+    for name, value in asked.items():
+        if value is None:
+            continue
+        there = _values(left, name)
+        left = [region for region in left if getattr(region, name) == value]
+        if not left:
+            raise ArgumentError(name, f"{there} {f'where {so_far}' if so_far else 'in this layout'}", repr(value))
+        so_far += f"{', ' if so_far else ''}{name}={value!r}"
+    if len(left) == 1:
+        return left[0]
+    unsaid = [f"{name} ({_values(left, name)})" for name in _WORDS if len({getattr(r, name) for r in left}) > 1]
+    expected = f"what only one region is, not {len(left)}: give its {', its '.join(unsaid)} as well"
+    raise ArgumentError("region", expected, so_far or "nothing asked for")
+
+
+def _values(regions: list[Region], name: str) -> str:
+    """List the values of one attribute, for an error text."""
+    found = dict.fromkeys(getattr(region, name) for region in regions)
+    words = [repr(value) for value in found] or ["nothing"]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def differences(layout: ParamLayout, other: ParamLayout) -> dict[tuple[int, int, Kind], Region | None]:
@@ -121,7 +202,7 @@ def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
     regions = []
     end = 0
     for pseudo_layer, lin_layer_id, gate, kind, shape in canonical_shapes(spec):
-        region = Region(pseudo_layer, lin_layer_id, gate, kind, end if math.prod(shape) else 0, shape)
+        region = Region(pseudo_layer, lin_layer_id, gate, kind, end if math.prod(shape) else 0, shape, spec.num_dirs)
         end += region.size
         regions.append(region)
     return ParamLayout(end, tuple(regions))

@@ -36,13 +36,13 @@ def html(layout: ParamLayout) -> str:
         for r in shown
     )
     rows = "".join(
-        f'<tr><td>{r.pseudo_layer}</td><td>{r.kind}</td><td>{r.lin_layer_id}</td><td><span style="background:'
-        f'{_colour(r)}">&emsp;</span> {escape(r.gate)}</td><td>{" × ".join(map(str, r.shape))}</td>'
-        f"<td>{r.offset:,}</td><td>{r.offset + r.size:,}</td></tr>"
+        f"<tr><td>{r.pseudo_layer}</td><td>{r.kind}</td><td>{r.lin_layer_id}</td><td>{r.symbol}</td>"
+        f'<td><span style="background:{_colour(r)}">&emsp;</span> {escape(r.gate)}</td>'
+        f"<td>{' × '.join(map(str, r.shape))}</td><td>{r.offset:,}</td><td>{r.offset + r.size:,}</td></tr>"
         for r in shown
     )
     left = len(layout.regions) - len(shown)
-    names = ("pseudo-layer", "kind", "lin_layer_id", "gate", "shape", "offset", "end")
+    names = ("pseudo-layer", "kind", "lin_layer_id", "symbol", "gate", "shape", "offset", "end")
     head = "".join(f"<th>{name}</th>" for name in names)
     more = f"<p>and {left} more regions</p>" if left else ""
     return (
@@ -56,7 +56,8 @@ def html(layout: ParamLayout) -> str:
 
 
 def _words(region: Region) -> str:
-    return f"{region.kind} {region.lin_layer_id} ({region.gate}) of pseudo-layer {region.pseudo_layer}, {region.shape}"
+    place = f"pseudo-layer {region.pseudo_layer} (layer {region.layer}, {region.direction})"
+    return f"{region.symbol} {region.gate}: {region.kind} {region.lin_layer_id} of {place}, {region.shape}"
 
 
 def _colour(region: Region) -> str:

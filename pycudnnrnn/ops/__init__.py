@@ -27,6 +27,7 @@ from pycudnnrnn.ops._functional import (
     cudnn_rnn_tanh,
 )
 from pycudnnrnn.ops._graph import Graph
+from pycudnnrnn.ops._misfits import told_in_its_words
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
@@ -103,6 +104,7 @@ class CudnnLSTM(CudnnRNN):
     def num_proj(self) -> int | None:
         return self.spec.num_proj
 
+    @told_in_its_words
     def forward(
         self,
         input_data: ArrayT,
@@ -135,6 +137,7 @@ class CudnnLSTM(CudnnRNN):
             checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
+    @told_in_its_words
     def __call__(
         self,
         input_data: ArrayT,
@@ -192,6 +195,7 @@ class _WithoutCellState(CudnnRNN):
             )
         )  # fmt: skip
 
+    @told_in_its_words
     def forward(
         self,
         input_data: ArrayT,
@@ -223,6 +227,7 @@ class _WithoutCellState(CudnnRNN):
             checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
+    @told_in_its_words
     def __call__(
         self,
         input_data: ArrayT,
@@ -260,7 +265,7 @@ class CudnnRNNRelu(_WithoutCellState):
 
 
 def from_spec(spec: RNNSpec) -> CudnnRNN:
-    """Return the op that runs `spec`.
+    """Return the op that runs `spec`. What it takes by position is its cell's: an LSTM has `input_c` before `params`.
 
     Raises:
         ArgumentTypeError: not an `RNNSpec`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, Generic, NamedTuple
+from typing import Any, ClassVar, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT, Kind
@@ -15,7 +15,17 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 
-@dataclasses.dataclass(frozen=True)
+def shapes(owner: Any, names: tuple[str, ...]) -> str:
+    """Write the shapes of an object's arrays, or tuples of arrays; None is left out."""
+
+    def text(value: Any) -> str:
+        return f"({', '.join(map(text, value))})" if isinstance(value, tuple) else str(list(value.shape))
+
+    values = ((name, getattr(owner, name)) for name in names)
+    return ", ".join(f"{name} {text(value)}" for name, value in values if value is not None)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Gradients(Generic[ArrayT]):
     """Gradients of a forward's arguments, each shaped as its argument.
 
@@ -26,6 +36,26 @@ class Gradients(Generic[ArrayT]):
     input_h: ArrayT
     input_c: ArrayT | Any
     params: Any | None = None
+
+    _shown: ClassVar[tuple[str, ...]] = ("input", "input_h", "input_c", "params")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {shapes(self, self._shown)}>"
+
+
+class Names(NamedTuple):
+    """What a caller calls the arguments of a forward and of its backward, for error texts."""
+
+    input: str = "input_data"
+    input_h: str = "input_h"
+    input_c: str = "input_c"
+    training: str = "is_training"
+    d_output: str = "d_output"
+    d_output_h: str = "d_output_h"
+    d_output_c: str = "d_output_c"
+
+
+OP_NAMES: Final = Names()
 
 
 class Call(NamedTuple):
@@ -83,6 +113,8 @@ class Forward(Generic[ArrayT]):
     A backward uses up what the forward kept, unless `retain=True` made it work on a copy.
     """
 
+    _shown: ClassVar[tuple[str, ...]] = ("output", "output_h", "output_c")
+
     def __init__(self, call: Call, output: Any, output_h: Any, output_c: Any | None, reserve: Reserve | None) -> None:
         self.output: ArrayT = call.to_caller(output)
         self.output_h: ArrayT = call.to_caller(output_h)
@@ -104,16 +136,21 @@ class Forward(Generic[ArrayT]):
             StateError: the forward kept no reserve, or an earlier backward used it up.
             ArgumentError: a gradient whose shape, dtype or device is not its result's.
         """
+        return self._backward_data(d_output, d_output_h, d_output_c, retain=retain, names=OP_NAMES)
+
+    def _backward_data(
+        self, d_output: Any, d_output_h: Any, d_output_c: Any, *, retain: bool, names: Names
+    ) -> Gradients[ArrayT]:
         call = self._call
         with call.streams(d_output, d_output_h, d_output_c):
             if d_output is not None:
-                d_output = call.data("d_output", d_output, call.spec.output_size)
-            dh, dc = call.states("d_output_h", d_output_h, "d_output_c", d_output_c)
+                d_output = call.data(names.d_output, d_output, call.spec.output_size)
+            dh, dc = call.states(names.d_output_h, d_output_h, names.d_output_c, d_output_c)
             if self._reserve is None:
                 raise StateError(
                     "the reserve was used up by an earlier backward: give that one retain=True"
                     if self._kept
-                    else "this forward kept no reserve: run it with is_training=True or keep_reserve=True"
+                    else f"this forward kept no reserve: run it with {names.training}=True or keep_reserve=True"
                 )
             worked = self._reserve.copy() if retain else self._reserve
             try:
@@ -165,6 +202,11 @@ class Forward(Generic[ArrayT]):
         """Return all gradients: `backward_data`, then `backward_weights`."""
         data = self.backward_data(d_output, d_output_h, d_output_c, retain=retain)
         return dataclasses.replace(data, params=self.backward_weights(out, accumulate))
+
+    def __repr__(self) -> str:
+        backward = "can follow" if self._reserve is not None else "has run" if self._kept else "is not possible"
+        where = f"{self._call.spec.dtype}, {self._call.kind.library} on {self._call.kind.device}"
+        return f"<{type(self).__name__}: {shapes(self, self._shown)}; {where}; a backward {backward}>"
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError(

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._eager import EagerCalls, EagerKind, key_of
-from pycudnnrnn.ops._forward import Call, Forward, check_params
+from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names, check_params
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
@@ -305,6 +305,12 @@ class CudnnRNN:
         found = engine.memory(self.spec, schedule, training=training, dropout=dropout, checkpoint_every=every)
         return dataclasses.replace(found, estimate=estimate)
 
+    if TYPE_CHECKING:  # what each cell has in its own words, for a checker that knows no more than that it is an op
+
+        def forward(self, input_data: ArrayT, *arguments: Any, **keywords: Any) -> Forward[ArrayT]: ...
+
+        def __call__(self, input_data: ArrayT, *arguments: Any, **keywords: Any) -> tuple[ArrayT, ...]: ...
+
     @property
     def _drops(self) -> bool:
         return self.spec.dropout > 0 and self.spec.num_layers > 1
@@ -321,6 +327,7 @@ class CudnnRNN:
         time_major: Any,
         keep_reserve: Any,
         checkpoint_every: Any = None,
+        names: Names | None = None,
     ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
         key = None
@@ -332,23 +339,23 @@ class CudnnRNN:
             if results is not None:
                 call = Call(known.engine, self.spec, known.schedule, known.kind, frozenset(), params)
                 return Forward(call, *results)
-        spec = self.spec
-        is_training = check_bool("is_training", is_training)
+        spec, names = self.spec, names or OP_NAMES
+        is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         checkpoint_every = _check_every(checkpoint_every, keeps=keep_reserve)
-        kind = _arrays.kind_of("input_data", x)
+        kind = _arrays.kind_of(names.input, x)
         libraries, engine = _arrays.libraries_of(kind, x, hx, cx, params), engine_for(kind.device)
         with _arrays.streams(engine, kind, libraries):
-            x = _arrays.to_engine("input_data", x, kind, spec.dtype, engine.xp)
+            x = _arrays.to_engine(names.input, x, kind, spec.dtype, engine.xp)
             if x.ndim != 3 or x.shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
-                raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
+                raise ArgumentError(names.input, f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
             T, B = x.shape[:2] if time_major else x.shape[1::-1]
             schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
             params = check_params("params", params, kind, spec, engine)
             call = Call(engine, spec, schedule, kind, libraries, params)
-            hx, cx = call.states("input_h", hx, "input_c", cx)
+            hx, cx = call.states(names.input_h, hx, names.input_c, cx)
             dropout = self._dropout_on(engine) if is_training and self._drops else None
             results = engine.forward(
                 spec, schedule, params, x, hx, cx,

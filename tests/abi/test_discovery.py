@@ -47,9 +47,12 @@ def test_the_error_lists_every_place_and_the_line_that_allows_the_system(nowhere
     steps = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH", "system"]
     assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == steps
     text = str(caught.value)
+    assert text.startswith(f"{caught.value.reason}\nPlaces looked at:\n  - PYCUDNNRNN_LIBRARY: not set\n")
+    assert str(LibraryNotFoundError("There is none.")) == "There is none.", "nothing is announced that does not come"
     assert all(attempt in text for attempt in caught.value.attempts)
     assert "pycudnnrnn.libcudnn.load(allow_system=True)" in text
-    assert "pip install 'pycudnnrnn[cuda13]'" in text
+    assert "pip install nvidia-cudnn-cu13" in text
+    assert "pip install '.[cuda13]'" in text
     assert isinstance(caught.value, EngineError)
 
 

@@ -1,15 +1,21 @@
 """`pycudnnrnn check`: it passes here, and fails by name where something is wrong."""
 
+import contextlib
+import importlib
 import json
 import re
+import types
 
 import pytest
 
-from pycudnnrnn.cli import _self_test
+from pycudnnrnn import _discovery
+from pycudnnrnn.cli import _self_test, info
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.errors import LibraryNotFoundError, LibraryUnusableError
 from pycudnnrnn.testing import PermutedLayoutEngine, goldens
+
+_check = importlib.import_module("pycudnnrnn.cli.check")  # the package has the command under this name
 
 
 @pytest.fixture
@@ -123,6 +129,52 @@ def test_a_function_that_a_library_lacks_fails_by_name(run, only, monkeypatch):
     library = _self_test.libcudnn.load()
     monkeypatch.setattr(library.cudnnRNNForward, "_foreign", None)
     assert failed(run)["library", "its functions are there"] == "missing: cudnnRNNForward"
+
+
+def test_it_says_which_check_runs_and_how_many_there_are(only, run, monkeypatch):
+    only("library")
+    said = []
+
+    class Terminal:
+        def __init__(self, *, stderr):
+            assert stderr, "standard output is the report's"
+
+        @contextlib.contextmanager
+        def status(self, text):
+            said.append(text)
+            yield types.SimpleNamespace(update=said.append)
+
+    monkeypatch.setattr(_check, "Console", Terminal)
+    run("check")
+    names = list(_self_test.GROUPS["library"])
+    assert said == ["checking", *(f"check {i + 1} of {len(names)}: library, {name}" for i, name in enumerate(names))]
+
+
+@pytest.mark.parametrize("attempts", [(), ("wheel: none", "system: not looked at")])
+def test_a_missing_library_leaves_no_sentence_open(run, monkeypatch, attempts):
+    """Wherever a reason is quoted without the places that were looked at, nothing announces them."""
+
+    def load(*_):
+        raise LibraryNotFoundError(not_found.reason, attempts)
+
+    monkeypatch.setattr(_discovery, "STEPS", ())
+    with pytest.raises(LibraryNotFoundError) as caught:
+        _discovery.find(_discovery.Context())
+    not_found = caught.value
+    monkeypatch.setattr(_self_test.libcudnn, "load", load)
+    monkeypatch.setattr(_self_test, "engine_for", load)
+    monkeypatch.setattr(_self_test, "GROUPS", {g: c for g, c in _self_test.GROUPS.items() if g != "NumPy engine"})
+    code, found = outcomes(run)
+    assert code == 0
+    for check in found.values():
+        assert check["outcome"] == "not run"
+        assert check["detail"].startswith("No libcudnn was found: pip install ")
+        assert check["detail"].endswith("`pycudnnrnn info` lists the places looked at")
+    monkeypatch.setattr(info._discovery, "find", load)
+    report = info.library({})
+    assert (report["problem"], report["tried"]) == (not_found.reason, list(attempts))
+    assert not report["problem"].endswith(":")
+    assert "found: pip" in info.engines({"library": report})["CUDA arrays"]["why"]
 
 
 def test_any_exception_is_a_line_of_the_report(run, only, monkeypatch):

@@ -109,6 +109,26 @@ def test_a_keras_file_says_itself_what_its_layers_compute(run, tmp_path):
     assert (code, "differ in more than their weights: relu, tanh" in err) == (1, True)
 
 
+def test_a_keras_archive_is_read_with_the_order_and_the_settings_that_it_says(run, tmp_path):
+    import keras
+
+    stack = [keras.layers.SimpleRNN(4, activation="relu", name=n, return_sequences=True) for n in ("z", "a")]
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(3), *stack, keras.layers.Dense(2)])
+    model.save(tmp_path / "m.keras")
+    model.save(tmp_path / "m.h5")
+    code, out, _ = run("m.keras", "new.pt", "--verify")
+    assert (code, "RNNSpec('rnn_relu', 2, 4, 3" in out) == (0, True)
+    assert "z/cell/vars/0" in next(line for line in out.splitlines() if "weight_ih_l0" in line)
+    assert run("m.h5", "old.pt")[0] == 0
+    new, old = torch.load(tmp_path / "new.pt", weights_only=True), torch.load(tmp_path / "old.pt", weights_only=True)
+    assert list(new) == list(old)
+    assert all(torch.equal(new[name], old[name]) for name in new)
+    code, _, err = run("m.keras", "x.pt", "-s", "layers=rnn")
+    assert (code, "the names here are 'z', 'a'" in err) == (1, True)
+    code, _, err = run("new.pt", "x.keras")
+    assert (code, "DST has to end in" in err) == (2, True)
+
+
 def test_what_cannot_be_run_is_said_and_not_called_verified(run, model, tmp_path, monkeypatch):
     code, out, _ = run("model.pt", "m.safetensors", "-s", "prefix=lstm", "--to", "gluon", "--verify")
     assert code == 0
@@ -203,6 +223,7 @@ def hostile_files(folder):
     (folder / "pickle.pt").write_bytes(pickle.dumps(Evil()))
     torch.save([torch.ones(2)], folder / "list.pt")
     (folder / "text.h5").write_text("no HDF5")
+    (folder / "text.keras").write_text("no zip")
     (folder / "text.onnx").write_text("no protobuf")
     (folder / "text.safetensors").write_text("no header at all")
     (folder / "pickle.safetensors").write_bytes(pickle.dumps(Evil()))
@@ -228,6 +249,7 @@ def hostile_files(folder):
         ("nothing.pt", "is not a file of weights only"),
         ("list.pt", "holds a list, not a dict of tensors"),
         ("text.h5", "cannot be read as HDF5"),
+        ("text.keras", "cannot be read as a .keras file"),
         ("link.h5", "is a link to elsewhere"),
         ("text.onnx", "is not a readable ONNX model"),
         ("outside.onnx", "keeps its data in another file"),

@@ -1,18 +1,29 @@
 """`pycudnnrnn demo`: it learns, saves, restores, and ends well when it is interrupted or cannot start."""
 
+import itertools
 import json
+import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pycudnnrnn import checkpoint
+from pycudnnrnn.cli import demo as command
 from pycudnnrnn.cli._char_lm import CharLM
+from pycudnnrnn.cli.demo import opening
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--units", "64", "--json"]
+
+
+def table_of(err):
+    """The rows of the table: the cells of each."""
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in err.splitlines() if line.startswith("│")]
 
 
 def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(run, tmp_path):
@@ -20,7 +31,7 @@ def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(run, tmp_
     assert code == 0, err
     result = json.loads(out)
     assert set(result) == {
-        "unigram", "bigram", "trigram", "held_out", "seconds", "chars_per_second", "restored_equal"
+        "unigram", "bigram", "trigram", "held_out", "updates", "seconds", "parts", "chars_per_second", "restored_equal"
     }  # fmt: skip
     assert result["restored_equal"] is True
     assert result["unigram"] == pytest.approx(3.24, abs=0.05)
@@ -29,7 +40,148 @@ def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(run, tmp_
     assert result["held_out"] < result["unigram"], "200 updates beat the unigrams"
     for name in ("loss.png", "layout.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    assert "a sample:" in err
+
+    rows = table_of(err)
+    assert [row[0] for row in rows] == ["unigram", "bigram", "trigram", "LSTM, 64 units"]
+    assert [row[1] for row in rows] == [f"{result[name]:.3f}" for name in ("unigram", "bigram", "trigram", "held_out")]
+    best = min(rows, key=lambda row: float(row[1]))
+    assert [row for row in rows if row[2]] == [best]
+    assert "stopped" not in err
+    assert result["updates"] == 200
+
+    assert list(result["parts"]) == [
+        "text and n-grams", "training", "checkpoint", "held-out text", "sample", "pictures"
+    ]  # fmt: skip
+    for part, seconds in result["parts"].items():
+        assert f"{part} {seconds:.1f} s" in " ".join(err.split())
+    assert f"{result['seconds']:.1f} s in all" in err
+
+
+@pytest.mark.long
+def test_the_whole_demo_beats_the_trigrams_by_far_on_any_machine(run, tmp_path):
+    """The number of updates is fixed, so that this is the verdict of a slow machine, too."""
+    code, out, err = run("demo", "--json", "--out", tmp_path)
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["updates"] == command.UPDATES
+    assert result["held_out"] <= 1.35
+    assert table_of(err)[-1][2] == "best"
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """The arguments of a small model of a small text, which learn in no time."""
+    text = tmp_path / "tiny.txt"
+    text.write_text("".join(f"{i} of the quick brown foxes jump over the lazy dog.\n" for i in range(300)))
+    return ["--units", "8", "--json", "--text", str(text), "--out", str(tmp_path / "out")]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Make the demo's clock run by so many seconds each time that it is read, and no faster."""
+
+    def start(step):
+        ticks = itertools.count()
+        clock = types.SimpleNamespace(perf_counter=lambda: next(ticks) * step)
+        monkeypatch.setattr(command, "time", clock)
+
+    return start
+
+
+def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, clock, tiny):
+    found = []
+    for step, seed in ((1e-6, 3), (1000.0, 3), (1.0, 4)):
+        clock(step)
+        code, out, err = run("demo", *tiny, "--updates", "40", "--seed", seed)
+        assert code == 0, err
+        sample = re.search(r"(?s)the model goes on:\n(.*?)\nwritten to", err)[1]
+        result = json.loads(out)
+        found.append((result["held_out"], result["updates"], sample))
+    assert found[0] == found[1]
+    assert found[0][0] != found[2][0]
+
+
+def test_it_says_how_long_it_will_take_once_and_in_time(run, clock, tiny):
+    clock(1.0)
+    code, _, err = run("demo", *tiny, "--updates", "60")
+    assert code == 0
+    assert len(re.findall(r"^60 updates will take about \d+ s$", err, re.MULTILINE)) == 1
+    clock(0.0001)
+    code, _, err = run("demo", *tiny, "--updates", "60")
+    assert code == 0
+    assert "will take" not in err, "it is over before anything could be said"
+
+
+def test_it_stops_early_only_when_told_to_and_says_so_beside_the_table(run, clock, tiny):
+    clock(1.0)
+    arguments = ["demo", *tiny, "--updates", "1000000", "--seconds"]
+    code, out, err = run(*arguments, "50")
+    assert code == 0, err
+    done = json.loads(out)["updates"]
+    assert 20 < done < 100
+    said = " ".join(err.split())
+    assert re.search(r"1,000,000 updates would take about \d+ s; --seconds stops them after 50 s", said)
+    assert f"stopped early by --seconds 50: {done} of 1,000,000 updates" in said
+    clock(1.0)
+    code, out, err = run("demo", *tiny, "--updates", "30", "--seconds", "10000")
+    assert (code, json.loads(out)["updates"]) == (0, 30)
+    assert "stopped" not in err
+
+
+def test_blas_has_one_thread_while_it_runs_and_what_it_had_before_afterwards(run, monkeypatch, tiny):
+    def threads():
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    seen, step = [], CharLM.loss_and_gradients
+
+    def watched(*arguments):
+        seen.append(threads())
+        return step(*arguments)
+
+    monkeypatch.setattr(CharLM, "loss_and_gradients", watched)
+    with threadpool_limits(2, user_api="blas"):
+        assert set(threads()) == {2}
+        code, _, err = run("demo", *tiny, "--updates", "2")
+        assert code == 0, err
+        assert set(threads()) == {2}
+    assert len(seen) == 2
+    assert {count for counts in seen for count in counts} == {1}
+
+
+WITHOUT = "import sys; sys.modules[{!r}] = None; from pycudnnrnn.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("package", "word", "pictures"),
+    [
+        ("matplotlib", "no pictures: drawing needs matplotlib, which is not installed", set()),
+        ("threadpoolctl", "threadpoolctl is not installed: BLAS takes", {"loss.png", "layout.png"}),
+    ],
+)
+def test_what_is_missing_is_said_before_it_trains_and_done_without(package, word, pictures, tiny, tmp_path):
+    command = [sys.executable, "-c", WITHOUT.format(package), "demo", *tiny, "--updates", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    before, _, _ = " ".join(done.stderr.split()).partition("characters to train on")
+    assert word in before
+    assert json.loads(done.stdout)["restored_equal"] is True
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"char_lm.safetensors", checkpoint.BOOK, *pictures}
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        (
+            "rt of a line\n   x = 1\n\n   Here are eight words, and not one less.\nx",
+            "   Here are eight words, and not one less.",
+        ),
+        ("a\nb\n" * 200, ("a\nb\n" * 200)[:160]),
+        ("word " * 100, ("word " * 100)[:160]),
+    ],
+    ids=["prose", "no prose", "one long line"],
+)
+def test_a_sample_begins_with_a_line_of_the_text(text, prompt):
+    assert opening(text) == prompt
 
 
 def test_the_demo_takes_a_text_of_ones_own_with_characters_held_out_alone(run, tmp_path):
@@ -90,12 +242,15 @@ def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
         (["--text", "binary.txt"], 1, "is not UTF-8"),
         (["--text", "nowhere.txt"], 2, "does not exist"),
         (["--units", "0"], 2, "--units"),
+        (["--out", "binary.txt/out"], 1, "binary.txt"),
+        (["--out", "/proc"], 1, "'/proc'"),
         (["--help"], 0, "pycudnnrnn demo --text book.txt"),
     ],
 )
 def test_a_demo_that_cannot_run_says_so_with_an_exit_code(run, arguments, code, text, tmp_path):
     (tmp_path / "short.txt").write_text("too short")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00" * 9000)
-    found, out, err = run("demo", "--out", "out", *arguments)
+    found, out, err = run("demo", "--updates", "2", "--out", "out", *arguments)
     assert found == code
     assert text in out + err
+    assert "to train on" not in out + err, "it says so before anything else"

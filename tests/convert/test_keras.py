@@ -89,8 +89,9 @@ def test_a_model_of_kerass_own_is_read_from_memory_and_from_both_of_its_files(ki
         model.save_weights(tmp_path / "model.weights.h5")
         arrays = convert.keras.read_h5(tmp_path / "model.weights.h5")
         names = ["bidirectional", "bidirectional_1"]
-    with pytest.raises(ConvertError, match=r"give `layers`|unexpected: it belongs to no RNN"):
-        convert.keras.to_canonical(arrays)
+    if way != "weights.h5":  # whose groups are numbered
+        with pytest.raises(ConvertError, match="the names do not say the order of these layers: give `layers`"):
+            convert.keras.to_canonical(arrays)
     c = convert.keras.to_canonical(arrays, layers=names)
     assert (c.spec.num_layers, c.spec.num_dirs, c.spec.num_units, c.spec.input_size) == (2, 2, 5, 3)
     assert c.spec.bias_mode == (("double" if kind == "GRU" else "single_input") if use_bias else "none")
@@ -98,6 +99,8 @@ def test_a_model_of_kerass_own_is_read_from_memory_and_from_both_of_its_files(ki
     zeros = np.zeros((4, x.shape[1], 5))
     inner = keras.Model(model.inputs, model.layers[-2].output)
     theirs = keras.ops.convert_to_numpy(inner(keras.ops.convert_to_tensor(x.swapaxes(0, 1)))).swapaxes(0, 1)
+    if way == "weights.h5":
+        equal_models(convert.keras.to_canonical(arrays), c)
     ours = run_ours(c, x, zeros, zeros, [len(x)] * x.shape[1])[0]
     assert np.abs(ours - theirs).max() <= (LOOPED if kind == "SimpleRNN" else 1e-12)
 
@@ -174,7 +177,7 @@ def one_layer(mode="gru", **changes):
         (one_layer(kernel=np.ones((12, 3), "f4")), {}, "'kernel': expecting shape (12, 12), got (12, 3)"),
         (one_layer(bias=np.ones((3, 12), "f4")), {}, "expecting shape (2, 12) or (24,), got (3, 12)"),
         (one_layer(gamma=np.ones(2)), {}, "'gamma': unexpected"),
-        ({"dense/kernel": np.ones((3, 2))}, {"layers": ["lstm"]}, "no recurrent cell among []"),
+        ({"dense/kernel": np.ones((3, 2))}, {"layers": ["lstm"]}, "no recurrent cell among ['dense/kernel']"),
         ({f"bidirectional/forward_gru/{k}": v for k, v in one_layer().items()}, {}, "has only one direction"),
     ],
 )

@@ -15,6 +15,7 @@ import json
 import math
 import random
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,8 +40,8 @@ Change = Callable[[bytes], bytes]
 MODEL_CONFIG = {
     "class_name": "Sequential", "config": {"name": "s", "layers": [
         {"class_name": "Bidirectional", "config": {"name": "b", "merge_mode": "concat", "layer": {
-            "class_name": "GRU", "config": {"name": "gru", "activation": "tanh", "reset_after": True}}}},
-        {"class_name": "LSTM", "config": {"name": "lstm", "activation": "tanh", "recurrent_activation": "sigmoid"}},
+            "class_name": "GRU", "config": {"name": "gru", "activation": "tanh", "recurrent_initializer": None}}}},
+        {"class_name": "LSTM", "config": {"name": "lstm", "activation": "tanh", "recurrent_initializer": None}},
     ]},
 }  # fmt: skip
 """What Keras writes into a whole model's file, as short as it may be."""
@@ -137,7 +138,7 @@ def arrays_to_convert(data: bytes, _: Path) -> None:
 
 
 def keras_file(data: bytes, path: Path) -> None:
-    converted(data, path.with_suffix(".h5"), "keras")
+    converted(data, path.with_suffix(".keras" if data.startswith(b"PK") else ".h5"), "keras")
 
 
 def onnx_file(data: bytes, path: Path) -> None:
@@ -237,6 +238,10 @@ def keras_seeds(folder: Path) -> Iterator[bytes]:
         for name, array in arrays.items():
             file.create_dataset(name, data=array, chunks=True, compression="gzip", fletcher32=True)
     yield (folder / "seed.h5").read_bytes()
+    with zipfile.ZipFile(folder / "seed.keras", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", json.dumps(MODEL_CONFIG))
+        archive.write(folder / "seed.h5", "model.weights.h5")
+    yield (folder / "seed.keras").read_bytes()
 
 
 def onnx_seeds(_: Path) -> Iterator[bytes]:

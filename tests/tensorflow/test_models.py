@@ -76,7 +76,7 @@ def test_an_activation_that_no_file_says_has_to_be_said(models, model):
 
 def test_a_wrong_scope_names_those_that_are_there(models):
     arrays = checkpoint.read_tensorflow(models / CUDNN[0].name)
-    with pytest.raises(ConvertError, match="there are RNNs under prefix='cudnn_lstm/'"):
+    with pytest.raises(ConvertError, match="there is an RNN under the prefix 'cudnn_lstm/'"):
         convert.tensorflow.to_canonical(arrays)
 
 

@@ -74,6 +74,22 @@ def test_nothing_passed_in_is_written_to():
         assert np.array_equal(array, old)
 
 
+def test_a_forward_and_its_gradients_show_shapes_and_whether_a_backward_can_follow():
+    fwd = LSTM.forward(X, H, C, P)
+    shown = "<Forward: output [3, 2, 6], output_h [4, 2, 3], output_c [4, 2, 3]; float64, numpy on cpu; a backward {}>"
+    assert repr(fwd) == shown.format("can follow")
+    assert repr(LSTM.forward(X, H, C, P, is_training=False)) == shown.format("is not possible")
+    grads = fwd.backward(np.ones_like(fwd.output))
+    assert repr(fwd) == shown.format("has run")
+    assert repr(grads) == f"<Gradients: input [3, 2, 4], input_h [4, 2, 3], input_c [4, 2, 3], params [{P.size}]>"
+    gru = ops.CudnnGRU(1, 3, 4)
+    fwd = gru.forward(*call_of(gru))
+    assert repr(fwd) == (
+        "<Forward: output [3, 2, 3], output_h [1, 2, 3]; float32, numpy on cpu; a backward can follow>"
+    )
+    assert repr(fwd.backward_data(fwd.output)) == "<Gradients: input [3, 2, 4], input_h [1, 2, 3]>"
+
+
 def test_a_forward_refuses_to_pickle():
     with pytest.raises(TypeError, match="Forward"):
         pickle.dumps(LSTM.forward(X, H, C, P))

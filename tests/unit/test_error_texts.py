@@ -13,6 +13,7 @@ from pycudnnrnn.spec import Direction, RNNMode, RNNSpec
 
 SPEC = RNNSpec("gru", 1, 3, 2)
 LAYOUT = arithmetic_layout(SPEC)
+WORDS = arithmetic_layout(RNNSpec("lstm", 2, 3, 2, direction="bidirectional", bias_mode="single_input"))
 WEIGHTS = [np.zeros(region.shape) for region in LAYOUT.weights]
 BIASES = [np.zeros(region.shape) for region in LAYOUT.biases]
 HOST = "expecting host integers (a list or a NumPy array): reading a device array would synchronise"
@@ -49,6 +50,24 @@ CASES = [
      "Invalid sequence_lengths[1]: 4, expecting a length from 0 to T=3"),
     (lambda: LAYOUT.region(1, 7, "bias"), ArgumentError,
      "Invalid region: (1, 7, 'bias'), expecting a (pseudo_layer, lin_layer_id, kind) of this layout"),
+    (lambda: WORDS.region(layer=2), ArgumentError, "Invalid layer: 2, expecting 0 or 1 in this layout"),
+    (lambda: WORDS.region(layer=0, gate="reset", side="input"), ArgumentError,
+     "Invalid gate: 'reset', expecting 'input', 'forget', 'new' or 'output' where layer=0"),
+    (lambda: WORDS.region(direction=1), ArgumentError,
+     "Invalid direction: 1, expecting 'forward' or 'backward' in this layout"),
+    (lambda: WORDS.region(layer=1, gate="new", kind="bias", side="recurrent"), ArgumentError,
+     "Invalid side: 'recurrent', expecting 'input' where layer=1, gate='new', kind='bias'"),
+    (lambda: WORDS.region(0, 1, "weight", layer=1), ArgumentError,
+     "Invalid layer: 1, expecting 0 where pseudo_layer=0"),
+    (lambda: WORDS.region(layer=1, gate="forget", kind="weight"), ArgumentError,
+     ("Invalid region: layer=1, gate='forget', kind='weight', expecting what only one region is, not 4: "
+      "give its direction ('forward' or 'backward'), its side ('input' or 'recurrent') as well")),
+    (WORDS.region, ArgumentError,
+     ("Invalid region: nothing asked for, expecting what only one region is, not 48: give its layer (0 or 1), "
+      "its direction ('forward' or 'backward'), its gate ('input', 'forget', 'new' or 'output'), "
+      "its kind ('weight' or 'bias'), its side ('input' or 'recurrent') as well")),
+    (lambda: ParamLayout(0, ()).region(layer=0), ArgumentError,
+     "Invalid layer: 0, expecting nothing in this layout"),
     (lambda: put(WEIGHTS[1:], BIASES), ArgumentError, "Invalid weights: 5 arrays, expecting 6 arrays"),
     (lambda: put(WEIGHTS, [*BIASES[:4], np.zeros(4), BIASES[5]]), ArgumentError,
      "Invalid biases[4] shape: (4,), expecting (3,) (bias of gate 'update', pseudo-layer 0)"),

@@ -360,3 +360,14 @@ def test_a_stream_of_two_directions_or_with_a_bad_state_is_refused():
         CudnnGRU(1, 3, direction="bidirectional").stream()
     with pytest.raises(TypeError, match="initial_state"):
         CudnnGRU(1, 3).stream([np.zeros((1, 1, 3))])
+
+
+def test_a_forward_and_its_gradients_show_shapes_under_the_layers_names():
+    x = np.zeros((5, 2, 3), "f4")
+    fwd = CudnnLSTM(1, 4).forward(x)
+    assert repr(fwd) == (
+        "<LayerForward: outputs [5, 2, 4], states ([1, 2, 4], [1, 2, 4]); float32, numpy on cpu; a backward can follow>"
+    )
+    found = repr(fwd.backward(fwd.outputs))
+    assert found == "<LayerGradients: inputs [5, 2, 3], initial_state ([1, 2, 4], [1, 2, 4]), params [144]>"
+    assert "states ([1, 2, 4]); float32" in repr(CudnnGRU(1, 4).forward(x))

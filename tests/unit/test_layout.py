@@ -54,6 +54,30 @@ def test_regions_are_in_canonical_order_with_the_counts_tensorflow_has(spec):
     assert len(layout.biases) == pseudo_layers * sets * spec.num_gates
 
 
+def words_of(spec, region):
+    """A region in words, worked out from cuDNN's numbers as its reference gives them."""
+    layer, backward = divmod(region.pseudo_layer, 1 + (spec.direction == "bidirectional"))
+    side = "projection" if region.lin_layer_id == 8 else ("input", "recurrent")[region.lin_layer_id // spec.num_gates]
+    return {
+        "layer": layer, "direction": ("forward", "backward")[backward], "gate": region.gate, "kind": region.kind,
+        "side": side,
+    }  # fmt: skip
+
+
+@examples(500)
+@given(specs(), st.integers(0, 2**16))
+def test_every_region_tells_its_place_in_words_and_is_found_by_them_in_any_layout(spec, seed):
+    layout = PermutedLayoutEngine(seed).layout(spec)
+    for region in layout.regions:
+        words = words_of(spec, region)
+        assert {name: getattr(region, name) for name in words} == words
+        letter = {"input": "W", "recurrent": "R", "projection": "P"}[region.side]
+        assert region.symbol == ("b" if region.kind == "bias" else "") + letter
+        assert layout.region(**words) is region
+        assert layout.region(*region.key) is region
+        assert layout.region(region.pseudo_layer, lin_layer_id=region.lin_layer_id, **words) is region
+
+
 @examples(2000)
 @given(specs(), st.integers(0, 2**16))
 def test_canonical_round_trip_is_bit_for_bit_in_any_layout(spec, seed):

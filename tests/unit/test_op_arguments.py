@@ -100,5 +100,12 @@ def test_errors_survive_pickling():
     for error in (ArgumentError("x", "y", 3, "shape"), ArgumentTypeError("x", "y", 3), EngineError("z")):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again)) == (type(error), str(error))
-    missing = errors.MissingDependencyError("rich", "cli", "the command line")
-    assert str(pickle.loads(pickle.dumps(missing))).endswith("pip install 'pycudnnrnn[cli]'")
+    missing = errors.MissingDependencyError("CuPy", "cuda13", "a CUDA device", "cupy-cuda13x")
+    assert str(pickle.loads(pickle.dumps(missing))) == str(missing)
+
+
+def test_a_missing_dependency_is_named_with_its_package_its_extra_and_both_ways_to_install_it():
+    text = str(errors.MissingDependencyError("CuPy", "cuda13", "a CUDA device", "cupy-cuda13x"))
+    assert text.startswith("a CUDA device needs CuPy, which is not installed: pip install cupy-cuda13x, ")
+    assert text.endswith("the whole extra pycudnnrnn[cuda13], in a checkout: pip install '.[cuda13]'")
+    assert "pip install matplotlib, " in str(errors.MissingDependencyError("matplotlib", "plot", "drawing"))

@@ -35,6 +35,31 @@ def test_every_public_name_is_there():
         _ = pycudnnrnn.CudnnLTSM
 
 
+def test_pictures_are_reached_by_name_and_load_matplotlib_only_then():
+    """`dir` and `import *` do not need the extra; asking for `plot` without it says what to install."""
+    code = """
+import sys
+import pycudnnrnn
+from pycudnnrnn import *
+print("matplotlib" in sys.modules, callable(pycudnnrnn.plot.draw_layout), "matplotlib" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("False True True\n", "")
+    code = """
+import sys
+sys.modules["matplotlib"] = None
+import pycudnnrnn
+from pycudnnrnn import *
+print([name for name in dir(pycudnnrnn) if getattr(pycudnnrnn, name) is None])
+try:
+    pycudnnrnn.plot
+except ImportError as error:
+    print(type(error).__name__, error.extra)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("[]\nMissingDependencyError plot\n", "")
+
+
 def test_the_changelog_has_the_version():
     heading = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert heading.group(1) == pycudnnrnn.__version__

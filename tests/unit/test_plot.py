@@ -70,7 +70,7 @@ def test_every_region_is_in_the_picture_with_its_offset_and_nothing_overlaps(spe
     for region, text in zip(layout.regions, texts, strict=True):
         first, second, third = text.split("\n")
         assert first == region.gate
-        assert second.split()[:2] == ["id", str(region.lin_layer_id)]
+        assert second.split()[:3] == ["id", str(region.lin_layer_id), region.symbol]
         assert third == (f"@ {region.offset:,}" if region.size else "no elements")
     assert not overlaps(figure)
     (legend,) = figure.legends
@@ -120,7 +120,7 @@ def test_gradient_norms_are_those_of_each_region(figures, tmp_path):
     written = {(round(t.get_position()[1]), *names[round(t.get_position()[0])]): t.get_text() for t in axes.texts}
     assert len(written) == len(layout.regions)
     for region in layout.regions:
-        name = ("W" if region.kind == "weight" else "b") + str(region.lin_layer_id)
+        name = f"{region.symbol}{region.lin_layer_id}"
         norm = np.sqrt((d_params[region.slice] ** 2).sum())
         assert written[region.pseudo_layer, name, region.gate] == f"{norm:.2g}"
     assert not overlaps(figures[0])
@@ -271,9 +271,9 @@ def test_a_layout_shows_itself_as_html(spec):
     tags = Tags(layout._repr_html_())
     assert len(tags.rows) == 1 + len(layout.regions)
     for row, box, region in zip(tags.rows[1:], tags.boxes, layout.regions, strict=True):
-        assert row[:3] == [str(region.pseudo_layer), region.kind, str(region.lin_layer_id)]
-        assert row[3].strip() == region.gate
-        assert row[5:] == [f"{region.offset:,}", f"{region.offset + region.size:,}"]
+        assert row[:4] == [str(region.pseudo_layer), region.kind, str(region.lin_layer_id), region.symbol]
+        assert row[4].strip() == region.gate
+        assert row[6:] == [f"{region.offset:,}", f"{region.offset + region.size:,}"]
         assert box["x"] == pytest.approx(1000 * region.offset / layout.size, abs=1e-3)
         assert box["width"] == pytest.approx(1000 * region.size / layout.size, abs=1e-3)
 

@@ -1,6 +1,7 @@
 """Check what `make dist` built: what is in the wheel and the sdist, and that the wheel works where nothing else is."""
 
 import email
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,10 @@ import time
 import tomllib
 import zipfile
 from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from tests.docs.instructions import INSTRUCTION, instructions
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -30,7 +35,10 @@ def main():
             continue
         started = time.monotonic()
         smoke(python, wheel)
-        print(f"Python {version}: works alone ({time.monotonic() - started:.0f} s)")
+        print(f"Python {version}: works by itself ({time.monotonic() - started:.0f} s)")
+    started = time.monotonic()
+    count = run_instructions(wheel)
+    print(f"{count} instructions to install can be followed ({time.monotonic() - started:.0f} s)")
 
 
 def check_wheel(files):
@@ -97,6 +105,50 @@ def smoke(python, wheel):
         subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
         script = shutil.copy(Path(__file__).with_name("smoke.py"), folder)
         subprocess.run([inside, "-I", "-W", "error", script], check=True, cwd=folder)
+
+
+def run_instructions(wheel):
+    """Follow every instruction to install that pages, examples and errors give; return how many there are.
+
+    What names the checkout is resolved there, as it is typed, and once more by the package's name over the built wheel,
+    as it will be when that is published. What an index has to have is asked of it, and not downloaded: some are large.
+    Then the command line, which is missing what it needs, is told by its own error how to get it, and does.
+    """
+    wanted = sorted({found.arguments for found in instructions()})
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip = [Path(folder, "bin", "python"), "-m", "pip", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--quiet", *build], check=True)
+        resolve = [*pip, "install", "--quiet", "--dry-run", "--no-deps", "--no-build-isolation"]
+        local = ["--no-index", "--find-links", wheel.parent]
+        asked = set()
+        for argument in sorted({argument for arguments in wanted for argument in arguments}):
+            if not argument.startswith("."):
+                asked.add(argument)
+                continue
+            extras = set(re.findall(r"[a-z0-9]+", argument))
+            assert extras <= set(metadata.get_all("Provides-Extra")), argument
+            subprocess.run([*resolve, argument], check=True, cwd=ROOT)
+            subprocess.run([*resolve, *local, f"pycudnnrnn{argument[1:]}"], check=True, cwd=folder)
+            asked |= {
+                needed.name
+                for needed in map(Requirement, metadata.get_all("Requires-Dist"))
+                if needed.marker and any(needed.marker.evaluate({"extra": extra}) for extra in extras)
+            }
+        for package in sorted(asked - {"pycudnnrnn"}):
+            subprocess.run([*pip, "index", "-qq", "versions", package], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*pip, "install", "--quiet", wheel], check=True)
+        command = Path(folder, "bin", "pycudnnrnn")
+        error = subprocess.run([command, "--help"], capture_output=True, text=True, check=False)
+        assert error.returncode == 1, error
+        by_itself = INSTRUCTION.search(error.stderr)
+        subprocess.run([*pip, "install", "--quiet", *by_itself[1].split()], check=True)
+        subprocess.run([command, "--help"], check=True, stdout=subprocess.DEVNULL)
+    return len(wanted)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a user does first, with the installed wheel alone: this file knows nothing of the repository."""
+"""What a user does first, with nothing but the installed wheel: this file knows nothing of the repository."""
 
 import importlib.metadata
 import subprocess
@@ -40,10 +40,10 @@ try:
     op.init_params(device="cuda")
 except (MissingDependencyError, LibraryError) as error:
     text = str(error)
-assert "pip install 'pycudnnrnn[cuda" in text, "there is neither CuPy nor cuDNN here"
+assert "pip install '.[cuda13]'" in text, "there is neither CuPy nor cuDNN here"
 
 command = Path(sys.executable).with_name("pycudnnrnn")
 done = subprocess.run([command, "--help"], capture_output=True, text=True, check=False)
 assert done.returncode == 1, done
-assert done.stderr.strip().endswith("pip install 'pycudnnrnn[cli]'"), done.stderr
+assert done.stderr.strip().endswith("pip install '.[cli]'"), done.stderr
 assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -51,7 +51,7 @@ class CudaDevice:
         try:
             import cupy  # noqa: PLC0415  optional, and slow to import
         except ImportError as error:
-            raise MissingDependencyError("CuPy", "cuda13", "a CUDA device") from error
+            raise MissingDependencyError("CuPy", "cuda13", "a CUDA device", "cupy-cuda13x") from error
         self.xp: Any = cupy
         try:
             self.index = cupy.cuda.runtime.getDevice() if index is None else index

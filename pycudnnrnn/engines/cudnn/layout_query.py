@@ -51,7 +51,7 @@ def _layout_of(query: _Query | _LegacyQuery, spec: RNNSpec, base: int, nbytes: i
         what = f"{kind} {lin_layer_id} of pseudo-layer {pseudo_layer} ({gate})"
         address, dims = query(pseudo_layer, lin_layer_id, kind)
         if 0 in shape:
-            regions.append(Region(pseudo_layer, lin_layer_id, gate, kind, 0, shape))
+            regions.append(Region(pseudo_layer, lin_layer_id, gate, kind, 0, shape, spec.num_dirs))
             if address is not None and 0 not in dims:
                 raise LayoutError(f"{what} must have no elements, and cuDNN reports {dims}")
             continue
@@ -62,7 +62,7 @@ def _layout_of(query: _Query | _LegacyQuery, spec: RNNSpec, base: int, nbytes: i
         offset, odd = divmod(address - base, itemsize)
         if odd or offset < 0:
             raise LayoutError(f"{what} is {address - base} bytes from the base, no multiple of {itemsize}")
-        regions.append(Region(pseudo_layer, lin_layer_id, gate, kind, offset, shape))
+        regions.append(Region(pseudo_layer, lin_layer_id, gate, kind, offset, shape, spec.num_dirs))
     return ParamLayout(nbytes // itemsize, tuple(regions))
 
 
