@@ -100,6 +100,7 @@ def test_malformed_input_is_a_convert_error(framework):
         arrays, keywords, has_to_be_noticed = drawn
         try:
             with warnings.catch_warnings(record=True) as left_out:
+                warnings.simplefilter("always")
                 c = module.to_canonical(arrays, **keywords)
         except ConvertError as error:
             refused.append(str(error))
