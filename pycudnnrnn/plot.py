@@ -5,6 +5,7 @@ Every function writes one file, in the format that its suffix names (PNG, SVG, P
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._atomic import replacing
+from pycudnnrnn._atomic import check_target, write_atomically
 from pycudnnrnn._checks import check_int, one_of
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
@@ -250,12 +251,14 @@ def _target(path: Place) -> Path:
     target = Path(path)
     if target.suffix not in SUFFIXES:
         raise ArgumentError("path", f"a name that ends in {one_of(list(SUFFIXES))}", repr(str(path)))
+    check_target(target)
     return target
 
 
 def _save(figure: Figure, target: Path) -> None:
-    with replacing(target) as temporary:
-        figure.savefig(temporary)
+    image = io.BytesIO()
+    figure.savefig(image, format=target.suffix[1:])
+    write_atomically(target, image.getvalue())
 
 
 def _rows(layout: ParamLayout) -> list[tuple[str, list[Region]]]:

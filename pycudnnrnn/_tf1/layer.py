@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _arrays
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
@@ -243,17 +244,14 @@ class TF1Layer:
         """Write all variables, in the order of `weights`.
 
         Raises:
-            ArgumentError: a wrong number of arrays or a wrong shape. Nothing has been written then.
+            ArgumentError: a wrong number of arrays, a wrong shape, no numbers, or a variable that cannot be written to.
+                Nothing has been written then.
         """
         own = self.weights
         if len(weights) != len(own):
             raise ArgumentError("weights", f"{len(own)} arrays", f"{len(weights)} arrays")
-        arrays = [np.asarray(array) for array in weights]
-        for index, (variable, array) in enumerate(zip(own, arrays, strict=True)):
-            if array.shape != variable.shape:
-                raise ArgumentError(f"weights[{index}]", f"{variable.shape}", array.shape, aspect="shape")
-        for variable, array in zip(own, arrays, strict=True):
-            variable.assign(array)
+        pairs = enumerate(zip(own, weights, strict=True))
+        _arrays.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
 
     # --- losses and updates -------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn.errors import ArgumentError
 
 Array = npt.NDArray[Any]
 
@@ -40,13 +39,18 @@ class Variable:
         """Write `value` into the array, cast to its dtype.
 
         Raises:
-            ArgumentError: a value of another shape. Nothing has been written then.
+            ArgumentError: a value of another shape, or no numbers. Nothing has been written then.
         """
-        array = np.asarray(_host(value))
-        if array.shape != self.shape:
-            raise ArgumentError(self.name, f"{self.shape}", array.shape, aspect="shape")
-        _arrays.overwrite(self.value, array)
+        self.assigning(self.name, value)()
         return self
+
+    def assigning(self, name: str, value: Any) -> Callable[[], None]:
+        """Return what writes `value`, after all that can fail has been done; errors call it `name`.
+
+        Raises:
+            ArgumentError: as of `assign`.
+        """
+        return _arrays.overwriting(name, self.value, np.asarray(_host(value)))
 
     def assign_add(self, delta: Any) -> Variable:
         return self.assign(self.value + delta)

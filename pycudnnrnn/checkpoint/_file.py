@@ -1,4 +1,4 @@
-"""One checkpoint file: writing it, and reading it without trusting it.
+"""One checkpoint file: its bytes, and reading it without trusting it.
 
 The expected tensors decide, not the file. A reader knows every name, shape and dtype before it opens the file, and
 refuses on the first thing that differs, before it allocates anything. The header is checked here, and only then does
@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
-from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
@@ -38,6 +37,9 @@ TENSORS_MAX: Final = 4096
 
 PIECE_NBYTES: Final = 1 << 22
 """Most bytes of a tensor that `scan` holds at once."""
+
+METADATA: Final = "__metadata__"
+"""The entry of the header that is no tensor."""
 
 FORMAT: Final = "pycudnnrnn-1"
 """What the metadata's "format" says."""
@@ -104,16 +106,13 @@ class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointEr
         self.detail = detail
 
 
-def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
-    """Write a file atomically, with the hash of all it holds.
+def image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a file, with the hash of all it holds.
 
     Raises:
-        ArgumentError: a dtype without a name in the format, or more tensors or header than a reader takes.
+        ArgumentError: a name or a dtype that the format does not have, or more tensors or header than a reader takes.
     """
-    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
-    for name, array in arrays.items():
-        if array.dtype.name not in _DTYPES or not array.dtype.isnative:
-            raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
+    arrays = _writable(tensors)
     if len(arrays) > TENSORS_MAX:
         raise ArgumentError("tensors", f"at most {TENSORS_MAX}", len(arrays))
     full = {"format": FORMAT, **metadata}
@@ -122,7 +121,27 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str])
     length = int.from_bytes(data[:8], "little")
     if length > HEADER_MAX:
         raise ArgumentError("tensors", f"names and metadata of at most {HEADER_MAX} bytes", length)
-    write_atomically(path, data)
+    return data
+
+
+def foreign_image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a safetensors file for any program to read.
+
+    Raises:
+        ArgumentError: a name or a dtype that the format does not have.
+    """
+    data: bytes = safetensors.numpy.save(_writable(tensors), dict(metadata))
+    return data
+
+
+def _writable(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    if METADATA in tensors:  # the library would write two entries of that name, which no reader takes
+        raise ArgumentError("name", "another than the format's own", repr(METADATA))
+    for name, array in tensors.items():
+        if array.dtype.name not in _DTYPES or not array.dtype.isnative:
+            raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
+    # The library takes the bytes as they lie in memory, whatever the strides say.
+    return {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
 
 
 def read(path: Path, expect: Expectation, *, data_max: int | None, require_finite: bool = False) -> Contents:
@@ -261,7 +280,7 @@ def _header(
         raise Refusal("header text", f"not strict JSON: {error}") from error
     if not isinstance(header, dict):
         raise Refusal("header form", "not a JSON object")
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise Refusal("header form", "metadata is more than strings by name")
     if tensors_max is not None and len(header) > tensors_max:

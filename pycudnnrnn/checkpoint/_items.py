@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -52,8 +53,8 @@ class Item(Protocol):
     def more(self, state: Any) -> dict[str, TensorSpec]:
         """What a file has to hold besides, by what `check` returned."""
 
-    def assign(self, tensors: Mapping[str, Array], state: Any) -> None:
-        """Take tensors that are as expected, and what `check` returned."""
+    def writes(self, tensors: Mapping[str, Array], state: Any) -> list[Callable[[], None]]:
+        """Return what takes tensors that are as expected, and what `check` returned; all that can fail is done."""
 
 
 def item_of(name: str, thing: Any) -> Item:
@@ -103,10 +104,9 @@ class _ArrayItem:
     def check(self, state: Any) -> None:
         if state != {}:
             raise Refusal("metadata", f"{self.name!r} was not an array")
-        _arrays.check_writable(self.name, self.array, self.host)
 
-    def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
-        _arrays.overwrite(self.array, tensors[self.name])
+    def writes(self, tensors: Mapping[str, Array], _: Any) -> list[Callable[[], None]]:
+        return [_arrays.overwriting(self.name, self.array, tensors[self.name])]
 
 
 class _SaveableItem:
@@ -132,11 +132,11 @@ class _SaveableItem:
 
     def check(self, state: Any) -> None:
         check_spec(state, self.spec)
-        self.saveable.check_writable()
 
-    def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
+    def writes(self, tensors: Mapping[str, Array], _: Any) -> list[Callable[[], None]]:
         cut = len(self.prefix)
-        self.saveable.restore({n[cut:]: array for n, array in tensors.items() if n.startswith(self.prefix)})
+        own = {name[cut:]: array for name, array in tensors.items() if name.startswith(self.prefix)}
+        return [self.saveable.restoring(own)]
 
 
 class _LayerItem:
@@ -184,12 +184,13 @@ class _LayerItem:
             raise Refusal("metadata", "a layer's name is not a string")
         return dropout_states(state)
 
-    def assign(self, tensors: Mapping[str, Array], state: list[Dropout]) -> None:
-        self.weights.restore(tensors)
-        for name, variable in self.others.items():
-            variable.assign(tensors[name])
-        for dropout in state:
-            self.layer.op.set_dropout_state(dropout.read(self.prefix, tensors))
+    def writes(self, tensors: Mapping[str, Array], state: list[Dropout]) -> list[Callable[[], None]]:
+        states = [dropout.read(self.prefix, tensors) for dropout in state]
+        return [
+            self.weights.restoring(tensors),
+            *(variable.assigning(name, tensors[name]) for name, variable in self.others.items()),
+            *(functools.partial(self.layer.op.set_dropout_state, own) for own in states),
+        ]
 
 
 def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) -> RNNSpec | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn import convert
-from pycudnnrnn._atomic import replacing
+from pycudnnrnn import _atomic, convert
+from pycudnnrnn._arrays import Kind, to_caller
 from pycudnnrnn.checkpoint import _file as checkpoint_file
+from pycudnnrnn.convert._keras_h5 import h5_image
 from pycudnnrnn.convert._onnx_model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
@@ -44,24 +47,41 @@ def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
-    """Write a file by its suffix: all of it, or nothing; the old file stays until the new one is whole.
+    """Write a file by its suffix: all of it, or nothing; the old file stays until the new one is on the disk.
 
     `model` is the `Canonical`, which a .onnx file is made of.
 
     Raises:
-        PycudnnrnnError: the format cannot hold this framework's arrays, or the folder takes no file.
+        PycudnnrnnError: the format cannot hold this framework's arrays, or the path takes no file.
     """
-    writers: dict[str, Callable[[Path], None]] = {
-        ".pt": lambda to: _write_torch(to, arrays),
-        ".pth": lambda to: _write_torch(to, arrays),
-        ".safetensors": lambda to: _write_safetensors(to, arrays, framework),
-        ".onnx": lambda to: _write_onnx(to, model),
-        ".h5": lambda to: convert.keras.write_h5(to, arrays),
-        ".hdf5": lambda to: convert.keras.write_h5(to, arrays),
+    images: dict[str, Callable[[], bytes]] = {
+        ".pt": lambda: _torch_image(arrays),
+        ".pth": lambda: _torch_image(arrays),
+        ".safetensors": lambda: checkpoint_file.foreign_image(arrays, {"framework": framework}),
+        ".onnx": lambda: convert.onnx.to_model(model, sequence_lens=True).SerializeToString(),
+        ".h5": lambda: h5_image(arrays),
+        ".hdf5": lambda: h5_image(arrays),
     }
+    data = images[format_of]()
+    with _saying_so(path):
+        _atomic.write_atomically(path, data)
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """Refuse a path that `write` would refuse, and without `force` one that is taken.
+
+    Raises:
+        PycudnnrnnError: either of them.
+    """
+    with _saying_so(path):
+        if _atomic.check_target(path) and not force:
+            raise PycudnnrnnError(f"{path} exists: --force overwrites it")
+
+
+@contextlib.contextmanager
+def _saying_so(path: Path) -> Iterator[None]:
     try:
-        with replacing(path) as temporary:
-            writers[format_of](temporary)
+        yield
     except OSError as error:
         raise PycudnnrnnError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -92,19 +112,15 @@ def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Source:
     return Source(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
 
 
-def _write_torch(path: Path, arrays: dict[str, Any]) -> None:
+def _torch_image(arrays: dict[str, Any]) -> bytes:
     torch = _torch("writing a .pt file")
-    torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+    image = io.BytesIO()
+    torch.save({name: to_caller(array, Kind("torch", "cpu")) for name, array in arrays.items()}, image)
+    return image.getvalue()
 
 
 def _read_safetensors(path: Path) -> Source:
     return Source(checkpoint_file.read_foreign(path), {})
-
-
-def _write_safetensors(path: Path, arrays: dict[str, Any], framework: str) -> None:
-    from safetensors.numpy import save_file  # noqa: PLC0415
-
-    save_file(arrays, path, {"framework": framework})
 
 
 def _read_onnx(path: Path) -> Source:
@@ -114,10 +130,6 @@ def _read_onnx(path: Path) -> Source:
     except Exception as error:  # protobuf has its own exceptions, and no common root
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
     return Source(*read_nodes(model, None))
-
-
-def _write_onnx(path: Path, model: Any) -> None:
-    path.write_bytes(convert.onnx.to_model(model, sequence_lens=True).SerializeToString())
 
 
 def _torch(purpose: str) -> Any:

@@ -70,10 +70,7 @@ def convert(
     """  # noqa: D301  click reads the \b
     source_format, source_framework = framework_of(source, from_, "SRC", "--from")
     target_format, target_framework = framework_of(target, to, "DST", "--to")
-    if target.is_symlink():
-        raise PycudnnrnnError(f"{target} is a symbolic link, which is not followed")
-    if target.exists() and not force:
-        raise PycudnnrnnError(f"{target} exists: --force overwrites it")
+    _files.check_target(target, force=force)
     reader, writer = module_of(source_framework), module_of(target_framework)
     given = options_of(reader.to_canonical, source_options, "-s")
     found = _files.read(source, source_format, given.get("layers"))

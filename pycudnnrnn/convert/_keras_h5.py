@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.convert._canonical import Array
-from pycudnnrnn.convert._named import Named, shorten
+from pycudnnrnn.convert._named import Named, as_numpy, shorten
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
+from pycudnnrnn.spec import DType
 
 DEEPEST: Final = 32
 """Levels of groups. A hard link can make a group its own descendant, and then there is no end."""
 
 MOST_EXPANSION: Final = 100
 """Most declared bytes per byte of the file: an array of 10**13 elements that were never written takes no room."""
+
+BFLOAT16: Final = str(DType.BFLOAT16)
 
 _SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
 
@@ -49,11 +54,12 @@ def read_stream(source: Any, path: str | os.PathLike[str], nbytes: int | None = 
             room = MOST_EXPANSION * (os.fstat(file.id.get_vfd_handle()).st_size if nbytes is None else nbytes)
             found: dict[str, Array] = {}
             for name, dataset in _datasets(h5py, file, "", 0):
-                if not name.startswith("optimizer") and dataset.dtype.kind == "f" and dataset.shape is not None:
+                if not name.startswith("optimizer") and _is_floating(dataset) and dataset.shape is not None:
                     room -= dataset.nbytes
                     if room < 0:
                         raise ConvertError("keras", shorten(name), "declares more bytes than the file can hold")
-                    found[name] = dataset[()]
+                    array = dataset[()]
+                    found[name] = array if array.dtype.kind == "f" else array.view(DType.BFLOAT16.numpy)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
         if isinstance(error, ConvertError):
             raise
@@ -115,26 +121,51 @@ def _collect(config: Any, found: dict[str, dict[str, Any]], depth: int) -> None:
 def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
     """Write what `keras.from_canonical` gives as a `.weights.h5` file, for `model.load_weights` of Keras 3.
 
-    The model has to have these recurrent layers, and no other with variables.
+    The model has to have these recurrent layers, and no other with variables. The file is written whole or not at all.
 
     Raises:
-        ConvertError: a name that `keras.from_canonical` does not write.
+        ConvertError: a name that `keras.from_canonical` does not write, or no array under it.
+        ArgumentError: `path` is of something else than a regular file.
+        OSError: it cannot be written.
         MissingDependencyError: h5py is not installed.
     """
+    write_atomically(Path(path), h5_image(arrays))
+
+
+def h5_image(arrays: dict[str, Array]) -> bytes:
+    """Return the bytes of the file that `write_h5` writes."""
     h5py = _h5py()
-    places: dict[str, Any] = {}
-    for name in Named("keras", arrays):
+    places: dict[str, tuple[str, Array]] = {}
+    named = Named("keras", arrays)
+    for name in named:
         match = _PATH.fullmatch(name)
-        if not match:
+        if not match or match[1] == "." or "\0" in name:
             raise ConvertError("keras", shorten(name), "has no place in a .weights.h5 file")
         way = f"{match[2]}_layer/" if match[2] else ""
-        places[f"layers/{match[1]}/{way}cell/vars/{_VARS[match[3]]}"] = arrays[name]
-    with h5py.File(Path(path), "w") as file:
+        place = f"layers/{match[1]}/{way}cell/vars/{_VARS[match[3]]}"
+        if place in places:
+            raise ConvertError("keras", shorten(name), f"has the place of {shorten(places[place][0])}")
+        places[place] = name, as_numpy("keras", name, arrays[name])
+    try:
+        return _image(h5py, {place: array for place, (_, array) in places.items()})
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConvertError("keras", "arrays", f"cannot be written as HDF5: {error}") from error
+
+
+def _image(h5py: Any, places: dict[str, Array]) -> bytes:
+    # In memory: HDF5 writes a file in many pieces, and where the disk is full at the last, h5py does not say so. Files
+    # in memory that have one name at one time would be one file.
+    with h5py.File(secrets.token_hex(16), "w", driver="core", backing_store=False) as file:
         file.create_group("vars")
         for place, array in places.items():
-            file.create_dataset(place, data=array)
+            dataset = file.create_dataset(place, data=array)
+            if array.dtype.name == BFLOAT16:  # HDF5 has bytes for it; what they are, Keras keeps beside them
+                dataset.attrs["dtype"] = BFLOAT16
         for layer in file["layers"].values():  # Keras looks for the layer's own variables too: there are none
             layer.create_group("vars")
+        file.flush()
+        image: bytes = file.id.get_file_image()
+    return image
 
 
 def _datasets(h5py: Any, group: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
@@ -151,6 +182,12 @@ def _datasets(h5py: Any, group: Any, path: str, depth: int) -> Iterator[tuple[st
             if item.external or item.is_virtual:
                 raise ConvertError("keras", shorten(full), "keeps its data in another file, which is not opened")
             yield full, item
+
+
+def _is_floating(dataset: Any) -> bool:
+    """Say whether a dataset has floating-point elements; those of bfloat16 are two bytes that an attribute names."""
+    bare = dataset.dtype.kind == "V" and dataset.dtype.names is None and dataset.dtype.itemsize == 2
+    return dataset.dtype.kind == "f" or (bare and dataset.attrs.get("dtype") == BFLOAT16)
 
 
 def _h5py() -> Any:

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._atomic import replacing, write_atomically
+from pycudnnrnn._atomic import write_together
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, Header, slice_key
@@ -38,7 +38,7 @@ SLICES_MAX: Final = 256
 """Most parts of one partitioned variable: a part is one parameter server's."""
 
 PIECE_NBYTES: Final = 1 << 22
-"""Bytes that are read and written at a time."""
+"""Bytes that are read at a time."""
 
 OBJECT_GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """A string beside the tensors of `tf.train.Checkpoint`, which says whose they are."""
@@ -188,11 +188,11 @@ class Bundle:
                 raise Refusal("size", f"shard {entry.shard} has {had} bytes where the index has {end}: it is cut short")
 
 
-def write(prefix: Path, tensors: Mapping[str, Array]) -> None:
-    """Write a bundle of one shard, so that TensorFlow reads it; first the shard and then the index, each atomically.
+def images(prefix: Path, tensors: Mapping[str, Array]) -> list[tuple[Path, bytes]]:
+    """Return the files of a bundle of one shard, as TensorFlow writes them; the shard comes first, then the index.
 
-    Over a bundle of the same name there is a moment with the new shard under the old index: whoever reads it then gets
-    an error, since the checksums are not those of its tensors.
+    In this order they are to take their names. Over a bundle of the same name there is a moment with the new shard
+    under the old index: whoever reads it then gets an error, since the checksums are not those of its tensors.
 
     Raises:
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
@@ -204,22 +204,24 @@ def write(prefix: Path, tensors: Mapping[str, Array]) -> None:
             raise ArgumentError(name, f"one of {', '.join(kinds)}", array.dtype, aspect="dtype")
         if not name or "\0" in name or len(name.encode()) > table.KEY_MAX:
             raise ArgumentError("name", f"1 to {table.KEY_MAX} bytes without a zero", name)
-    entries = {b"": Header(1).written()}
+    entries, data, offset = {b"": Header(1).written()}, [], 0
+    for name, array in arrays.items():
+        data.append(array.tobytes())
+        crc = masked(checksum(data[-1]))
+        entries[name.encode()] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
+        offset += array.nbytes
     (shard,) = shard_paths(prefix, 1)
-    with replacing(shard) as temporary, temporary.open("wb") as file:
-        for name, array in arrays.items():
-            crc, offset = 0, file.tell()
-            for piece in _pieces(array):
-                file.write(piece)
-                crc = checksum(piece, crc)
-            entry = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, masked(crc))
-            entries[name.encode()] = entry.written()
-    write_atomically(with_suffix(prefix, INDEX), table.written(entries))
+    return [(shard, b"".join(data)), (with_suffix(prefix, INDEX), table.written(entries))]
 
 
-def _pieces(array: Array) -> Iterator[memoryview]:
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return (raw[at : at + PIECE_NBYTES].data for at in range(0, raw.size, PIECE_NBYTES))
+def write(prefix: Path, tensors: Mapping[str, Array]) -> None:
+    """Write a bundle: both its files are on the disk before the first has its name.
+
+    Raises:
+        ArgumentError: what `images` refuses, or a path that takes no file.
+        OSError: they cannot be written.
+    """
+    write_together(images(prefix, tensors))
 
 
 def _checked(entry: Entry) -> TensorSpec:
