@@ -116,7 +116,10 @@ class Saver:
         too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
         kept = saved[len(too_old) :]
         write_together([(place, data), (place.parent / BOOK, _book.image(place, kept))])
-        self._saved = [*(old for old in too_old if not _deleted(old, kept)), *kept]
+        errors = {old: _delete(old, kept) for old in too_old}
+        self._saved = [*(old for old in too_old if errors[old]), *kept]
+        for error in filter(None, errors.values()):
+            warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
         return target
 
     def restore(self, path: str | os.PathLike[str], *, require_finite: bool = False) -> None:
@@ -273,18 +276,16 @@ def _is_there(saved: Path) -> bool:
         return True
 
 
-def _deleted(old: Path, kept: Sequence[Path]) -> bool:
-    """Delete a checkpoint that is not kept under another name; say whether it is gone."""
+def _delete(old: Path, kept: Sequence[Path]) -> OSError | None:
+    """Delete a checkpoint that is not kept under another name; return why it could not be done."""
     try:
+        others = [os.lstat(path) for path in kept if _is_there(path)]
         status = os.lstat(old)
-        if stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, os.lstat(path)) for path in kept):
-            old.unlink()
-    except FileNotFoundError:
-        pass
+        if stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, other) for other in others):
+            old.unlink(missing_ok=True)
     except OSError as error:
-        warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=3)
-        return False
-    return True
+        return error if _is_there(old) else None
+    return None
 
 
 def _item_states(metadata: Mapping[str, str]) -> dict[str, Any]:

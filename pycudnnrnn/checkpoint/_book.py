@@ -31,9 +31,9 @@ def latest(folder: Path) -> Path | None:
     try:
         name = content["latest"]
     except (TypeError, KeyError) as error:
-        raise CheckpointError(folder / BOOK, "header text", f"no book of checkpoints: {error}") from error
+        raise CheckpointError(folder / BOOK, "header text", f"not a book of checkpoints: {error}") from error
     if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:
-        raise CheckpointError(folder / BOOK, "metadata", f"{name!r} is no name of a file in this folder")
+        raise CheckpointError(folder / BOOK, "metadata", f"{name!r} is not the name of a file in this folder")
     found = folder / name
     try:
         return found if stat.S_ISREG(found.stat().st_mode) else None
@@ -86,4 +86,4 @@ def _read(folder: Path) -> Any:
     try:
         return json.loads(text.decode())
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(book, "header text", f"no book of checkpoints: {error}") from error
+        raise CheckpointError(book, "header text", f"not a book of checkpoints: {error}") from error

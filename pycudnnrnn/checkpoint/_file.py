@@ -9,6 +9,7 @@ Source: the safetensors format: 8 bytes little-endian header length, JSON header
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -218,7 +219,11 @@ class _Source:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise Refusal("unreadable", str(error)) from error
-        status = os.fstat(self._descriptor)
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise Refusal("unreadable", str(error)) from error
         self.size = status.st_size
         if not stat.S_ISREG(status.st_mode):
             os.close(self._descriptor)
@@ -240,7 +245,8 @@ class _Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        with contextlib.suppress(OSError):  # nothing was written
+            os.close(self._descriptor)
 
 
 def _read(path: Path, expect: Expectation, data_max: int | None, *, require_finite: bool) -> Contents:

@@ -40,11 +40,19 @@ class Faults:
         return call
 
 
-def refused(code):
-    """Nothing is done."""
+def _error(code, arguments):
+    """The error as the system makes it: it names the path of the call, and for a descriptor none."""
+    named = [a for a in arguments[:1] if isinstance(a, (str, bytes, os.PathLike))]
+    return OSError(code, os.strerror(code), *map(os.fspath, named))
 
-    def fail(_name, _real, _arguments, _keywords):
-        raise OSError(code, os.strerror(code))
+
+def refused(code):
+    """Nothing is done; but a descriptor is closed, as Linux does it, whatever `close` says."""
+
+    def fail(name, _real, arguments, _keywords):
+        if name == "close":
+            _close(*arguments)
+        raise _error(code, arguments)
 
     return fail
 
@@ -52,32 +60,34 @@ def refused(code):
 def reported_late(code):
     """It is done, and fails all the same: `close` where a quota is reached, a rename whose answer is lost."""
 
-    def fail(_name, real, arguments, keywords):
+    def fail(name, real, arguments, keywords):
         done = real(*arguments, **keywords)
-        if _name == "open":
-            os_close(done)
-        raise OSError(code, os.strerror(code))
+        if name == "open":
+            _close(done)
+        if name == "scandir":
+            done.close()
+        raise _error(code, arguments)
 
     return fail
 
 
-def cut_short(_name, real, arguments, keywords):
+def cut_short(name, real, arguments, keywords):
     """A write takes one byte, a read gives one; other calls are as ever."""
-    if _name == "write":
+    if name == "write":
         return real(arguments[0], bytes(arguments[1][:1]))
-    if _name == "pread":
+    if name == "pread":
         return real(arguments[0], 1, arguments[2])
     return real(*arguments, **keywords)
 
 
-os_close = os.close
+_close = os.close
 
 
 def each(work, fail, most=500):
     """Do `work` with its first call failing, then with its second, and so on until none is left.
 
-    Yields the name of the call that failed, and what `work` raised or None. Whoever takes it puts things back before the
-    next.
+    Yields the name of the call that failed, and what `work` raised or None. Whoever takes it puts things back before
+    the next.
     """
     for number in range(most):
         raised = None

@@ -14,15 +14,14 @@ from pycudnnrnn import _atomic
 from pycudnnrnn._atomic import check_target, write_atomically, write_together
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 from tests.helpers.interrupts import at_every_moment
-from tests.helpers.writers import BESIDE, WRITERS, cheap_pictures
+from tests.helpers.writers import BESIDE, WRITERS
 
 LEFT_BEHIND = ".pycudnnrnn-0123456789abcdef"
 
 
 @pytest.fixture(params=WRITERS)
-def writer(request, monkeypatch, tmp_path):
+def writer(request, tmp_path):
     """A function that writes a version of a file, and its path."""
-    cheap_pictures(monkeypatch)
     write, name = WRITERS[request.param]
     return write, tmp_path / name
 

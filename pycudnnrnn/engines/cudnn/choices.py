@@ -200,4 +200,5 @@ def _locked(path: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        with contextlib.suppress(OSError):  # the lock is given back in any case
+            os.close(descriptor)
