@@ -10,31 +10,17 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from pycudnnrnn._tf1.canonical import CELL_NAMES, STACKED_GATES, cell_scope, cell_tensors, from_tf, names_of, tf_tensors
+from pycudnnrnn._tf1.canonical import STACKED_GATES, cell_scope, cell_tensors, from_tf, names_of, tf_tensors
 from pycudnnrnn._tf1.canonical import to_tf as stitched
+from pycudnnrnn._tf1.models import GRU_CELLS, KEY, LSTM_CELLS, MODES, is_below
 from pycudnnrnn.convert._canonical import Array, Canonical, check_target
 from pycudnnrnn.convert._named import Named, plain_mode, shorten, under
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, LSTMGate, RNNMode, RNNSpec
-
-_LSTM_CELLS: Final = ("lstm_cell", "basic_lstm_cell", "lstm_block_cell")
-"""TF's own: the equations of the compatible cell, with a number added to the forget gate when they run."""
-
-_GRU_CELLS: Final = ("gru_cell", "gru_block_cell")
-"""TF's own, which is another cell."""
-
-_MODES: Final = {cell: mode for mode, cell in reversed(CELL_NAMES.items())} | dict.fromkeys(_LSTM_CELLS, RNNMode.LSTM)
-
-_KEY: Final = re.compile(
-    r"(?P<scope>rnn(?:/multi_rnn_cell/cell_(?P<uni>[0-9]{1,6}))?"
-    r"|(?:stack_bidirectional_rnn/cell_(?P<bi>[0-9]{1,6})/)?bidirectional_rnn/(?P<side>fw|bw)"
-    r"(?:/multi_rnn_cell/cell_(?P<apart>[0-9]{1,6}))?)"
-    rf"/(?P<cell>{'|'.join(sorted({*_MODES, *_GRU_CELLS}))})/(?P<name>.+)"
-)
 
 
 def to_canonical(
@@ -76,13 +62,13 @@ def to_canonical(
             if tensor.kind != "pair" or paired:
                 tensors[cell_scope(spec, p) + tensor.name] = named.take(names[tensor], *tensor.shape)
                 taken.add(names[tensor])
-    aside = named.set_aside(lambda key: not key.startswith(tuple(scopes)) or _is_below(key, taken))
+    aside = named.set_aside(lambda key: not key.startswith(tuple(scopes)) or is_below(key, taken))
     named.finish()
     if aside:
         warnings.warn(f"left out, since they are of no cell: {aside}", UserWarning, stacklevel=2)
     dtype = next(iter(tensors.values())).dtype
     weights, biases = from_tf(spec, tensors, halve=False)
-    if cell in _LSTM_CELLS:
+    if cell in LSTM_CELLS:
         biases = _with_forget_bias(biases, cell, forget_bias)
     elif forget_bias is not None:
         raise ConvertError("tensorflow", "forget_bias", f"{cell} adds nothing to its forget gate")
@@ -108,12 +94,12 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
 
 def _spec_of(named: Named, activation: str | None) -> tuple[RNNSpec, str, list[str]]:
     """Tell the RNN from the names, and the shapes of the first cell; return its cell, and the scope of each, too."""
-    matches = named.matches(_KEY, "rnn/multi_rnn_cell/cell_0/...")
+    matches = named.matches(KEY, "rnn/multi_rnn_cell/cell_0/...")
     kinds = {match["cell"] for match in matches}
     if len(kinds) > 1:
         named.refuse(matches[0][0], f"expecting one kind of cell, got {', '.join(sorted(kinds))}")
     (cell,) = kinds
-    if cell in _GRU_CELLS:
+    if cell in GRU_CELLS:
         named.refuse(matches[0][0], "another cell: its reset gate comes before the product, cuDNN's after it")
     bidirectional = any(match["side"] for match in matches)
     scopes: dict[tuple[int, str], str] = {}
@@ -132,7 +118,7 @@ def _spec_of(named: Named, activation: str | None) -> tuple[RNNSpec, str, list[s
 
 
 def _mode_of(cell: str, activation: str | None) -> RNNMode:
-    mode = _MODES[cell]
+    mode = MODES[cell]
     if mode is not RNNMode.RNN_TANH:
         return mode
     if activation is None:
@@ -185,8 +171,3 @@ def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None)
     each = len(STACKED_GATES[RNNMode.LSTM])
     forget = range(int(LSTMGate.FORGET), len(biases), each)
     return [(b + b.dtype.type(forget_bias)) if i in forget else b for i, b in enumerate(biases)]
-
-
-def _is_below(key: str, names: set[str]) -> bool:
-    """Say whether a key is a variable's slot: "kernel/Adam"."""
-    return any(key[:i] in names for i, character in enumerate(key) if character == "/")

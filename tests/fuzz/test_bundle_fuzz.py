@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.examples import PROFILE
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 COUNT = {"dev": 20_000, "ci": 200_000, "nightly": 2_000_000}[PROFILE]

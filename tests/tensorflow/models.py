@@ -46,5 +46,8 @@ OWN_CELLS = [
 ]
 """TF's own cells, which are no layer's but compute what cuDNN does."""
 
+WRITTEN = [*CUDNN, *BUILT, Model("lstm", 2, num_proj=NUM_PROJ)]
+"""What is written here, and TensorFlow's saver restores."""
+
 REFUSED = [Model("gru", cell="gru_cell"), Model("lstm", cell="peephole")]
 """Cells that compute something else."""

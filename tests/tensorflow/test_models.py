@@ -10,6 +10,8 @@ from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import run_ours, worst
 from tests.tensorflow.models import BUILT, CUDNN, LENGTHS, OWN_CELLS, REFUSED
 
+pytestmark = pytest.mark.long  # TensorFlow makes a graph for every model
+
 TOLERANCE = 1e-6
 """Of float32, in a small model whose outputs are about 1."""
 

@@ -66,7 +66,7 @@ def cell_of(model):
         return cells.BasicRNNCell(NUM_UNITS, activation, name="basic_rnn_cell")
     if model.kind == "gru":
         return CudnnCompatibleGRUCell()
-    return cells.LSTMCell(NUM_UNITS, forget_bias=0.0, name="cudnn_compatible_lstm_cell")
+    return cells.LSTMCell(NUM_UNITS, num_proj=model.num_proj, forget_bias=0.0, name="cudnn_compatible_lstm_cell")
 
 
 def run(model, x):
@@ -114,11 +114,17 @@ def write(folder, model, seed):
         session.run([variable.initializer for variable in variables], values)
         path = v1.train.Saver().save(session, str(folder / model.name), write_meta_graph=False)
         output, states = session.run((output, states))
+    assert path == str(folder / model.name)
+    save_outputs(folder, model, x, output, states)
+
+
+def save_outputs(folder, model, x, output, states):
+    """Write an input, and what TensorFlow makes of it, with the states in cuDNN's order."""
     if model.kind == "lstm":
         c, h = (np.stack(part) for part in zip(*states, strict=True))
     else:
         c, h = None, np.stack(states)
-    np.savez(f"{path}.npz", x=x, output=output, output_h=h, **({} if c is None else {"output_c": c}))
+    np.savez(folder / f"{model.name}.npz", x=x, output=output, output_h=h, **({} if c is None else {"output_c": c}))
 
 
 def main():

@@ -114,6 +114,15 @@ class Bundle:
         """The data types of what holds no numbers, by name: strings, variants."""
         return {name: entry.dtype_name for name, entry in self.entries.items() if entry.kind not in DTYPES}
 
+    def spec(self, name: str) -> TensorSpec:
+        """Return what an array is.
+
+        Raises:
+            Refusal: no array of numbers.
+        """
+        with _about(name):
+            return self.entries[name].spec()
+
     def read(self, name: str) -> Array:
         """Return a tensor, a partitioned one put together.
 
@@ -202,13 +211,12 @@ def images(prefix: Path, tensors: Mapping[str, Array]) -> list[tuple[Path, bytes
     for name, array in arrays.items():
         if array.dtype.name not in kinds or not array.dtype.isnative:
             raise ArgumentError(name, f"one of {', '.join(kinds)}", array.dtype, aspect="dtype")
-        if not name or "\0" in name or len(name.encode()) > table.KEY_MAX:
-            raise ArgumentError("name", f"1 to {table.KEY_MAX} bytes without a zero", name)
+    keys = {name: _key(name) for name in arrays}
     entries, data, offset = {b"": Header(1).written()}, [], 0
     for name, array in arrays.items():
         data.append(array.tobytes())
         crc = masked(checksum(data[-1]))
-        entries[name.encode()] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
+        entries[keys[name]] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
         offset += array.nbytes
     (shard,) = shard_paths(prefix, 1)
     return [(shard, b"".join(data)), (with_suffix(prefix, INDEX), table.written(entries))]
@@ -238,6 +246,16 @@ def _names(names: Any) -> list[str]:
         if not isinstance(name, str):
             raise ArgumentTypeError("names", "strings, or None for all", type(name))
     return found
+
+
+def _key(name: str) -> bytes:
+    try:
+        key = name.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        key = b""
+    if not 0 < len(key) <= table.KEY_MAX or b"\0" in key:
+        raise ArgumentError("name", f"1 to {table.KEY_MAX} bytes of UTF-8 without a zero", repr(name)[:80])
+    return key
 
 
 def _name(key: bytes) -> str:

@@ -5,7 +5,10 @@ Source: tensorflow/core/util/tensor_bundle/naming.cc; tensorflow/python/training
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,21 @@ BOOK: Final = "checkpoint"
 BOOK_MAX: Final = 1 << 20
 """Most bytes of it."""
 
+_PART: Final = re.compile(r"\.data-[0-9]{5}-of-[0-9]{5}|\.meta")
+"""How the names of other files of a checkpoint end."""
+
+
+def is_one(path: Path) -> bool:
+    """Say whether a path means a checkpoint of TensorFlow's, whole or not: a folder, a part of one, or a prefix.
+
+    Raises:
+        Refusal: it cannot be told.
+    """
+    mode = _mode(path)
+    if stat.S_ISDIR(mode) or path.suffix == INDEX or _PART.fullmatch(path.suffix):
+        return True
+    return _is_v1(path) if stat.S_ISREG(mode) else not mode and bool(_mode(with_suffix(path, INDEX)))
+
 
 def prefix_of(path: Path) -> Path:
     """Return the prefix of a checkpoint: for a folder, of its latest, as its `checkpoint` file says.
@@ -30,19 +48,34 @@ def prefix_of(path: Path) -> Path:
     Raises:
         Refusal: nothing of the kind; what is there instead is named.
     """
-    if path.is_dir():
+    mode = _mode(path)
+    if stat.S_ISDIR(mode):
         return path / _latest(path)
     if path.suffix == INDEX:
         return path.with_suffix("")
-    if re.fullmatch(r"\.data-[0-9]{5}-of-[0-9]{5}|\.meta", path.suffix):
+    if _PART.fullmatch(path.suffix):
         raise Refusal("unreadable", f"it is a part of a checkpoint: give {path.with_suffix('').name!r}, its prefix")
-    if not with_suffix(path, INDEX).exists() and path.is_file():
-        with _Source(path) as source:
-            end = source.read(max(0, source.size - len(table.MAGIC)), min(source.size, len(table.MAGIC)))
-        if table.looks_like_one(end):
+    if stat.S_ISREG(mode) and not _mode(with_suffix(path, INDEX)):
+        if _is_v1(path):
             raise Refusal("metadata", "a checkpoint of format V1, from before TensorFlow 0.12: save it anew there")
         raise Refusal("unreadable", "no checkpoint of TensorFlow: those are a .index and .data- files")
     return path
+
+
+def _is_v1(path: Path) -> bool:
+    with _Source(path) as source:
+        count = min(source.size, len(table.MAGIC))
+        return table.looks_like_one(source.read(source.size - count, count))
+
+
+def _mode(path: Path) -> int:
+    """Return what kind of a file has this name, 0 where there is none."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except (OSError, ValueError) as error:
+        raise Refusal("unreadable", str(error)) from error
 
 
 def shard_paths(prefix: Path, count: int) -> list[Path]:
@@ -53,6 +86,30 @@ def shard_paths(prefix: Path, count: int) -> list[Path]:
 def with_suffix(prefix: Path, suffix: str) -> Path:
     """Return a file of a checkpoint; its prefix may have dots of its own."""
     return prefix.with_name(prefix.name + suffix)
+
+
+def book_image(newest: Path, kept: Sequence[Path]) -> bytes:
+    """Return the bytes of a folder's `checkpoint` file, in protobuf's text format, as TensorFlow writes it."""
+    names = [path.name for path in kept if path.parent == newest.parent]
+    lines = [f'model_checkpoint_path: "{_escaped(newest.name)}"']
+    lines += [f'all_model_checkpoint_paths: "{_escaped(name)}"' for name in names]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def check_book(folder: Path) -> None:
+    """Refuse to overwrite a file of the book's name that is no book.
+
+    Raises:
+        Refusal: there is one.
+    """
+    if _mode(folder / BOOK):
+        _latest(folder)
+
+
+def _escaped(name: str) -> str:
+    """Escape as C does: what is no printable ASCII, a quote and a backslash stand as octal numbers."""
+    plain = set(range(0x20, 0x7F)) - set(b'"\\')
+    return "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in os.fsencode(name))
 
 
 def _latest(folder: Path) -> str:
