@@ -36,7 +36,7 @@ def is_one(path: Path) -> bool:
     mode = _mode(path)
     if stat.S_ISDIR(mode) or path.suffix == INDEX or _PART.fullmatch(path.suffix):
         return True
-    return _is_v1(path) if stat.S_ISREG(mode) else not mode and bool(_mode(with_suffix(path, INDEX)))
+    return not mode and bool(_mode(with_suffix(path, INDEX)))
 
 
 def prefix_of(path: Path) -> Path:
@@ -56,16 +56,13 @@ def prefix_of(path: Path) -> Path:
     if _PART.fullmatch(path.suffix):
         raise Refusal("unreadable", f"it is a part of a checkpoint: give {path.with_suffix('').name!r}, its prefix")
     if stat.S_ISREG(mode) and not _mode(with_suffix(path, INDEX)):
-        if _is_v1(path):
+        with _Source(path) as source:
+            count = min(source.size, len(table.MAGIC))
+            end = source.read(source.size - count, count)
+        if table.looks_like_one(end):
             raise Refusal("metadata", "a checkpoint of format V1, from before TensorFlow 0.12: save it anew there")
         raise Refusal("unreadable", "no checkpoint of TensorFlow: those are a .index and .data- files")
     return path
-
-
-def _is_v1(path: Path) -> bool:
-    with _Source(path) as source:
-        count = min(source.size, len(table.MAGIC))
-        return table.looks_like_one(source.read(source.size - count, count))
 
 
 def _mode(path: Path) -> int:
