@@ -5,7 +5,7 @@ there is the old file or the new one, and never half of one, whatever fails: the
 interrupted or killed.
 
 A write changes what one name stands for. The new file has the mode of the old one, and its owner and group where the
-system lets us; other hard links to the old one keep it as it was. What is no regular file is refused, and so is a
+system lets us; other hard links to the old one keep it as it was. What is not a regular file is refused, and so is a
 symbolic link, since what it points to may be anybody's, or shared: the file itself has to be named. A file that may not
 be written to is refused, too, though a rename could do away with it.
 

@@ -54,7 +54,7 @@ def check_name(path: Path) -> None:
 
 
 def check_ours(folder: Path) -> None:
-    """Refuse to overwrite a file of the book's name that is no book.
+    """Refuse to overwrite a file of the book's name that is not a book.
 
     Raises:
         CheckpointError: there is one.

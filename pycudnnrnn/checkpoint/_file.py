@@ -40,7 +40,7 @@ PIECE_NBYTES: Final = 1 << 22
 """Most bytes of a tensor that `scan` holds at once."""
 
 METADATA: Final = "__metadata__"
-"""The entry of the header that is no tensor."""
+"""The entry of the header that is not a tensor."""
 
 FORMAT: Final = "pycudnnrnn-1"
 """What the metadata's "format" says."""

@@ -148,6 +148,22 @@ def test_bfloat16_is_written_and_read_as_keras_does_it(tmp_path):
         equal_dicts(convert.keras.from_canonical(read), arrays)
 
 
+def test_files_may_be_written_side_by_side(tmp_path, monkeypatch):
+    """They are made in memory, where HDF5 knows a file by its name alone."""
+    arrays = [{"gru/gru_cell/kernel": np.full(3, float(n))} for n in range(2)]
+    real = h5py.File.flush
+
+    def flush(file):
+        monkeypatch.setattr(h5py.File, "flush", real)
+        convert.keras.write_h5(tmp_path / "other", arrays[1])
+        real(file)
+
+    monkeypatch.setattr(h5py.File, "flush", flush)
+    convert.keras.write_h5(tmp_path / "one", arrays[0])
+    for name, array in zip(("one", "other"), arrays, strict=True):
+        equal_dicts({"gru/gru_cell/kernel": convert.keras.read_h5(tmp_path / name)["layers/gru/cell/vars/0"]}, array)
+
+
 @pytest.mark.parametrize(
     ("arrays", "text"),
     [

@@ -126,6 +126,24 @@ def test_of_files_that_belong_together_none_is_written_where_one_cannot_be(tmp_p
     assert names(tmp_path) == ["first", "folder", "second"]
 
 
+def test_the_bytes_reach_the_disk_before_they_have_their_name_and_the_name_after_it(tmp_path, monkeypatch):
+    done, kinds = [], {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+    real = {name: getattr(os, name) for name in ("write", "fsync", "replace")}
+
+    def noting(name):
+        def call(first, *arguments, **keywords):
+            what = kinds[stat.S_IFMT(os.fstat(first).st_mode)] if isinstance(first, int) else ""
+            done.append(f"{name} {what}".strip())
+            return real[name](first, *arguments, **keywords)
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, noting(name))
+    write_together([(tmp_path / "first", b"1"), (tmp_path / "second", b"2")])
+    assert done == [*["write file", "fsync file"] * 2, *["replace", "fsync folder"] * 2]
+
+
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
@@ -155,19 +173,25 @@ def test_nobody_reads_the_new_file_before_it_has_the_mode_of_the_old(tmp_path, m
     path, modes = tmp_path / "m", []
     path.write_bytes(b"old")
     path.chmod(0o600)
-    real = os.write
+    real = {
+        name: getattr(os, name) for name in ("fchown", "write")
+    }  # the first thing that is done with it, and the last
 
-    def write(descriptor, data):
-        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
-        return real(descriptor, data)
+    def looking(name):
+        def call(descriptor, *arguments):
+            modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+            return real[name](descriptor, *arguments)
 
-    monkeypatch.setattr(os, "write", write)
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, looking(name))
     before = os.umask(0)
     try:
         write_atomically(path, b"new")
     finally:
         os.umask(before)
-    assert modes == [0o600]
+    assert modes == [0o600, 0o600]
 
 
 def test_another_group_than_the_old_files_gets_no_rights(tmp_path, monkeypatch):

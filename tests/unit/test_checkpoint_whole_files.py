@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 from pycudnnrnn import CudnnGRU, Saver, _arrays, checkpoint, ops
+from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.saveable import RNNParamsSaveable
 from tests.helpers.interrupts import at_every_moment
@@ -53,6 +55,7 @@ def test_one_file_in_two_folders_that_are_one_is_not_deleted_either(folder, tmp_
     (tmp_path / "e").mkdir()
     saver = Saver({"a": np.zeros(2)}, max_to_keep=1)
     saver.save("d/m")
+    (tmp_path / "e" / "m").write_bytes((folder / "m").read_bytes())
     real = os.lstat
     monkeypatch.setattr(os, "lstat", lambda path: real(str(path).replace("/d/", "/e/")))
     saver.save("e/m")
@@ -276,6 +279,18 @@ def test_what_may_look_like_overlap_and_is_none_is_restored(tmp_path):
         found = array.detach().numpy() if name in {"torch", "parameter"} else array
         assert np.array_equal(found, values[name]), name
     assert not whole[1::2].any()
+
+
+def test_arrays_are_saved_by_their_elements_however_they_lie_in_memory(tmp_path):
+    """The safetensors library writes memory from its first byte on, whatever the strides say."""
+    whole = np.arange(24.0).reshape(4, 6)
+    views = {"turned": whole.T, "back": whole[::-1], "part": whole[1:3, ::2], "many": np.broadcast_to(whole[0], (3, 6))}
+    filled = {name: np.zeros(view.shape) for name, view in views.items()}
+    Saver(filled).restore(Saver(views).save(tmp_path / "m"))
+    foreign = safetensors.numpy.load(_file.foreign_image(views, {}))
+    for name, view in views.items():
+        assert np.array_equal(filled[name], view)
+        assert np.array_equal(foreign[name], view)
 
 
 def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(tmp_path):

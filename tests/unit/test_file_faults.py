@@ -167,7 +167,7 @@ READERS = {
     "restore": lambda path, layer: Saver({"m": layer}).restore(path),
     "load": lambda path, _: checkpoint.load(path.with_name("alone")),
     "inspect": lambda path, _: checkpoint.inspect(path),
-    "latest_checkpoint": lambda path, _: checkpoint.latest_checkpoint(path.parent),
+    "latest_checkpoint": lambda path, _: checkpoint.latest_checkpoint(path.parent).name,  # there is one
 }
 
 
@@ -182,8 +182,7 @@ def test_a_read_in_which_any_call_fails_is_a_checkpoint_error_and_changes_nothin
     for call, error in each(work, KINDS[kind]):
         tried += 1
         if error is None:
-            assert call in {"close", "stat"} or name == "latest_checkpoint", call
-            twin.params[...] = before
+            assert call == "close", call  # nothing was written
             continue
         assert isinstance(error, CheckpointError), (call, error)
         assert str(tmp_path) in str(error)
@@ -199,7 +198,7 @@ def test_a_read_in_which_any_call_fails_is_a_checkpoint_error_and_changes_nothin
 def die_everywhere(folder):
     """Write files in children that die at every call, before it and after it; return how many died."""
     died = 0
-    for name in ("Saver.save", "write_h5", "algorithm choices"):
+    for name in ("Saver.save", "algorithm choices"):
         write, file_name = WRITERS[name]
         path = folder / name.replace(" ", "-").replace(".", "-") / file_name
         path.parent.mkdir()
