@@ -20,10 +20,6 @@ def _save(path, version):
     Saver({"a": np.arange(2000.0) + version}).save(path)
 
 
-def _save_for_tensorflow(path, version):
-    Saver({"a": np.arange(2000.0) + version}).save(path.with_suffix(""), format="tensorflow")
-
-
 def _save_layer(path, version):
     LAYER.params[...] = version
     checkpoint.save(path, LAYER)
@@ -68,7 +64,6 @@ def _results(path, version):
 
 WRITERS = {
     "Saver.save": (_save, "m.safetensors"),
-    "Saver.save for TensorFlow": (_save_for_tensorflow, "m.index"),
     "checkpoint.save": (_save_layer, "m"),
     "write_h5": (_write_h5, "m.weights.h5"),
     "convert to .pt": (_convert(".pt", "pytorch"), "m.pt"),
@@ -81,5 +76,5 @@ WRITERS = {
 }
 """By name: a function of a path and a version, and the name that the file may have."""
 
-BESIDE = {"checkpoint.json", "checkpoint", "m.data-00000-of-00001"}
+BESIDE = {"checkpoint.json"}
 """What a writer may leave beside its file, with the lock of the choices."""

@@ -1,5 +1,6 @@
 """Checkpoints under TensorFlow's names, without TensorFlow: each thing finds its own, and all of it or nothing."""
 
+import errno
 import json
 
 import numpy as np
@@ -10,6 +11,8 @@ from pycudnnrnn.checkpoint import _bundle
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
+from tests.helpers.faults import each
+from tests.helpers.faults import refused as refused_call
 from tests.helpers.layers import OF_MODE, built
 from tests.helpers.oracles import random_canonical
 
@@ -341,6 +344,25 @@ def test_the_oldest_are_deleted_with_all_their_files_and_each_format_has_its_boo
     assert json.loads((tmp_path / "checkpoint.json").read_text())["all"] == ["m-3"]
     (tmp_path / "m-4.index").unlink()
     assert saver.last_checkpoints == [tmp_path / "m-3"]
+
+
+def test_a_save_in_which_any_call_fails_leaves_a_checkpoint_that_is_whole_or_is_refused(tmp_path):
+    a, found, outcomes = np.arange(3.0), np.zeros(3), set()
+    saver = Saver({"a": a})
+    path = saver.save(tmp_path / "m", format="tensorflow")
+    for call, error in each(lambda: saver.save(path, format="tensorflow"), refused_call(errno.ENOSPC)):
+        assert len(names(tmp_path)) == 3, (call, names(tmp_path))
+        assert error is None or isinstance(error, (OSError, CheckpointError)), (call, error)
+        try:
+            Saver({"a": found}).restore(tmp_path)
+        except CheckpointError as refusal:
+            outcomes.add(refusal.reason)
+        else:
+            outcomes.add("new" if np.array_equal(found, a) else "old")
+            assert found[1] - found[0] == 1, "never a mix"
+        saver.save(path, format="tensorflow")
+        a += 1
+    assert outcomes == {"old", "new", "hash"}
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "ü ß", "a\nb", "a\udcffb"])
