@@ -270,12 +270,17 @@ class Inspection(NamedTuple):
 def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspection:
     """Return what a file holds, without anything to restore into, and with little of it in memory at a time.
 
-    Its hash is checked. With `foreign`, a safetensors file of another program will do.
+    Its hash is checked. With `foreign`, a safetensors file of another program will do. Of a checkpoint of TensorFlow's,
+    the items are its RNNs by their scopes: cell, layers, directions and units.
 
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
     summing: dict[str, Summing] = defaultdict(Summing)
+    if _tensorflow.is_one(Path(path)):
+        specs, models, others = _tensorflow.scan(Path(path), lambda name, piece: summing[name].add(piece))
+        about = {"format": TENSORFLOW} | ({"left out": ", ".join(others)} if others else {})
+        return Inspection(specs, {name: summing[name].summary() for name in specs}, models, about, verified=True)
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
     try:

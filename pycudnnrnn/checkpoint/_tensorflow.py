@@ -30,6 +30,10 @@ NAMED_AT_MOST = 8
 """Most names or RNNs of a file that an error lists."""
 
 
+PIECE = 1 << 18
+"""Elements that `scan` shows at a time."""
+
+
 class _Own(NamedTuple):
     """Where a thing's tensor lies in the file, and what it has to be."""
 
@@ -45,6 +49,31 @@ def is_one(path: Path) -> bool:
     """
     try:
         return paths.is_one(path)
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+
+
+def scan(path: Path, visit: Callable[[str, Array], None]) -> tuple[dict[str, TensorSpec], dict[str, Any], list[str]]:
+    """Walk through a checkpoint, one array in memory at a time: `visit` gets its name with its elements, in pieces.
+
+    Returns what the arrays are, the RNNs by their scopes, and the names of what holds no numbers.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
+    try:
+        with Bundle(path) as bundle:
+            specs = bundle.numbers
+            for name in specs:
+                flat = bundle.read(name).reshape(-1)
+                for at in range(0, flat.size, PIECE):
+                    visit(name, flat[at : at + PIECE])
+            models = find_models({name: spec.shape for name, spec in specs.items()})
+            scopes = [model.scope for model in models]
+            keys = [scope if scopes.count(scope) == 1 else f"{scope} ({model.cell}, {model.num_dirs} directions)"
+                    for scope, model in zip(scopes, models, strict=True)]  # fmt: skip
+            found = {key: model._asdict() for key, model in zip(keys, models, strict=True)}
+            return specs, found, sorted(bundle.others)
     except Refusal as refusal:
         raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
 
@@ -177,7 +206,11 @@ def _places(bundle: Bundle, key: str, item: Item, scope: str) -> dict[str, _Own]
     expected = item.expected()
     if item.spec is None:
         cut = len(item.prefix)
-        return {n: _Own(n if n in bundle.entries else n[cut:], spec) for n, spec in expected.items()}
+        spaced = {n: n.replace("bias_cudnn_", "bias_cudnn ") for n in expected}  # TF 1.3's, of a GRU
+        return {
+            n: _Own(next((c for c in (n, n[cut:], spaced[n]) if c in bundle.entries), spaced[n][cut:]), spec)
+            for n, spec in expected.items()
+        }
     found = dict(_cells(bundle, key, item, item.spec, scope, expected))
     for name in expected.keys() - {item.scope + tensor.name for tensor in tf_tensors(item.spec)}:
         own = name.removeprefix(item.prefix)

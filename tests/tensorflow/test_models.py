@@ -1,6 +1,9 @@
 """What TensorFlow trained runs here, and computes what TensorFlow computes. The oracle is TensorFlow itself."""
 
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from pycudnnrnn import checkpoint, convert
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import run_ours, worst
-from tests.tensorflow.models import BUILT, CUDNN, LENGTHS, OWN_CELLS, REFUSED
+from tests.tensorflow.models import BUILT, CUDNN, INPUT_SIZE, LENGTHS, OWN_CELLS, REFUSED
 
 pytestmark = pytest.mark.long  # TensorFlow makes a graph for every model
 
@@ -88,3 +91,17 @@ def test_a_forget_bias_where_no_cell_adds_one_is_refused(models):
     for wrong in ("1", True, float("nan")):
         with pytest.raises(ConvertError, match="expecting a finite number"):
             converted(models, OWN_CELLS[0], forget_bias=wrong)
+
+
+@by_name([CUDNN[1], CUDNN[10], CUDNN[-1]])
+def test_the_example_runs_on_what_tensorflow_wrote(models, model):
+    path = Path(__file__).parents[2] / "examples" / "tf_checkpoint.py"
+    activation = [keywords(model)["activation"]] if "activation" in keywords(model) else []
+    command = [sys.executable, str(path), str(models / model.name), model.scope, *activation]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    c, _ = converted(models, model)
+    x = np.linspace(-1, 1, 6 * 2 * INPUT_SIZE).reshape(6, 2, -1).astype("f4")
+    output = run_ours(c, x, *[None] * 2, [6, 6])[0]
+    assert repr(c.spec) in done.stdout
+    assert float(done.stdout.split()[-1]) == pytest.approx(float(output.mean()), abs=1e-5)
