@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn._checks import plain
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import DType
 
@@ -74,6 +75,7 @@ def kind_of(name: str, array: Any) -> Kind:
         ArgumentError: its memory is on no device known here, or on several.
     """
     if isinstance(array, np.ndarray):
+        plain(name, array)
         return NUMPY
     library = library_of(array)
     if library == "cupy":
@@ -145,7 +147,10 @@ def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any, *
     found = kind_of(name, array)
     if found.device != kind.device:
         raise ArgumentError(name, f"an array on {kind.device}, where the others are", f"one on {found.device}")
-    native = array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)
+    if isinstance(array, np.ndarray):
+        native = plain(name, array)
+    else:
+        native = array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)
     if dtype is not None and native.dtype != dtype.numpy:
         raise ArgumentError(name, f"{dtype}, the model's", native.dtype, aspect="dtype")
     if writable:
@@ -253,7 +258,7 @@ def to_host(name: str, array: Any) -> Any:
         ArgumentError: its memory cannot be shared.
     """
     if isinstance(array, np.ndarray):
-        return array
+        return plain(name, array)
     if library_of(array) == "torch":
         array = array.detach()  # only the numbers are asked for
     kind = kind_of(name, array)
@@ -262,6 +267,12 @@ def to_host(name: str, array: Any) -> Any:
     if kind.library == "cupy":
         return move(array, np)
     return np.asarray(array) if kind.library == "jax" else _shared(name, array.cpu(), Kind("torch", "cpu"), np)
+
+
+def host_values(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return an array of any library, a number or nested lists of them as a NumPy array."""
+    host: npt.NDArray[Any] = np.asarray(to_host(name, values) if hasattr(values, "__dlpack_device__") else values)
+    return host
 
 
 def check_device(device: Any) -> str:
@@ -337,6 +348,7 @@ def _check_apart(name: str, shape: Sequence[int], strides: Sequence[int], reach:
 def namespace_of(array: Any) -> Any:
     """Return the module whose functions take this array: its array API namespace, or its library."""
     if isinstance(array, np.ndarray):
+        plain("inputs", array)
         return np
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()

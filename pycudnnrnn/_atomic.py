@@ -79,7 +79,7 @@ def check_target(path: Path) -> bool:
     """
     file = _NewFile(path)
     try:
-        with _naming(path):
+        with naming(path):
             return file.look() is not None
     finally:
         file.close()
@@ -92,7 +92,7 @@ def resolve(path: Path) -> Path:
         ArgumentError: no name of a file.
         OSError: there is no working directory.
     """
-    with _naming(path):
+    with naming(path):
         return Path(os.path.realpath(path.parent), _name(path))
 
 
@@ -116,13 +116,14 @@ class _NewFile:
         kind = stat.S_IFMT(status.st_mode)
         if kind != stat.S_IFREG:
             raise _unfit(self._path, _KINDS.get(kind, "something else"))
-        if not os.access(name, os.W_OK, dir_fd=self._folder, effective_ids=True):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        # A rename asks for no right to the file itself, so it is asked for here, and the answer says why there is none.
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        os.close(os.open(name, flags, dir_fd=self._folder))
         return status
 
     def write(self, data: bytes) -> None:
         """Bring the bytes to the disk."""
-        with _naming(self._path):
+        with naming(self._path):
             old = self.look()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(self._temporary, flags, 0o666 if old is None else 0o600, dir_fd=self._folder)
@@ -137,7 +138,7 @@ class _NewFile:
 
     def take_name(self) -> None:
         """Replace what has the name now."""
-        with _naming(self._path):
+        with naming(self._path):
             os.replace(self._temporary, self._path.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         # The rename itself reaches the disk with the folder. The file is whole in any case, so a failure is not one.
         with contextlib.suppress(OSError), self._readable_folder() as folder:
@@ -194,7 +195,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Let errors name the path that the caller knows."""
     try:
         yield

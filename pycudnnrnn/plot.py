@@ -112,7 +112,7 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
         ArgumentError: another shape, a suffix of another format, or more than 64 pseudo-layers.
     """
     target = _target(path)
-    flat = np.asarray(_arrays.to_host("d_params", d_params)).astype(np.float64)
+    flat = _arrays.host_values("d_params", d_params).astype(np.float64)
     if flat.shape != (layout.size,):
         raise ArgumentError("d_params", f"({layout.size},)", flat.shape, aspect="shape")
     count = check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
@@ -199,19 +199,19 @@ def gate_activations(
     Raises:
         ArgumentError: another shape than `draw_gates` says.
     """
-    weights, biases = ([np.asarray(array) for array in arrays] for arrays in canonical)
+    weights, biases = ([_arrays.host_values("canonical", array) for array in arrays] for arrays in canonical)
     regions = arithmetic_layout(spec)
     for name, arrays, wanted in (("weights", weights, regions.weights), ("biases", biases, regions.biases)):
         shapes = [region.shape for region in wanted]
         if [array.shape for array in arrays] != shapes:
             raise ArgumentError(f"canonical {name}", f"{shapes}", [array.shape for array in arrays], aspect="shapes")
-    x = np.asarray(input_data)
+    x = _arrays.host_values("input_data", input_data)
     if x.ndim != 2 or x.shape[1] != spec.input_size:
         raise ArgumentError("input_data", f"(T, {spec.input_size}), one sequence", x.shape, aspect="shape")
     states = []
     for name, state, width in (("input_h", input_h, spec.state_size), ("input_c", input_c, spec.num_units)):
         shape = (spec.num_pseudo_layers, width)
-        states.append(np.zeros(shape) if state is None else np.asarray(state))
+        states.append(np.zeros(shape) if state is None else _arrays.host_values(name, state))
         if states[-1].shape != shape:
             raise ArgumentError(name, f"{shape}", states[-1].shape, aspect="shape")
     gates = np.zeros((spec.num_pseudo_layers, len(x), 1, spec.num_gates, spec.num_units))

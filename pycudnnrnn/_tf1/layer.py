@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_text
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
@@ -166,6 +167,7 @@ class TF1Layer:
         """
         if regularizer is not None and partitioner is not None:
             raise StateError("a partitioned variable cannot have a regularizer without a graph")
+        name = check_text("name", name)
         shape = tuple(int(n) for n in shape)
         numpy_dtype = parse_dtype("dtype", dtype).numpy if dtype is not None else (self._dtype or DType.FLOAT32).numpy
         known = self._variables.get(name)

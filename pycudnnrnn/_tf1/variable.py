@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_bool, check_text
 
 Array = npt.NDArray[Any]
 
@@ -22,9 +23,9 @@ class Variable:
     def __init__(
         self, name: str, value: Array, *, trainable: bool = True, constraint: Callable[[Any], Any] | None = None
     ) -> None:
-        self.name = name
+        self.name = check_text("name", name)
         self.value = value
-        self.trainable = trainable
+        self.trainable = check_bool("trainable", trainable)
         self.constraint = constraint
 
     @property
@@ -50,7 +51,7 @@ class Variable:
         Raises:
             ArgumentError: as of `assign`.
         """
-        return _arrays.overwriting(name, self.value, np.asarray(_host(value)))
+        return _arrays.overwriting(name, self.value, _arrays.host_values(name, value))
 
     def assign_add(self, delta: Any) -> Variable:
         return self.assign(self.value + delta)
@@ -80,8 +81,3 @@ class Variable:
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r}, shape={self.shape}, dtype={self.dtype})"
-
-
-def _host(value: Any) -> Any:
-    """Return an array of any library as NumPy's; numbers and lists stay as they are."""
-    return _arrays.to_host("value", value) if hasattr(value, "__dlpack_device__") else value

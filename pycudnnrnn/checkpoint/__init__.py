@@ -20,7 +20,7 @@ import numpy as np
 from pycudnnrnn import layers
 from pycudnnrnn._arrays import write_all
 from pycudnnrnn._atomic import resolve, write_atomically, write_together
-from pycudnnrnn._checks import check_int, one_of
+from pycudnnrnn._checks import check_bool, check_int, one_of
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _book, _file, _tensorflow
 from pycudnnrnn.checkpoint._book import BOOK
@@ -71,6 +71,8 @@ class Saver:
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
                 raise ArgumentTypeError("items", "strings as keys", repr(key))
+            if not _file.is_utf8(key):
+                raise ArgumentError("items", "keys that UTF-8 has", repr(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
         bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
@@ -143,6 +145,7 @@ class Saver:
             ArgumentError: something that this saver holds cannot be written to.
             StateError: a layer that is not built.
         """
+        check_bool("require_finite", require_finite)
         if _tensorflow.is_one(Path(path)):
             write_all(_tensorflow.restoring(Path(path), self._items(), require_finite=require_finite))
             return
@@ -217,6 +220,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     Raises:
         CheckpointError: the file is damaged, or not one model.
     """
+    check_bool("require_finite", require_finite)
     found: list[tuple[RNNSpec, str, list[Dropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
@@ -276,6 +280,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
+    check_bool("foreign", foreign)
     summing: dict[str, Summing] = defaultdict(Summing)
     if _tensorflow.is_one(Path(path)):
         specs, models, others = _tensorflow.scan(Path(path), lambda name, piece: summing[name].add(piece))
@@ -329,9 +334,12 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
 
 
 def _with_step(path: Path, global_step: Any, form: str) -> Path:
-    if global_step is None:
+    if global_step is None or path.name in {"", ".."}:  # no name of a file, which the writer refuses
         return path
-    step = check_int("global_step", np.asarray(global_step).item(), 0, 2**63 - 1)
+    array = np.asarray(global_step)
+    if array.size != 1:
+        raise ArgumentError("global_step", "one integer", array.shape, aspect="shape")
+    step = check_int("global_step", array.item(), 0, 2**63 - 1)
     if form == TENSORFLOW:
         return path.with_name(f"{path.name}-{step}")
     return path.with_name(f"{path.stem}-{step}{path.suffix}")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn.checkpoint import _file
-from pycudnnrnn.checkpoint._file import Refusal
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._source import Source
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 
 BOOK: Final = "checkpoint.json"
@@ -33,7 +33,7 @@ def latest(folder: Path) -> Path | None:
     except (TypeError, KeyError) as error:
         raise CheckpointError(folder / BOOK, "header text", f"not a book of checkpoints: {error}") from error
     if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:
-        raise CheckpointError(folder / BOOK, "metadata", f"{name!r} is not the name of a file in this folder")
+        raise CheckpointError(folder / BOOK, "metadata", f"{shorten(name)} is not the name of a file in this folder")
     found = folder / name
     try:
         return found if stat.S_ISREG(found.stat().st_mode) else None
@@ -75,14 +75,14 @@ def _read(folder: Path) -> Any:
     """Return what the book says, None where there is none."""
     book = folder / BOOK
     try:
-        with _file._Source(book) as source:  # noqa: SLF001
-            text = source.read(0, min(source.size, BOOK_MAX + 1))
-    except Refusal as refusal:
-        if isinstance(refusal.__cause__, FileNotFoundError):
-            return None
-        raise CheckpointError(book, refusal.reason, refusal.detail) from refusal.__cause__
-    if len(text) > BOOK_MAX:
-        raise CheckpointError(book, "size", f"more than {BOOK_MAX} bytes")
+        with Source(book) as source:
+            if source.size > BOOK_MAX:
+                raise CheckpointError(book, "size", f"more than {BOOK_MAX} bytes")
+            text = source.whole(BOOK_MAX)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(book, "unreadable", error.strerror or str(error)) from error
     try:
         return json.loads(text.decode())
     except (ValueError, RecursionError) as error:

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
-from pycudnnrnn.engines import DropoutState, engine_for
+from pycudnnrnn.engines import POSITION_MAX, DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
 from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.spec import SEED_MAX, RNNSpec
 
 Array = npt.NDArray[Any]
 
@@ -77,11 +77,10 @@ def item_of(name: str, thing: Any) -> Item:
         return _LayerItem(name, thing)
     if isinstance(thing, (CudnnOpaqueParamsSaveable, RNNParamsSaveable)):
         return _SaveableItem(name, thing)
-    try:
-        return _ArrayItem(name, thing)
-    except ArgumentTypeError:
+    if not isinstance(thing, Variable) and not _arrays.library_of(thing):
         expected = "a layer, a saveable, a variable or an array" + of_an_op(thing, name)
-        raise ArgumentTypeError(f"items[{name!r}]", expected, type(thing)) from None
+        raise ArgumentTypeError(f"items[{name!r}]", expected, type(thing))
+    return _ArrayItem(name, thing)
 
 
 def of_an_op(thing: Any, name: str) -> str:
@@ -260,11 +259,15 @@ def dropout_states(state: Mapping[str, Any]) -> list[Dropout]:
     return found
 
 
+_ROW_MAX = (SEED_MAX, POSITION_MAX, DROPOUT_MAX)
+"""Of a row's seed, position and bytes."""
+
+
 def _is_dropout(row: Any) -> bool:
     return (
         isinstance(row, list)
         and len(row) == 4
         and isinstance(row[0], str)
         and re.fullmatch(r"[a-z0-9_]{1,32}", row[0]) is not None
-        and all(type(n) is int and 0 <= n < 2**64 for n in row[1:])
+        and all(type(n) is int and 0 <= n <= most for n, most in zip(row[1:], _ROW_MAX, strict=True))
     )

@@ -6,6 +6,7 @@ the few values in it that decide what a recurrent layer computes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,16 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._source import Source
 from pycudnnrnn.convert._canonical import Array
-from pycudnnrnn.convert._named import Named, as_numpy, shorten
+from pycudnnrnn.convert._h5_walk import Walk
+from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
 DEEPEST: Final = 32
-"""Levels of groups. A hard link can make a group its own descendant, and then there is no end."""
-
-MOST_EXPANSION: Final = 100
-"""Most declared bytes per byte of the file: an array of 10**13 elements that were never written takes no room."""
+"""Models in models, at most, in a configuration."""
 
 BFLOAT16: Final = str(DType.BFLOAT16)
 
@@ -37,28 +38,28 @@ _PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(ke
 def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read every floating-point array of a file, under its path.
 
-    Optimizer state is left out. `keras.to_canonical` reads what comes back.
+    Optimizer state is left out. `keras.to_canonical` reads what comes back. A group or an array that has several names
+    (hard links) is read once, under the first of them in the order of the alphabet.
 
     Raises:
-        ConvertError: not an HDF5 file, or one with links to elsewhere or arrays larger than itself.
+        ConvertError: not an HDF5 file, or one with links to elsewhere, with more than 65,536 names, or with arrays or
+            chunks that take more than a hundred times its own bytes, or unpack to more than they declare.
         MissingDependencyError: h5py is not installed.
     """
-    return read_stream(path, path)
+    with _opened(path) as source:
+        return read_stream(source, path, source.size)
 
 
-def read_stream(source: Any, path: str | os.PathLike[str], nbytes: int | None = None) -> dict[str, Array]:
-    """Read what `read_h5` reads from a path or a stream; `path` and `nbytes` are the file's that it is in."""
+def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[str, Array]:
+    """Read what `read_h5` reads from a stream; `path` and `nbytes` are the file's that it is in."""
     h5py = _h5py()
     try:
-        with h5py.File(source, "r") as file:
-            room = MOST_EXPANSION * (os.fstat(file.id.get_vfd_handle()).st_size if nbytes is None else nbytes)
+        with h5py.File(stream, "r") as file:
+            walk = Walk(h5py, file, nbytes)
             found: dict[str, Array] = {}
-            for name, dataset in _datasets(h5py, file, "", 0):
+            for name, dataset in walk.datasets():
                 if not name.startswith("optimizer") and _is_floating(dataset) and dataset.shape is not None:
-                    room -= dataset.nbytes
-                    if room < 0:
-                        raise ConvertError("keras", shorten(name), "declares more bytes than the file can hold")
-                    array = dataset[()]
+                    array = walk.read(name, dataset)
                     found[name] = array if array.dtype.kind == "f" else array.view(DType.BFLOAT16.numpy)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
         if isinstance(error, ConvertError):
@@ -76,11 +77,20 @@ def read_config(path: str | os.PathLike[str]) -> Any:
     """
     h5py = _h5py()
     try:
-        with h5py.File(path, "r") as file:
+        with _opened(path) as source, h5py.File(source, "r") as file:
             text = file.attrs.get("model_config", "{}")
         return json.loads(text)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[Source]:
+    try:
+        with Source(path) as source:
+            yield source
+    except OSError as error:
+        raise ConvertError("keras", str(path), f"cannot be read: {error.strerror or error}") from error
 
 
 def settings_of(config: Any) -> dict[str, dict[str, Any]]:
@@ -166,22 +176,6 @@ def _image(h5py: Any, places: dict[str, Array]) -> bytes:
         file.flush()
         image: bytes = file.id.get_file_image()
     return image
-
-
-def _datasets(h5py: Any, group: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > DEEPEST:
-        raise ConvertError("keras", shorten(path), f"is nested deeper than {DEEPEST} groups")
-    for name in sorted(group):
-        full = f"{path}{name}"
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise ConvertError("keras", shorten(full), "is a link to elsewhere, which is not followed")
-        item = group[name]
-        if isinstance(item, h5py.Group):
-            yield from _datasets(h5py, item, f"{full}/", depth + 1)
-        elif isinstance(item, h5py.Dataset):
-            if item.external or item.is_virtual:
-                raise ConvertError("keras", shorten(full), "keeps its data in another file, which is not opened")
-            yield full, item
 
 
 def _is_floating(dataset: Any) -> bool:

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn._tf1.canonical import STACKED_GATES, cell_scope, cell_tensors, from_tf, names_of, tf_tensors
 from pycudnnrnn._tf1.canonical import to_tf as stitched
 from pycudnnrnn._tf1.models import GRU_CELLS, KEY, LSTM_CELLS, MODES, is_below
 from pycudnnrnn.convert._canonical import Array, Canonical, check_target
-from pycudnnrnn.convert._named import Named, plain_mode, shorten, under
+from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, LSTMGate, RNNMode, RNNSpec
 
@@ -50,6 +51,8 @@ def to_canonical(
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15), r1.3 for the pair;
     tensorflow/python/ops/rnn_cell_impl.py (r1.15).
     """
+    if activation is not None:
+        plain_mode("tensorflow", activation)
     named = Named("tensorflow", arrays, prefix)
     spec, cell, scopes = _spec_of(named, activation)
     tensors: dict[str, Array] = {}
@@ -84,7 +87,7 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
         ConvertError: cell clipping.
     """
     check_target("tensorflow", c, projection=True)
-    apart = keep_biases_apart and c.spec.bias_mode is BiasMode.DOUBLE
+    apart = flag("tensorflow", "keep_biases_apart", keep_biases_apart) and c.spec.bias_mode is BiasMode.DOUBLE
     if c.spec.mode is RNNMode.GRU and c.biases:
         c = c.double_biases()  # its candidate has two biases in TF, whatever the gates have
     arrays = stitched(c.spec, c.weights, c.biases)

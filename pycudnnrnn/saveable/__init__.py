@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, overload
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_text
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -103,7 +104,7 @@ class CudnnOpaqueParamsSaveable:
         if scope is not None and not isinstance(scope, str):
             raise ArgumentTypeError("scope", "a string or None", type(scope))
         self._opaque = opaque_params
-        self.name = name
+        self.name = check_text("name", name)
         self.scope = scope or ""
         self._converter = CudnnParamsFormatConverter.of(spec)
         self._converter.check(opaque_params)
@@ -304,7 +305,7 @@ class RNNParamsSaveable:
         self._to_canonical, self._to_params = params_to_canonical, canonical_to_params
         self._opaque = variables[0]
         self._cells = None
-        self.name = name
+        self.name = check_text("name", name)
 
     def _of_cell(self, name: str) -> str:
         """Return the name that a tensor of a cell has here: TF 1.3's is without what `dynamic_rnn` puts before it."""

@@ -25,8 +25,8 @@ from pycudnnrnn._atomic import write_together
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, Header, slice_key
-from pycudnnrnn.checkpoint._bundle.paths import INDEX, prefix_of, shard_paths, with_suffix
-from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, _Source
+from pycudnnrnn.checkpoint._bundle.paths import INDEX, opened, prefix_of, shard_paths, with_suffix
+from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 
 Array = npt.NDArray[Any]
@@ -83,10 +83,10 @@ class Bundle:
 
     def __init__(self, path: Path) -> None:
         self.prefix = prefix_of(path)
-        with _Source(with_suffix(self.prefix, INDEX)) as source:
+        with opened(with_suffix(self.prefix, INDEX)) as source:
             if source.size > INDEX_MAX:
                 raise Refusal("size", f"an index of {source.size} bytes; the cap is {INDEX_MAX}")
-            raw = dict(table.read(source.read(0, source.size)))
+            raw = dict(table.read(source.read_at(0, source.size)))
         if b"" not in raw:
             raise Refusal("metadata", "the index has no header")
         header = Header.read(raw.pop(b""))
@@ -94,7 +94,7 @@ class Bundle:
         self._parts = {key: entry for key, entry in entries.items() if key.startswith(b"\0")}
         self.entries = {_name(key): entry for key, entry in entries.items() if key not in self._parts}
         with contextlib.ExitStack() as stack:
-            self._shards = [stack.enter_context(_Source(path)) for path in shard_paths(self.prefix, header.num_shards)]
+            self._shards = [stack.enter_context(opened(path)) for path in shard_paths(self.prefix, header.num_shards)]
             self._check_places(entries.values())
             self._open = stack.pop_all()
 
@@ -145,7 +145,10 @@ class Bundle:
         raw, crc = array.reshape(-1).view(np.uint8), 0
         for at in range(0, entry.size, PIECE_NBYTES):
             count = min(PIECE_NBYTES, entry.size - at)
-            data = self._shards[entry.shard].read(entry.offset + at, count)
+            try:
+                data = self._shards[entry.shard].read_at(entry.offset + at, count)
+            except OSError as error:
+                raise Refusal("unreadable", str(error)) from error
             crc = checksum(data, crc)
             raw[at : at + count] = np.frombuffer(data, np.uint8)
         if masked(crc) != entry.crc:

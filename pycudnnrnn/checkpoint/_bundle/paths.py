@@ -5,15 +5,17 @@ Source: tensorflow/core/util/tensor_bundle/naming.cc; tensorflow/python/training
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint._bundle import table
-from pycudnnrnn.checkpoint._file import Refusal, _Source
+from pycudnnrnn.checkpoint._file import Refusal
 
 INDEX: Final = ".index"
 
@@ -56,9 +58,9 @@ def prefix_of(path: Path) -> Path:
     if _PART.fullmatch(path.suffix):
         raise Refusal("unreadable", f"it is a part of a checkpoint: give {path.with_suffix('').name!r}, its prefix")
     if stat.S_ISREG(mode) and not _mode(with_suffix(path, INDEX)):
-        with _Source(path) as source:
+        with opened(path) as source:
             count = min(source.size, len(table.MAGIC))
-            end = source.read(source.size - count, count)
+            end = source.read_at(source.size - count, count)
         if table.looks_like_one(end):
             raise Refusal("metadata", "a checkpoint of format V1, from before TensorFlow 0.12: save it anew there")
         raise Refusal("unreadable", "no checkpoint of TensorFlow: those are a .index and .data- files")
@@ -72,6 +74,16 @@ def _mode(path: Path) -> int:
     except (FileNotFoundError, NotADirectoryError):
         return 0
     except (OSError, ValueError) as error:
+        raise Refusal("unreadable", str(error)) from error
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Source]:
+    """Open a file of a checkpoint; what the operating system has against it is a `Refusal`."""
+    try:
+        with Source(path) as source:
+            yield source
+    except OSError as error:
         raise Refusal("unreadable", str(error)) from error
 
 
@@ -110,10 +122,10 @@ def _escaped(name: str) -> str:
 
 
 def _latest(folder: Path) -> str:
-    with _Source(folder / BOOK) as source:
+    with opened(folder / BOOK) as source:
         if source.size > BOOK_MAX:
             raise Refusal("size", f"{BOOK} has {source.size} bytes; the cap is {BOOK_MAX}")
-        text = source.read(0, source.size).decode("utf-8", "surrogateescape")
+        text = source.read_at(0, source.size).decode("utf-8", "surrogateescape")
     found = re.search(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\\n]|\\.)*)"', text, re.MULTILINE)
     if found is None:
         raise Refusal("header text", f"{BOOK} names no model_checkpoint_path")

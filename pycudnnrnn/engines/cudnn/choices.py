@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn._atomic import check_target, resolve, write_atomically
+from pycudnnrnn._atomic import check_target, naming, resolve, write_atomically
 from pycudnnrnn._checks import check_int, check_real, choose
+from pycudnnrnn._source import Source
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import INT32_MAX, Algorithm, MathType, RNNSpec
 
@@ -27,6 +28,9 @@ CACHE_VARIABLE: Final = "PYCUDNNRNN_ALGO_CACHE"
 
 FORMAT: Final = "pycudnnrnn algorithm choices"
 VERSION: Final = 1
+
+FILE_MAX: Final = 1 << 24
+"""Most bytes of a file: 10,000 choices and more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +130,9 @@ def read(path: str | os.PathLike[str], name: str = "path") -> tuple[AlgorithmCho
         OSError: no file that can be read.
     """
     try:
-        return _choices(json.loads(Path(path).read_bytes()))
+        with naming(Path(path)), Source(path) as source:
+            data = source.whole(FILE_MAX)
+        return _choices(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArgumentError(name, f"a file of {FORMAT}, version {VERSION}", f"{path}: {error}") from error
 
