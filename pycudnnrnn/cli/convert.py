@@ -76,12 +76,12 @@ def convert(
     _files.check_target(target, target_format, force=force)
     reader, writer = module_of(source_framework), module_of(target_framework)
     given = options_of(reader.to_canonical, source_options, "-s")
+    write_with = options_of(writer.from_canonical, target_options, "-t")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         found = _files.read(source, source_format, given.get("layers"))
         read_with = found.keywords | given
         c: Canonical = reader.to_canonical(found.arrays, **read_with)
-    write_with = options_of(writer.from_canonical, target_options, "-t")
     arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
     origins = origins_of(reader, found.arrays, read_with, writer, write_with, c, arrays)
     sides = {"SRC": (source_framework, found.arrays), "DST": (target_framework, arrays)}

@@ -382,5 +382,5 @@ def test_a_checkpoint_file_that_is_something_else_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize("name", ["\ud800", "a\0", "", "x" * 4097])
 def test_a_name_that_no_bundle_can_have_is_refused(tmp_path, name):
-    with pytest.raises(ArgumentError, match="Invalid (name|items)"):
+    with pytest.raises(ArgumentError, match=r"Invalid (name|items)"):
         Saver({name: np.zeros(2)}).save(tmp_path / "m", format="tensorflow")
