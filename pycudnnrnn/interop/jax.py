@@ -68,7 +68,7 @@ def rnn(
         axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
         raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", input_data.shape, "shape")
     T, B = input_data.shape[:2] if time_major else input_data.shape[1::-1]
-    call = _Call(spec, check_lengths(sequence_lengths, T, B), time_major, is_training)
+    call = _Traced(spec, check_lengths(sequence_lengths, T, B), time_major, is_training)
     _arrays.check_shape("params", params, (call.op.params_size(),), "one flat buffer of params_size() elements")
     states = (spec.num_pseudo_layers, B)
     h = _state("input_h", input_h, spec, (*states, spec.state_size))
@@ -80,7 +80,7 @@ def rnn(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Call:
+class _Traced:
     """What is fixed about a call while it is traced; hashable."""
 
     spec: RNNSpec
@@ -109,7 +109,7 @@ class _Call:
             sequence_lengths=self.lengths, time_major=self.time_major, keep_reserve=keep_reserve,
         )  # fmt: skip
 
-    def widened(self, count: int) -> _Call:
+    def widened(self, count: int) -> _Traced:
         """The call on `count` batches side by side."""
         return self if self.lengths is None else dataclasses.replace(self, lengths=self.lengths * count)
 
@@ -120,15 +120,15 @@ def _op(spec: RNNSpec) -> ops.CudnnRNN:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rnn(call: _Call, position: Any, *arguments: Any) -> Any:
+def _rnn(call: _Traced, position: Any, *arguments: Any) -> Any:
     return _forward(call)(position, *arguments)
 
 
-def _rnn_fwd(call: _Call, position: Any, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _rnn_fwd(call: _Traced, position: Any, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return _primal(call, position, *arguments), (position, *arguments)
 
 
-def _rnn_bwd(call: _Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
+def _rnn_bwd(call: _Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
     return None, *_backward(call, kept, upstream)
 
 
@@ -136,13 +136,13 @@ _rnn.defvjp(_rnn_fwd, _rnn_bwd)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _primal(call: _Call, position: Any, *arguments: Any) -> Any:
+def _primal(call: _Traced, position: Any, *arguments: Any) -> Any:
     """The forward inside a derivative: to differentiate it is to ask for a second one."""
     return _forward(call)(position, *arguments)
 
 
 @functools.lru_cache(maxsize=256)
-def _forward(call: _Call) -> Any:
+def _forward(call: _Traced) -> Any:
     """Return the traceable forward of a call, which knows what `vmap` means."""
 
     def on_host(position: Array, *arguments: Array) -> tuple[Any, ...]:
@@ -192,7 +192,7 @@ def _split(array: Any, axis: int, size: int, each: int) -> Any:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _backward(call: _Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
+def _backward(call: _Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the gradients of params, input_data and the states."""
 
     def on_host(kept: tuple[Array, ...], upstream: tuple[Array, ...]) -> tuple[Any, ...]:
@@ -207,7 +207,7 @@ def _backward(call: _Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> 
 
 @_primal.defjvp  # type: ignore[untyped-decorator]
 @_backward.defjvp  # type: ignore[untyped-decorator]
-def _second(call: _Call, *_: Any) -> Any:
+def _second(call: _Traced, *_: Any) -> Any:
     raise EngineError(f"second derivatives of {call.spec.mode} were asked for: no engine computes them")
 
 
@@ -246,7 +246,7 @@ def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
     return state
 
 
-def _position(call: _Call, position: Any) -> Any:
+def _position(call: _Traced, position: Any) -> Any:
     if position is None:
         if call.drops:
             raise ArgumentError("dropout_position", "an integer that differs from step to step", None)
