@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +20,14 @@ import numpy as np
 from pycudnnrnn import layers
 from pycudnnrnn._arrays import write_all
 from pycudnnrnn._atomic import resolve, write_atomically, write_together
-from pycudnnrnn._checks import check_bool, check_int
+from pycudnnrnn._checks import check_bool, check_int, one_of
 from pycudnnrnn._tf1.canonical import tf_tensors
-from pycudnnrnn.checkpoint import _book, _file
+from pycudnnrnn.checkpoint import _book, _file, _tensorflow
 from pycudnnrnn.checkpoint._book import BOOK
+from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
 from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
+from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, Kept, book
 from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
 from pycudnnrnn.layers._layer import RNNLayer
@@ -43,6 +44,7 @@ __all__ = [
     "inspect",
     "latest_checkpoint",
     "load",
+    "read_tensorflow",
     "save",
 ]
 
@@ -78,45 +80,51 @@ class Saver:
             if not isinstance(thing, (RNNLayer, *_OWN_SCOPE)):
                 item_of(prefix, thing)
         self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
-        self._saved: list[Path] = []
+        self._saved: list[Kept] = []
 
     @property
     def last_checkpoints(self) -> list[Path]:
-        """The files that this saver wrote and that are still there, by their absolute paths, the latest last."""
-        return [saved for saved in self._saved if _is_there(saved)]
+        """What this saver wrote and that is still there, by their absolute paths, the latest last."""
+        return [saved.path for saved in self._saved if saved.is_there]
 
-    def save(self, path: str | os.PathLike[str], global_step: int | None = None) -> Path:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        global_step: int | None = None,
+        *,
+        format: str = "safetensors",  # noqa: A002  TF has no such argument; NumPy and Matplotlib have, under this name
+    ) -> Path:
         """Write a checkpoint atomically, note it as the folder's latest, delete this saver's oldest; return its path.
 
         `global_step` goes into the name: "model.safetensors" at 100 is "model-100.safetensors". An old checkpoint that
         cannot be deleted is a warning, and is tried again by the next save.
 
+        With `format="tensorflow"` it is one of TensorFlow's: `path` is the prefix of its files, "model.ckpt" at 100
+        "model.ckpt-100". It holds what the cells of TensorFlow have: one bias a gate (a warning says where two that
+        differ become one), a projection as `LSTMCell` has it, variables and arrays; neither where dropout stands, nor
+        descriptions. First the tensors take their name, then their index, then the folder's "checkpoint": over a
+        checkpoint of this name there is a moment with new tensors under the old index, which every reader refuses.
+
         Raises:
-            ArgumentError: two tensors with one name, a dtype that the format does not have, or a path to something
-                else than a regular file, such as a symbolic link. Nothing has been written then.
-            CheckpointError: the folder's "checkpoint.json" is not this package's. Nothing has been written then.
-            OSError: this file cannot be written, or "checkpoint.json" beside it: `filename` says which. An older file
-                of this name is untouched then, unless the last step alone failed, the renaming of "checkpoint.json".
+            ArgumentError: two tensors with one name, a dtype that the format does not have, an RNN that TensorFlow has
+                no cell for, or a path to something else than a regular file, such as a symbolic link. Nothing has been
+                written then.
+            CheckpointError: the folder's "checkpoint.json", or TensorFlow's "checkpoint", is something else. Nothing
+                has been written then.
+            OSError: this file cannot be written, or the folder's book beside it: `filename` says which. An older file
+                of this name is untouched then, unless a renaming failed that is not the first.
         """
-        target = _with_step(Path(path), global_step)
+        if format not in FORMATS:
+            raise ArgumentError("format", one_of(list(FORMATS)), repr(format))
+        target = _with_step(Path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and one file has many names
-        _book.check_name(place)
-        items = self._items()
-        tensors: dict[str, Any] = {}
-        for item in items.values():
-            found = item.tensors()
-            both = tensors.keys() & found.keys()
-            if both:
-                raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
-            tensors |= found
-        states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
-        data = _file.image(tensors, {"items": states})
-        _book.check_ours(place.parent)
-        saved = [*(saved for saved in self.last_checkpoints if saved != place), place]
+        files = _tensorflow.files(place, self._items()) if format == TENSORFLOW else self._files(place)
+        new = Kept(place, tuple(file for file, _ in files), format)
+        saved = [*(saved for saved in self._saved if saved.is_there and saved.files != new.files), new]
         too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
         kept = saved[len(too_old) :]
-        write_together([(place, data), (place.parent / BOOK, _book.image(place, kept))])
-        errors = {old: _delete(old, kept) for old in too_old}
+        write_together([*files, book(place, [one.path for one in kept if one.format == format], format)])
+        errors = {old: old.delete(kept) for old in too_old}
         self._saved = [*(old for old in too_old if errors[old]), *kept]
         for error in filter(None, errors.values()):
             warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
@@ -127,12 +135,20 @@ class Saver:
 
         An interrupt, too, comes before the first byte is written or after the last.
 
+        A checkpoint of TensorFlow's is named by its prefix ("model.ckpt-1000"), its `.index` or its folder. An RNN is
+        looked for under its key as scope, under its own name as TensorFlow would, and last as the only one of its kind
+        that is in the file and no other's; its one bias a gate is halved, as TensorFlow does. Where dropout stands is
+        not in such a file, and stays. What else the file has is left alone.
+
         Raises:
             CheckpointError: the file is damaged, or not what this saver holds.
             ArgumentError: something that this saver holds cannot be written to.
             StateError: a layer that is not built.
         """
         check_bool("require_finite", require_finite)
+        if _tensorflow.is_one(Path(path)):
+            write_all(_tensorflow.restoring(Path(path), self._items(), require_finite=require_finite))
+            return
         items = self._items()
         expected: dict[str, TensorSpec] = {}
         for item in items.values():
@@ -157,6 +173,19 @@ class Saver:
             names = item.expected() | item.more(states[key])
             writes += item.writes({name: contents.tensors[name] for name in names}, states[key])
         write_all(writes)
+
+    def _files(self, place: Path) -> list[tuple[Path, bytes]]:
+        _book.check_name(place)
+        items = self._items()
+        tensors: dict[str, Any] = {}
+        for item in items.values():
+            found = item.tensors()
+            both = tensors.keys() & found.keys()
+            if both:
+                raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
+            tensors |= found
+        states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
+        return [(place, _file.image(tensors, {"items": states}))]
 
     def _items(self) -> dict[str, Item]:
         return {key: item_of(prefix, thing) for key, (prefix, thing) in self._things.items()}
@@ -245,13 +274,18 @@ class Inspection(NamedTuple):
 def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspection:
     """Return what a file holds, without anything to restore into, and with little of it in memory at a time.
 
-    Its hash is checked. With `foreign`, a safetensors file of another program will do.
+    Its hash is checked. With `foreign`, a safetensors file of another program will do. Of a checkpoint of TensorFlow's,
+    the items are its RNNs by their scopes: cell, layers, directions and units.
 
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
     check_bool("foreign", foreign)
     summing: dict[str, Summing] = defaultdict(Summing)
+    if _tensorflow.is_one(Path(path)):
+        specs, models, others = _tensorflow.scan(Path(path), lambda name, piece: summing[name].add(piece))
+        about = {"format": TENSORFLOW} | ({"left out": ", ".join(others)} if others else {})
+        return Inspection(specs, {name: summing[name].summary() for name in specs}, models, about, verified=True)
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
     try:
@@ -268,27 +302,6 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
         CheckpointError: the folder's book is damaged.
     """
     return _book.latest(Path(folder))
-
-
-def _is_there(saved: Path) -> bool:
-    try:
-        return stat.S_ISREG(os.lstat(saved).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:  # it cannot be told, and is not forgotten
-        return True
-
-
-def _delete(old: Path, kept: Sequence[Path]) -> OSError | None:
-    """Delete a checkpoint that is not kept under another name; return why it could not be done."""
-    try:
-        others = [os.lstat(path) for path in kept if _is_there(path)]
-        status = os.lstat(old)
-        if stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, other) for other in others):
-            old.unlink(missing_ok=True)
-    except OSError as error:
-        return error if _is_there(old) else None
-    return None
 
 
 def _item_states(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -320,13 +333,15 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _with_step(path: Path, global_step: Any) -> Path:
+def _with_step(path: Path, global_step: Any, form: str) -> Path:
     if global_step is None or path.name in {"", ".."}:  # no name of a file, which the writer refuses
         return path
     array = np.asarray(global_step)
     if array.size != 1:
         raise ArgumentError("global_step", "one integer", array.shape, aspect="shape")
     step = check_int("global_step", array.item(), 0, 2**63 - 1)
+    if form == TENSORFLOW:
+        return path.with_name(f"{path.name}-{step}")
     return path.with_name(f"{path.stem}-{step}{path.suffix}")
 
 

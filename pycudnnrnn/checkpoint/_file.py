@@ -236,10 +236,15 @@ def _read(source: Source, expect: Expectation, data_max: int | None, *, require_
     if _digest(_whole(tensors), metadata) != metadata["sha256"]:
         raise _damaged()
     if require_finite:
-        for name, array in tensors.items():
-            if array.dtype.kind not in "biu" and not np.isfinite(array).all():
-                raise Refusal("not finite", f"{name} has a NaN or an infinity")
+        check_finite(tensors)
     return Contents(tensors, metadata)
+
+
+def check_finite(tensors: Mapping[str, Array]) -> None:
+    """Refuse tensors with elements that are not finite."""
+    for name, array in tensors.items():
+        if array.dtype.kind not in "biu" and not np.isfinite(array).all():
+            raise Refusal("not finite", f"{name} has a NaN or an infinity")
 
 
 def _header(

@@ -36,7 +36,16 @@ DROPOUT_MAX = 16 << 20
 
 
 class Item(Protocol):
-    """One entry of a checkpoint; names are full."""
+    """One entry of a checkpoint; names are full.
+
+    `prefix` is what all of them begin with. An RNN under TF's names has a `spec`, a `scope` that the names of its cells
+    begin with, slash included, and `own_scope`, what it is called itself.
+    """
+
+    prefix: str
+    spec: RNNSpec | None
+    scope: str
+    own_scope: str
 
     def expected(self) -> dict[str, TensorSpec]:
         """What a file has to hold for this item."""
@@ -83,6 +92,9 @@ def of_an_op(thing: Any, name: str) -> str:
 
 
 class _ArrayItem:
+    prefix = scope = own_scope = ""
+    spec: RNNSpec | None = None
+
     def __init__(self, name: str, thing: Any) -> None:
         self.name = name
         self.array: Any = thing.value if isinstance(thing, Variable) else thing
@@ -112,7 +124,11 @@ class _SaveableItem:
     def __init__(self, name: str, saveable: CudnnOpaqueParamsSaveable | RNNParamsSaveable) -> None:
         self.prefix = f"{name}/" if name else ""
         self.saveable = saveable
-        self.spec = saveable.spec if isinstance(saveable, CudnnOpaqueParamsSaveable) else None
+        self.spec: RNNSpec | None = None
+        self.own_scope = ""
+        if isinstance(saveable, CudnnOpaqueParamsSaveable):
+            self.spec, self.own_scope = saveable.spec, saveable.scope
+        self.scope = f"{self.prefix}{self.own_scope}/" if self.own_scope else self.prefix
 
     def expected(self) -> dict[str, TensorSpec]:
         if self.spec is None:
@@ -147,7 +163,9 @@ class _LayerItem:
         self.layer = layer
         # The place in the file names the layer's tensors, and not the layer's own name: two layers may share that.
         self.weights = CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, name, layer.name)
-        self.prefix = f"{name}/" if name else ""
+        self.prefix = self.scope = f"{name}/" if name else ""
+        self.spec: RNNSpec | None = layer.spec
+        self.own_scope = layer.scope_name
         self.others = {
             self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
         }

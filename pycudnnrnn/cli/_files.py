@@ -11,16 +11,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn import _atomic, convert
+import click
+
+from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
+from pycudnnrnn.checkpoint import _bundle, _tensorflow
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert._keras_h5 import h5_image
 from pycudnnrnn.convert._onnx_model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
 FORMATS: Final = {
-    ".pt": "pytorch", ".pth": "pytorch", ".h5": "keras", ".hdf5": "keras", ".onnx": "onnx", ".safetensors": None
+    ".pt": "pytorch", ".pth": "pytorch", ".h5": "keras", ".hdf5": "keras", ".onnx": "onnx", ".safetensors": None,
+    ".index": "tensorflow",
 }  # fmt: skip
 """What a file's name says about its framework; safetensors holds any one's arrays."""
 
@@ -43,13 +47,29 @@ class Weights:
     keywords: dict[str, Any]
 
 
+class FileOrCheckpoint(click.Path):
+    """A file that is there, or a checkpoint of TensorFlow's by its prefix, its .index or its folder."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(value)
+        return path if _tensorflow.is_one(path) else super().convert(value, param, ctx)
+
+
+def is_tensorflow(path: Path) -> bool:
+    return _tensorflow.is_one(path)
+
+
 def read(path: Path, format_of: str, layers: list[str] | None) -> Weights:
     """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
 
     Raises:
         PycudnnrnnError: it cannot be read, or holds more than arrays.
     """
-    readers = {".pt": _read_torch, ".pth": _read_torch, ".safetensors": _read_safetensors, ".onnx": _read_onnx}
+    readers = {".pt": _read_torch, ".pth": _read_torch, ".safetensors": _read_safetensors, ".onnx": _read_onnx,
+               ".index": _read_tensorflow}  # fmt: skip
     return readers[format_of](path) if format_of in readers else _read_keras(path, format_of, layers)
 
 
@@ -69,19 +89,21 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
         ".h5": lambda: h5_image(arrays),
         ".hdf5": lambda: h5_image(arrays),
     }
-    data = images[format_of]()
+    files = _bundle.images(_prefix(path), arrays) if format_of == ".index" else [(path, images[format_of]())]
     with _saying_so(path):
-        _atomic.write_atomically(path, data)
+        _atomic.write_together(files)
 
 
-def check_target(path: Path, *, force: bool) -> None:
+def check_target(path: Path, format_of: str, *, force: bool) -> None:
     """Refuse a path that `write` would refuse, and without `force` one that is taken.
 
     Raises:
         PycudnnrnnError: either of them.
     """
     with _saying_so(path):
-        if _atomic.check_target(path) and not force:
+        files = [path] if format_of != ".index" else [file for file, _ in _bundle.images(_prefix(path), {})]
+        taken = [file for file in files if _atomic.check_target(file)]
+        if taken and not force:
             raise PycudnnrnnError(f"{path} exists: --force overwrites it")
 
 
@@ -132,6 +154,14 @@ def _torch_image(arrays: dict[str, Any]) -> bytes:
     image = io.BytesIO()
     torch.save({name: to_caller(array, ArrayKind("torch", "cpu")) for name, array in arrays.items()}, image)
     return image.getvalue()
+
+
+def _read_tensorflow(path: Path) -> Weights:
+    return Weights(checkpoint.read_tensorflow(path), {})
+
+
+def _prefix(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix == ".index" else path
 
 
 def _read_safetensors(path: Path) -> Weights:

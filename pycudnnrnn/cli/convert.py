@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 import inspect
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -34,7 +35,7 @@ TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e
 
 
 @click.command()
-@click.argument("source", metavar="SRC", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("source", metavar="SRC", type=_files.FileOrCheckpoint())
 @click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--from", "from_", type=click.Choice(FRAMEWORKS), help="SRC's framework; its suffix says it, or this.")
 @click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework; its suffix says it, or this.")
@@ -59,24 +60,28 @@ def convert(
     """Convert RNN weights from one framework's file to another's.
 
     Files are .pt (a state dict of tensors, no code), .safetensors, .h5 (Keras) and .onnx; a .keras file is read, too.
+    A checkpoint of TensorFlow's is named by its .index or, as SRC, by its prefix or its folder.
     Nothing in a file is run, and a file that its safe reader refuses is not read another way.
 
     \b
     Examples:
       pycudnnrnn convert model.pt model.weights.h5 -s prefix=encoder.lstm
       pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm,lstm_1 --verify
+      pycudnnrnn convert model.ckpt-1000 model.pt -s prefix=cudnn_lstm
       pycudnnrnn convert model.onnx model.safetensors --to flax -t api=nnx
       pycudnnrnn convert model.pt model.onnx --json | jq '.arrays[] | select(.from == [])'
     """  # noqa: D301  click reads the \b
     source_format, source_framework = framework_of(source, from_, "SRC", "--from")
     target_format, target_framework = framework_of(target, to, "DST", "--to")
-    _files.check_target(target, force=force)
+    _files.check_target(target, target_format, force=force)
     reader, writer = module_of(source_framework), module_of(target_framework)
     given = options_of(reader.to_canonical, source_options, "-s")
-    found = _files.read(source, source_format, given.get("layers"))
-    read_with = found.keywords | given
     write_with = options_of(writer.from_canonical, target_options, "-t")
-    c: Canonical = reader.to_canonical(found.arrays, **read_with)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        found = _files.read(source, source_format, given.get("layers"))
+        read_with = found.keywords | given
+        c: Canonical = reader.to_canonical(found.arrays, **read_with)
     arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
     origins = origins_of(reader, found.arrays, read_with, writer, write_with, c, arrays)
     sides = {"SRC": (source_framework, found.arrays), "DST": (target_framework, arrays)}
@@ -84,6 +89,8 @@ def convert(
     out = console()
     if not as_json:
         out.say(f"{source}: {c.spec!r}")
+        for warning in said:
+            out.say(f"note: {warning.message}")
         rows = [[name, list(array.shape), ", ".join(origins[name]) or "(zeros)"] for name, array in arrays.items()]
         print_table(out, ["in DST", "shape", "from SRC"], rows)
         for verdict in verdicts:
@@ -97,7 +104,7 @@ def convert(
     if as_json:
         echo_json({
             "source": str(source), "from": source_framework, "target": str(target), "to": target_framework,
-            "spec": json.loads(c.spec.to_json()),
+            "spec": json.loads(c.spec.to_json()), "notes": [str(warning.message) for warning in said],
             "arrays": [{"name": n, "shape": a.shape, "from": origins[n]} for n, a in arrays.items()],
             "verify": [dataclasses.asdict(verdict) for verdict in verdicts],
         })  # fmt: skip
@@ -108,6 +115,9 @@ def convert(
 def framework_of(path: Path, given: str | None, which: str, flag: str) -> tuple[str, str]:
     """Return the file's format and its framework."""
     formats = _files.READ_FORMATS if which == "SRC" else _files.FORMATS
+    named = _files.is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
+    if named and given in {None, "tensorflow"}:
+        return ".index", "tensorflow"
     if path.suffix not in formats:
         raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
     usual = formats[path.suffix]
@@ -148,6 +158,9 @@ def value_of(annotation: str, text: str) -> Any:
             return value
     if any(kind.startswith("Sequence[") for kind in kinds):
         return text.split(",")
+    if "float" in kinds:
+        with contextlib.suppress(ValueError):
+            return float(text)
     is_number = "int" in kinds and text.isdecimal() and text.isascii() and len(text) < 10
     return int(text) if is_number else text
 
@@ -163,7 +176,9 @@ def origins_of(
     numbered = {key: np.full(np.shape(array), i + 1.0) for i, (key, array) in enumerate(flat.items())}
     names = list(flat)
     try:
-        traced = reader.to_canonical(numbered, **read_with)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            traced = reader.to_canonical(numbered, **read_with)
         origins = [_origins(array, names) for array in (*traced.weights, *traced.biases)]
     except ConvertError:
         origins = [set()] * (len(c.weights) + len(c.biases))

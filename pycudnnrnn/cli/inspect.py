@@ -10,24 +10,27 @@ from typing import Any
 import click
 
 from pycudnnrnn import checkpoint
+from pycudnnrnn.cli._files import FileOrCheckpoint
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FileOrCheckpoint())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def inspect(file: Path, as_json: bool) -> None:
     """Say what a checkpoint holds: models, tensors, ranges, what is not finite, and whether its hash is right.
 
-    FILE is what a Saver or checkpoint.save wrote, or any other safetensors file, which has no hash. It is read once, in
-    pieces: time grows with the file, memory with the number of its tensors alone. A damaged file ends in one line that
-    says what is wrong, and exit code 1.
+    FILE is what a Saver or checkpoint.save wrote, or any other safetensors file, which has no hash; or a checkpoint of
+    TensorFlow's, by its prefix, its .index or its folder. It is read once, in pieces: time grows with the file, memory
+    with the number of its tensors alone (and TensorFlow's largest tensor). A damaged file ends in one line that says
+    what is wrong, and exit code 1.
 
     \b
     Examples:
       pycudnnrnn inspect model.safetensors
+      pycudnnrnn inspect model.ckpt-1000
       pycudnnrnn inspect model.safetensors --json | jq '.tensors | map_values(.nan)'
     """  # noqa: D301  click reads the \b
     found = checkpoint.inspect(file, foreign=True)
@@ -35,8 +38,9 @@ def inspect(file: Path, as_json: bool) -> None:
         echo_json(_report(file, found))
         return
     out = console()
-    checksum = "SHA-256 is right" if found.verified else "none: not written by this package"
-    out.say(f"{file}: {file.stat().st_size:,} bytes; checksum: {checksum}")
+    hashed = "CRC-32C is right" if found.metadata.get("format") == "tensorflow" else "SHA-256 is right"
+    checksum = hashed if found.verified else "none: not written by this package"
+    out.say(f"{file}: {_nbytes(file, found):,} bytes; checksum: {checksum}")
     for name, item in _items(found).items():
         shown = {key: value for key, value in item.items() if key != "spec" or "python" not in item}
         parts = [f"{key} {_short(value)}" for key, value in shown.items()]
@@ -59,12 +63,19 @@ def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
     other = {} if found.verified else {"metadata": found.metadata}
     return {
         "file": str(file),
-        "nbytes": file.stat().st_size,
+        "nbytes": _nbytes(file, found),
         "verified": found.verified,
         "items": _items(found),
         **other,
         "tensors": tensors,
     }
+
+
+def _nbytes(file: Path, found: checkpoint.Inspection) -> int:
+    """Return the size of a file; of a checkpoint that is several, that of its tensors."""
+    if found.metadata.get("format") == "tensorflow":
+        return sum(spec.nbytes for spec in found.tensors.values())
+    return file.stat().st_size
 
 
 def _items(found: checkpoint.Inspection) -> dict[str, dict[str, Any]]:

@@ -96,6 +96,13 @@ class Named:
         self._all = {key: value for key, value in self._all.items() if wanted(key)}
         self._left = dict(self._all)
 
+    def set_aside(self, other: Callable[[str], bool]) -> str:
+        """Leave out, of what nothing took, the keys of other things; return their names, cut short, or ""."""
+        aside = [key for key in self._left if other(key)]
+        for key in aside:
+            del self._left[key]
+        return some(sorted(aside), lambda key: shorten(self.prefix + key)) if aside else ""
+
     def shape(self, key: str, rank: int) -> tuple[int, ...]:
         """Return the shape of an array that sizes are read from.
 

@@ -9,7 +9,7 @@ Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2, 1.4, 1
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy.typing as npt
 
@@ -19,6 +19,7 @@ from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable._format_converters import (
     CudnnParamsFormatConverter,
     CudnnParamsFormatConverterBasic,
@@ -236,28 +237,84 @@ _SAVEABLES: dict[RNNMode, type[CudnnOpaqueParamsSaveable]] = {
 
 
 class RNNParamsSaveable:
-    """TF 1.2's saveable: cuDNN-canonical tensors under the names of the op that made them.
+    """The saveable of TF 1.0 to 1.3, in two forms; `param_variables` is the buffer.
 
-    `params_to_canonical` and `canonical_to_params` are those of an op; `param_variables` is the buffer. `name` is put
-    before the names, so that two fit into one file; TF 1.2 wrote them bare, which `name=""` does.
+    r1.2: `RNNParamsSaveable(params_to_canonical, canonical_to_params, param_variables, name="params_canonical")` with
+    two methods of an op. Tensors are cuDNN's own lists, under the names of the op that made them. `name` is put before
+    the names, so that two fit into one file; TF wrote them bare, which `name=""` does.
+
+    r1.3: the op comes first, and `base_variable_scope` before `name`. A unidirectional LSTM or GRU has the tensors of
+    TF's cells under that scope, "rnn" for those of `dynamic_rnn`; others are as in r1.2.
+
+    Raises:
+        ArgumentError: more than one buffer, or one of another size than the op's.
+
+    Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2 and 1.3.
     """
 
+    _cells: CudnnOpaqueParamsSaveable | None
+
+    @overload
     def __init__(
         self,
         params_to_canonical: Callable[[Any], tuple[list[Any], list[Any]]],
         canonical_to_params: Callable[[list[Any], list[Any]], Any],
         param_variables: Any,
         name: str = "params_canonical",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        cudnn_rnn: CudnnRNN,
+        params_to_canonical: Callable[[Any], tuple[list[Any], list[Any]]],
+        canonical_to_params: Callable[[list[Any], list[Any]], Any],
+        param_variables: Any,
+        base_variable_scope: str | None = None,
+        name: str = "params_canonical",
+    ) -> None: ...
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        with_op = "cudnn_rnn" in keywords or isinstance(arguments[0] if arguments else None, CudnnRNN)
+        (self._setup_with_op if with_op else self._setup)(*arguments, **keywords)
+
+    def _setup_with_op(
+        self,
+        cudnn_rnn: CudnnRNN,
+        params_to_canonical: Any,
+        canonical_to_params: Any,
+        param_variables: Any,
+        base_variable_scope: Any = None,
+        name: str = "params_canonical",
+    ) -> None:
+        self._setup(params_to_canonical, canonical_to_params, param_variables, name)
+        scope = getattr(base_variable_scope, "name", base_variable_scope)
+        if scope is not None and not isinstance(scope, str):
+            raise ArgumentTypeError("base_variable_scope", "a string or None", type(scope))
+        spec = cudnn_rnn.spec
+        if spec.num_dirs == 1 and spec.mode in {RNNMode.LSTM, RNNMode.GRU}:
+            self._cells = CudnnOpaqueParamsSaveable.of(self._opaque, spec, None, name)
+            self._scope = f"{scope}/" if scope else ""
+
+    def _setup(
+        self, params_to_canonical: Any, canonical_to_params: Any, param_variables: Any, name: str = "params_canonical"
     ) -> None:
         variables = param_variables if isinstance(param_variables, (list, tuple)) else [param_variables]
         if len(variables) != 1:
             raise ArgumentError("param_variables", "one opaque buffer", f"{len(variables)} arrays")
         self._to_canonical, self._to_params = params_to_canonical, canonical_to_params
         self._opaque = variables[0]
+        self._cells = None
         self.name = check_text("name", name)
+
+    def _of_cell(self, name: str) -> str:
+        """Return the name that a tensor of a cell has here: TF 1.3's is without what `dynamic_rnn` puts before it."""
+        return self._scope + name.removeprefix("rnn/")
 
     def tensors(self) -> dict[str, Array]:
         """Return every tensor by name: the weights, then the biases."""
+        if self._cells is not None:
+            return {self._of_cell(name): tensor for name, tensor in self._cells.tensors().items()}
         weights, biases = self._to_canonical(value_of(self._opaque))
         prefix = f"{self.name}/" if self.name else ""
         return {
@@ -290,10 +347,16 @@ class RNNParamsSaveable:
         """
         names = list(self.tensors())
         if isinstance(restored_tensors, Mapping):
+            if self._cells is not None:
+                own = {name: self._of_cell(name) for name in self._cells.tensors()}
+                given = {name: restored_tensors[theirs] for name, theirs in own.items() if theirs in restored_tensors}
+                return self._cells.restoring(given)
             missing = [name for name in names if name not in restored_tensors]
             if missing:
                 raise ArgumentError("restored_tensors", f"a tensor {missing[0]!r}", sorted(restored_tensors)[:8])
             restored_tensors = [restored_tensors[name] for name in names]
+        elif self._cells is not None:
+            return self._cells.restoring(list(restored_tensors))
         if len(restored_tensors) != len(names):
             raise ArgumentError("restored_tensors", f"{len(names)} tensors", f"{len(restored_tensors)} tensors")
         opaque = value_of(self._opaque)

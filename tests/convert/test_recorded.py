@@ -221,7 +221,13 @@ TF = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/"
         ("chainer", written("chainer", extra=np.ones(2, "f4")), {}, "'extra': unexpected"),
         ("tensorflow", written("tensorflow", **{TF + "bias_cudnn_1": None}), {}, "bias_cudnn_1': missing"),
         ("tensorflow", written("tensorflow", **{TF + "kernel": np.ones((7, 16), "f4")}), {}, "expecting shape (8, 16)"),
-        ("tensorflow", written("tensorflow", global_step=np.ones(())), {}, "'global_step': unexpected"),
+        ("tensorflow", written("tensorflow", **{TF + "w_i_diag": np.ones(4, "f4")}), {}, "w_i_diag': unexpected"),
+        (
+            "tensorflow",
+            written("tensorflow", **{"rnn/basic_rnn_cell/kernel": np.ones((7, 4), "f4")}),
+            {},
+            "one kind of cell",
+        ),
         ("tensorflow", written("tensorflow"), {"prefix": "net/"}, "there is no key under the prefix 'net/'"),
     ],
 )

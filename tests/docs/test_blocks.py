@@ -30,7 +30,19 @@ def torch_model(folder):
     torch.save(model.state_dict(), folder / "model.pt")
 
 
-FILES = {"docs/how-to/convert.md": torch_model}
+def tensorflow_checkpoint(folder):
+    """What docs/how-to/tf-checkpoints.md inspects and converts."""
+    import numpy as np
+
+    from pycudnnrnn import CudnnLSTM, Saver
+
+    layer = CudnnLSTM(2, 8)
+    layer.build((None, None, 4))
+    saver = Saver({"cudnn_lstm": layer, "global_step": np.array(1000)})
+    saver.save(folder / "model.ckpt", 1000, format="tensorflow")
+
+
+FILES = {"docs/how-to/convert.md": torch_model, "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint}
 """What the commands of a page find in the folder where they run."""
 
 LONG = {"demo"}

@@ -8,12 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-from pycudnnrnn import convert, ops
-from pycudnnrnn.spec import RNNSpec
-from tests.helpers.oracles import need, random_canonical
+from tests.helpers.oracles import need
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTED_HERE = {"cupy_training.py", "streaming_inference.py", "tf_checkpoint.py", "tour.ipynb"}
@@ -68,44 +63,6 @@ def test_training_learns_to_add_on_numpy_arrays(tmp_path):
 def test_a_stream_gives_what_the_whole_sequence_gives(tmp_path):
     out = example("streaming_inference.py", cwd=tmp_path)
     assert float(re.search(r"worst difference (\S+)", out)[1]) < 1e-6
-
-
-TENSORFLOW = """
-# Stands for TensorFlow's reader of checkpoints, over an .npz: the example's calls are checked here, not TensorFlow.
-import numpy as np
-
-class Reader:
-    def __init__(self, path):
-        self.arrays = np.load(path + ".stored.npz")
-    def get_variable_to_shape_map(self):
-        return {name: list(self.arrays[name].shape) for name in self.arrays.files}
-    def get_tensor(self, name):
-        return self.arrays[name]
-
-class train:
-    load_checkpoint = Reader
-"""
-
-
-@pytest.mark.parametrize("mode", ["lstm", "gru"])
-def test_a_tensorflow_checkpoint_runs_with_and_without_tensorflow(mode, tmp_path):
-    c = random_canonical(RNNSpec(mode, 2, 4, 3, direction="bidirectional"), 1)
-    arrays = convert.tensorflow.from_canonical(c, prefix="net/cudnn_lstm/")
-    first = next(iter(arrays))
-    more = {"global_step": np.array(7), f"{first}/Adam": arrays[first], f"{first}/Adam_1": arrays[first]}
-    np.savez(tmp_path / "model.ckpt-7.stored.npz", **arrays, **more)
-    (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    out = example("tf_checkpoint.py", tmp_path / "model.ckpt-7", "net/cudnn_lstm/", cwd=tmp_path, PYTHONPATH=path)
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('not here')")
-    again = example("tf_checkpoint.py", "model.npz", "net/cudnn_lstm/", cwd=tmp_path, PYTHONPATH=path)
-    assert out == again
-    op = ops.from_spec(c.spec)
-    x = np.linspace(-1, 1, 36).reshape(6, 2, 3).astype("f4")
-    states = (None, None) if mode == "lstm" else (None,)
-    output = op(x, *states, op.canonical_to_params(c.weights, c.biases), is_training=False)[0]
-    assert repr(c.spec) in out
-    assert float(out.split()[-1]) == pytest.approx(float(output.mean()), abs=1e-6)
 
 
 def test_the_tour_runs_and_is_stored_without_outputs(tmp_path):

@@ -28,7 +28,7 @@ from tests.reliability.report import write_document
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "guided.json"
-NAMES = ("checkpoint", "book", "spec", "choices", "lengths", "arrays", "keras", "onnx")
+NAMES = ("checkpoint", "book", "spec", "choices", "lengths", "arrays", "keras", "onnx", "bundle")
 
 LARGEST = 1 << 16
 """Most bytes of an input: every structure fits, and a run stays fast."""

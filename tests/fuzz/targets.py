@@ -15,6 +15,7 @@ import json
 import math
 import random
 import tempfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ import onnx.helper
 import safetensors.numpy
 
 from pycudnnrnn import CudnnLSTM, RNNSpec, checkpoint, convert
+from pycudnnrnn.checkpoint._bundle import images as bundle_images
 from pycudnnrnn.checkpoint._file import read_foreign
 from pycudnnrnn.cli import _files
 from pycudnnrnn.engines.cudnn import choices
@@ -34,6 +36,7 @@ from pycudnnrnn.errors import ArgumentError, CheckpointError, ConvertError, Pycu
 from pycudnnrnn.schedule import Schedule, check_lengths, native_chunks
 from pycudnnrnn.spec import Algorithm, MathType
 from tests.convert.test_malformed import FRAMEWORKS, MODES, valid
+from tests.fuzz import bundle_mutants
 from tests.fuzz import checkpoint_mutants as mutants
 from tests.helpers.oracles import random_canonical
 
@@ -81,6 +84,26 @@ def checkpoint_file(data: bytes, path: Path) -> None:
     ):
         with contextlib.suppress(CheckpointError):
             read(path)
+
+
+def bundle_files(data: bytes, path: Path) -> None:
+    """Every reader of TensorFlow's checkpoints, over an index and a shard; a refused restore changes nothing."""
+    files = bundle_of(data)
+    files.write(path)
+    for saver, arrays in things_to_restore():
+        before, reason = [array.copy() for array in arrays], None
+        try:
+            saver.restore(path.with_name(f"{path.name}.index"))
+        except CheckpointError as error:
+            reason = error.reason
+        assert reason in (None, *checkpoint.REASONS)
+        assert reason is None or all(map(np.array_equal, arrays, before)), f"refused ({reason}), and half restored"
+        for array, value in zip(arrays, before, strict=True):
+            array[...] = value
+    for read in (checkpoint.read_tensorflow, checkpoint.inspect):
+        with contextlib.suppress(CheckpointError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what holds no numbers is named
+            read(path.with_name(f"{path.name}.index"))
 
 
 def checkpoint_book(data: bytes, path: Path) -> None:
@@ -172,7 +195,38 @@ def array_of(entry: Any) -> Any:
     return np.zeros(shape if math.prod(shape) <= ELEMENTS_MAX else shape[:1], entry[0])
 
 
+def bundle_of(data: bytes) -> Any:
+    """Read an input as an index and a shard: the index' length comes first."""
+    end = 4 + int.from_bytes(data[:4], "little")
+    return bundle_mutants.Files(data[4:end], [data[end:]])
+
+
+def bundle_bytes(files: Any) -> bytes:
+    return b"".join([len(files.index).to_bytes(4, "little"), files.index, *files.shards[:1]])
+
+
 # --- the inputs to begin with -----------------------------------------------------------------------------------------
+
+
+def bundle_seeds(folder: Path) -> Iterator[bytes]:
+    """Checkpoints that are right, and one of each kind of mutant."""
+    rng = random.Random(0)
+    for name, (saver, _) in enumerate(things_to_restore()):
+        arrays = read_foreign(saver.save(folder / str(name)))
+        files = bundle_images(folder / "seed", {own: a for own, a in arrays.items() if "dropout" not in own})
+        (_, shard), (_, index) = files
+        right = bundle_mutants.Files(index, [shard])
+        yield bundle_bytes(right)
+    for mutation in bundle_mutants.MUTATIONS:
+        with contextlib.suppress(Exception):  # one that needs what this checkpoint has not
+            yield bundle_bytes(mutation(rng, right))
+
+
+def changed_bundle(rng: random.Random, data: bytes, change: Change) -> bytes:
+    """Change bytes, or entries, blocks and tensors with checksums that fit."""
+    if rng.randrange(8) == 0:
+        return change(data)
+    return bundle_bytes(rng.choice(bundle_mutants.MUTATIONS)(rng, bundle_of(data)))
 
 
 def checkpoint_seeds(folder: Path) -> Iterator[bytes]:
@@ -364,4 +418,5 @@ TARGETS = {
     "arrays": Target(arrays_to_convert, arrays_seeds, changed_json),
     "keras": Target(keras_file, keras_seeds),
     "onnx": Target(onnx_file, onnx_seeds),
+    "bundle": Target(bundle_files, bundle_seeds, changed_bundle),
 }

@@ -22,9 +22,14 @@ def need(*names):
                 warnings.simplefilter("ignore")  # what a framework says while it is imported is not about us
                 importlib.import_module(name)
         except ImportError as error:
-            if os.environ.get("CI"):
-                pytest.fail(f"CI has to have {name}: {error}")
-            pytest.skip(f"needs {name}", allow_module_level=True)
+            missing(name, error)
+
+
+def missing(name, error=""):
+    """Skip; in CI, fail."""
+    if os.environ.get("CI"):
+        pytest.fail(f"CI has to have {name}: {error}")
+    pytest.skip(f"needs {name}", allow_module_level=True)
 
 
 def random_canonical(spec, seed):

@@ -385,3 +385,35 @@ def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
         RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, [params, params])
     named = RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, params)
     assert next(iter(named.shapes())) == "params_canonical/CudnnRNNParamsToCanonical:0"
+
+
+@pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU])
+@pytest.mark.parametrize("scope", ["rnn", None])
+def test_tensorflow_1_3_puts_the_op_first_and_the_cells_of_one_direction_under_a_scope(kind, scope):
+    op = kind(2, 3, 5, dtype="float64")
+    params = np.random.default_rng(0).normal(size=op.params_size())
+    made = RNNParamsSaveable(op, op.params_to_canonical, op.canonical_to_params, [params], scope, "unused")
+    theirs = CudnnOpaqueParamsSaveable.of(params, op.spec, None, "s").tensors()
+    names = [name.removeprefix("rnn/") if scope is None else name for name in theirs]
+    assert list(made.tensors()) == names
+    assert names[0].startswith("multi_rnn_cell/cell_0/cudnn_compatible_" if scope is None else "rnn/multi_rnn_cell/")
+    before, tensors = params.copy(), made.tensors()
+    for restored in (tensors, list(tensors.values()), {n: a for n, a in tensors.items() if "cudnn_" not in n[-14:]}):
+        params[...] = 0
+        made.restore(restored)
+        if len(restored) == len(tensors):
+            assert np.array_equal(params, before)
+        weights, _ = op.params_to_canonical(params)
+        assert all(map(np.array_equal, weights, op.params_to_canonical(before)[0]))
+    with pytest.raises(ArgumentError, match="kernel"):
+        made.restore({})
+
+
+def test_tensorflow_1_3_writes_the_lists_of_1_2_for_all_others():
+    for op in (ops.CudnnRNNTanh(1, 3, 5), ops.CudnnLSTM(1, 3, 5, direction="bidirectional")):
+        both = (op.params_to_canonical, op.canonical_to_params, op.init_params(0))
+        keywords = dict(zip(("params_to_canonical", "canonical_to_params", "param_variables"), both, strict=True))
+        made = RNNParamsSaveable(cudnn_rnn=op, **keywords, base_variable_scope="rnn")
+        assert list(made.tensors()) == list(RNNParamsSaveable(*both).tensors())
+    with pytest.raises(ArgumentError, match="Invalid base_variable_scope"):
+        RNNParamsSaveable(op, *both, 3)

@@ -1,0 +1,300 @@
+"""TensorFlow's checkpoints, without TensorFlow: tensor bundles, of format V2.
+
+A bundle is `<prefix>.index`, a table of what each tensor is and where it lies, and its shards
+`<prefix>.data-00000-of-00001`, the bytes of the tensors. Nothing in them is trusted: what the index says is checked
+before anything of a tensor's size is allocated, and each tensor has a checksum, which is always compared.
+
+Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn._atomic import write_together
+from pycudnnrnn.checkpoint._bundle import table
+from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
+from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, Header, slice_key
+from pycudnnrnn.checkpoint._bundle.paths import INDEX, opened, prefix_of, shard_paths, with_suffix
+from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
+
+Array = npt.NDArray[Any]
+
+INDEX_MAX: Final = 1 << 22
+"""Most bytes of an index: a tensor takes 50 to 100, most of them its name, so about 50,000 tensors."""
+
+SLICES_MAX: Final = 256
+"""Most parts of one partitioned variable: a part is one parameter server's."""
+
+PIECE_NBYTES: Final = 1 << 22
+"""Bytes that are read at a time."""
+
+OBJECT_GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""A string beside the tensors of `tf.train.Checkpoint`, which says whose they are."""
+
+
+def read(path: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
+    """Read arrays of a checkpoint that TensorFlow 1.x or 2.x wrote; TensorFlow is not needed.
+
+    `path` is what TensorFlow calls it ("model.ckpt-1000"), its `.index`, or a folder with a `checkpoint` file: its
+    latest. `names` are those to read, None all: about their bytes are in memory, whatever else there is. Checksums are
+    always compared. A partitioned variable comes in one piece, bfloat16 as `ml_dtypes` has it. With None, a warning
+    names what holds no numbers and is left out; the object graph of a `tf.train.Checkpoint`, whose arrays have names
+    that end in "/.ATTRIBUTES/VARIABLE_VALUE", is left out without one.
+
+    Raises:
+        CheckpointError: no such checkpoint, a damaged or incomplete one, or one of format V1 (before TensorFlow 0.12);
+            a name that is not there, or not of numbers.
+
+    Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
+    """
+    wanted = None if names is None else _names(names)
+    try:
+        with Bundle(Path(path)) as bundle:
+            found = {name: bundle.read(name) for name in (bundle.numbers if wanted is None else wanted)}
+            left = sorted(bundle.others.keys() - {OBJECT_GRAPH}) if wanted is None else []
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+    if left:
+        named = ", ".join(map(repr, left[:8]))
+        warnings.warn(f"{path}: left out, since they hold no numbers: {named}", UserWarning, stacklevel=2)
+    return found
+
+
+class Bundle:
+    """An open checkpoint: which tensors there are, and the way to their elements.
+
+    `path` is the prefix as TensorFlow gives it ("model.ckpt-1000"), the `.index`, or a folder with its `checkpoint`.
+
+    Raises:
+        Refusal: no such checkpoint, or one that is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.prefix = prefix_of(path)
+        with opened(with_suffix(self.prefix, INDEX)) as source:
+            if source.size > INDEX_MAX:
+                raise Refusal("size", f"an index of {source.size} bytes; the cap is {INDEX_MAX}")
+            raw = dict(table.read(source.read_at(0, source.size)))
+        if b"" not in raw:
+            raise Refusal("metadata", "the index has no header")
+        header = Header.read(raw.pop(b""))
+        entries = {key: Entry.read(value) for key, value in raw.items()}
+        self._parts = {key: entry for key, entry in entries.items() if key.startswith(b"\0")}
+        self.entries = {_name(key): entry for key, entry in entries.items() if key not in self._parts}
+        with contextlib.ExitStack() as stack:
+            self._shards = [stack.enter_context(opened(path)) for path in shard_paths(self.prefix, header.num_shards)]
+            self._check_places(entries.values())
+            self._open = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @property
+    def numbers(self) -> dict[str, TensorSpec]:
+        """What the arrays of numbers are, by name."""
+        return {name: entry.spec() for name, entry in self.entries.items() if entry.kind in DTYPES}
+
+    @property
+    def others(self) -> dict[str, str]:
+        """The data types of what holds no numbers, by name: strings, variants."""
+        return {name: entry.dtype_name for name, entry in self.entries.items() if entry.kind not in DTYPES}
+
+    def spec(self, name: str) -> TensorSpec:
+        """Return what an array is.
+
+        Raises:
+            Refusal: no array of numbers.
+        """
+        with _about(name):
+            return self.entries[name].spec()
+
+    def read(self, name: str) -> Array:
+        """Return a tensor, a partitioned one put together.
+
+        Raises:
+            Refusal: none of this name, no array of numbers, or not the bytes that were written.
+        """
+        if name not in self.entries:
+            near = difflib.get_close_matches(name, self.entries, n=3) or sorted(self.entries)[:3]
+            more = f"; there are {', '.join(map(repr, near))} and {max(len(self.entries) - len(near), 0)} others"
+            raise Refusal("missing tensor", f"{name!r} is not there{more}")
+        entry = self.entries[name]
+        with _about(name):
+            if not entry.slices:
+                return self._array(entry)
+            return self._together(name, entry)
+
+    def _array(self, entry: Entry) -> Array:
+        spec = _checked(entry)
+        array = np.empty(spec.shape, spec.dtype)
+        raw, crc = array.reshape(-1).view(np.uint8), 0
+        for at in range(0, entry.size, PIECE_NBYTES):
+            count = min(PIECE_NBYTES, entry.size - at)
+            try:
+                data = self._shards[entry.shard].read_at(entry.offset + at, count)
+            except OSError as error:
+                raise Refusal("unreadable", str(error)) from error
+            crc = checksum(data, crc)
+            raw[at : at + count] = np.frombuffer(data, np.uint8)
+        if masked(crc) != entry.crc:
+            raise Refusal("hash", "the contents are not those that were written (CRC-32C differs)")
+        if spec.dtype == np.bool_ and raw.size and raw.max() > 1:
+            raise Refusal("dtype", "a truth value other than 0 and 1")
+        return array
+
+    def _together(self, name: str, entry: Entry) -> Array:
+        """Put the parts of a partitioned variable together: they have to fill it, and not to overlap."""
+        spec = entry.spec()
+        if len(entry.slices) > SLICES_MAX:
+            raise Refusal("offsets", f"{len(entry.slices)} parts; the cap is {SLICES_MAX}")
+        places = [_place(extents, spec.shape) for extents in entry.slices]
+        if sum(map(_volume, places)) != math.prod(spec.shape) or any(
+            _volume(_common(a, b)) for a, b in itertools.combinations(places, 2)
+        ):
+            raise Refusal("offsets", "its parts overlap, or leave a hole")
+        parts = [self._part(name, entry, *own) for own in zip(entry.slices, places, strict=True)]
+        array = np.empty(spec.shape, spec.dtype)
+        for part, place in zip(parts, places, strict=True):
+            array[tuple(slice(r.start, r.stop) for r in place)] = self._array(part)
+        return array
+
+    def _part(self, name: str, whole: Entry, extents: Extents, place: list[range]) -> Entry:
+        part = self._parts.get(slice_key(name, extents))
+        if part is None:
+            raise Refusal("missing tensor", f"the part at {_short(place)} is not there")
+        if (part.kind, part.shape) != (whole.kind, tuple(map(len, place))):
+            raise Refusal("shape", f"the part at {_short(place)} is {part.dtype_name} {list(part.shape)}")
+        _checked(part)
+        return part
+
+    def _check_places(self, entries: Iterable[Entry]) -> None:
+        """Refuse tensors outside their shard, or over one another: what is read is never more than the files."""
+        ends = [0] * len(self._shards)
+        for entry in sorted(entries, key=lambda e: (e.shard, e.offset, e.size)):
+            if entry.slices:
+                continue
+            if entry.shard >= len(self._shards):
+                raise Refusal("offsets", f"a tensor in shard {entry.shard} of {len(self._shards)}")
+            if entry.offset < ends[entry.shard] and entry.size:
+                raise Refusal(
+                    "offsets", f"a tensor at byte {entry.offset} of shard {entry.shard} lies over another one"
+                )
+            end = ends[entry.shard] = max(ends[entry.shard], entry.offset + entry.size)
+            if end > self._shards[entry.shard].size:
+                had = self._shards[entry.shard].size
+                raise Refusal("size", f"shard {entry.shard} has {had} bytes where the index has {end}: it is cut short")
+
+
+def images(prefix: Path, tensors: Mapping[str, Array]) -> list[tuple[Path, bytes]]:
+    """Return the files of a bundle of one shard, as TensorFlow writes them; the shard comes first, then the index.
+
+    In this order they are to take their names. Over a bundle of the same name there is a moment with the new shard
+    under the old index: whoever reads it then gets an error, since the checksums are not those of its tensors.
+
+    Raises:
+        ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
+    """
+    kinds = {name: kind for kind, name in DTYPES.items()}
+    arrays = {name: np.asarray(array) for name, array in tensors.items()}
+    for name, array in arrays.items():
+        if array.dtype.name not in kinds or not array.dtype.isnative:
+            raise ArgumentError(name, f"one of {', '.join(kinds)}", array.dtype, aspect="dtype")
+    keys = {name: _key(name) for name in arrays}
+    entries, data, offset = {b"": Header(1).written()}, [], 0
+    for name, array in arrays.items():
+        data.append(array.tobytes())
+        crc = masked(checksum(data[-1]))
+        entries[keys[name]] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
+        offset += array.nbytes
+    (shard,) = shard_paths(prefix, 1)
+    return [(shard, b"".join(data)), (with_suffix(prefix, INDEX), table.written(entries))]
+
+
+def write(prefix: Path, tensors: Mapping[str, Array]) -> None:
+    """Write a bundle: both its files are on the disk before the first has its name.
+
+    Raises:
+        ArgumentError: what `images` refuses, or a path that takes no file.
+        OSError: they cannot be written.
+    """
+    write_together(images(prefix, tensors))
+
+
+def _checked(entry: Entry) -> TensorSpec:
+    """Return what lies in a shard as a whole, where it has as many bytes as it says."""
+    spec = entry.spec()
+    if entry.size != spec.nbytes:
+        raise Refusal("offsets", f"{entry.size} bytes where its shape and dtype have {spec.nbytes}")
+    return spec
+
+
+def _names(names: Any) -> list[str]:
+    found = [names] if isinstance(names, str) else list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise ArgumentTypeError("names", "strings, or None for all", type(name))
+    return found
+
+
+def _key(name: str) -> bytes:
+    try:
+        key = name.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        key = b""
+    if not 0 < len(key) <= table.KEY_MAX or b"\0" in key:
+        raise ArgumentError("name", f"1 to {table.KEY_MAX} bytes of UTF-8 without a zero", repr(name)[:80])
+    return key
+
+
+def _name(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise Refusal("header form", f"a name that is no UTF-8: {key!r:.80}") from error
+
+
+@contextlib.contextmanager
+def _about(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Refusal as refusal:
+        raise Refusal(refusal.reason, f"{name!r}: {refusal.detail}") from refusal
+
+
+def _place(extents: Extents, shape: tuple[int, ...]) -> list[range]:
+    if len(extents) != len(shape):
+        raise Refusal("shape", f"a part of {len(extents)} dimensions of a tensor of {len(shape)}")
+    place = [
+        range(n) if length == ALL else range(start, start + length)
+        for (start, length), n in zip(extents, shape, strict=True)
+    ]
+    if any(r.start < 0 or r.stop > n or r.stop < r.start for r, n in zip(place, shape, strict=True)):
+        raise Refusal("shape", f"a part at {_short(place)} of a tensor of {list(shape)}")
+    return place
+
+
+def _common(a: list[range], b: list[range]) -> list[range]:
+    return [range(max(r.start, s.start), min(r.stop, s.stop)) for r, s in zip(a, b, strict=True)]
+
+
+def _volume(place: list[range]) -> int:
+    return math.prod(map(len, place))
+
+
+def _short(place: list[range]) -> str:
+    return "[" + ", ".join(f"{r.start}:{r.stop}" for r in place[:8]) + "]"

@@ -1,0 +1,137 @@
+"""Which files a checkpoint of TensorFlow is: its prefix, its index, its shards, and the folder's `checkpoint`.
+
+Source: tensorflow/core/util/tensor_bundle/naming.cc; tensorflow/python/training/checkpoint_management.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from pycudnnrnn._source import Source
+from pycudnnrnn.checkpoint._bundle import table
+from pycudnnrnn.checkpoint._file import Refusal
+
+INDEX: Final = ".index"
+
+BOOK: Final = "checkpoint"
+"""The file in a folder that names its latest checkpoint."""
+
+BOOK_MAX: Final = 1 << 20
+"""Most bytes of it."""
+
+_PART: Final = re.compile(r"\.data-[0-9]{5}-of-[0-9]{5}|\.meta")
+"""How the names of other files of a checkpoint end."""
+
+
+def is_one(path: Path) -> bool:
+    """Say whether a path means a checkpoint of TensorFlow's, whole or not: a folder, a part of one, or a prefix.
+
+    Raises:
+        Refusal: it cannot be told.
+    """
+    mode = _mode(path)
+    if stat.S_ISDIR(mode) or path.suffix == INDEX or _PART.fullmatch(path.suffix):
+        return True
+    return not mode and bool(_mode(with_suffix(path, INDEX)))
+
+
+def prefix_of(path: Path) -> Path:
+    """Return the prefix of a checkpoint: for a folder, of its latest, as its `checkpoint` file says.
+
+    Only the last part of what stands there counts: TensorFlow writes whole paths, which are wrong in a folder that was
+    moved.
+
+    Raises:
+        Refusal: nothing of the kind; what is there instead is named.
+    """
+    mode = _mode(path)
+    if stat.S_ISDIR(mode):
+        return path / _latest(path)
+    if path.suffix == INDEX:
+        return path.with_suffix("")
+    if _PART.fullmatch(path.suffix):
+        raise Refusal("unreadable", f"it is a part of a checkpoint: give {path.with_suffix('').name!r}, its prefix")
+    if stat.S_ISREG(mode) and not _mode(with_suffix(path, INDEX)):
+        with opened(path) as source:
+            count = min(source.size, len(table.MAGIC))
+            end = source.read_at(source.size - count, count)
+        if table.looks_like_one(end):
+            raise Refusal("metadata", "a checkpoint of format V1, from before TensorFlow 0.12: save it anew there")
+        raise Refusal("unreadable", "no checkpoint of TensorFlow: those are a .index and .data- files")
+    return path
+
+
+def _mode(path: Path) -> int:
+    """Return what kind of a file has this name, 0 where there is none."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except (OSError, ValueError) as error:
+        raise Refusal("unreadable", str(error)) from error
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Source]:
+    """Open a file of a checkpoint; what the operating system has against it is a `Refusal`."""
+    try:
+        with Source(path) as source:
+            yield source
+    except OSError as error:
+        raise Refusal("unreadable", str(error)) from error
+
+
+def shard_paths(prefix: Path, count: int) -> list[Path]:
+    """Return the files that hold the tensors."""
+    return [with_suffix(prefix, f".data-{i:05d}-of-{count:05d}") for i in range(count)]
+
+
+def with_suffix(prefix: Path, suffix: str) -> Path:
+    """Return a file of a checkpoint; its prefix may have dots of its own."""
+    return prefix.with_name(prefix.name + suffix)
+
+
+def book_image(newest: Path, kept: Sequence[Path]) -> bytes:
+    """Return the bytes of a folder's `checkpoint` file, in protobuf's text format, as TensorFlow writes it."""
+    names = [path.name for path in kept if path.parent == newest.parent]
+    lines = [f'model_checkpoint_path: "{_escaped(newest.name)}"']
+    lines += [f'all_model_checkpoint_paths: "{_escaped(name)}"' for name in names]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def check_book(folder: Path) -> None:
+    """Refuse to overwrite a file of the book's name that is no book.
+
+    Raises:
+        Refusal: there is one.
+    """
+    if _mode(folder / BOOK):
+        _latest(folder)
+
+
+def _escaped(name: str) -> str:
+    """Escape as C does: what is no printable ASCII, a quote and a backslash stand as octal numbers."""
+    plain = set(range(0x20, 0x7F)) - set(b'"\\')
+    return "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in os.fsencode(name))
+
+
+def _latest(folder: Path) -> str:
+    with opened(folder / BOOK) as source:
+        if source.size > BOOK_MAX:
+            raise Refusal("size", f"{BOOK} has {source.size} bytes; the cap is {BOOK_MAX}")
+        text = source.read_at(0, source.size).decode("utf-8", "surrogateescape")
+    found = re.search(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\\n]|\\.)*)"', text, re.MULTILINE)
+    if found is None:
+        raise Refusal("header text", f"{BOOK} names no model_checkpoint_path")
+    escaped = found[1].encode("utf-8", "surrogateescape")
+    # Text format escapes as C does, and Python reads those escapes; what is no ASCII stands as octal numbers.
+    name = Path(escaped.decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")).name
+    if not name or "\0" in name:
+        raise Refusal("header text", f"{BOOK} names no file")
+    return name

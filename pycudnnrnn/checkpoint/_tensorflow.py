@@ -1,0 +1,253 @@
+"""What a saver holds, under the names of a checkpoint of TensorFlow's: found there, and written so.
+
+TensorFlow puts the variables of an RNN under a scope that the file alone knows: the layer's own, when it was called,
+or the one around it, when it was built first. So scopes are looked for, and nothing is read that could be another's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn._tf1.canonical import cell_scope, cell_tensors, names_of, tf_tensors
+from pycudnnrnn._tf1.models import FoundRNN, find_models, is_below
+from pycudnnrnn.checkpoint._bundle import Bundle, images, paths
+from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, check_finite
+from pycudnnrnn.checkpoint._items import Item
+from pycudnnrnn.errors import ArgumentError, CheckpointError
+from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
+
+Array = npt.NDArray[Any]
+Write = Callable[[], None]
+
+NAMED_AT_MOST = 8
+"""Most names or RNNs of a file that an error lists."""
+
+
+PIECE = 1 << 18
+"""Elements that `scan` shows at a time."""
+
+
+class _Own(NamedTuple):
+    """Where a thing's tensor lies in the file, and what it has to be."""
+
+    theirs: str
+    spec: TensorSpec
+
+
+def is_one(path: Path) -> bool:
+    """Say whether a path means a checkpoint of TensorFlow's.
+
+    Raises:
+        CheckpointError: it cannot be told.
+    """
+    try:
+        return paths.is_one(path)
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+
+
+def scan(path: Path, visit: Callable[[str, Array], None]) -> tuple[dict[str, TensorSpec], dict[str, Any], list[str]]:
+    """Walk through a checkpoint, one array in memory at a time: `visit` gets its name with its elements, in pieces.
+
+    Returns what the arrays are, the RNNs by their scopes, and the names of what holds no numbers.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
+    try:
+        with Bundle(path) as bundle:
+            specs = bundle.numbers
+            for name in specs:
+                flat = bundle.read(name).reshape(-1)
+                for at in range(0, flat.size, PIECE):
+                    visit(name, flat[at : at + PIECE])
+            models = find_models({name: spec.shape for name, spec in specs.items()})
+            scopes = [model.scope for model in models]
+            keys = [scope if scopes.count(scope) == 1 else f"{scope} ({model.cell}, {model.num_dirs} directions)"
+                    for scope, model in zip(scopes, models, strict=True)]  # fmt: skip
+            found = {key: model._asdict() for key, model in zip(keys, models, strict=True)}
+            return specs, found, sorted(bundle.others)
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+
+
+def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) -> list[Write]:
+    """Return what takes a checkpoint's tensors into the items, after all that can fail has been done.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged, or does not have what the items need, each its own.
+    """
+    try:
+        with Bundle(path) as bundle:
+            plan = _plan(bundle, items)
+            arrays = {
+                key: {name: bundle.read(place.theirs) for name, place in own.items()} for key, own in plan.items()
+            }
+        if require_finite:
+            check_finite({place.theirs: arrays[key][name] for key, own in plan.items() for name, place in own.items()})
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+    return [write for key, item in items.items() for write in item.writes(arrays[key], [])]
+
+
+def files(prefix: Path, items: Mapping[str, Item]) -> list[tuple[Path, bytes]]:
+    """Return the files that TensorFlow's own saver would have written for these items.
+
+    Raises:
+        ArgumentError: an RNN that no cell of TensorFlow's computes, two tensors with one name, or a dtype or a name
+            that the format does not have.
+    """
+    found: dict[str, Array] = {}
+    summed = []
+    for key, item in items.items():
+        own = item.tensors()
+        if item.spec is not None:
+            _check_has_a_cell(key, item.spec)
+            pairs = {item.scope + tensor.name for tensor in tf_tensors(item.spec) if tensor.kind == "pair"}
+            summed += [repr(key)] if _differ(own, pairs) else []
+            names = item.expected().keys() - pairs  # neither is where a dropout stands, which no variable says
+            own = {name: array for name, array in own.items() if name in names}
+        both = found.keys() & own.keys()
+        if both:
+            raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
+        found |= own
+    written = images(prefix, found)
+    if summed:
+        text = "TensorFlow's cells have one bias a gate: the sum of two that differ is written, which a restore halves"
+        warnings.warn(f"{text}, in {', '.join(summed)}", UserWarning, stacklevel=3)
+    return written
+
+
+def _check_has_a_cell(key: str, spec: RNNSpec) -> None:
+    gru_with_one = spec.mode is RNNMode.GRU and spec.bias_mode is not BiasMode.DOUBLE
+    odd = {
+        "input_mode": spec.input_mode is InputMode.SKIP_INPUT,
+        "bias_mode": spec.bias_mode is BiasMode.NONE or gru_with_one,
+    }
+    for field in (field for field, is_odd in odd.items() if is_odd):
+        got = f"{field}={str(getattr(spec, field))!r}, which none has"
+        raise ArgumentError(f"items[{key!r}]", "an RNN that TensorFlow has a cell for", got)
+
+
+def _differ(own: Mapping[str, Array], pairs: set[str]) -> bool:
+    """Say whether halves of the sums are other biases than these."""
+    for name in pairs:
+        total = own[name[: -len("_cudnn_0")]]
+        if not np.array_equal(own[name], (total / 2).astype(total.dtype), equal_nan=True):
+            return True
+    return False
+
+
+def _plan(bundle: Bundle, items: Mapping[str, Item]) -> dict[str, dict[str, _Own]]:
+    """Say for each item where its tensors lie; all is checked but their bytes."""
+    models = find_models({name: entry.shape for name, entry in bundle.entries.items()})
+    scopes = _scopes(bundle, models, items)
+    plan = {key: _places(bundle, key, item, scopes.get(key, "")) for key, item in items.items()}
+    taken: dict[str, str] = {}
+    for key, own in plan.items():
+        for name, (theirs, spec) in own.items():
+            if theirs in taken:
+                both = f"{taken[theirs]!r} and {key!r} would both read {theirs!r}"
+                raise Refusal("missing tensor", f"{both}: give them the scopes of the file as keys; {_there(models)}")
+            taken[theirs] = key
+            if theirs not in bundle.entries:
+                raise Refusal("missing tensor", f"{theirs!r} is not there, for {name!r}; {_near(bundle, theirs)}")
+            found = bundle.spec(theirs)
+            if found.dtype != spec.dtype:
+                raise Refusal("dtype", f"{theirs!r} is {found.dtype}, expecting {spec.dtype}, as {key!r} has it")
+            if found.shape != spec.shape:
+                raise Refusal("shape", f"{theirs!r} is {list(found.shape)}, expecting {list(spec.shape)} for {key!r}")
+    return plan
+
+
+def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -> dict[str, str]:
+    """Say for each RNN under which scope of the file it is: the one it is named by, or the only one that is left."""
+    found: dict[str, str] = {}
+    open_: dict[str, RNNSpec] = {}
+    for key, item in items.items():
+        if item.spec is None:
+            continue
+        named = [scope for scope in _names_of_scopes(item) if _first(item.spec, scope) in bundle.entries]
+        if named:
+            found[key] = named[0]
+        else:
+            open_[key] = item.spec
+    taken = set(found.values())
+    for key, spec in open_.items():
+        left = [m.scope for m in models if m.scope not in taken and _first(spec, m.scope) in bundle.entries]
+        if len(left) != 1:
+            which = "none of these is one" if not left else "which of them it is, no name says: give its scope as key"
+            first = f"{key!r} needs a {cell_scope(spec, 0).rstrip('/')}; {which}"
+            raise Refusal(
+                "missing tensor", f"{first}; {_there(models)}" if models else f"{first}; {_near(bundle, key)}"
+            )
+        found[key] = left[0]
+    return found
+
+
+def _names_of_scopes(item: Item) -> list[str]:
+    """Return the scopes that an item's names mean, with their slashes: its key, its own name below it, and alone."""
+    own = f"{item.own_scope}/" if item.own_scope else ""
+    return list(dict.fromkeys([item.prefix, item.prefix + own, own or item.prefix]))
+
+
+def _first(spec: RNNSpec, scope: str) -> str:
+    return scope + tf_tensors(spec)[0].name
+
+
+def _places(bundle: Bundle, key: str, item: Item, scope: str) -> dict[str, _Own]:
+    expected = item.expected()
+    if item.spec is None:
+        cut = len(item.prefix)
+        spaced = {n: n.replace("bias_cudnn_", "bias_cudnn ") for n in expected}  # TF 1.3's, of a GRU
+        return {
+            n: _Own(next((c for c in (n, n[cut:], spaced[n]) if c in bundle.entries), spaced[n][cut:]), spec)
+            for n, spec in expected.items()
+        }
+    found = dict(_cells(bundle, key, item, item.spec, scope, expected))
+    for name in expected.keys() - {item.scope + tensor.name for tensor in tf_tensors(item.spec)}:
+        own = name.removeprefix(item.prefix)
+        candidates = [scope + own, *(prefix + own for prefix in _names_of_scopes(item))]
+        theirs = next((candidate for candidate in candidates if candidate in bundle.entries), candidates[0])
+        found[name] = _Own(theirs, expected[name])
+    return found
+
+
+def _cells(
+    bundle: Bundle, key: str, item: Item, spec: RNNSpec, scope: str,
+    expected: Mapping[str, TensorSpec],
+) -> Iterator[tuple[str, _Own]]:  # fmt: skip
+    """Yield where the tensors of an RNN's cells lie, after checking that they are all that these cells have."""
+    taken: set[str] = set()
+    for p in range(spec.num_pseudo_layers):
+        own_scope = cell_scope(spec, p)
+        for tensor in cell_tensors(spec, p // spec.num_dirs):
+            candidates = names_of(tensor, scope + own_scope)
+            theirs = next((name for name in candidates if name in bundle.entries), None)
+            if theirs is not None or tensor.kind != "pair":
+                taken.add(theirs or candidates[0])
+                own = item.scope + own_scope + tensor.name
+                yield own, _Own(theirs or candidates[0], expected[own])
+    around = scope + cell_scope(spec, 0).partition("cell_")[0]
+    for name in bundle.entries:
+        if name.startswith(around) and name not in taken and not is_below(name, taken):
+            raise Refusal("spec", f"{name!r} is a part of that RNN, for which {key!r} has no place")
+
+
+def _there(models: list[FoundRNN]) -> str:
+    named = "; ".join(map(str, models[:NAMED_AT_MOST]))
+    more = f" and {len(models) - NAMED_AT_MOST} more" if len(models) > NAMED_AT_MOST else ""
+    return f"the file has {named}{more}" if models else "the file has no RNN"
+
+
+def _near(bundle: Bundle, name: str) -> str:
+    near = difflib.get_close_matches(name, bundle.entries, n=NAMED_AT_MOST) or sorted(bundle.entries)[:NAMED_AT_MOST]
+    more = f" and {len(bundle.entries) - len(near)} more" if len(bundle.entries) > len(near) else ""
+    return f"the file has {', '.join(map(repr, near))}{more}" if near else "the file has no tensors"

@@ -1,0 +1,114 @@
+"""Checkpoints of TensorFlow's in `pycudnnrnn inspect` and `pycudnnrnn convert`."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import checkpoint, convert
+from pycudnnrnn.checkpoint import _bundle
+from pycudnnrnn.convert import Canonical
+from pycudnnrnn.spec import RNNSpec
+from tests.helpers.oracles import equal_dicts, random_canonical
+
+SPEC = RNNSpec("rnn_relu", 2, 3, 5, direction="bidirectional", dtype="float32", bias_mode="single_input")
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """The variables of two RNNs, with what a training leaves, in model.ckpt-7 of the folder."""
+    found = convert.tensorflow.from_canonical(random_canonical(SPEC, 1), prefix="net/cudnn_rnn_relu")
+    first = min(found)
+    more = {f"{first}/Adam": found[first], "global_step": np.array(7)}
+    gru = random_canonical(RNNSpec("gru", 1, 4, 2, dtype="float32"), 2)
+    others = convert.tensorflow.from_canonical(gru, prefix="b", keep_biases_apart=False)
+    _bundle.write(tmp_path / "model.ckpt-7", found | more | others)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/model.ckpt-7"\n')
+    return found
+
+
+@pytest.mark.parametrize("given", ["model.ckpt-7", "model.ckpt-7.index", "."])
+def test_inspect_lists_the_tensors_and_the_rnns(run, arrays, given):
+    code, out, err = run("inspect", given, "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["verified"] is True
+    assert report["tensors"]["global_step"]["most"] == 7
+    assert arrays.keys() < report["tensors"].keys()
+    assert report["nbytes"] == sum(tensor["nbytes"] for tensor in report["tensors"].values())
+    assert report["items"] == {
+        "b/": {"scope": "b/", "cell": "cudnn_compatible_gru_cell", "num_layers": 1, "num_dirs": 1, "num_units": 4},
+        "net/cudnn_rnn_relu/": {
+            "scope": "net/cudnn_rnn_relu/", "cell": "basic_rnn_cell", "num_layers": 2, "num_dirs": 2, "num_units": 3,
+        },
+    }  # fmt: skip
+    code, out, err = run("inspect", given)
+    assert (code, err) == (0, "")
+    assert "checksum: CRC-32C is right" in out
+    assert "net/cudnn_rnn_relu/: scope net/cudnn_rnn_relu/, cell basic_rnn_cell, num_layers 2, num_dirs 2" in out
+
+
+def test_inspect_tells_rnns_of_one_scope_apart(run, tmp_path):
+    both = (random_canonical(RNNSpec("lstm", 1, 3, 5, direction=way), 0) for way in ("unidirectional", "bidirectional"))
+    _bundle.write(tmp_path / "m", {n: a for c in both for n, a in convert.tensorflow.from_canonical(c).items()})
+    items = json.loads(run("inspect", "m", "--json")[1])["items"]
+    assert sorted(item["num_dirs"] for item in items.values()) == [1, 2]
+
+
+def test_inspect_ends_in_one_line_where_a_checkpoint_is_damaged(run, arrays, tmp_path):
+    data = tmp_path / "model.ckpt-7.data-00000-of-00001"
+    data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
+    code, out, err = run("inspect", "model.ckpt-7")
+    assert (code, out) == (1, "")
+    assert "CRC-32C differs" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", ["model.ckpt-7", "model.ckpt-7.index", "."])
+def test_convert_reads_a_checkpoint_and_prints_what_it_leaves_out(run, arrays, tmp_path, given):
+    options = ("-s", "prefix=net/cudnn_rnn_relu", "-s", "activation=relu")
+    code, out, err = run("convert", given, "m.safetensors", *options, "--to", "pytorch")
+    assert (code, err) == (0, "")
+    assert "note: left out, since they are of no cell: 'net/cudnn_rnn_relu/stack_bidirectional_rnn/" in out
+    assert "RNNSpec('rnn_relu', 2, 3, 5" in out
+    code, out, err = run("convert", given, "m.safetensors", *options, "--to", "pytorch", "--force", "--json")
+    assert (code, err) == (0, "")
+    (note,) = json.loads(out)["notes"]
+    assert note.startswith("left out, since they are of no cell: ")
+    code, _, err = run("convert", given, "n.safetensors", *options[:2], "--to", "pytorch")
+    assert code == 1
+    assert "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu" in err
+
+
+def test_convert_takes_the_forget_bias(run, tmp_path):
+    c = random_canonical(RNNSpec("lstm", 1, 3, 5, dtype="float32", bias_mode="single_input"), 0)
+    arrays = convert.tensorflow.from_canonical(c)
+    cell = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/"
+    _bundle.write(tmp_path / "m", {name.replace(cell, "rnn/lstm_cell/"): array for name, array in arrays.items()})
+    code, out, _ = run("convert", "m", "n.index", "-s", "forget_bias=0.5")
+    assert code == 0
+    assert "note: " not in out
+    theirs = checkpoint.read_tensorflow(tmp_path / "n")[f"{cell}bias"]
+    assert np.allclose(theirs - arrays[f"{cell}bias"], np.repeat([0, 0, 0.5, 0], 3), atol=1e-6)
+    assert "1.0, its default, was added" in run("convert", "m", "o.index")[1]
+
+
+@pytest.mark.parametrize("target", ["out.ckpt-3.index", "out.ckpt-3"])
+def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target):
+    options = ("-s", "prefix=net/cudnn_rnn_relu", "-s", "activation=relu", "-t", "prefix=x")
+    more = () if target.endswith(".index") else ("--to", "tensorflow")
+    assert run("convert", "model.ckpt-7", target, *options, *more)[0] == 0
+    c: Canonical = convert.tensorflow.to_canonical(arrays, prefix="net/cudnn_rnn_relu", activation="relu")
+    written, expected = (
+        checkpoint.read_tensorflow(tmp_path / "out.ckpt-3"),
+        convert.tensorflow.from_canonical(c, prefix="x"),
+    )
+    equal_dicts(written, dict(sorted(expected.items())))
+    (tmp_path / "out.ckpt-3.index").unlink()
+    code, _, err = run("convert", "model.ckpt-7", target, *options, *more)
+    assert (code, "exists: --force overwrites it" in err) == (1, True)
+
+
+def test_a_checkpoint_is_of_no_other_framework(run, arrays):
+    assert run("convert", "model.ckpt-7", "m.pt", "--from", "keras")[0] == 2
+    assert run("convert", "model.ckpt-7.index", "m.index", "--to", "keras")[0] == 2

@@ -1,0 +1,53 @@
+"""The models whose checkpoints TensorFlow writes for the tests: their names say what they are."""
+
+from typing import NamedTuple
+
+KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+T, B, INPUT_SIZE, NUM_UNITS, NUM_PROJ = 6, 3, 3, 4, 2
+
+LENGTHS = (6, 2, 5)
+
+SCOPES = {"lstm": "cudnn_lstm", "gru": "cudnn_gru", "rnn_tanh": "cudnn_rnn_tanh", "rnn_relu": "cudnn_rnn_relu"}
+"""Where TF's layers put their variables when they are called; one that is built before has none around it."""
+
+
+class Model(NamedTuple):
+    """What one checkpoint holds. `cell` is one of TF's own in the place of the compatible one."""
+
+    kind: str
+    num_layers: int = 1
+    bidirectional: bool = False
+    cell: str = ""
+    multi: bool = True
+    num_proj: int | None = None
+    scope: str = ""
+
+    @property
+    def name(self):
+        parts = [self.cell or self.kind, str(self.num_layers), "both" if self.bidirectional else "one"]
+        more = {"alone": not self.multi, "proj": self.num_proj, "scope": self.scope}
+        return "-".join([*parts, *(word for word, there in more.items() if there)])
+
+
+CUDNN = [Model(kind, L, both, scope=SCOPES[kind]) for kind in KINDS for both in (False, True) for L in (1, 2, 3)]
+"""What `CudnnLSTM` and the others write: every layer, as it was called."""
+
+BUILT = [Model(kind, 2, both) for kind in KINDS for both in (False, True)]
+"""The same, of layers that were built before they were called."""
+
+OWN_CELLS = [
+    *(Model("lstm", 1, cell=cell, multi=False) for cell in ("lstm_cell", "basic_lstm_cell")),
+    *(Model("lstm", 2, cell=cell) for cell in ("lstm_cell", "basic_lstm_cell")),
+    Model("lstm", 1, True, cell="lstm_cell", multi=False),
+    Model("lstm", 2, True, cell="lstm_cell"),
+    Model("lstm", 2, cell="lstm_cell", num_proj=NUM_PROJ),
+    *(Model(kind, 1, multi=False) for kind in ("rnn_tanh", "rnn_relu")),
+]
+"""TF's own cells, which are no layer's but compute what cuDNN does."""
+
+WRITTEN = [*CUDNN, *BUILT, Model("lstm", 2, num_proj=NUM_PROJ)]
+"""What is written here, and TensorFlow's saver restores."""
+
+REFUSED = [Model("gru", cell="gru_cell"), Model("lstm", cell="peephole")]
+"""Cells that compute something else."""

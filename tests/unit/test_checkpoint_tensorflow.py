@@ -1,0 +1,386 @@
+"""Checkpoints under TensorFlow's names, without TensorFlow: each thing finds its own, and all of it or nothing."""
+
+import errno
+import json
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
+from pycudnnrnn.checkpoint import _bundle
+from pycudnnrnn.errors import ArgumentError, CheckpointError
+from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
+from pycudnnrnn.spec import RNNSpec
+from tests.helpers.faults import each
+from tests.helpers.faults import refused as refused_call
+from tests.helpers.layers import OF_MODE, built
+from tests.helpers.oracles import random_canonical
+
+TWO_BIASES = pytest.mark.filterwarnings("ignore:TensorFlow's cells have one bias a gate")
+
+SPEC = RNNSpec("lstm", 2, 3, 5, dtype="float64")
+
+
+def variables(scope, seed=0, spec=SPEC, **keywords):
+    """Return what TensorFlow has for an RNN, with what a training leaves beside it."""
+    found = convert.tensorflow.from_canonical(random_canonical(spec, seed), prefix=scope, keep_biases_apart=False)
+    slots = {f"{name}/{slot}": array for name, array in found.items() for slot in ("Adam", "ExponentialMovingAverage")}
+    return found | slots | {f"{scope}opaque_kernel": np.zeros(7)} | keywords
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def written(folder, *parts):
+    _bundle.write(folder / "model.ckpt-7", {name: array for part in parts for name, array in part.items()})
+    return folder / "model.ckpt-7"
+
+
+def is_of(layer, seed):
+    """Say whether a layer has the weights that `variables` made from a seed, up to the sums of its biases."""
+    (weights, biases), c = layer.op.params_to_canonical(layer.params), random_canonical(SPEC, seed)
+    pairs = [biases[i] + biases[i + 4] for p in range(2) for i in range(8 * p, 8 * p + 4)]
+    sums = [c.biases[i] + c.biases[i + 4] for p in range(2) for i in range(8 * p, 8 * p + 4)]
+    return all(map(np.array_equal, weights, c.weights)) and all(map(np.allclose, pairs, sums))
+
+
+@pytest.mark.parametrize("scope", ["", "encoder/", "encoder/cudnn_lstm/", "cudnn_lstm/", "deep/down/"])
+def test_one_rnn_is_found_under_every_scope_that_tensorflow_may_have_given_it(tmp_path, scope):
+    layer = built()
+    Saver({"encoder": layer}).restore(written(tmp_path, variables(scope, 3)))
+    assert is_of(layer, 3)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "right"),
+    [
+        (["encoder/", "encoder/cudnn_lstm/", "cudnn_lstm/", ""], 0),
+        (["encoder/cudnn_lstm/", "cudnn_lstm/", ""], 0),
+        (["decoder/", "cudnn_lstm/", ""], 1),
+    ],
+)
+def test_of_several_rnns_a_layer_is_the_one_that_its_key_names_then_its_own_name(tmp_path, scopes, right):
+    layer = built()
+    parts = [variables(scope, seed) for seed, scope in enumerate(scopes)]
+    Saver({"encoder": layer}).restore(written(tmp_path, *parts))
+    assert is_of(layer, right)
+
+
+def test_what_another_thing_is_named_by_is_not_taken(tmp_path):
+    encoder, decoder = built(name="a"), built(name="b")
+    Saver({"x": encoder, "decoder": decoder}).restore(written(tmp_path, variables("", 1), variables("decoder/", 2)))
+    assert is_of(encoder, 1)
+    assert is_of(decoder, 2)
+
+
+def test_kinds_that_differ_are_no_choice(tmp_path):
+    lstm, gru = built(), built(OF_MODE["gru"])
+    other = variables("two/", 2, SPEC.replace(mode="gru"))
+    Saver({"x": lstm, "y": gru}).restore(written(tmp_path, variables("one/", 1), other))
+    assert is_of(lstm, 1)
+    sums = checkpoint.read_tensorflow(tmp_path / "model.ckpt-7")[
+        "two/rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/bias"
+    ]
+    bR, bU = (layer_bias(gru, 0, gate) for gate in ("reset", "update"))
+    assert np.allclose(np.concatenate([bR, bU]), sums)
+
+
+def layer_bias(layer, pseudo_layer, gate):
+    own = [layer.op.layout().region(pseudo_layer=pseudo_layer, gate=gate, kind="bias", side=side)
+           for side in ("input", "recurrent")]  # fmt: skip
+    return sum(layer.params[r.offset : r.offset + r.shape[0]] for r in own)
+
+
+def refused(things, path, *, require_finite=False):
+    """Return why a restore is refused, after checking that nothing changed."""
+    before = {key: np.copy(getattr(thing, "params", thing)) for key, thing in things.items()}
+    with pytest.raises(CheckpointError) as raised:
+        Saver(things).restore(path, require_finite=require_finite)
+    for key, thing in things.items():
+        assert np.array_equal(before[key], getattr(thing, "params", thing)), key
+    return f"{raised.value.reason}: {raised.value}"
+
+
+def test_where_no_name_says_which_rnn_it_is_the_error_lists_those_that_are_there(tmp_path):
+    path = written(tmp_path, variables("one/"), variables("two/"))
+    text = refused({"encoder": built()}, path)
+    assert text.startswith("missing tensor: ")
+    assert "which of them it is, no name says: give its scope as key" in text
+    for scope in ("one/", "two/"):
+        assert f"'{scope}': cudnn_compatible_lstm_cell, 2 x 3 units, unidirectional" in text
+
+
+@pytest.mark.parametrize(
+    ("scopes", "text"),
+    [
+        (["cudnn_lstm/", "other/"], "'a' and 'b' would both read 'cudnn_lstm/rnn/multi_rnn_cell/cell_0/"),
+        (["x/"], "'a' and 'b' would both read 'x/rnn/multi_rnn_cell/cell_0/"),
+    ],
+)
+def test_two_things_never_read_the_same_variables(tmp_path, scopes, text):
+    path = written(tmp_path, *map(variables, scopes))
+    found = refused({"a": built(), "b": built(seed=2)}, path)
+    assert text in found
+    assert "give them the scopes of the file as keys" in found
+    array = next(iter(variables("x/")))
+    twice = refused({"x": built(), array: np.zeros((8, 12))}, written(tmp_path, variables("x/")))
+    assert f"would both read {array!r}" in twice
+
+
+def test_two_arrays_that_a_file_has_once_are_two_errors_and_no_copy(tmp_path):
+    path = written(tmp_path, {"step": np.array(7), "steps": np.array(8)})
+    assert "'stop' is not there, for 'stop'; the file has 'step'" in refused(
+        {"step": np.array(0), "stop": np.array(0)}, path
+    )
+
+
+MISFITS = [
+    (lambda: built(OF_MODE["gru"]), "missing tensor", "needs a rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell"),
+    (lambda: built(direction="bidirectional"), "missing tensor", "needs a stack_bidirectional_rnn/cell_0/"),
+    (lambda: built(dtype="float32"), "dtype", "is float64, expecting float32, as 'm' has it"),
+    (lambda: built(input_size=4), "shape", "is [8, 12], expecting [7, 12] for 'm'"),
+    (lambda: of_layers(1), "spec", "bias' is a part of that RNN, for which 'm' has no"),
+    (lambda: of_layers(3), "missing tensor", "cell_2/cudnn_compatible_lstm_cell/kernel' is not there"),
+    (lambda: built(bias_mode="none"), "spec", "cudnn_compatible_lstm_cell/bias' is a part of that RNN"),
+]  # fmt: skip
+
+
+def of_layers(count):
+    layer = CudnnLSTM(count, 3, dtype="float64")
+    layer.build((None, None, 5))
+    return layer
+
+
+@pytest.mark.parametrize(("make", "reason", "text"), MISFITS, ids=[text for *_, text in MISFITS])
+def test_an_rnn_that_is_another_is_refused_before_anything_changes(tmp_path, make, reason, text):
+    path = written(tmp_path, variables("cudnn_lstm/"), {"a": np.array(7.0)})
+    found = refused({"a": np.array(0.0), "m": make()}, path)
+    assert found.startswith(f"{reason}: ")
+    assert text in found
+
+
+def test_a_projection_in_the_file_alone_is_refused(tmp_path):
+    path = written(tmp_path, variables("cudnn_lstm/", spec=SPEC.replace(num_proj=2, input_size=6)))
+    assert "projection/kernel' is a part of that RNN" in refused({"m": built()}, path)
+
+
+def test_a_file_without_an_rnn_says_what_it_has(tmp_path):
+    text = refused({"m": built()}, written(tmp_path, {"dense/kernel": np.zeros(2)}))
+    assert "none of these is one; the file has 'dense/kernel'" in text
+
+
+def test_arrays_variables_and_saveables_are_restored_beside_layers(tmp_path):
+    buffer, step = np.zeros_like(built().params), np.array(0, np.int64)
+    layer = built()
+    layer.add_weight("scale", (2,))
+    parts = variables("m1/", 1), variables("cudnn_lstm/", 2), {"step": np.array(9), "cudnn_lstm/scale": np.ones(2)}
+    saveable = CudnnLSTMSaveable(buffer, 2, 3, 5, scope="m1")
+    Saver({"x": saveable, "l": layer, "step": step}).restore(written(tmp_path, *parts))
+    assert step == 9
+    assert is_of(layer, 2)
+    assert np.array_equal(layer.get_weights()[1], [1, 1])
+    layer.params[...] = buffer
+    assert is_of(layer, 1)
+
+
+def test_cudnns_own_lists_are_found_by_the_names_of_tensorflow_1_2(tmp_path):
+    layer = built()
+    op, params = layer.op, layer.params
+    own = RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, params, name="")
+    before = params.copy()
+    path = written(tmp_path, own.tensors())
+    params[...] = 0
+    Saver({"rnn": own}).restore(path)
+    assert np.array_equal(params, before)
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+def test_biases_that_tensorflow_1_3_kept_apart_come_back_bit_for_bit(tmp_path, spaced):
+    c = random_canonical(SPEC, 4)
+    arrays = convert.tensorflow.from_canonical(c, prefix="rnn_scope/")
+    path = written(tmp_path, {n.replace("_cudnn_", "_cudnn ") if spaced else n: a for n, a in arrays.items()})
+    layer = built()
+    Saver({"m": layer}).restore(path)
+    assert all(map(np.array_equal, layer.op.params_to_canonical(layer.params)[1], c.biases))
+
+
+def test_what_is_not_finite_is_refused_where_that_is_asked_for(tmp_path):
+    arrays = variables("m/")
+    next(iter(arrays.values()))[0, 0] = np.nan
+    layer, path = built(), written(tmp_path, arrays)
+    assert "not finite: " in refused({"m": layer}, path, require_finite=True)
+    Saver({"m": layer}).restore(path)
+    assert np.isnan(layer.params).any()
+
+
+@pytest.mark.parametrize("given", ["model.ckpt-7", "model.ckpt-7.index", "."])
+def test_a_checkpoint_is_named_by_its_prefix_its_index_or_its_folder(tmp_path, given):
+    a = np.array(1.0)
+    Saver({"a": a}).save(tmp_path / "model.ckpt", 7, format="tensorflow")
+    found = np.array(0.0)
+    Saver({"a": found}).restore(tmp_path / given)
+    assert found == a
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("model.ckpt-7.data-00000-of-00001", "it is a part of a checkpoint: give 'model.ckpt-7', its prefix"),
+        ("model.ckpt-7.meta", "it is a part of a checkpoint: give 'model.ckpt-7', its prefix"),
+        ("empty", "checkpoint"),
+        ("x" * 300, "File name too long"),
+        ("a\0b", "null"),
+    ],
+)
+def test_what_is_a_part_of_a_checkpoint_or_none_is_said(tmp_path, name, text):
+    written(tmp_path, {"a": np.array(1.0)})
+    (tmp_path / "empty").mkdir()
+    assert text in refused({"a": np.array(0.0)}, tmp_path / name)
+
+
+def test_a_file_that_has_the_name_itself_is_what_is_meant(tmp_path):
+    Saver({"a": np.array(1.0)}).save(tmp_path / "m")
+    Saver({"a": np.array(2.0)}).save(tmp_path / "m", format="tensorflow")
+    found = np.array(0.0)
+    for name, value in (("m", 1), ("m.index", 2)):
+        Saver({"a": found}).restore(tmp_path / name)
+        assert found == value
+
+
+def test_two_formats_under_one_name_are_two_checkpoints(tmp_path):
+    saver = Saver({"a": np.array(1.0)}, max_to_keep=2)
+    for form in ("safetensors", "tensorflow", "tensorflow"):
+        saver.save(tmp_path / "m", format=form)
+    assert saver.last_checkpoints == [tmp_path / "m", tmp_path / "m"]
+    assert names(tmp_path) == {"checkpoint", "checkpoint.json", "m", "m.index", "m.data-00000-of-00001"}
+    saver.save(tmp_path / "n")
+    assert names(tmp_path) == {"checkpoint", "checkpoint.json", "n", "m.index", "m.data-00000-of-00001"}
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@TWO_BIASES
+@pytest.mark.parametrize("mode", OF_MODE)
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+def test_what_is_saved_as_tensorflow_does_comes_back_whole(tmp_path, mode, direction):
+    layer, step = built(OF_MODE[mode], direction=direction), np.array(7)
+    layer.add_weight("scale", (2,), initializer="ones")
+    sums = Saver({"m": layer})
+    sums.save(tmp_path / "first", format="tensorflow")
+    sums.restore(tmp_path / "first")  # halves
+    before = [np.copy(array) for array in layer.get_weights()]
+    path = Saver({"m": layer, "step": step}).save(tmp_path / "second", format="tensorflow")
+    layer.set_weights([np.zeros_like(array) for array in before])
+    step[...] = 0
+    Saver({"m": layer, "step": step}).restore(path)
+    assert all(map(np.array_equal, before, layer.get_weights()))
+    assert step == 7
+
+
+@TWO_BIASES
+def test_the_names_are_those_of_tensorflows_cells_and_no_others(tmp_path):
+    for layer in (built(dropout=0.5), built(num_proj=2)):
+        layer(np.zeros((1, 1, 5)))
+        path = Saver({"m": layer}).save(tmp_path / "m", format="tensorflow")
+        cells = [f"m/rnn/multi_rnn_cell/cell_{i}/cudnn_compatible_lstm_cell/" for i in range(2)]
+        leaves = ["kernel", "bias", *(["projection/kernel"] if layer.spec.num_proj else [])]
+        assert checkpoint.read_tensorflow(path).keys() == {cell + leaf for cell in cells for leaf in leaves}
+
+
+def test_a_warning_says_where_two_biases_become_one_and_only_there(tmp_path, recwarn):
+    things = {"halves": built(), "apart": built()}
+    Saver({"halves": things["halves"]}).restore(written(tmp_path, variables("m/")))
+    Saver({"halves": things["halves"]}).save(tmp_path / "a", format="tensorflow")
+    assert not recwarn
+    with pytest.warns(UserWarning, match="one bias a gate.* in 'apart'$") as said:
+        Saver(things).save(tmp_path / "b", format="tensorflow")
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("layer", "text"),
+    [
+        (lambda: built(input_size=3, input_mode="skip_input"), "input_mode='skip_input', which none has"),
+        (lambda: built(bias_mode="none"), "bias_mode='none', which none has"),
+        (lambda: built(OF_MODE["gru"], bias_mode="single_input"), "bias_mode='single_input', which none has"),
+    ],
+)
+def test_an_rnn_that_tensorflow_has_no_cell_for_is_refused(tmp_path, layer, text):
+    with pytest.raises(ArgumentError, match=text) as raised:
+        Saver({"m": layer()}).save(tmp_path / "m", format="tensorflow")
+    assert raised.value.argument == "items['m']"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_format_is_refused_with_those_that_are_known(tmp_path):
+    for given in ("hdf5", None, ["tensorflow"]):
+        with pytest.raises(ArgumentError, match="'safetensors' or 'tensorflow'") as raised:
+            Saver({"a": np.zeros(2)}).save(tmp_path / "m", format=given)
+        assert raised.value.argument == "format"
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_step_goes_where_tensorflow_puts_it(tmp_path):
+    saver = Saver({"a": np.zeros(2)})
+    assert saver.save(tmp_path / "model.ckpt", 100, format="tensorflow") == tmp_path / "model.ckpt-100"
+    expected = {"checkpoint", "model.ckpt-100.data-00000-of-00001", "model.ckpt-100.index"}
+    assert names(tmp_path) == expected
+
+
+def test_the_oldest_are_deleted_with_all_their_files_and_each_format_has_its_book(tmp_path):
+    saver = Saver({"a": np.zeros(2)}, max_to_keep=2)
+    saver.save(tmp_path / "m", 1, format="tensorflow")
+    saver.save(tmp_path / "m", 2, format="tensorflow")
+    assert saver.last_checkpoints == [tmp_path / "m-1", tmp_path / "m-2"]
+    saver.save(tmp_path / "m", 3)
+    assert saver.last_checkpoints == [tmp_path / "m-2", tmp_path / "m-3"]
+    assert checkpoint.latest_checkpoint(tmp_path) == tmp_path / "m-3"
+    assert not list(tmp_path.glob("m-1*"))
+    saver.save(tmp_path / "m", 4, format="tensorflow")
+    lines = ['model_checkpoint_path: "m-4"', 'all_model_checkpoint_paths: "m-4"']
+    assert (tmp_path / "checkpoint").read_text().splitlines() == lines
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["all"] == ["m-3"]
+    (tmp_path / "m-4.index").unlink()
+    assert saver.last_checkpoints == [tmp_path / "m-3"]
+
+
+def test_a_save_in_which_any_call_fails_leaves_a_checkpoint_that_is_whole_or_is_refused(tmp_path):
+    a, found, outcomes = np.arange(3.0), np.zeros(3), set()
+    saver = Saver({"a": a})
+    path = saver.save(tmp_path / "m", format="tensorflow")
+    for call, error in each(lambda: saver.save(path, format="tensorflow"), refused_call(errno.ENOSPC)):
+        assert len(names(tmp_path)) == 3, (call, names(tmp_path))
+        assert error is None or isinstance(error, (OSError, CheckpointError)), (call, error)
+        try:
+            Saver({"a": found}).restore(tmp_path)
+        except CheckpointError as refusal:
+            outcomes.add(refusal.reason)
+        else:
+            outcomes.add("new" if np.array_equal(found, a) else "old")
+            assert found[1] - found[0] == 1, "never a mix"
+        saver.save(path, format="tensorflow")
+        a += 1
+    assert outcomes == {"old", "new", "hash"}
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "ü ß", "a\nb", "a\udcffb"])
+def test_a_folder_finds_its_latest_whatever_its_name(tmp_path, name):
+    a = np.array(0)
+    Saver({"a": np.array(3)}).save(tmp_path / name, format="tensorflow")
+    Saver({"a": a}).restore(tmp_path)
+    assert a == 3
+
+
+def test_a_checkpoint_file_that_is_something_else_is_not_overwritten(tmp_path):
+    (tmp_path / "checkpoint").write_text("my notes")
+    with pytest.raises(CheckpointError, match="names no model_checkpoint_path, and not overwritten"):
+        Saver({"a": np.zeros(2)}).save(tmp_path / "m", format="tensorflow")
+    assert names(tmp_path) == {"checkpoint"}
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0", "", "x" * 4097])
+def test_a_name_that_no_bundle_can_have_is_refused(tmp_path, name):
+    with pytest.raises(ArgumentError, match=r"Invalid (name|items)"):
+        Saver({name: np.zeros(2)}).save(tmp_path / "m", format="tensorflow")
