@@ -18,6 +18,11 @@ from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
 
 
+def seed_at(seed: int, position: int) -> int:
+    """Return cuDNN's seed for a position, where states cannot be carried from one to the next."""
+    return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0])
+
+
 class CudnnDropout:
     """The random states of one model on one device.
 
