@@ -11,10 +11,10 @@ from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.native import Native
-from pycudnnrnn.engines.cudnn.plan import Plan
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.schedule import Schedule, native_chunks
-from pycudnnrnn.spec import TIME_MAX, RNNSpec
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import RNNSpec
 
 
 class InPlace:
@@ -31,7 +31,6 @@ class InPlace:
         self, native: Native, spec: RNNSpec, schedule: Schedule, *, training: bool, position: int | None
     ) -> None:
         self._native, self._spec, self._schedule, self._training = native, spec, schedule, training
-        (self._chunk,) = native_chunks(schedule, TIME_MAX)
         self._seed = None if position is None else seed_at(spec.seed, position)
         self.states_nbytes = 0
         with native.launching("preparing a batch") as (handle, _):
@@ -39,8 +38,8 @@ class InPlace:
                 states = ctypes.c_size_t()
                 handle.library.cudnnDropoutGetStatesSize(handle, states)
                 self.states_nbytes = states.value
-            plan = self._plan(handle, None, seeded=False)
-        self.workspace_nbytes, self.reserve_nbytes = plan.workspace_nbytes, plan.reserve_nbytes
+            passes = self._passes(handle, None, seeded=False)
+        self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
 
     def forward(
         self,
@@ -59,8 +58,11 @@ class InPlace:
         """Write the results, the reserve and the dropout states."""
         _check_params("params", params)
         with self._on(stream) as handle:
-            plan = self._plan(handle, states, seeded=True)
-            plan.call_forward(handle.pointer, x, y, hx, hy, cx, cy, params, workspace, reserve)
+            passes = self._passes(handle, states, seeded=True)
+            x_desc, y_desc = passes.data(self._schedule).pointers
+            passes.call_forward(
+                handle.pointer, x_desc, x, y_desc, y, hx, hy, cx, cy, params, workspace, reserve
+            )  # fmt: skip
 
     def backward_data(
         self,
@@ -82,9 +84,10 @@ class InPlace:
         """Write the gradients of x and the states, rewriting the reserve."""
         _check_params("params", params)
         with self._on(stream) as handle:
-            plan = self._plan(handle, states, seeded=False)
-            plan.call_backward_data(
-                handle.pointer, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve
+            passes = self._passes(handle, states, seeded=False)
+            x_desc, y_desc = passes.data(self._schedule).pointers
+            passes.call_backward_data(
+                handle.pointer, y_desc, y, dy, x_desc, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve
             )  # fmt: skip
 
     def backward_weights(
@@ -101,8 +104,9 @@ class InPlace:
         """Add the gradient of params to `d_params`."""
         _check_params("d_params", d_params)
         with self._on(stream) as handle:
-            plan = self._plan(handle, states, seeded=False)
-            plan.call_backward_weights(handle.pointer, x, hx, y, d_params, workspace, reserve)
+            passes = self._passes(handle, states, seeded=False)
+            x_desc, y_desc = passes.data(self._schedule).pointers
+            passes.call_backward_weights(handle.pointer, x_desc, x, hx, y_desc, y, d_params, workspace, reserve)
 
     @contextlib.contextmanager
     def _on(self, stream: int) -> Iterator[Handle]:
@@ -110,11 +114,11 @@ class InPlace:
         with device.active():
             yield self._native.handle_on(device.stream_at(stream))
 
-    def _plan(self, handle: Handle, states: int | None, *, seeded: bool) -> Plan:
+    def _passes(self, handle: Handle, states: int | None, *, seeded: bool) -> Passes:
         """Return what runs it; with dropout it is this call's own, on states seeded now, before, or not yet."""
         native, spec = self._native, self._spec
         if self._seed is None:
-            return native.plan(handle, spec, self._schedule, self._chunk, training=self._training, dropout=None)
+            return native.passes(handle, spec, self._schedule, training=self._training, dropout=None)
         descriptor = DropoutDescriptor(
             handle,
             spec.dropout,
@@ -124,7 +128,7 @@ class InPlace:
             seed=self._seed,
             restore=not seeded and states is not None,
         )
-        return Plan(handle, native.device, spec, self._schedule, training=True, dropout=descriptor)
+        return Passes(handle, native.device, spec, self._schedule, training=True, dropout=descriptor)
 
 
 def _check_params(name: str, address: int) -> None:
