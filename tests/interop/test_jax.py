@@ -142,6 +142,51 @@ def test_gradients_are_those_of_jaxs_own_lstm(bidirectional):
         assert np.abs(mine - other).max() < 1e-12
 
 
+@pytest.mark.parametrize("sizes", [(1, 1, 5, 1), (3, 6, 4, 2)], ids=str)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_what_jax_promises_of_its_lstm_holds_for_ours(ragged, bidirectional, sizes):
+    """Values, final states and every gradient of `jax.experimental.rnn`, batch first, whatever the padding holds."""
+    B, T, units, layers = sizes
+    direction = "bidirectional" if bidirectional else "unidirectional"
+    op = ops.CudnnLSTM(layers, units, 4, direction=direction, dtype="float64")
+    lengths = np.random.default_rng(3).integers(1, T, B, endpoint=True).tolist() if ragged else [T] * B
+    problem = make_problem(op, T, B, None, seed=11)
+    params, x, h, c = arguments_of(problem)
+    x, dy = x.swapaxes(0, 1), jnp.asarray(problem.dy).swapaxes(0, 1)
+    inside = (jnp.arange(T) < jnp.array(lengths)[:, None])[..., None]
+    x = jnp.where(inside, x, 1e6)
+
+    def total(results):
+        y, hy, cy = results
+        return (jnp.where(inside, dy * y, 0)).sum() + (problem.dhy * hy).sum() + (problem.dcy * cy).sum(), results
+
+    def ours(params, x, h, c):
+        return total(rnn(params, x, h, c, spec=op, sequence_lengths=lengths, time_major=False))
+
+    def theirs(weights, x, h, c):
+        parts = jax_rnn.unpack_lstm_weights(weights, 4, units, layers, bidirectional)
+        given = (jnp.array(lengths, "int32"), 4, units, layers, 0.0, bidirectional)
+        return total(jax_rnn.lstm_ref(x, h, c, *parts, *given))
+
+    def flat(params):
+        canonical = convert.Canonical(op.spec, *op.params_to_canonical(np.asarray(params)))
+        return convert.jax_rnn.from_canonical(canonical)["weights"]
+
+    def both(function, *arguments):
+        return jax.jit(jax.value_and_grad(function, argnums=(0, 1, 2, 3), has_aux=True))(*arguments)
+
+    (_, (y, *states)), (d_params, dx, *d_states) = both(ours, params, x, h, c)
+    (_, (their_y, *their_states)), (d_weights, their_dx, *their_d_states) = both(
+        theirs, jnp.asarray(flat(params)), x, h, c
+    )
+    found = [jnp.where(inside, y, 0), flat(d_params), dx, *states, *d_states]
+    expected = [jnp.where(inside, their_y, 0), d_weights, their_dx, *their_states, *their_d_states]
+    for mine, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-11)
+    assert not jnp.where(inside, 0, y).any()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_every_dtype_goes_through(dtype):
     problem = problem_of(dtype=dtype)

@@ -192,3 +192,8 @@ def test_an_empty_batch_calls_nothing_and_its_gradients_pass_through(engine_call
     jax.tree.map(
         np.testing.assert_array_equal, found, (gradients.params, gradients.input, gradients.input_h, gradients.input_c)
     )
+
+
+def test_jax_refuses_to_export_it():
+    with pytest.raises(NotImplementedError, match="callback"):
+        jax.export.export(jax.jit(lambda p, x: rnn(p, x, spec=OP)[0]))(PARAMS, X).serialize()
