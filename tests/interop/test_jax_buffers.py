@@ -108,6 +108,10 @@ def test_results_and_gradients_in_place_are_those_on_copies(lengths, time_major)
     here = jax.jit(jax.value_and_grad(lambda p, x: loss(p, x, **options), argnums=(0, 1)))(PARAMS, x)
     there = jax.jit(jax.value_and_grad(lambda p, x: loss(p, x, platform="host", **options), argnums=(0, 1)))(PARAMS, x)
     jax.tree.map(np.testing.assert_array_equal, here, there)
+    fwd = OP.forward(np.ascontiguousarray(x), None, None, PARAMS, **options)
+    grads = fwd.backward(2 * fwd.output, 2 * fwd.output_h, 2 * fwd.output_c)
+    for found, expected in zip(here[1], (grads.params, grads.input), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_large_results_are_computed_where_they_stay():

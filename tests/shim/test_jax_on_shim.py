@@ -162,10 +162,14 @@ def test_an_empty_batch_makes_no_call(play, T, B, lengths):
 def test_dropout_is_seeded_by_the_seed_and_the_position(play):
     played, _, _ = play()
     problem = problem_of(dropout=0.5, seed=3)
+    outputs = []
     for position in (0, 4, 4):
         found = run(problem, dropout_position=position)
+        outputs.append(found[0])
         problem.op.set_dropout_state(DropoutState("numpy", seed_at(problem.spec.seed, position), 0))
         equal(found, expected_of(problem))
+    assert np.array_equal(outputs[1], outputs[2])
+    assert not np.array_equal(outputs[0], outputs[1])
     assert not played.complaints
 
 
