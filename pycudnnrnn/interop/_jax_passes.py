@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from jax.experimental.buffer_callback import buffer_callback
 
-from pycudnnrnn.engines import DropoutState, EnginePlan, engine_for
+from pycudnnrnn._checks import check_int
+from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan, engine_for
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -210,7 +211,8 @@ class _NumpyForward(_NumpyPass):
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
         arrays, plan = _numpy(ins), self.plan
         if self.call.drops:  # a position moves: each call has its own
-            plan = self._plan(keep=self.keep, position=int(arrays.pop(0)))
+            position = check_int("dropout_position", int(arrays.pop(0)), 0, POSITION_MAX)
+            plan = self._plan(keep=self.keep, position=position)
         params, x, hx, *cx = arrays
         y, hy, *rest = _numpy(outs)
         cy = rest.pop(0) if cx else None

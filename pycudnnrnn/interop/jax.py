@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn.engines import engine_for
+from pycudnnrnn._checks import check_int, plain
+from pycudnnrnn.engines import POSITION_MAX, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, LayoutError, MissingDependencyError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -160,7 +161,10 @@ def _forward(call: Call) -> Any:
             axes = (1 if call.schedule.time_major else 0, *(1 for _ in data[1:]))
             wide = (_joined(array, axis) for array, axis in zip(data, axes, strict=True))
             results = _forward(call.widened(size))(position, arguments[0], *wide)
-            found = tuple(_split(array, axis, size) for array, axis in zip(results, axes, strict=True))
+            found = tuple(
+                _split(array, axis, size, one.shape[axis + 1])
+                for array, axis, one in zip(results, axes, data, strict=True)
+            )
         return found, tuple(True for _ in found)
 
     return forward
@@ -172,9 +176,9 @@ def _joined(array: Any, axis: int) -> Any:
     return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
 
 
-def _split(array: Any, axis: int, size: int) -> Any:
-    """Undo `_joined`, of `size` arrays."""
-    parts = array.reshape(*array.shape[:axis], size, array.shape[axis] // size, *array.shape[axis + 1 :])
+def _split(array: Any, axis: int, size: int, each: int) -> Any:
+    """Undo `_joined`, of `size` arrays that were `each` long along `axis`."""
+    parts = array.reshape(*array.shape[:axis], size, each, *array.shape[axis + 1 :])
     return jnp.moveaxis(parts, axis, 0)
 
 
@@ -251,6 +255,8 @@ def _flag(name: str, value: Any) -> bool:
 def _array(name: str, array: Any, spec: RNNSpec) -> Any:
     if not isinstance(array, (jax.Array, np.ndarray)):
         raise ArgumentTypeError(name, "a JAX or NumPy array", type(array))
+    if isinstance(array, np.ndarray):
+        array = plain(name, array)
     if array.dtype != spec.dtype.numpy:
         raise ArgumentError(name, f"{spec.dtype}, the model's", array.dtype, aspect="dtype")
     return jnp.asarray(array)
@@ -298,7 +304,11 @@ def _position(call: Call, position: Any) -> Any:
         if call.drops:
             raise ArgumentError("dropout_position", "an integer that differs from step to step", None)
         return 0
-    shape, dtype = jnp.shape(position), jnp.result_type(position)
-    if shape != () or not jnp.issubdtype(dtype, jnp.integer):
-        raise ArgumentError("dropout_position", "one integer", f"{dtype} of shape {shape}")
-    return position if isinstance(position, jax.core.Tracer) else int(position)
+    if isinstance(position, (jax.Array, np.ndarray)):
+        if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
+            raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
+        if isinstance(position, jax.core.Tracer):
+            return position
+        position = int(position)
+    most = min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(np.int64)).max))
+    return check_int("dropout_position", position, 0, most)

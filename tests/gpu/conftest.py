@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.errors import PycudnnrnnError
 from tests.conftest import measured  # noqa: F401  a fixture; pytest.ini ends the search for it here
 from tests.gpu.machine import REQUIRED, environment, machine
@@ -118,4 +119,4 @@ def pytest_sessionfinish(session):
         "reliability": _rows(reporter),
         "questions": results["questions"],
     }
-    Path(path).write_text(json.dumps(content, indent=1, default=str) + "\n")
+    write_atomically(Path(path), (json.dumps(content, indent=1, default=str) + "\n").encode())

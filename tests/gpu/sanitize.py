@@ -14,6 +14,7 @@ import time
 import tomllib
 from pathlib import Path
 
+from pycudnnrnn._atomic import write_atomically
 from tests.gpu.cases import CASES
 from tests.gpu.machine import environment, machine
 
@@ -121,7 +122,7 @@ def main():
     suppressions = tomllib.loads(SUPPRESSIONS.read_text()).get("suppression", [])
     command = [sys.executable, "-m", "tests.gpu.cases"]
     found = [watch(tool, command, suppressions, asked.seconds) for tool in asked.tool or TOOLS]
-    asked.out.write_text(json.dumps(content_of(found, about), indent=1) + "\n")
+    write_atomically(asked.out, (json.dumps(content_of(found, about), indent=1) + "\n").encode())
     for result in found:
         print(json.dumps(result)[:2000])  # noqa: T201  a program that reports
     sys.exit(any(result["findings"] for result in found))
