@@ -53,7 +53,7 @@ _UNSHARED = (BufferError, RuntimeError, TypeError, ValueError)
 """What libraries raise where they cannot share an array."""
 
 
-class Kind(NamedTuple):
+class ArrayKind(NamedTuple):
     """Which library made an array, and where its memory is: "cpu" or "cuda:<index>".
 
     `place` is JAX's own device object: it may have several on one CPU.
@@ -64,10 +64,10 @@ class Kind(NamedTuple):
     place: Any = None
 
 
-NUMPY = Kind("numpy", "cpu")
+NUMPY = ArrayKind("numpy", "cpu")
 
 
-def kind_of(name: str, array: Any) -> Kind:
+def kind_of(name: str, array: Any) -> ArrayKind:
     """Recognise an array.
 
     Raises:
@@ -79,7 +79,7 @@ def kind_of(name: str, array: Any) -> Kind:
         return NUMPY
     library = library_of(array)
     if library == "cupy":
-        return Kind(library, f"cuda:{array.device.id}")
+        return ArrayKind(library, f"cuda:{array.device.id}")
     if library:
         _check_plain(name, array, library)
     if not library or not hasattr(array, "__dlpack_device__"):  # JAX's random keys have none
@@ -92,7 +92,7 @@ def kind_of(name: str, array: Any) -> Kind:
     if device is None:
         raise ArgumentError(name, "an array on the CPU or on a CUDA device", array.device, aspect="device")
     place = next(iter(array.devices())) if library == "jax" else None
-    return Kind(library, device if device == "cpu" else f"{device}:{index}", place)
+    return ArrayKind(library, device if device == "cpu" else f"{device}:{index}", place)
 
 
 def library_of(array: Any) -> str:
@@ -134,7 +134,7 @@ def _check_plain(name: str, array: Any, library: str) -> None:
         raise ArgumentError(name, "memory that can be shared: resolve_neg() gives it", "a tensor with the negative bit")
 
 
-def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any, *, writable: bool = False) -> Any:
+def to_engine(name: str, array: Any, kind: ArrayKind, dtype: DType | None, xp: Any, *, writable: bool = False) -> Any:
     """Return the array of namespace `xp` (NumPy or CuPy) over the same memory, after checking that it matches.
 
     Arrays of several libraries may meet in a call, on one device.
@@ -168,7 +168,7 @@ def check_writable(name: str, array: Any, native: Any) -> None:
         raise ArgumentError(name, "a writable array", "a read-only one")
 
 
-def _shared(name: str, array: Any, kind: Kind, xp: Any) -> Any:
+def _shared(name: str, array: Any, kind: ArrayKind, xp: Any) -> Any:
     try:
         if kind.library == "jax" and kind.device == "cpu":
             return np.asarray(array)  # read-only, as JAX's memory has to stay; its DLPack would be writable
@@ -182,7 +182,7 @@ def _shared(name: str, array: Any, kind: Kind, xp: Any) -> Any:
         raise ArgumentError(name, f"memory that {xp.__name__} can share", error) from error
 
 
-def to_caller(array: Any, kind: Kind) -> Any:
+def to_caller(array: Any, kind: ArrayKind) -> Any:
     """Return an engine's array, which nobody will write to again, as the caller's kind, over the same memory.
 
     JAX copies on the CPU what does not start at a multiple of ALIGNMENT_NBYTES.
@@ -204,7 +204,7 @@ def to_caller(array: Any, kind: Kind) -> Any:
         return library.dlpack.from_dlpack(array)
 
 
-def streams(engine: Any, kind: Kind, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
+def streams(engine: Any, kind: ArrayKind, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
     """Put what an engine does in the block on the current stream of the caller's library.
 
     `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for what is on
@@ -214,7 +214,7 @@ def streams(engine: Any, kind: Kind, libraries: frozenset[str]) -> contextlib.Ab
     if kind.device == "cpu":
         return contextlib.nullcontext()
     own = stream_address(kind)
-    others = {stream_address(Kind(library, kind.device)) for library in libraries & {"cupy", "torch"}} - {own}
+    others = {stream_address(ArrayKind(library, kind.device)) for library in libraries & {"cupy", "torch"}} - {own}
     wait = "jax" in libraries
     if own is None and not others and not wait:
         return contextlib.nullcontext()
@@ -222,7 +222,7 @@ def streams(engine: Any, kind: Kind, libraries: frozenset[str]) -> contextlib.Ab
     return context
 
 
-def stream_address(kind: Kind) -> int | None:
+def stream_address(kind: ArrayKind) -> int | None:
     """Return the address of torch's current stream; None for CuPy's, which the engine knows, and on the CPU."""
     if kind.library != "torch" or kind.device == "cpu":
         return None
@@ -230,7 +230,7 @@ def stream_address(kind: Kind) -> int | None:
     return address
 
 
-def libraries_of(kind: Kind, *arrays: Any) -> frozenset[str]:
+def libraries_of(kind: ArrayKind, *arrays: Any) -> frozenset[str]:
     """Return the libraries of a call's arrays, None being no array: those with streams, so none on the CPU."""
     return frozenset(library_of(a) for a in arrays if a is not None) if kind.device != "cpu" else frozenset()
 
@@ -266,7 +266,7 @@ def to_host(name: str, array: Any) -> Any:
         return _shared(name, array, kind, np)
     if kind.library == "cupy":
         return move(array, np)
-    return np.asarray(array) if kind.library == "jax" else _shared(name, array.cpu(), Kind("torch", "cpu"), np)
+    return np.asarray(array) if kind.library == "jax" else _shared(name, array.cpu(), ArrayKind("torch", "cpu"), np)
 
 
 def host_values(name: str, values: Any) -> npt.NDArray[Any]:
@@ -315,7 +315,7 @@ def _overwriting_torch(name: str, tensor: Any, values: Any) -> Callable[[], None
     if target.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(name, "a tensor that can be written to", "one that was made in inference mode")
     _check_apart(name, target.shape, target.stride(), 1)
-    source = to_caller(np.require(values, requirements=["C", "W"]), Kind("torch", "cpu"))
+    source = to_caller(np.require(values, requirements=["C", "W"]), ArrayKind("torch", "cpu"))
     return functools.partial(target.copy_, source.to(target.device, target.dtype))
 
 

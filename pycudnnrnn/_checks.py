@@ -15,7 +15,7 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 _Enum = TypeVar("_Enum", bound=StrEnum)
 
 
-def choose(enum: type[_Enum], name: str, value: Any) -> _Enum:
+def check_word(enum: type[_Enum], name: str, value: Any) -> _Enum:
     """Turn a string into a member of `enum`, or say which strings there are."""
     try:
         return enum(value)

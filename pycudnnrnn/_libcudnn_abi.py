@@ -209,22 +209,14 @@ class cudnnStatus8_t(CEnum, prefix="CUDNN_STATUS_"):
     VERSION_MISMATCH = 14
 
 
-FROM_8: Final[dict[cudnnStatus8_t, cudnnStatus_t]] = {
-    cudnnStatus8_t.NOT_INITIALIZED: cudnnStatus_t.NOT_INITIALIZED,
-    cudnnStatus8_t.ALLOC_FAILED: cudnnStatus_t.INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
-    cudnnStatus8_t.BAD_PARAM: cudnnStatus_t.BAD_PARAM,
-    cudnnStatus8_t.INTERNAL_ERROR: cudnnStatus_t.INTERNAL_ERROR,
-    cudnnStatus8_t.INVALID_VALUE: cudnnStatus_t.INVALID_VALUE,
-    cudnnStatus8_t.ARCH_MISMATCH: cudnnStatus_t.NOT_SUPPORTED_ARCH_MISMATCH,
-    cudnnStatus8_t.MAPPING_ERROR: cudnnStatus_t.INTERNAL_ERROR_TEXTURE_CREATION_FAILED,
-    cudnnStatus8_t.EXECUTION_FAILED: cudnnStatus_t.EXECUTION_FAILED,
-    cudnnStatus8_t.NOT_SUPPORTED: cudnnStatus_t.NOT_SUPPORTED,
-    cudnnStatus8_t.LICENSE_ERROR: cudnnStatus_t.LICENSE_ERROR,
-    cudnnStatus8_t.RUNTIME_PREREQUISITE_MISSING: cudnnStatus_t.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
-    cudnnStatus8_t.RUNTIME_IN_PROGRESS: cudnnStatus_t.RUNTIME_IN_PROGRESS,
-    cudnnStatus8_t.RUNTIME_FP_OVERFLOW: cudnnStatus_t.RUNTIME_FP_OVERFLOW,
-    cudnnStatus8_t.VERSION_MISMATCH: cudnnStatus_t.SUBLIBRARY_VERSION_MISMATCH,
+_RENAMED: Final = {
+    "ALLOC_FAILED": "INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "ARCH_MISMATCH": "NOT_SUPPORTED_ARCH_MISMATCH",
+    "MAPPING_ERROR": "INTERNAL_ERROR_TEXTURE_CREATION_FAILED",
+    "RUNTIME_PREREQUISITE_MISSING": "NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING",
+    "VERSION_MISMATCH": "SUBLIBRARY_VERSION_MISMATCH",
 }
+FROM_8: Final = {old: cudnnStatus_t[_RENAMED.get(old.name, old.name)] for old in cudnnStatus8_t if old}
 """The status codes of 8.x in 9.x's numbering. Source: the aliases of cudnnStatus_t (cudnn_graph.h, 9.28)."""
 
 
@@ -235,7 +227,7 @@ def read_status(version: int, code: int) -> tuple[str, str, int]:
     """
     enum = cudnnStatus_t if version >= 90000 else cudnnStatus8_t
     status = enum(code) if code in enum._value2member_map_ else None
-    modern = code if version >= 90000 else FROM_8.get(status, 0)  # type: ignore[arg-type]  # of no code there is none
+    modern = code if version >= 90000 else FROM_8.get(cudnnStatus8_t(code), 0) if status else 0
     family = cudnnStatus_t._value2member_map_.get(modern if modern < 2000 else modern // 1000 * 1000)
     return status.c_name if status else f"unrecognised ({code})", family.name if family else "UNKNOWN", modern
 

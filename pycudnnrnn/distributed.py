@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._arrays import Kind
+from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._checks import check_int, check_real, one_of
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, PycudnnrnnError, StateError
@@ -84,19 +84,19 @@ class _Ranks(Protocol):
 
     size: int
 
-    def check(self, name: str, kind: Kind) -> None:
+    def check(self, name: str, kind: ArrayKind) -> None:
         """Refuse an array that is not where this communicator reaches it."""
 
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return every rank's row."""
 
-    def all_reduce(self, kind: Kind, array: Any, share: float) -> None:
+    def all_reduce(self, kind: ArrayKind, array: Any, share: float) -> None:
         """Replace `array` by the sum of all ranks' `share * array`."""
 
-    def broadcast(self, kind: Kind, array: Any, root: int) -> None: ...
+    def broadcast(self, kind: ArrayKind, array: Any, root: int) -> None: ...
 
 
-class _Call:
+class _Share:
     """One rank's arguments, and what all ranks' weights add up to."""
 
     def __init__(self, ranks: _Ranks, name: str, array: Any) -> None:
@@ -117,12 +117,12 @@ class _Call:
 
 
 @contextlib.contextmanager
-def _agreed(ranks: _Ranks, name: str, array: Any) -> Iterator[_Call]:
+def _agreed(ranks: _Ranks, name: str, array: Any) -> Iterator[_Share]:
     """Check a rank's arguments in the block, then all ranks' against each other: all go on, or none does."""
     refused: PycudnnrnnError | None = None
     row = [0.0] * 6
     try:
-        call = _Call(ranks, name, array)
+        call = _Share(ranks, name, array)
         yield call
         row = call.row()
     except PycudnnrnnError as error:
@@ -158,7 +158,7 @@ def _scale(array: Any, share: float) -> None:
         array *= array.dtype.type(share)
 
 
-def _on_stream(kind: Kind, *, wait: bool) -> contextlib.AbstractContextManager[int]:
+def _on_stream(kind: ArrayKind, *, wait: bool) -> contextlib.AbstractContextManager[int]:
     """Work on the current stream of the array's library, whose address the block gets; `wait` for it at the end."""
     return engine_for(kind.device).on_stream(_arrays.stream_address(kind), (), wait=wait)
 
@@ -170,7 +170,7 @@ class _MPI:
         self._comm, self._mpi = comm, mpi
         self.size: int = comm.Get_size()
 
-    def check(self, name: str, kind: Kind) -> None:
+    def check(self, name: str, kind: ArrayKind) -> None:
         """Any will do."""
 
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -178,7 +178,7 @@ class _MPI:
         self._comm.Allgather(row, rows)
         return rows
 
-    def all_reduce(self, kind: Kind, array: Any, share: float) -> None:
+    def all_reduce(self, kind: ArrayKind, array: Any, share: float) -> None:
         with _on_stream(kind, wait=True):
             wide = array.astype(np.float32) if array.dtype.itemsize == 2 else array
             _scale(wide, share)
@@ -187,7 +187,7 @@ class _MPI:
             with _on_stream(kind, wait=True):
                 array[...] = wide.astype(array.dtype)
 
-    def broadcast(self, kind: Kind, array: Any, root: int) -> None:
+    def broadcast(self, kind: ArrayKind, array: Any, root: int) -> None:
         with _on_stream(kind, wait=True):
             data = array.reshape(-1).view(np.uint8)
         self._comm.Bcast(data, root)
@@ -199,9 +199,9 @@ class _NCCL:
     def __init__(self, comm: Any) -> None:
         self._comm = comm
         self.size: int = comm.size()
-        self._kind = Kind("cupy", f"cuda:{comm.device_id()}")
+        self._kind = ArrayKind("cupy", f"cuda:{comm.device_id()}")
 
-    def check(self, name: str, kind: Kind) -> None:
+    def check(self, name: str, kind: ArrayKind) -> None:
         if kind.device != self._kind.device:
             raise ArgumentError(
                 name, f"an array on {self._kind.device}, where the communicator is", kind.device, "device"
@@ -215,12 +215,12 @@ class _NCCL:
             host: npt.NDArray[np.float64] = _arrays.move(rows, np)
         return host
 
-    def all_reduce(self, kind: Kind, array: Any, share: float) -> None:
+    def all_reduce(self, kind: ArrayKind, array: Any, share: float) -> None:
         with _on_stream(kind, wait=False) as stream:
             _scale(array, share)
             at = array.data.ptr
             self._comm.allReduce(at, at, array.size, DTYPES[array.dtype.name], NCCL_SUM, stream)
 
-    def broadcast(self, kind: Kind, array: Any, root: int) -> None:
+    def broadcast(self, kind: ArrayKind, array: Any, root: int) -> None:
         with _on_stream(kind, wait=False) as stream:
             self._comm.bcast(array.data.ptr, array.nbytes, NCCL_UINT8, root, stream)

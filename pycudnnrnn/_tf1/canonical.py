@@ -21,7 +21,7 @@ from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
-Kind = Literal["weight", "bias", "projection", "pair"]
+RegionKind = Literal["weight", "bias", "projection", "pair"]
 
 CELL_NAMES: Final = {
     RNNMode.LSTM: "cudnn_compatible_lstm_cell",
@@ -46,7 +46,7 @@ class TFTensor:
 
     name: str
     shape: tuple[int, ...]
-    kind: Kind
+    kind: RegionKind
 
 
 def cell_scope(spec: RNNSpec, pseudo_layer: int) -> str:

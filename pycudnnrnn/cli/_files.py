@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn import _atomic, convert
-from pycudnnrnn._arrays import Kind, to_caller
+from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert._keras_h5 import h5_image
@@ -130,7 +130,7 @@ def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Weights
 def _torch_image(arrays: dict[str, Any]) -> bytes:
     torch = _torch("writing a .pt file")
     image = io.BytesIO()
-    torch.save({name: to_caller(array, Kind("torch", "cpu")) for name, array in arrays.items()}, image)
+    torch.save({name: to_caller(array, ArrayKind("torch", "cpu")) for name, array in arrays.items()}, image)
     return image.getvalue()
 
 

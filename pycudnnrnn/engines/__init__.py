@@ -154,7 +154,7 @@ class EnginePlan(Protocol):
         """
 
 
-class EagerCall(Protocol):
+class EngineForward(Protocol):
     """Forwards of one kind, with everything made before but their results."""
 
     def run_if_plain(
@@ -208,7 +208,9 @@ class Engine(Protocol):
     ) -> Memory:
         """Say what a forward of one kind takes, and in training its backward; nothing is run."""
 
-    def eager(self, spec: RNNSpec, schedule: Schedule, *, dropout: Any | None, keep_reserve: bool) -> EagerCall | None:
+    def eager(
+        self, spec: RNNSpec, schedule: Schedule, *, dropout: Any | None, keep_reserve: bool
+    ) -> EngineForward | None:
         """Return the short way for a kind of forward that has run once; None where there is none."""
 
     def forward(

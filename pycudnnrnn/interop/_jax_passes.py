@@ -49,7 +49,7 @@ def _scratch(nbytes: int) -> Shape:
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class Traced:
     """What is fixed about a call while it is traced; hashable. `position` is dropout's, where it has to be known."""
 
     spec: RNNSpec
@@ -81,7 +81,7 @@ class Call:
     def params(self) -> Shape:
         return _shape((self.runner.engine.layout(self.spec).size,), self.spec.dtype.numpy)
 
-    def widened(self, count: int) -> Call:
+    def widened(self, count: int) -> Traced:
         """The call on `count` batches side by side."""
         lengths, batch = self.schedule.lengths, self.schedule.B * count
         wide = dataclasses.replace(self.schedule, B=batch, lengths=None if lengths is None else lengths * count)
@@ -98,11 +98,11 @@ class Runner(Protocol):
     @property
     def engine(self) -> Any: ...
 
-    def forward(self, call: Call, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
+    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
         """Return the results, and what a backward needs beside them and the arguments."""
 
     def backward(
-        self, call: Call, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
+        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
     ) -> Sequence[Any]:
         """Return the gradients of the arguments: params, input_data and the states."""
 
@@ -144,7 +144,7 @@ class NumpyRunner:
     engine: Any
     copies: bool = False
 
-    def forward(self, call: Call, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
+    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
         run = _NumpyForward(call, keep)
         kept = [_scratch(run.plan.reserve_nbytes)] if keep else []
         ins = [position, *arguments] if call.drops else arguments
@@ -153,7 +153,7 @@ class NumpyRunner:
         return found[:results], found[results:]
 
     def backward(
-        self, call: Call, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
+        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
     ) -> Sequence[Any]:
         del output  # what of it is needed is in the reserve
         params, x, *_ = arguments
@@ -190,7 +190,7 @@ def _numpy(buffers: Sequence[Any]) -> list[Array]:
 
 @dataclasses.dataclass(frozen=True)
 class _NumpyPass:
-    call: Call
+    call: Traced
 
     def _plan(self, *, keep: bool, position: int) -> EnginePlan:
         call, engine = self.call, self.call.runner.engine
@@ -244,7 +244,7 @@ class CudnnRunner:
 
     engine: Any
 
-    def forward(self, call: Call, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
+    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
         del position  # known while tracing: the call's
         run = _CudnnForward(call, keep)
         batch = run.batch(self.engine)
@@ -255,7 +255,7 @@ class CudnnRunner:
         return found[:results], found[results : results + len(kept)]
 
     def backward(
-        self, call: Call, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
+        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
     ) -> Sequence[Any]:
         run = _CudnnBackward(call)
         gradients = [call.params, call.data, *call.states]
@@ -269,7 +269,7 @@ class CudnnRunner:
 
 @dataclasses.dataclass(frozen=True)
 class _CudnnPass:
-    call: Call
+    call: Traced
 
     def batch(self, engine: Any) -> Any:
         """What runs it on one device."""

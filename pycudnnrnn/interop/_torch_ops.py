@@ -41,7 +41,7 @@ _ARGUMENTS: Final = (
 batch_sizes and seed are int64 on the CPU. dropout is what acts in this call: 0 in evaluation, and with one layer."""
 
 
-class _Call(NamedTuple):
+class _Arguments(NamedTuple):
     """The arguments of one call, and what follows from them."""
 
     x: Any
@@ -157,7 +157,7 @@ class _Call(NamedTuple):
 def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     """Run an RNN; the reserve has no elements unless it is to be kept."""
     *plain, keep_reserve = map(_plain, arguments)
-    call = _Call(*plain)
+    call = _Arguments(*plain)
     call.check()
     padded = call.padded(call.x)
     x, hx, cx, params = map(_native, (padded, call.hx, call.cx, call.params))
@@ -180,7 +180,7 @@ def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
 
 @rnn.register_fake  # type: ignore[untyped-decorator]
 def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
-    call, keep_reserve = _Call(*arguments[:-1]), arguments[-1]
+    call, keep_reserve = _Arguments(*arguments[:-1]), arguments[-1]
     nbytes = call.reserve_nbytes() if keep_reserve else 0
     return *call.empty_results(call.x), call.x.new_empty(nbytes, dtype=torch.uint8)
 
@@ -194,7 +194,7 @@ def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
 def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     """Return the gradients of x, hx, cx and params; those of what was not given, or not wanted, have no elements."""
     dy, dhy, dcy, y, reserve, *rest, params_too = map(_plain, arguments)
-    call = _Call(*rest)
+    call = _Arguments(*rest)
     dx, dhx, dcx, d_params = _empty_gradients(call, params_too=params_too)
     if not call.size[1]:
         return dx, dhx, dcx, d_params.zero_()
@@ -214,7 +214,7 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     return call.packed(dx), dhx, dcx, d_params
 
 
-def _empty_gradients(call: _Call, *, params_too: bool) -> tuple[Any, Any, Any, Any]:
+def _empty_gradients(call: _Arguments, *, params_too: bool) -> tuple[Any, Any, Any, Any]:
     wanted = call.x, call.hx, call.cx, call.params if params_too else None
     dx, dhx, dcx, d_params = (call.x.new_empty(0 if a is None else a.shape) for a in wanted)
     return dx, dhx, dcx, d_params
@@ -222,7 +222,7 @@ def _empty_gradients(call: _Call, *, params_too: bool) -> tuple[Any, Any, Any, A
 
 @rnn_backward.register_fake  # type: ignore[untyped-decorator]
 def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
-    return _empty_gradients(_Call(*arguments[5:-1]), params_too=arguments[-1])
+    return _empty_gradients(_Arguments(*arguments[5:-1]), params_too=arguments[-1])
 
 
 class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not looked at
@@ -244,7 +244,7 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # torch's 
         *tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, _ = inputs
         y, _, _, reserve = output
         ctx.mark_non_differentiable(reserve)
-        ctx.save_for_backward(_Call(*inputs[:-1]).kept(y), reserve, *tensors)
+        ctx.save_for_backward(_Arguments(*inputs[:-1]).kept(y), reserve, *tensors)
 
     @staticmethod
     def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -27,7 +27,7 @@ try:
     import jax
     import jax.numpy as jnp
 
-    from pycudnnrnn.interop._jax_passes import Call, CudnnRunner, NumpyRunner, Runner, axes_of, varying
+    from pycudnnrnn.interop._jax_passes import CudnnRunner, NumpyRunner, Runner, Traced, axes_of, varying
 except ImportError as error:
     raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "jax") from error
 
@@ -82,7 +82,7 @@ def rnn(
         raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", input_data.shape, "shape")
     T, B = input_data.shape[:2] if time_major else input_data.shape[1::-1]
     schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
-    call = Call(spec, schedule, is_training, _runner_of(platform, spec, arrays))
+    call = Traced(spec, schedule, is_training, _runner_of(platform, spec, arrays))
     _check_params(params, call)
     states = (spec.num_pseudo_layers, B)
     h = _state("input_h", input_h, spec, (*states, spec.state_size))
@@ -102,16 +102,16 @@ def rnn(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rnn(call: Call, position: Any, *arguments: Any) -> Any:
+def _rnn(call: Traced, position: Any, *arguments: Any) -> Any:
     return _forward(call)(position, *arguments)
 
 
-def _rnn_fwd(call: Call, position: Any, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _rnn_fwd(call: Traced, position: Any, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     results, kept = _keeping(call, position, *arguments)
     return results, (arguments, results[0], kept)
 
 
-def _rnn_bwd(call: Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
+def _rnn_bwd(call: Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
     return None, *_backward(call, kept, upstream)
 
 
@@ -119,13 +119,13 @@ _rnn.defvjp(_rnn_fwd, _rnn_bwd)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _keeping(call: Call, position: Any, *arguments: Any) -> Any:
+def _keeping(call: Traced, position: Any, *arguments: Any) -> Any:
     """Run forward, and keep what the backward needs."""
     return call.runner.forward(call, position, arguments, keep=True)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _backward(call: Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
+def _backward(call: Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the gradients of params, input_data and the states."""
     arguments, output, reserve = kept
     return tuple(call.runner.backward(call, arguments, output, upstream, reserve))
@@ -133,12 +133,12 @@ def _backward(call: Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> t
 
 @_keeping.defjvp  # type: ignore[untyped-decorator]
 @_backward.defjvp  # type: ignore[untyped-decorator]
-def _second(call: Call, *_: Any) -> Any:
+def _second(call: Traced, *_: Any) -> Any:
     raise EngineError(f"second derivatives of {call.spec.mode} were asked for: no engine computes them")
 
 
 @functools.lru_cache(maxsize=256)
-def _forward(call: Call) -> Any:
+def _forward(call: Traced) -> Any:
     """Return the traceable forward of a call without gradients, which knows what `vmap` means."""
 
     @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
@@ -182,7 +182,7 @@ def _split(array: Any, axis: int, size: int, each: int) -> Any:
     return jnp.moveaxis(parts, axis, 0)
 
 
-def _by_rows(call: Call, position: Any, params: Any, x: Any, *states: Any) -> tuple[Any, ...]:
+def _by_rows(call: Traced, position: Any, params: Any, x: Any, *states: Any) -> tuple[Any, ...]:
     """Run the sequences that have steps; the others' outputs are zeros, and their final states the initial ones."""
     schedule = call.schedule
     output = jnp.zeros(call.results[0].shape, x.dtype)
@@ -270,7 +270,7 @@ def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
     return state
 
 
-def _check_params(params: Any, call: Call) -> None:
+def _check_params(params: Any, call: Traced) -> None:
     size, engine = call.params.shape[0], call.runner.engine
     predicted = arithmetic_layout(call.spec).size if params.shape != (size,) else size
     if predicted != size and params.shape == (predicted,):
@@ -281,7 +281,7 @@ def _check_params(params: Any, call: Call) -> None:
     _arrays.check_shape("params", params, (size,), "one flat buffer of params_size() elements")
 
 
-def _for_cudnn(call: Call, position: Any) -> Call:
+def _for_cudnn(call: Traced, position: Any) -> Traced:
     """Refuse what one native call cannot do, and give the call its dropout's position.
 
     Raises:
@@ -298,7 +298,7 @@ def _for_cudnn(call: Call, position: Any) -> Call:
     return dataclasses.replace(call, position=int(position))
 
 
-def _position(call: Call, position: Any) -> Any:
+def _position(call: Traced, position: Any) -> Any:
     """Check dropout's position; return an int, or what is traced."""
     if position is None:
         if call.drops:

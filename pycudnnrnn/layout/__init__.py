@@ -12,11 +12,11 @@ from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.layout._html import html
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
-Kind = Literal["weight", "bias"]
+RegionKind = Literal["weight", "bias"]
 Way = Literal["forward", "backward"]
 Side = Literal["input", "recurrent", "projection"]
 
-_SYMBOLS: Final[dict[tuple[Side, Kind], str]] = {
+_SYMBOLS: Final[dict[tuple[Side, RegionKind], str]] = {
     ("input", "weight"): "W",
     ("recurrent", "weight"): "R",
     ("projection", "weight"): "P",
@@ -49,7 +49,7 @@ class Region:
     pseudo_layer: int
     lin_layer_id: int
     gate: str
-    kind: Kind
+    kind: RegionKind
     offset: int
     shape: tuple[int, ...]
     num_dirs: int = 1
@@ -77,7 +77,7 @@ class Region:
         return _SYMBOLS[self.side, self.kind]
 
     @property
-    def key(self) -> tuple[int, int, Kind]:
+    def key(self) -> tuple[int, int, RegionKind]:
         """What names it: pseudo-layer, linear-layer id and kind."""
         return self.pseudo_layer, self.lin_layer_id, self.kind
 
@@ -153,7 +153,7 @@ class ParamLayout:
         self,
         pseudo_layer: int | None = None,
         lin_layer_id: int | None = None,
-        kind: Kind | None = None,
+        kind: RegionKind | None = None,
         *,
         layer: int | None = None,
         direction: Way | None = None,
@@ -203,7 +203,7 @@ def _values(regions: list[Region], name: str) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def differences(layout: ParamLayout, other: ParamLayout) -> dict[tuple[int, int, Kind], Region | None]:
+def differences(layout: ParamLayout, other: ParamLayout) -> dict[tuple[int, int, RegionKind], Region | None]:
     """Return what `other` has for each region of `layout` that differs there, by key; None where it has none."""
     theirs = {region.key: region for region in other.regions}
     return {r.key: theirs.get(r.key) for r in layout.regions if theirs.get(r.key) != r}
@@ -240,7 +240,7 @@ def _regions(spec: RNNSpec) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def canonical_shapes(spec: RNNSpec) -> Iterator[tuple[int, int, str, Kind, tuple[int, ...]]]:
+def canonical_shapes(spec: RNNSpec) -> Iterator[tuple[int, int, str, RegionKind, tuple[int, ...]]]:
     """Yield (pseudo_layer, lin_layer_id, gate, kind, shape) of every region of `spec`, in canonical order.
 
     Source: cudnnGetRNNWeightParams (cudnn_adv.h, 9.x) for the ids.

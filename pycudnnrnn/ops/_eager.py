@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pycudnnrnn._arrays import Kind
+from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines import EagerCall, Engine, engine_for
+from pycudnnrnn.engines import Engine, EngineForward, engine_for
 from pycudnnrnn.schedule import Schedule, check_lengths
 
 KINDS_MAX: Final = 64
@@ -20,27 +20,21 @@ class Known(NamedTuple):
     """A kind of call that has run once: what was found out about it, and the short way through it."""
 
     engine: Engine
-    kind: Kind
-    call: EagerCall
+    kind: ArrayKind
+    call: EngineForward
 
 
-class ShortWay:
+class ShortWay(Recent[Known]):
     """The kinds of calls that one op has run, and the lengths that came last. Lengths are no part of a kind."""
 
     def __init__(self) -> None:
-        self._known: Recent[Known] = Recent(KINDS_MAX)
+        super().__init__(KINDS_MAX)
         self._last: tuple[Any, Schedule | None] = (None, None)
 
     def find(self, key: Any) -> Known | None:
         """Return what is known of a kind of call, unless another engine runs it now."""
-        known = self._known.get(key)
+        known = self.get(key)
         return known if known is not None and engine_for(known.kind.device) is known.engine else None
-
-    def add(self, key: Any, known: Known) -> None:
-        self._known.keep(key, known)
-
-    def clear(self) -> None:
-        self._known.clear()
 
     def key_of(
         self, x: Any, is_training: Any, lengths: Any, time_major: Any, keep_reserve: Any
@@ -72,7 +66,7 @@ class ShortWay:
         """
         written: Any = None
         if type(lengths) is np.ndarray:
-            written = (lengths.dtype.str, lengths.shape, lengths.tobytes())
+            written = lengths.dtype, lengths.shape, lengths.tobytes()
         elif lengths is not None:
             if type(lengths) not in {list, tuple} or not {int}.issuperset(map(type, lengths)):
                 raise ValueError(lengths)

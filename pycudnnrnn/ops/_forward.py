@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, ClassVar, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._arrays import ArrayT, Kind
+from pycudnnrnn._arrays import ArrayKind, ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, Reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, StateError
@@ -65,7 +65,7 @@ class Call(NamedTuple):
     engine: Engine
     spec: RNNSpec
     schedule: Schedule
-    kind: Kind
+    kind: ArrayKind
     libraries: frozenset[str]
     params: Any
     inputs: tuple[Any, Any | None, Any | None] = (None, None, None)
@@ -238,7 +238,9 @@ class Forward(Generic[ArrayT]):
         )
 
 
-def check_params(name: str, params: Any, kind: Kind, spec: RNNSpec, engine: Engine, *, writable: bool = False) -> Any:
+def check_params(
+    name: str, params: Any, kind: ArrayKind, spec: RNNSpec, engine: Engine, *, writable: bool = False
+) -> Any:
     """Return the engine's array over a params buffer: flat, contiguous, of its layout's size.
 
     Raises:

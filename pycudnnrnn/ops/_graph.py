@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._arrays import Kind
+from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn.engines import EngineGraph
 from pycudnnrnn.errors import ArgumentTypeError, CaptureError
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -23,7 +23,7 @@ class Graph:
         as in the plan's calls.
     """
 
-    def __init__(self, native: EngineGraph, schedule: Schedule, kind: Kind, params: Any) -> None:
+    def __init__(self, native: EngineGraph, schedule: Schedule, kind: ArrayKind, params: Any) -> None:
         self._native, self._schedule = native, schedule
         self.params = params
 

@@ -369,7 +369,7 @@ class CudnnRNN:
         with self._dropout_lock:
             if dropout is not None and self._dropout.get(engine.device, (None, None))[1] is not dropout:
                 return  # `set_dropout_state` came in between
-            self._eager.add(key, Known(engine, kind, call))
+            self._eager.keep(key, Known(engine, kind, call))
 
 
 def _device_name(device: str | None) -> str:

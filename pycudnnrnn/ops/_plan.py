@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._arrays import Kind
+from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, EnginePlan
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -31,7 +31,7 @@ class Plan:
     def __init__(self, engine: Engine, spec: RNNSpec, schedule: Schedule, native: EnginePlan, training: bool) -> None:
         self._engine, self._spec, self._schedule, self._native = engine, spec, schedule, native
         self._training = training
-        self._held: tuple[Any, Kind, Any] | None = None
+        self._held: tuple[Any, ArrayKind, Any] | None = None
         self.workspace_nbytes = native.workspace_nbytes
         self.reserve_nbytes = native.reserve_nbytes
 
@@ -155,22 +155,22 @@ class Plan:
         native = check_params("params", params, kind, self._spec, self._engine)
         return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
 
-    def _kind(self, name: str, data: Any) -> Kind:
+    def _kind(self, name: str, data: Any) -> ArrayKind:
         kind, device = _arrays.kind_of(name, data), self._engine.device
         if kind.device != device:
             raise ArgumentError(name, f"an array on {device}, which the plan is for", kind.device, "device")
         return kind
 
-    def _call(self, kind: Kind, params: Any, name: str = "params") -> Call:
+    def _call(self, kind: ArrayKind, params: Any, name: str = "params") -> Call:
         params = self._params(name, params, kind)
         return Call(self._engine, self._spec, self._schedule, kind, frozenset(), params)
 
-    def _params(self, name: str, params: Any, kind: Kind) -> Any:
+    def _params(self, name: str, params: Any, kind: ArrayKind) -> Any:
         if self._held is not None and params is self._held[0] and kind == self._held[1] and name == "params":
             return self._held[2]
         return check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
 
-    def _reserve(self, kind: Kind, reserve: Any) -> Any:
+    def _reserve(self, kind: ArrayKind, reserve: Any) -> Any:
         if not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
         if reserve is None:

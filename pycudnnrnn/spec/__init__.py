@@ -9,7 +9,7 @@ import math
 from enum import StrEnum
 from typing import Any, Final
 
-from pycudnnrnn._checks import check_int, check_real, choose, one_of
+from pycudnnrnn._checks import check_int, check_real, check_word, one_of
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec._words import (
     AUTO_SELECT,
@@ -117,23 +117,23 @@ class RNNSpec:
                 object.__setattr__(self, name, value)
 
         keep(
-            mode=choose(RNNMode, "rnn_mode", mode),
+            mode=check_word(RNNMode, "rnn_mode", mode),
             num_layers=check_int("num_layers", num_layers, 1, INT32_MAX),
             num_units=check_int("num_units", num_units, 1, INT32_MAX),
             input_size=check_int("input_size", input_size, 1, INT32_MAX),
-            direction=choose(Direction, "direction", direction),
+            direction=check_word(Direction, "direction", direction),
             dtype=parse_dtype("dtype", dtype),
             dropout=_checked_dropout(dropout),
             seed=check_int("seed", seed, 0, SEED_MAX),
-            bias_mode=choose(BiasMode, "bias_mode", bias_mode),
-            algo=choose(Algorithm, "algo", algo),
+            bias_mode=check_word(BiasMode, "bias_mode", bias_mode),
+            algo=check_word(Algorithm, "algo", algo),
         )
         usual = MathType.TENSOR_OP if self.dtype.itemsize == 2 else MathType.FMA
         keep(
             input_mode=self._resolved_input_mode(input_mode),
             num_proj=self._checked_projection(num_proj),
             cell_clip=self._checked_clip(cell_clip),
-            math_type=choose(MathType, "math_type", usual if math_type is None else math_type),
+            math_type=check_word(MathType, "math_type", usual if math_type is None else math_type),
             compute_dtype=self._resolved_compute_dtype(compute_dtype),
         )
         self._check_algorithm()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._checks import choose, one_of
+from pycudnnrnn._checks import check_word, one_of
 from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
 
 INT32_MAX: Final = 2**31 - 1
@@ -164,4 +164,4 @@ def parse_dtype(name: str, value: Any) -> DType:
             value = np.dtype(value).name
         except TypeError:  # torch.float32 prints as "torch.float32", tf.float32 has a name
             value = getattr(value, "name", str(value)).rpartition(".")[2]
-    return choose(DType, name, value)
+    return check_word(DType, name, value)

@@ -271,3 +271,15 @@ def test_a_forked_child_frees_nothing_of_its_parent(child):
     """
     result = child(code)
     assert (result.stdout, result.stderr) == ("True 0 1 (1, 2, 3)\n", "")
+
+
+def test_what_outlives_the_module_at_the_interpreters_end_goes_without_a_word(lib, monkeypatch):
+    """The main thread's own descriptors do: modules are emptied before it is."""
+    tensor = TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3])
+    unraisable = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    monkeypatch.setattr(owned, "_LIVE", None)
+    monkeypatch.setattr(owned, "_Leaving", None)
+    del tensor
+    gc.collect()
+    assert unraisable == []

@@ -73,7 +73,7 @@ def lost(cuda, how):
             say(call=name, error=type(error).__name__, code=code, text=str(error), ms=took)
         else:
             say(call=name, error=None)
-    handle = cuda.engine.native.handles.get()
+    handle = cuda.engine.runtime.handles.get()
     handle.close()
     model.drop()
     gc.collect()
@@ -90,7 +90,7 @@ def zero_length(cuda, training):
     op = ops.CudnnLSTM(1, 12, 7)
     problem = make_problem(op, 6, 4, [6, 0, 4, 1], seed=5)
     device, put = cuda.device, cuda.put
-    handle = cuda.engine.native.handle_on(device.stream())
+    handle = cuda.engine.runtime.handle_on(device.stream())
     schedule = Schedule(6, 4, (6, 0, 4, 1))
     passes = Passes(handle, device, op.spec, schedule, training=training == "training", dropout=None)
     workspace, reserve = (

@@ -16,7 +16,7 @@ from tests.gpu.test_numbers import run, run_numpy, worst
 
 def free_nbytes(cuda):
     """Device memory that nobody has, once the pool has given back what it can."""
-    cuda.engine.native.compiled.clear()
+    cuda.engine.runtime.compiled.clear()
     gc.collect()
     if cuda.on_shim:
         cuda.device.allocations.clear()
@@ -46,7 +46,7 @@ def test_ten_thousand_models_leave_no_device_memory(cuda, answer, measured):
     before, natives = free_nbytes(cuda), live()
     for number in range(cycles):
         cycle(cuda, number)
-    drift, handles = before - free_nbytes(cuda), cuda.engine.native.handles._count
+    drift, handles = before - free_nbytes(cuda), cuda.engine.runtime.handles._count
     answer("device memory after 10,000 models", {"cycles": cycles, "drift in bytes": drift, "handles": handles})
     assert drift == 0
     assert live()["RNNDescriptor"] <= natives["RNNDescriptor"]

@@ -142,7 +142,7 @@ def test_one_trace_is_compiled_once():
 
 def call_of(spec):
     runner = _jax_passes.NumpyRunner(engine_for("cpu"))
-    return _jax_passes.Call(spec, Schedule(6, 4), training=True, runner=runner)
+    return _jax_passes.Traced(spec, Schedule(6, 4), training=True, runner=runner)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "host"])

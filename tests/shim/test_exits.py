@@ -35,9 +35,9 @@ problem = make_problem(op, 3, 2, None, 0)
 arrays = on_device(device, problem)
 
 
-def forward():
+def forward(lengths=None):
     with use_engine(engine):
-        return op.forward(arrays["x"], None, None, arrays["params"])
+        return op.forward(arrays["x"], None, None, arrays["params"], sequence_lengths=lengths)
 
 
 """
@@ -45,6 +45,7 @@ def forward():
 SHAPES = {
     "a forward with its reserve at module level": "fwd = forward()",
     "a plan at module level": "plan = op.prepare(3, 2, is_training=True, device='cuda:0')",
+    "descriptors of ragged lengths, a thread's own": "fwd = forward([3, 1])",
     "in a cycle": "cycle = [forward()]; cycle.append(cycle); del cycle; gc.disable()",
     "a handle of a thread that has ended": "thread = threading.Thread(target=forward); thread.start(); thread.join()",
     "a handle of a daemon thread that sleeps": (

@@ -197,10 +197,10 @@ def test_what_is_closed_or_dropped_afterwards_is_left_alone_without_a_word(play,
     before, failures = model.crossed(), list(owned.RELEASE_FAILURES)
     native._rnn.close()
     assert native._rnn.closed
-    model.engine.native.handles.get().close()
+    model.engine.runtime.handles.get().close()
     native = None
     model.drop()
-    model.engine.native.compiled.clear()
+    model.engine.runtime.compiled.clear()
     gc.collect()
     assert model.crossed() == before
     assert failures == owned.RELEASE_FAILURES

@@ -140,7 +140,7 @@ def test_inference_and_training_of_one_shape_are_compiled_apart(play):
     arrays = on_device(device, problem)
     op(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
     assert_equal(run(problem, arrays), run_numpy(problem))
-    assert len(engine.native.compiled.values()) == 2
+    assert len(engine.runtime.compiled.values()) == 2
     assert not played.complaints
 
 
@@ -150,7 +150,7 @@ def test_an_engine_keeps_so_many_compiled_passes_and_drops_the_oldest(play):
     params = device.from_host(op.init_params(seed=1))
     for T in range(1, PASSES_MAX + 4):
         op(device.from_host(np.ones((T, 1, 3), "f4")), None, params, is_training=False)
-    kept = [passes.batch.T for passes in engine.native.compiled.values()]
+    kept = [passes.batch.T for passes in engine.runtime.compiled.values()]
     assert kept == list(range(4, PASSES_MAX + 4))
 
 

@@ -74,7 +74,7 @@ def test_plans_of_other_lengths_share_what_is_compiled_and_keep_their_lengths(pl
     played, engine, device = play()
     problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES[:3])]
     plans = [LSTM.prepare(4, 3, is_training=True, sequence_lengths=p.lengths, device="cuda:0") for p in problems]
-    assert len(engine.native.compiled.values()) == 1
+    assert len(engine.runtime.compiled.values()) == 1
     assert len({plan.reserve_nbytes for plan in plans}) == 1
     played.calls.clear()
     for _ in range(2):

@@ -233,7 +233,7 @@ def test_pinned_host_memory_is_the_cpu():
         def __dlpack_device__(self):
             return 3, 0
 
-    assert _arrays.kind_of("x", torch.tensor(X).as_subclass(Pinned)) == _arrays.Kind("torch", "cpu")
+    assert _arrays.kind_of("x", torch.tensor(X).as_subclass(Pinned)) == _arrays.ArrayKind("torch", "cpu")
 
 
 def test_a_parameter_and_other_subclasses_of_tensors_are_tensors():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pycudnnrnn._checks import check_bool, check_int, check_real, choose, one_of
+from pycudnnrnn._checks import check_bool, check_int, check_real, check_word, one_of
 from pycudnnrnn.canonical import from_canonical
 from pycudnnrnn.convert._gates import from_list
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
@@ -33,7 +33,7 @@ CASES = [
     (lambda: check_real("r", 10**400), ArgumentError,
      "Invalid r: a larger one, expecting a number that fits a C double"),
     (lambda: check_real("r", np.nan), ArgumentError, "Invalid r: nan, expecting a real number"),
-    (lambda: choose(Direction, "d", "up"), ArgumentError,
+    (lambda: check_word(Direction, "d", "up"), ArgumentError,
      "Invalid d: 'up', expecting 'unidirectional' or 'bidirectional'"),
     (lambda: check_lengths({3}, 3, 1), ArgumentTypeError, f"Invalid sequence_lengths: <class 'set'>, {HOST}"),
     (lambda: check_lengths([True], 3, 1), ArgumentTypeError,

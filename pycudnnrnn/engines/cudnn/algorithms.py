@@ -18,8 +18,8 @@ from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, Ca
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
@@ -65,16 +65,16 @@ def candidates(spec: RNNSpec, schedule: Schedule) -> Iterator[RNNSpec]:
             yield candidate
 
 
-def kind_of_call(native: Native, spec: RNNSpec, schedule: Schedule, *, training: bool, drops: bool) -> CallKind:
+def kind_of_call(runtime: Runtime, spec: RNNSpec, schedule: Schedule, *, training: bool, drops: bool) -> CallKind:
     """Return what a choice is remembered by."""
-    book = native.choices
+    book = runtime.choices
     spec = spec.replace(seed=0) if drops else spec.without_dropout
     ragged = schedule.lengths is not None
     return CallKind(book.gpu, book.cudnn, spec, schedule.T, schedule.B, ragged, schedule.time_major, training)
 
 
 def choose(
-    native: Native,
+    runtime: Runtime,
     spec: RNNSpec,
     schedule: Schedule,
     *,
@@ -93,19 +93,19 @@ def choose(
         MemoryError: there is no memory for any of them.
         DeviceLostError: a candidate has taken the device with it; no other is tried.
     """
-    kind = kind_of_call(native, spec, schedule, training=training, drops=drops)
-    known = native.choices.find(kind)
+    kind = kind_of_call(runtime, spec, schedule, training=training, drops=drops)
+    known = runtime.choices.find(kind)
     if known is not None:
         return known
-    with native.choices.lock:
-        known = native.choices.find(kind)
+    with runtime.choices.lock:
+        known = runtime.choices.find(kind)
         if known is not None:
             return known
-        with native.launching("measuring algo='auto'") as (handle, _):
-            data = data or _stand_in(native, spec, schedule)
-            dropout = CudnnDropout(handle, native.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
-            bench = _Bench(native.device, handle, spec, schedule, data, dropout, training=training)
-            trials, failures = _tried(native, bench, kind.spec, schedule, native.layout(spec))
+        with runtime.launching("measuring algo='auto'") as (handle, _):
+            data = data or _stand_in(runtime, spec, schedule)
+            dropout = CudnnDropout(handle, runtime.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
+            bench = _Bench(runtime.device, handle, spec, schedule, data, dropout, training=training)
+            trials, failures = _tried(runtime, bench, kind.spec, schedule, runtime.layout(spec))
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
             if failures and all(isinstance(error, MemoryError) for error in failures):
@@ -113,11 +113,11 @@ def choose(
             reasons = "; ".join(f"{trial.algo} with {trial.math_type}: {trial.reason}" for trial in trials)
             raise EngineError(f"algo='auto': no algorithm runs {spec!r} with T={schedule.T}, B={schedule.B}: {reasons}")
         _, best = min(ran, key=lambda pair: pair[0])
-        return native.choices.add(AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials)))
+        return runtime.choices.add(AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials)))
 
 
 def _tried(
-    native: Native, bench: _Bench, spec: RNNSpec, schedule: Schedule, layout: ParamLayout
+    runtime: Runtime, bench: _Bench, spec: RNNSpec, schedule: Schedule, layout: ParamLayout
 ) -> tuple[list[AlgorithmTrial], list[Exception]]:
     """Time each candidate whose layout is the one that params have; say of the others why not."""
     trials: list[AlgorithmTrial] = []
@@ -125,8 +125,8 @@ def _tried(
     for candidate in candidates(spec, schedule):
         time, reason = None, ""
         try:
-            if native.layout(candidate) == layout:
-                with native.device.active():  # a device that is lost here is no reason to try the next
+            if runtime.layout(candidate) == layout:
+                with runtime.device.active():  # a device that is lost here is no reason to try the next
                     time = bench.time(candidate)
             else:
                 reason = "another layout"
@@ -197,11 +197,11 @@ class _Bench:
         return statistics.median(self._device.timed(work) for _ in range(ROUNDS))
 
 
-def _stand_in(native: Native, spec: RNNSpec, schedule: Schedule) -> Data:
+def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Data:
     """Normal numbers, params scaled so that gates stay open; no states."""
     block = np.random.default_rng(0).standard_normal(BLOCK, np.float32)
     dtype = spec.dtype.numpy
     x = np.resize(block, schedule.data_shape(spec.input_size))
-    params = np.resize(block, native.layout(spec).size) * spec.num_units**-0.5
-    move = native.device.from_host
+    params = np.resize(block, runtime.layout(spec).size) * spec.num_units**-0.5
+    move = runtime.device.from_host
     return Data(move(params.astype(dtype)), move(x.astype(dtype)), None, None)

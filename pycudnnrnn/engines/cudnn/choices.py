@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn._atomic import check_target, naming, resolve, write_atomically
-from pycudnnrnn._checks import check_int, check_real, choose
+from pycudnnrnn._checks import check_int, check_real, check_word
 from pycudnnrnn._source import Source
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import INT32_MAX, Algorithm, MathType, RNNSpec
@@ -158,14 +158,17 @@ def _choice(entry: dict[str, Any]) -> AlgorithmChoice:
     )
     trials = tuple(
         AlgorithmTrial(
-            choose(Algorithm, "algo", trial["algo"]),
-            choose(MathType, "math_type", trial["math_type"]),
+            check_word(Algorithm, "algo", trial["algo"]),
+            check_word(MathType, "math_type", trial["math_type"]),
             None if trial["time_us"] is None else _time(trial["time_us"]),
             str(trial["reason"]),
         )
         for trial in entry["trials"]
     )
-    algo, math_type = choose(Algorithm, "algo", entry["algo"]), choose(MathType, "math_type", entry["math_type"])
+    algo, math_type = (
+        check_word(Algorithm, "algo", entry["algo"]),
+        check_word(MathType, "math_type", entry["math_type"]),
+    )
     if (algo, math_type) not in [(trial.algo, trial.math_type) for trial in trials if trial.time_us is not None]:
         raise ValueError(f"a choice among those that have a time, not {algo} with {math_type}")
     return AlgorithmChoice(kind, algo, math_type, trials)

@@ -13,16 +13,16 @@ from typing import Any
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch, started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
 
 def forward(
-    native: Native,
+    runtime: Runtime,
     spec: RNNSpec,
     schedule: Schedule,
     chunks: Sequence[Chunk],
@@ -35,11 +35,11 @@ def forward(
     keep_reserve: bool,
 ) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
     """Run the chunks; "auto" runs the standard algorithm, and nothing is tuned. See `engines.Engine.forward`."""
-    device, dtype, states = native.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+    device, dtype, states = runtime.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
     training = keep_reserve or dropout is not None
-    with native.launching("a batch in parts, which takes memory") as (handle, stream):
-        parts = [native.part(schedule, chunk, stream) for chunk in chunks]
-        passes = [native.passes(handle, spec, p.schedule, training=training, dropout=dropout) for p in parts]
+    with runtime.launching("a batch in parts, which takes memory") as (handle, stream):
+        parts = [runtime.part(schedule, chunk, stream) for chunk in chunks]
+        passes = [runtime.passes(handle, spec, p.schedule, training=training, dropout=dropout) for p in parts]
         y = device.zeros(schedule.data_shape(spec.output_size), dtype)
         h = started(device, hx, (*states, spec.state_size), dtype)
         c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
@@ -85,14 +85,7 @@ def _prepare_forward(
 
 
 def _run_forward(
-    handle: Handle,
-    parts: Sequence[ForwardPart],
-    params: Any,
-    x: Any,
-    y: Any,
-    h: Any,
-    c: Any | None,
-    workspace: Any | None,
+    handle: Handle, parts: Sequence[ForwardPart], params: Any, x: Any, y: Any, h: Any, c: Any | None, workspace: Any
 ) -> None:
     """Run the chunks one after another from the states in `h` and `c`; leave theirs there, and their output in `y`."""
     for forward in parts:
@@ -125,17 +118,9 @@ class BackwardPart:
 
 def _prepare_backward(reserve: CudnnReserve, dy: Any, dx: Any, dh: Any, dc: Any | None) -> list[BackwardPart]:
     """Take the memory for all chunks, the last one first."""
+    h, c = (dh, dh), (dc, dc)  # the gradients that come, and those that are left
     return [
-        BackwardPart(
-            part,
-            piece,
-            part.buffer(dy),
-            part.buffer(dx),
-            part.state_buffer(dh),
-            part.state_buffer(dh),
-            part.state_buffer(dc),
-            part.state_buffer(dc),
-        )
+        BackwardPart(part, piece, part.buffer(dy), part.buffer(dx), *map(part.state_buffer, (*h, *c)))
         for piece in reversed(reserve.pieces)
         if (part := piece.part) is not None
     ]
@@ -149,7 +134,7 @@ def _run_backward(
     dx: Any,
     dh: Any,
     dc: Any | None,
-    workspace: Any | None,
+    workspace: Any,
 ) -> None:
     """Go back through the chunks, from the state gradients in `dh` and `dc` to those before the batch."""
     for back in parts:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Schedule
 
 _NOTHING: Final = contextlib.nullcontext()
@@ -17,11 +18,11 @@ _NOTHING: Final = contextlib.nullcontext()
 Results = tuple[Any, Any, Any | None, CudnnReserve | None]
 
 
-class EagerForward:
+class CudnnForward:
     """Run one kind of batch again and again; see `engines.Engine.forward` for what it returns."""
 
-    def __init__(self, native: Native, passes: Passes, *, dropout: CudnnDropout | None, keep_reserve: bool) -> None:
-        self._native, self._passes, self._dropout, self._keep_reserve = native, passes, dropout, keep_reserve
+    def __init__(self, runtime: Runtime, passes: Passes, *, dropout: CudnnDropout | None, keep_reserve: bool) -> None:
+        self._runtime, self._passes, self._dropout, self._keep_reserve = runtime, passes, dropout, keep_reserve
         self._device = passes.device
         self._dtype = passes.spec.dtype.numpy
         self._inputs = passes.recogniser("eager")
@@ -29,30 +30,22 @@ class EagerForward:
     def run_if_plain(self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None) -> Results | None:
         """Run if every array is plainly right; None says that one is not, and the slower checks say why."""
         at = self._inputs.addresses((x, hx, cx, params))
-        return None if at is None else self._run(schedule, params, x, hx, cx, *at)
+        return None if at is None else self._run(schedule, params, x, hx, cx, at)
 
     def run(self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None) -> Results:
         """Run on arrays that have been checked."""
         at = [None if array is None else self._device.address(array) for array in (x, hx, cx, params)]
-        return self._run(schedule, params, x, hx, cx, *at)
+        return self._run(schedule, params, x, hx, cx, at)
 
     def _run(
-        self,
-        schedule: Schedule,
-        params: Any,
-        x: Any,
-        hx: Any | None,
-        cx: Any | None,
-        x_at: int | None,
-        hx_at: int | None,
-        cx_at: int | None,
-        params_at: int | None,
+        self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None, at: Sequence[int | None]
     ) -> Results:
+        x_at, hx_at, cx_at, params_at = at
         device, passes, dtype, address = self._device, self._passes, self._dtype, self._device.address
         with device.active():
             stream = device.stream()
             device.refuse_capture(stream, "an eager forward, which takes memory")
-            handle = self._native.handle_on(stream)
+            handle = self._runtime.handle_on(stream)
             x_desc, y_desc = passes.data(schedule).pointers
             y, hy = device.empty(passes.y_shape, dtype), device.empty(passes.h_shape, dtype)
             cy = None if passes.c_shape is None else device.empty(passes.c_shape, dtype)

@@ -16,14 +16,14 @@ from pycudnnrnn.engines.cudnn.algorithms import Data, choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.eager import EagerForward
+from pycudnnrnn.engines.cudnn.eager import CudnnForward
 from pycudnnrnn.engines.cudnn.in_place import InPlace
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
@@ -35,7 +35,7 @@ AnyReserve = CudnnReserve | LongReserve | RecomputeReserve
 class CudnnEngine:
     """Run RNNs by libcudnn on one CUDA device.
 
-    `native` has the state.
+    `runtime` has the state.
     """
 
     name = "cudnn"
@@ -43,8 +43,8 @@ class CudnnEngine:
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, f"cuda:{device.index}"
         self._device = device
-        self.native = Native(library, device)
-        self.choices = self.native.choices
+        self.runtime = Runtime(library, device)
+        self.choices = self.runtime.choices
 
     @property
     def xp(self) -> Any:
@@ -53,10 +53,10 @@ class CudnnEngine:
         return self._device.xp
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
-        return self.native.layout(spec)
+        return self.runtime.layout(spec)
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> CudnnDropout:
-        with self.native.launching("setting up dropout states") as (handle, _):
+        with self.runtime.launching("setting up dropout states") as (handle, _):
             return CudnnDropout(handle, self._device, spec, state)
 
     def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> CudnnPlan:
@@ -65,15 +65,15 @@ class CudnnEngine:
             raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
         if schedule.T > TIME_MAX:
             raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", schedule.T)
-        with self.native.launching("preparing a plan") as (handle, _):
+        with self.runtime.launching("preparing a plan") as (handle, _):
             spec = self.resolved(spec, schedule, training=training, dropout=dropout)
-            passes = self.native.passes(handle, spec, schedule, training=training, dropout=dropout)
-            return CudnnPlan(self.native, passes, schedule, dropout)
+            passes = self.runtime.passes(handle, spec, schedule, training=training, dropout=dropout)
+            return CudnnPlan(self.runtime, passes, schedule, dropout)
 
     def in_place(self, spec: RNNSpec, schedule: Schedule, *, training: bool, position: int | None) -> InPlace:
         """Prepare a batch on another library's memory; with a position dropout is seeded for it."""
         check_sizes(spec, schedule)
-        return InPlace(self.native, spec, schedule, training=training, position=position)
+        return InPlace(self.runtime, spec, schedule, training=training, position=position)
 
     def device_of(self, address: int) -> int:
         """Return the index of the device whose memory an address is in."""
@@ -108,7 +108,7 @@ class CudnnEngine:
         check_sizes(spec, schedule)
         chunks = self._chunks(spec, schedule, checkpoint_every, dropout)
         recomputes = checkpoint_every is not None
-        return memory(self.native, spec, schedule, chunks, training=training, dropout=dropout, recomputes=recomputes)
+        return memory(self.runtime, spec, schedule, chunks, training=training, dropout=dropout, recomputes=recomputes)
 
     @staticmethod
     def _chunks(
@@ -138,7 +138,7 @@ class CudnnEngine:
         if spec.algo is not Algorithm.AUTO:
             return spec
         drops = dropout is not None
-        choice = choose(self.native, spec, schedule, training=training, drops=drops, data=data)
+        choice = choose(self.runtime, spec, schedule, training=training, drops=drops, data=data)
         return spec.replace(algo=choice.algo, math_type=choice.math_type)
 
     def eager(
@@ -149,14 +149,14 @@ class CudnnEngine:
         dropout: CudnnDropout | None,
         keep_reserve: bool,
         data: Data | None = None,
-    ) -> EagerForward | None:
+    ) -> CudnnForward | None:
         if not schedule.T or not schedule.B or schedule.T > TIME_MAX or schedule.has_empty:
             return None
         training = keep_reserve or dropout is not None
-        with self.native.launching("an eager forward, which takes memory") as (handle, _):
+        with self.runtime.launching("an eager forward, which takes memory") as (handle, _):
             spec = self.resolved(spec, schedule, training=training, dropout=dropout, data=data)
-            passes = self.native.passes(handle, spec, schedule, training=training, dropout=dropout)
-        return EagerForward(self.native, passes, dropout=dropout, keep_reserve=keep_reserve)
+            passes = self.runtime.passes(handle, spec, schedule, training=training, dropout=dropout)
+        return CudnnForward(self.runtime, passes, dropout=dropout, keep_reserve=keep_reserve)
 
     def forward(
         self,
@@ -189,9 +189,9 @@ class CudnnEngine:
                     self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve, checkpoint_every=every
                 )
         if len(chunks) > 1 and every is not None:
-            return recompute.forward(self, self.native, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
+            return recompute.forward(self, self.runtime, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
         return chunked.forward(
-            self.native, spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
+            self.runtime, spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
         )
 
     def backward_data(
@@ -203,11 +203,11 @@ class CudnnEngine:
             with device.active():
                 return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
         if isinstance(reserve, RecomputeReserve):
-            return recompute.backward_data(self, self.native, reserve, dy, dhy, dcy)
+            return recompute.backward_data(self, self.runtime, reserve, dy, dhy, dcy)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             self._check(name, array, dtype.itemsize)
         states = (spec.num_pseudo_layers, schedule.B)
-        with self.native.following(reserve.stream) as handle:
+        with self.runtime.following(reserve.stream) as handle:
             dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
             dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
             if spec.has_cell_state and dcy is None:
@@ -235,9 +235,9 @@ class CudnnEngine:
                 long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
             return
         if isinstance(reserve, RecomputeReserve):
-            recompute.backward_weights(self.native, reserve, out, accumulate=accumulate)
+            recompute.backward_weights(self.runtime, reserve, out, accumulate=accumulate)
             return
-        with self.native.following(reserve.stream) as handle:
+        with self.runtime.following(reserve.stream) as handle:
             workspace = scratch(self._device, reserve.workspace_nbytes)
             if not accumulate:
                 self._device.fill_zero(out)

@@ -7,8 +7,8 @@ from typing import Any
 
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Schedule
 
 
@@ -17,7 +17,7 @@ class CudnnGraph:
 
     def __init__(
         self,
-        native: Native,
+        runtime: Runtime,
         passes: Passes,
         schedule: Schedule,
         dropout: CudnnDropout | None,
@@ -25,7 +25,7 @@ class CudnnGraph:
         *,
         carry_state: bool,
     ) -> None:
-        self._native, self._passes, self._dropout = native, passes, dropout
+        self._runtime, self._passes, self._dropout = runtime, passes, dropout
         self._data = passes.data_of_its_own(schedule)
         self._device = device = passes.device
         self.params = params
@@ -59,7 +59,7 @@ class CudnnGraph:
     def _work(self) -> None:
         """Put on the current stream what a replay does; nothing here takes memory or waits."""
         passes, device = self._passes, self._device
-        call = self._native.handle_on(device.stream()), self._data
+        call = self._runtime.handle_on(device.stream()), self._data
         passes.forward(
             *call, self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self._workspace, self._reserve
         )
@@ -75,7 +75,7 @@ class CudnnGraph:
                 device.copy_bytes(state, result)
 
     def replay(self) -> None:
-        self._native.handles.check_process()
+        self._runtime.handles.check_process()
         with self._device.active():
             if self._dropout is None:
                 self._graph.launch()

@@ -79,8 +79,9 @@ class HandlePool:
             lease: _Lease = self._leases.lease
         except AttributeError:
             lease = self._leases.lease = _Lease(self._taken())
-            handle = lease.handle
-            self._watched[handle] = weakref.ref(lease, lambda _: self._give_back(handle))
+            handle, free = lease.handle, self._free
+            # Atomic, and without the lock: a finaliser may run while it is held. And it does not keep the pool alive.
+            self._watched[handle] = weakref.ref(lease, lambda _: free.append(handle))
         return lease.handle
 
     def _taken(self) -> Handle:
@@ -93,6 +94,3 @@ class HandlePool:
             self._count += 1
             self._pid = os.getpid()
             return handle
-
-    def _give_back(self, handle: Handle) -> None:
-        self._free.append(handle)  # atomic, and without the lock: a finaliser may run while it is held

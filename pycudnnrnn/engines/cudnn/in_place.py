@@ -10,8 +10,8 @@ from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -28,12 +28,12 @@ class InPlace:
     """
 
     def __init__(
-        self, native: Native, spec: RNNSpec, schedule: Schedule, *, training: bool, position: int | None
+        self, runtime: Runtime, spec: RNNSpec, schedule: Schedule, *, training: bool, position: int | None
     ) -> None:
-        self._native, self._spec, self._schedule, self._training = native, spec, schedule, training
+        self._runtime, self._spec, self._schedule, self._training = runtime, spec, schedule, training
         self._seed = None if position is None else seed_at(spec.seed, position)
         self.states_nbytes = 0
-        with native.launching("preparing a batch") as (handle, _):
+        with runtime.launching("preparing a batch") as (handle, _):
             if self._seed is not None:
                 states = ctypes.c_size_t()
                 handle.library.cudnnDropoutGetStatesSize(handle, states)
@@ -110,15 +110,15 @@ class InPlace:
 
     @contextlib.contextmanager
     def _on(self, stream: int) -> Iterator[Handle]:
-        device = self._native.device
+        device = self._runtime.device
         with device.active():
-            yield self._native.handle_on(device.stream_at(stream))
+            yield self._runtime.handle_on(device.stream_at(stream))
 
     def _passes(self, handle: Handle, states: int | None, *, seeded: bool) -> Passes:
         """Return what runs it; with dropout it is this call's own, on states seeded now, before, or not yet."""
-        native, spec = self._native, self._spec
+        runtime, spec = self._runtime, self._spec
         if self._seed is None:
-            return native.passes(handle, spec, self._schedule, training=self._training, dropout=None)
+            return runtime.passes(handle, spec, self._schedule, training=self._training, dropout=None)
         descriptor = DropoutDescriptor(
             handle,
             spec.dropout,
@@ -128,7 +128,7 @@ class InPlace:
             seed=self._seed,
             restore=not seeded and states is not None,
         )
-        return Passes(handle, native.device, spec, self._schedule, training=True, dropout=descriptor)
+        return Passes(handle, runtime.device, spec, self._schedule, training=True, dropout=descriptor)
 
 
 def _check_params(name: str, address: int) -> None:

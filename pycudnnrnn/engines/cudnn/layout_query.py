@@ -8,7 +8,7 @@ from typing import Any, Final
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.errors import LayoutError
-from pycudnnrnn.layout import Kind, ParamLayout, Region, canonical_shapes
+from pycudnnrnn.layout import ParamLayout, Region, RegionKind, canonical_shapes
 from pycudnnrnn.spec import RNNSpec
 
 Found = tuple[int | None, tuple[int, ...]]
@@ -73,7 +73,7 @@ class _Query:
         self.handle, self.rnn, self.base, self.nbytes = handle, rnn, base, nbytes
         self.matrix, self.bias = (TensorDescriptor(handle.library, spec.dtype, (1, 1, 1)) for _ in range(2))
 
-    def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: Kind) -> Found:
+    def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: RegionKind) -> Found:
         matrix_at, bias_at = ctypes.c_void_p(), ctypes.c_void_p()
         self.handle.library.cudnnGetRNNWeightParams(
             self.handle, self.rnn, pseudo_layer, self.nbytes, self.base, lin_layer_id,
@@ -94,7 +94,7 @@ class _LegacyQuery:
         self.w = FilterDescriptor(library, spec.dtype, (nbytes // spec.dtype.itemsize, 1, 1))
         self.found = FilterDescriptor(library, spec.dtype, (1, 1, 1))
 
-    def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: Kind) -> Found:
+    def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: RegionKind) -> Found:
         library = self.handle.library
         call = library.cudnnGetRNNLinLayerMatrixParams if kind == "weight" else library.cudnnGetRNNLinLayerBiasParams
         address = ctypes.c_void_p()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pycudnnrnn.engines import Memory
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.long_bidirectional import one_direction
-from pycudnnrnn.engines.cudnn.native import Native
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
 
 def memory(
-    native: Native,
+    runtime: Runtime,
     spec: RNNSpec,
     schedule: Schedule,
     chunks: list[Chunk],
@@ -26,13 +26,13 @@ def memory(
     outputs = rows * spec.output_size * itemsize + schedule.B * state
     gradients = 0
     if training:
-        gradients = rows * spec.input_size * itemsize + schedule.B * state + native.layout(spec).size * itemsize
+        gradients = rows * spec.input_size * itemsize + schedule.B * state + runtime.layout(spec).size * itemsize
     if len(chunks) > 1 and spec.num_dirs == 2:
         workspace, reserve, checkpoints = _by_direction(
-            native, spec, schedule, chunks, training=training, recomputes=recomputes
+            runtime, spec, schedule, chunks, training=training, recomputes=recomputes
         )
         return Memory(workspace, reserve, outputs, gradients, checkpoints)
-    sizes = native.sizes(spec, schedule, chunks, training=training, dropout=dropout)
+    sizes = runtime.sizes(spec, schedule, chunks, training=training, dropout=dropout)
     workspace, reserves = max((w for w, _ in sizes), default=0), [r for _, r in sizes]
     if len(chunks) <= 1:
         return Memory(workspace, sum(reserves), outputs, gradients)
@@ -43,22 +43,22 @@ def memory(
         kept = (rows * (spec.input_size + spec.output_size) * itemsize + states + sum(reserves)) if training else 0
         return Memory(workspace + data + schedule.B * state, kept, outputs, gradients)
     checkpoints = states + len(chunks) * (0 if dropout is None else dropout.states_nbytes)
-    workspace += 2 * (data + schedule.B * state) + native.layout(spec).size * itemsize
+    workspace += 2 * (data + schedule.B * state) + runtime.layout(spec).size * itemsize
     workspace += 0 if dropout is None else dropout.states_nbytes
     return Memory(workspace, checkpoints + max(reserves), outputs, gradients, checkpoints)
 
 
 def _by_direction(
-    native: Native, spec: RNNSpec, schedule: Schedule, chunks: list[Chunk], *, training: bool, recomputes: bool
+    runtime: Runtime, spec: RNNSpec, schedule: Schedule, chunks: list[Chunk], *, training: bool, recomputes: bool
 ) -> tuple[int, int, int]:
     """Workspace, reserve and checkpoints where each direction of each layer runs by itself (`long_bidirectional`)."""
     itemsize, rows = spec.dtype.numpy.itemsize, schedule.T * schedule.B
     workspace = kept = passing = checkpoints = 0
     for layer in range(spec.num_layers):
         part = one_direction(spec, layer)
-        found = memory(native, part, schedule, chunks, training=training, dropout=None, recomputes=recomputes)
+        found = memory(runtime, part, schedule, chunks, training=training, dropout=None, recomputes=recomputes)
         turned = rows * part.input_size * itemsize
-        params = native.layout(part).size * itemsize
+        params = runtime.layout(part).size * itemsize
         around = found.workspace_nbytes + found.output_nbytes + found.gradient_nbytes + 2 * turned
         workspace = max(workspace, around + rows * spec.output_size * itemsize)
         if training:  # the backward direction reads its input reversed, and each has its params repacked

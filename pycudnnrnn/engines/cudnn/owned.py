@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pycudnnrnn._libcudnn import Function, Library
 
-_LIVE: Final[set[_Native]] = set()
+_LIVE: Final[set[_Resource]] = set()
 """What is to be freed; its operations are atomic, with and without a GIL, so that finalisers need no lock."""
 
 RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
@@ -41,10 +41,10 @@ atexit.register(leave_everything)
 
 def live() -> Counter[str]:
     """Count the native objects that are owned now, by class name."""
-    return Counter(native.name for native in _LIVE.copy())
+    return Counter(resource.name for resource in _LIVE.copy())
 
 
-class _Native:
+class _Resource:
     """A native object: freed once, when its owner says so or is collected, and never at the interpreter's exit.
 
     Not `weakref.finalize`: that keeps one registry for all threads, which the interpreter walks through at its exit
@@ -59,13 +59,14 @@ class _Native:
         self._watch: weakref.ref[Owned] | None = weakref.ref(owner, lambda _: self.free())
         _LIVE.add(self)
 
-    def free(self) -> None:
+    def free(self, live: set[_Resource] = _LIVE, leaving: type[_Leaving] = _Leaving) -> None:
+        # Defaults outlive this module, and so do the main thread's own descriptors, when the interpreter ends.
         try:
-            _LIVE.remove(self)  # whoever comes first
+            live.remove(self)  # whoever comes first
         except KeyError:
             return
         self._watch = None
-        if _Leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
+        if leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
             return
         try:
             self._destroy(self._pointer)
@@ -89,7 +90,7 @@ class Owned:
         self._pointer = pointer
         self._parents = parents
         self._closed = False
-        self._native = _Native(self, getattr(library, destroy), pointer)
+        self._resource = _Resource(self, getattr(library, destroy), pointer)
 
     @property
     def closed(self) -> bool:
@@ -105,7 +106,7 @@ class Owned:
     def close(self) -> None:
         """Free the native object; a second call does nothing."""
         self._closed = True
-        self._native.free()
+        self._resource.free()
 
     def _configure(self, setter: Callable[..., object], *arguments: Any) -> None:
         """Call a setter of the new object, which is freed at once if that fails."""

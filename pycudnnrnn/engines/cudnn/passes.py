@@ -140,55 +140,25 @@ class Passes:
         return [None if array is None else self.device.address(array) for array in arrays]
 
     def forward(
-        self,
-        handle: Handle,
-        data: DataDescriptors,
-        params: Any,
-        x: Any,
-        hx: Any | None,
-        cx: Any | None,
-        y: Any,
-        hy: Any | None,
-        cy: Any | None,
-        workspace: Any | None,
-        reserve: Any | None,
-    ) -> None:
+        self, handle: Handle, data: DataDescriptors, params: Any, x: Any, hx: Any | None, cx: Any | None, y: Any,
+        hy: Any | None, cy: Any | None, workspace: Any | None, reserve: Any | None,
+    ) -> None:  # fmt: skip
         x_desc, y_desc = data.pointers
         x_at, y_at, *others = self._at(x, y, hx, hy, cx, cy, params, workspace, reserve)
         self.call_forward(handle.pointer, x_desc, x_at, y_desc, y_at, *others)
 
     def backward_data(
-        self,
-        handle: Handle,
-        data: DataDescriptors,
-        params: Any,
-        y: Any,
-        dy: Any,
-        hx: Any | None,
-        dhy: Any,
-        dhx: Any,
-        cx: Any | None,
-        dcy: Any | None,
-        dcx: Any | None,
-        dx: Any,
-        workspace: Any | None,
-        reserve: Any,
-    ) -> None:
+        self, handle: Handle, data: DataDescriptors, params: Any, y: Any, dy: Any, hx: Any | None, dhy: Any,
+        dhx: Any | None, cx: Any | None, dcy: Any | None, dcx: Any | None, dx: Any, workspace: Any | None, reserve: Any,
+    ) -> None:  # fmt: skip
         x_desc, y_desc = data.pointers
         y_at, dy_at, *others = self._at(y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)
         self.call_backward_data(handle.pointer, y_desc, y_at, dy_at, x_desc, *others)
 
     def backward_weights(
-        self,
-        handle: Handle,
-        data: DataDescriptors,
-        x: Any,
-        hx: Any | None,
-        y: Any,
-        d_params: Any,
-        workspace: Any | None,
-        reserve: Any,
-    ) -> None:
+        self, handle: Handle, data: DataDescriptors, x: Any, hx: Any | None, y: Any, d_params: Any,
+        workspace: Any | None, reserve: Any,
+    ) -> None:  # fmt: skip
         """Add the params gradient to `d_params`."""
         x_desc, y_desc = data.pointers
         x_at, hx_at, *others = self._at(x, hx, y, d_params, workspace, reserve)

@@ -9,16 +9,16 @@ from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Schedule
 
 
 class CudnnPlan:
     """See `engines.EnginePlan`. Calls use one workspace, so that they belong on one stream at a time."""
 
-    def __init__(self, native: Native, passes: Passes, schedule: Schedule, dropout: CudnnDropout | None) -> None:
-        self._native, self._passes, self._schedule, self._dropout = native, passes, schedule, dropout
+    def __init__(self, runtime: Runtime, passes: Passes, schedule: Schedule, dropout: CudnnDropout | None) -> None:
+        self._runtime, self._passes, self._schedule, self._dropout = runtime, passes, schedule, dropout
         self._device = passes.device
         self.spec = passes.spec
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
@@ -62,32 +62,15 @@ class CudnnPlan:
         """Do nothing: cuDNN reads params as they are."""
 
     def forward(
-        self,
-        params: Any,
-        x: Any,
-        hx: Any | None,
-        cx: Any | None,
-        y: Any,
-        hy: Any | None,
-        cy: Any | None,
+        self, params: Any, x: Any, hx: Any | None, cx: Any | None, y: Any, hy: Any | None, cy: Any | None,
         reserve: Any | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._forward(self._at(x=x, y=y, hx=hx, hy=hy, cx=cx, cy=cy, params=params, reserve=reserve))
 
     def backward_data(
-        self,
-        params: Any,
-        y: Any,
-        dy: Any,
-        hx: Any | None,
-        dhy: Any,
-        dhx: Any | None,
-        cx: Any | None,
-        dcy: Any | None,
-        dcx: Any | None,
-        dx: Any,
-        reserve: Any,
-    ) -> None:
+        self, params: Any, y: Any, dy: Any, hx: Any | None, dhy: Any, dhx: Any | None, cx: Any | None,
+        dcy: Any | None, dcx: Any | None, dx: Any, reserve: Any,
+    ) -> None:  # fmt: skip
         self._backward_data(
             self._at(
                 y=y, dy=dy, dx=dx, hx=hx, dhy=dhy, dhx=dhx, cx=cx, dcy=dcy, dcx=dcx, params=params, reserve=reserve
@@ -102,7 +85,7 @@ class CudnnPlan:
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
         check_array("params", params, self._device.address(params), PARAMS_ALIGNMENT_NBYTES)
-        return CudnnGraph(self._native, self._passes, self._schedule, self._dropout, params, carry_state=carry_state)
+        return CudnnGraph(self._runtime, self._passes, self._schedule, self._dropout, params, carry_state=carry_state)
 
     def _at(self, **arrays: Any) -> list[int | None]:
         """Addresses of arrays whose shapes were checked, after the check that cuDNN can read them in place."""
@@ -121,7 +104,7 @@ class CudnnPlan:
         x, y, hx, hy, cx, cy, params, reserve = at
         with self._device.active():
             stream = self._device.stream()
-            handle = self._native.handle_on(stream)
+            handle = self._runtime.handle_on(stream)
             x_desc, y_desc = self._passes.data(self._schedule).pointers
             call = handle.pointer, x_desc, x, y_desc, y, hx, hy, cx, cy, params, self._workspace_at, reserve
             if self._dropout is None:
@@ -133,14 +116,14 @@ class CudnnPlan:
     def _backward_data(self, at: Sequence[int | None]) -> None:
         y, dy, *others, reserve = at
         with self._device.active():
-            handle = self._native.handle_on(self._device.stream())
+            handle = self._runtime.handle_on(self._device.stream())
             x_desc, y_desc = self._passes.data(self._schedule).pointers
             self._passes.call_backward_data(handle.pointer, y_desc, y, dy, x_desc, *others, self._workspace_at, reserve)
 
     def _backward_weights(self, d_params: Any, at: Sequence[int | None], *, accumulate: bool) -> None:
         x, hx, y, d_params_at, reserve = at
         with self._device.active():
-            handle = self._native.handle_on(self._device.stream())
+            handle = self._runtime.handle_on(self._device.stream())
             x_desc, y_desc = self._passes.data(self._schedule).pointers
             if not accumulate:
                 self._device.fill_zero(d_params)

@@ -13,8 +13,8 @@ from typing import Any
 from pycudnnrnn.engines import DropoutState, Engine
 from pycudnnrnn.engines.cudnn.device import started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.parts import Part
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -50,7 +50,7 @@ class RecomputeReserve:
 
 def forward(
     engine: Engine,
-    native: Native,
+    runtime: Runtime,
     spec: RNNSpec,
     schedule: Schedule,
     chunks: list[Chunk],
@@ -62,17 +62,17 @@ def forward(
     dropout: CudnnDropout | None,
 ) -> tuple[Any, Any, Any | None, RecomputeReserve]:
     """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
-    device, dtype = native.device, spec.dtype.numpy
+    device, dtype = runtime.device, spec.dtype.numpy
     states = (spec.num_pseudo_layers, schedule.B)
     lock = contextlib.nullcontext() if dropout is None else dropout.lock
-    with native.launching("a forward that recomputes, which takes memory") as (_, stream), lock:
+    with runtime.launching("a forward that recomputes, which takes memory") as (_, stream), lock:
         y = device.zeros(schedule.data_shape(spec.output_size), dtype)
         h = started(device, hx, (*states, spec.state_size), dtype)
         c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
         position = 0 if dropout is None else dropout.position
         starts = []
         for chunk in chunks:
-            part = native.part(schedule, chunk, stream)
+            part = runtime.part(schedule, chunk, stream)
             random = None if dropout is None else dropout.snapshot(stream)
             start = Start(part, part.cut_states(h), part.cut_states(c), random)
             y_part, hy, cy, _ = engine.forward(
@@ -89,13 +89,13 @@ def forward(
 
 
 def backward_data(
-    engine: Engine, native: Native, reserve: RecomputeReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+    engine: Engine, runtime: Runtime, reserve: RecomputeReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
 ) -> tuple[Any, Any, Any | None]:
     """Run each chunk again and go back through it, weights too; see `engines.Engine.backward_data`."""
     spec, schedule = reserve.spec, reserve.schedule
-    device, dtype = native.device, spec.dtype.numpy
+    device, dtype = runtime.device, spec.dtype.numpy
     states = (spec.num_pseudo_layers, schedule.B)
-    with native.following(reserve.stream) as handle:
+    with runtime.following(reserve.stream) as handle:
         random = reserve.starts[0].random
         dropout = None
         if random is not None:
@@ -124,8 +124,8 @@ def backward_data(
     return dx, dh, dc
 
 
-def backward_weights(native: Native, reserve: RecomputeReserve, out: Any, *, accumulate: bool) -> None:
+def backward_weights(runtime: Runtime, reserve: RecomputeReserve, out: Any, *, accumulate: bool) -> None:
     """Hand over what backward-data has summed; see `engines.Engine.backward_weights`."""
-    with native.following(reserve.stream):
-        write = native.device.add_into if accumulate else native.device.copy_into
+    with runtime.following(reserve.stream):
+        write = runtime.device.add_into if accumulate else runtime.device.copy_into
         write(out, reserve.gradient)

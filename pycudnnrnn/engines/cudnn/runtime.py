@@ -30,7 +30,7 @@ LAYOUTS_MAX: Final = 256
 """Layouts kept: a few hundred numbers each."""
 
 
-class Native:
+class Runtime:
     """What is made once for a device, and shared by all that runs there.
 
     State: the handle pool; layouts, compiled passes and indices, the latest of each; the algorithms chosen.
