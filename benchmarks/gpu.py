@@ -47,6 +47,7 @@ def plan() -> list[tuple[list[Row], Sequence[str]]]:
         (fast("deepbench", dtypes=["float16"], passes=["infer"])[:53], ("plan",)),
         (holes, ("auto", *ALGORITHMS)),
         (fast("frameworks", dtypes=["float16", "float32"]), (*OURS, *PEERS)),
+        (fast("jax", dtypes=["float32"]), ("jax-ours", "jax", "plan")),
         (fast("deepbench", dtypes=["float16"], passes=["wgrad"]), ("plan",)),
         (fast("ragged", "bidir", "proj", "models", dtypes=["float16"]), ("auto", "plan", "torch")),
         (fast("stream", dtypes=["bfloat16", "float32"]), ("plan", "graph", "torch", "torch-graph")),

@@ -32,6 +32,7 @@ from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
 from tests.shim.host_device import HostDevice, host_allocator
 
+from . import host_jax
 from .environment import command_line, environment, now
 from .results_files import FOLDER, Record, place, record, write
 
@@ -74,14 +75,14 @@ def row(name: str, bound: str, problem: str, which: str, times: Sequence[float] 
     return found | {"value": more.pop("value", found["median_us"]), "extras": {"row": name, "goal": bound, **more}}
 
 
-def measured(**calls: Callable[[], Any]) -> dict[str, list[float]]:
+def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
     """Time calls in turn, so that a slow spell of the machine falls on all of them."""
     for call in calls.values():
-        for _ in range(200):
+        for _ in range(rounds // 10):
             call()
     taken: dict[str, list[float]] = {name: [] for name in calls}
     clock = time.perf_counter_ns
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, call in calls.items():
             start = clock()
             call()
@@ -165,16 +166,19 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     handle = engine.runtime.handles.get().pointer
     at = [device.address(a) for a in (x, y, hx, hy, cx, cy, params, device.empty((1 << 20,), np.dtype("u1")))]
     times = measured(
-        foreign=lambda: passes.call_forward(handle, x_desc, at[0], y_desc, *at[1:], None),
-        fixed=lambda: plan.forward(params, x, hx, cx, y, hy, cy),
-        changing=lambda: other_plan.forward(params, x, hx, cx, *next(sets)),
-        eager=eager,
-        replay=graph.replay,
-        ragged=ragged,
-        new_lengths=new_lengths,
-        key_array=lambda: known.key_of(data, False, lengths, True, None),
-        key_list=lambda: known_lists.key_of(data, False, batch.lengths, True, None),
-        key_none=lambda: known_none.key_of(data, False, None, True, None),
+        {
+            "foreign": lambda: passes.call_forward(handle, x_desc, at[0], y_desc, *at[1:], None),
+            "fixed": lambda: plan.forward(params, x, hx, cx, y, hy, cy),
+            "changing": lambda: other_plan.forward(params, x, hx, cx, *next(sets)),
+            "eager": eager,
+            "replay": graph.replay,
+            "ragged": ragged,
+            "new_lengths": new_lengths,
+            "key_array": lambda: known.key_of(data, False, lengths, True, None),
+            "key_list": lambda: known_lists.key_of(data, False, batch.lengths, True, None),
+            "key_none": lambda: known_none.key_of(data, False, None, True, None),
+        },
+        ROUNDS,
     )
     foreign = round(float(np.median(times["foreign"])), 3)
     yield row("B1", "<= 6 us", shape, "prepared forward, other pointers each time", times["changing"],
@@ -202,6 +206,9 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     yield row("B8", "<= 300 ms", "import", "import pycudnnrnn, ops and libcudnn", binding,
         value=round(float(np.median(binding)) / 1000, 1), unit="ms",
         numpy_ms=round(float(np.median(imports("import numpy"))) / 1000, 1))  # fmt: skip
+    for what, which, taken in host_jax.measured(measured, ROUNDS):
+        yield row("JAX", "<= 60 us; 64 MiB <= 1 ms", which, what, taken, whole=False,
+            least_us=round(min(taken), 1))  # fmt: skip
 
 
 def _hot_path(played: Any, device: RingDevice, calls: dict[str, Callable[[], Any]]) -> dict[str, dict[str, int]]:

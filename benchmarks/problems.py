@@ -190,6 +190,7 @@ _GRID = itertools.product(("lstm", "gru"), (64, 128, 256, 512, 1024), (1, 8, 32,
 _LONG = itertools.product(("lstm", "gru"), (64, 256, 1024), (1, 8), (4096, 16384, 65535))
 _BIDIR = itertools.product(("lstm", "gru"), (128, 256, 512, 1024))
 _RAGGED = itertools.product(("sorted", "unsorted"), ("padded", "packed"))
+_JAX = ((64, 4, 20), (128, 1, 1), (128, 32, 25), (256, 64, 100), (512, 64, 100), (1024, 128, 25))
 _CPU = (
     (50, 32, 256, 256, 1), (100, 64, 512, 512, 2), (200, 1, 128, 128, 1), (25, 16, 1024, 1024, 1), (1, 1, 512, 512, 1),
 )  # fmt: skip
@@ -241,6 +242,13 @@ def _groups() -> Iterable[Group]:
         Problem(cell, L, 1, B, T, I, H, dtypes=("float32",)) for T, B, I, H, L in _CPU for cell in ("lstm", "gru")
     )
     yield Group("cpu", "the NumPy engine beside other CPU libraries", "own choice", cpu)
+    beside = tuple(_square("lstm", H, B, T, dtypes=("float32",)) for H, B, T in _JAX)
+    beside += (
+        _square("lstm", 512, 64, 100, 4, dtypes=("float32",)),
+        _square("lstm", 512, 64, 100, 1, 2, dtypes=("float32",)),
+        _square("lstm", 512, 64, 200, 2, lengths="unsorted", dtypes=("float32",)),
+    )
+    yield Group("jax", "in JAX: ours beside jax.experimental.rnn, which is an LSTM in float32", "own choice", beside)
     smoke = tuple(
         Problem(cell, 1, 1, 2, 3, 5, 8, passes=tuple(PASSES), dtypes=(*GPU_DTYPES, "float64")) for cell in CELLS
     )

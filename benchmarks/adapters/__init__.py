@@ -69,6 +69,7 @@ COMPETITORS: Final = {
         Competitor("numpy", "numpy_engine", "cpu", "", "ours, on the NumPy engine"),
         Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU"),
         Competitor("jax-cpu", "jax_scan", "cpu", "cpu", "jit of lax.scan"),
+        Competitor("jax-ours-cpu", "jax_ours", "cpu", "cpu", "ours under jit, in XLA's buffers"),
         Competitor("onnxruntime", "onnxruntime_cpu", "cpu", "", "the ONNX operator"),
         Competitor("eager", "ours_cuda", "cuda", "eager", "ours: the op as it is called"),
         Competitor("plan", "ours_cuda", "cuda", "plan", "ours: a prepared plan on static buffers"),
@@ -84,6 +85,7 @@ COMPETITORS: Final = {
         Competitor("torch", "torch_eager", "cuda", "cuda", "torch's modules on the GPU"),
         Competitor("torch-graph", "torch_graph", "cuda", "", "the same in a CUDA graph"),
         Competitor("jax", "jax_cudnn", "cuda", "", "jax.experimental.rnn under jit"),
+        Competitor("jax-ours", "jax_ours", "cuda", "cuda", "ours under jit, in XLA's buffers"),
         Competitor("jax-scan", "jax_scan", "cuda", "cuda", "jit of lax.scan"),
     )
 }

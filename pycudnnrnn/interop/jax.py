@@ -1,8 +1,9 @@
-"""The RNN as a JAX function with gradients: `jit`, `grad`, `vmap`, `scan` and what is built of them.
+"""The RNN as a JAX function with gradients: `jit`, `grad`, `vmap`, `scan`, `shard_map` and what is built of them.
 
-The numbers are the NumPy engine's, by a callback on the host; arrays on a GPU are brought there and back. The function
-is pure: nothing is kept between its calls, so that JAX may run it again, or not at all. What a backward needs of its
-forward is computed again in it, which costs a forward and keeps no memory but the arguments.
+It runs where XLA has its arrays, in XLA's own buffers: by the NumPy engine on the CPU, by cuDNN on XLA's stream on a
+GPU. The function is pure: nothing is kept between its calls, so that JAX may run it again, or not at all. What a
+backward needs of its forward is a result of that forward, which XLA keeps; `jax.checkpoint` is the way to compute it
+again.
 """
 
 from __future__ import annotations
@@ -10,25 +11,28 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._checks import check_int, plain
-from pycudnnrnn.engines import POSITION_MAX, DropoutState
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
-from pycudnnrnn.schedule import check_lengths
-from pycudnnrnn.spec import DType, RNNSpec
+from pycudnnrnn.engines import POSITION_MAX, engine_for
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, LayoutError, MissingDependencyError
+from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.schedule import Schedule, check_lengths
+from pycudnnrnn.spec import TIME_MAX, Algorithm, DType, RNNSpec
 
 try:
     import jax
     import jax.numpy as jnp
-except ImportError as error:
-    raise MissingDependencyError("JAX", "jax", "pycudnnrnn.interop.jax", "jax") from error
 
-Array = npt.NDArray[Any]
+    from pycudnnrnn.interop._jax_passes import CudnnRunner, NumpyRunner, Runner, Traced, axes_of, varying
+except ImportError as error:
+    raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "jax") from error
+
+PLATFORMS: Final = ("cpu", "cuda", "host")
+"""Where a call can be made to run; "host" is the NumPy engine on copies, for every platform that JAX has."""
 
 
 def rnn(
@@ -42,93 +46,72 @@ def rnn(
     is_training: bool = True,
     time_major: bool = True,
     dropout_position: Any = None,
+    platform: str | None = None,
 ) -> tuple[Any, ...]:
     """Run an RNN; return (output, output_h, output_c) for LSTM, (output, output_h) for the rest.
 
     `params` comes first, because it is what `jax.grad` is usually asked for. `spec` describes the RNN; an op stands for
-    its spec. It, `sequence_lengths`, `is_training` and `time_major` are fixed while a trace is made. `input_h` and
-    `input_c` may be None: zeros.
+    its spec. It, `sequence_lengths`, `is_training`, `time_major` and `platform` are fixed while a trace is made.
+    `input_h` and `input_c` may be None: zeros.
 
-    Where dropout acts, `dropout_position` is an integer, traced or not, that has to differ from step to step: the masks
-    are a function of `spec.seed` and of it, those of an op whose dropout stands there.
+    `platform` is "cpu", "cuda" or "host": where the traced function will run, or on the host's copies wherever it runs.
+    None is where the arrays are, and in a trace, which does not say, where JAX puts what is not placed. A trace that
+    then runs elsewhere is an error.
 
-    `vmap` over data and states runs as one larger batch; over params, and in a backward, one element after the other.
+    Where dropout acts, `dropout_position` is an integer that has to differ from step to step: the masks are a function
+    of `spec.seed` and of it. On the CPU it may be traced, and the masks are those of an op whose dropout stands there.
+    On CUDA it has to be known while the trace is made, because cuDNN's states are seeded from the host: each call seeds
+    them anew, with `engines.cudnn.dropout.seed_at` of both.
+
+    `vmap` over data and states runs as one larger batch; over params, and in a gradient, one element after the other.
 
     Shapes:
         params: [params_size]; the rest as in the op's forward.
 
     Raises:
-        ArgumentError: a wrong shape or dtype, a bad length, or dropout without a position; when the call is traced.
-        EngineError: second derivatives are asked for.
+        ArgumentError: a wrong shape or dtype, a bad length, dropout without a position, or what `platform` does not
+            have; when the call is traced.
+        EngineError: second derivatives are asked for; as JAX's own error, a trace that runs on another platform.
     """
     spec = _spec_of(spec)
     time_major, is_training = _flag("time_major", time_major), _flag("is_training", is_training)
+    arrays = [array for array in (params, input_data, input_h, input_c) if array is not None]
     params, input_data = _array("params", params, spec), _array("input_data", input_data, spec)
     if input_data.ndim != 3 or input_data.shape[2] != spec.input_size:
         axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
         raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", input_data.shape, "shape")
     T, B = input_data.shape[:2] if time_major else input_data.shape[1::-1]
-    call = _Traced(spec, check_lengths(sequence_lengths, T, B), time_major, is_training)
-    _arrays.check_shape("params", params, (call.op.params_size(),), "one flat buffer of params_size() elements")
+    schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
+    call = Traced(spec, schedule, is_training, _runner_of(platform, spec, arrays))
+    _check_params(params, call)
     states = (spec.num_pseudo_layers, B)
     h = _state("input_h", input_h, spec, (*states, spec.state_size))
     if not spec.has_cell_state and input_c is not None:
         raise ArgumentError("input_c", f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
     c = (_state("input_c", input_c, spec, (*states, spec.num_units)),) if spec.has_cell_state else ()
-    found: tuple[Any, ...] = _rnn(call, _position(call, dropout_position), params, input_data, h, *c)
+    position = _position(call, dropout_position)
+    if isinstance(call.runner, CudnnRunner):
+        call, position = _for_cudnn(call, position), 0
+    given = (jnp.asarray(position), params, input_data, h, *c)
+    given = tuple(varying(array, axes_of(given)) for array in given)  # out here JAX sums the gradients over the axes
+    lengths = schedule.lengths
+    no_rows = not T * B or (lengths is not None and not any(lengths))
+    parted = isinstance(call.runner, CudnnRunner) and lengths is not None and 0 in lengths  # cuDNN takes no length of 0
+    found: tuple[Any, ...] = (_by_rows if no_rows or parted else _rnn)(call, *given)
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class _Traced:
-    """What is fixed about a call while it is traced; hashable."""
-
-    spec: RNNSpec
-    lengths: tuple[int, ...] | None
-    time_major: bool
-    training: bool
-
-    @property
-    def drops(self) -> bool:
-        return self.training and self.spec.dropout > 0 and self.spec.num_layers > 1
-
-    @property
-    def op(self) -> ops.CudnnRNN:
-        return _op(self.spec)
-
-    def run(self, position: Array, arguments: Sequence[Array], *, keep_reserve: bool) -> ops.Forward:
-        """Run on the host; `arguments` are params, input_data and the states."""
-        params, x, h, *c = (np.asarray(array) for array in arguments)
-        op = self.op
-        if self.drops:  # an op of this call's own: its position moves
-            op = ops.from_spec(self.spec)
-            at = check_int("dropout_position", int(position), 0, POSITION_MAX)
-            op.set_dropout_state(DropoutState("numpy", self.spec.seed, at))
-        return op.run(
-            x, h, c[0] if c else None, params, self.training,
-            sequence_lengths=self.lengths, time_major=self.time_major, keep_reserve=keep_reserve,
-        )  # fmt: skip
-
-    def widened(self, count: int) -> _Traced:
-        """The call on `count` batches side by side."""
-        return self if self.lengths is None else dataclasses.replace(self, lengths=self.lengths * count)
-
-
-@functools.lru_cache(maxsize=64)
-def _op(spec: RNNSpec) -> ops.CudnnRNN:
-    return ops.from_spec(spec)
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rnn(call: _Traced, position: Any, *arguments: Any) -> Any:
+def _rnn(call: Traced, position: Any, *arguments: Any) -> Any:
     return _forward(call)(position, *arguments)
 
 
-def _rnn_fwd(call: _Traced, position: Any, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    return _primal(call, position, *arguments), (position, *arguments)
+def _rnn_fwd(call: Traced, position: Any, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    results, kept = _keeping(call, position, *arguments)
+    return results, (arguments, results[0], kept)
 
 
-def _rnn_bwd(call: _Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
+def _rnn_bwd(call: Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
     return None, *_backward(call, kept, upstream)
 
 
@@ -136,26 +119,32 @@ _rnn.defvjp(_rnn_fwd, _rnn_bwd)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _primal(call: _Traced, position: Any, *arguments: Any) -> Any:
-    """The forward inside a derivative: to differentiate it is to ask for a second one."""
-    return _forward(call)(position, *arguments)
+def _keeping(call: Traced, position: Any, *arguments: Any) -> Any:
+    """Run forward, and keep what the backward needs."""
+    return call.runner.forward(call, position, arguments, keep=True)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _backward(call: Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the gradients of params, input_data and the states."""
+    arguments, output, reserve = kept
+    return tuple(call.runner.backward(call, arguments, output, upstream, reserve))
+
+
+@_keeping.defjvp  # type: ignore[untyped-decorator]
+@_backward.defjvp  # type: ignore[untyped-decorator]
+def _second(call: Traced, *_: Any) -> Any:
+    raise EngineError(f"second derivatives of {call.spec.mode} were asked for: no engine computes them")
 
 
 @functools.lru_cache(maxsize=256)
-def _forward(call: _Traced) -> Any:
-    """Return the traceable forward of a call, which knows what `vmap` means."""
-
-    def on_host(position: Array, *arguments: Array) -> tuple[Any, ...]:
-        fwd = call.run(position, arguments, keep_reserve=False)
-        return (fwd.output, fwd.output_h, fwd.output_c)[: len(arguments) - 1]
+def _forward(call: Traced) -> Any:
+    """Return the traceable forward of a call without gradients, which knows what `vmap` means."""
 
     @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
     def forward(position: Any, *arguments: Any) -> tuple[Any, ...]:
-        _, x, *states = arguments
-        output = jax.ShapeDtypeStruct((*x.shape[:2], call.spec.output_size), x.dtype)
-        shapes = (output, *(jax.ShapeDtypeStruct(state.shape, state.dtype) for state in states))
-        found: tuple[Any, ...] = jax.pure_callback(on_host, shapes, position, *arguments)
-        return found
+        results, _ = call.runner.forward(call, position, arguments, keep=False)
+        return tuple(results)
 
     @forward.def_vmap  # type: ignore[untyped-decorator]
     def batched(size: int, mapped: Sequence[bool], position: Any, *arguments: Any) -> Any:
@@ -163,11 +152,13 @@ def _forward(call: _Traced) -> Any:
             array if is_mapped else jnp.broadcast_to(array, (size, *array.shape))
             for array, is_mapped in zip(arguments, mapped[1:], strict=True)
         )
-        if mapped[0] or mapped[1] or call.drops:  # a larger batch would have other masks
+        if not size:
+            found = tuple(jnp.zeros((0, *shape.shape), shape.dtype) for shape in call.results)
+        elif mapped[0] or mapped[1] or call.drops:  # a larger batch would have other masks
             positions = position if mapped[0] else jnp.broadcast_to(position, (size,))
             found = jax.lax.map(lambda each: forward(*each), (positions, params, *data))
         else:
-            axes = (1 if call.time_major else 0, *(1 for _ in data[1:]))
+            axes = (1 if call.schedule.time_major else 0, *(1 for _ in data[1:]))
             wide = (_joined(array, axis) for array, axis in zip(data, axes, strict=True))
             results = _forward(call.widened(size))(position, arguments[0], *wide)
             found = tuple(
@@ -191,24 +182,57 @@ def _split(array: Any, axis: int, size: int, each: int) -> Any:
     return jnp.moveaxis(parts, axis, 0)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _backward(call: _Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the gradients of params, input_data and the states."""
+def _by_rows(call: Traced, position: Any, params: Any, x: Any, *states: Any) -> tuple[Any, ...]:
+    """Run the sequences that have steps; the others' outputs are zeros, and their final states the initial ones."""
+    schedule = call.schedule
+    output = jnp.zeros(call.results[0].shape, x.dtype)
+    lengths = (schedule.T,) * schedule.B if schedule.lengths is None else schedule.lengths
+    rows = np.flatnonzero(lengths)
+    if not len(rows):
+        return output, *states
+    some = tuple(lengths[row] for row in rows)
+    part = dataclasses.replace(schedule, B=len(rows), lengths=None if set(some) == {schedule.T} else some)
+    axis = 1 if schedule.time_major else 0
+    found, *final = _rnn(
+        dataclasses.replace(call, schedule=part),
+        position,
+        params,
+        jnp.take(x, rows, axis=axis),
+        *(jnp.take(state, rows, axis=1) for state in states),
+    )
+    output = output.at[:, rows].set(found) if schedule.time_major else output.at[rows].set(found)
+    return output, *(state.at[:, rows].set(new) for state, new in zip(states, final, strict=True))
 
-    def on_host(kept: tuple[Array, ...], upstream: tuple[Array, ...]) -> tuple[Any, ...]:
-        fwd = call.run(kept[0], kept[1:], keep_reserve=True)
-        grads = fwd.backward(*(np.asarray(array) for array in upstream))
-        return (grads.params, grads.input, grads.input_h, grads.input_c)[: len(kept) - 1]
 
-    shapes = tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in kept[1:])
-    found: tuple[Any, ...] = jax.pure_callback(on_host, shapes, kept, upstream, vmap_method="sequential")
-    return found
+def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
+    """Choose what runs, while a trace is made: sizes of XLA's outputs depend on it.
+
+    Raises:
+        ArgumentError: a platform that is not known here, or a spec that cannot be traced for it.
+    """
+    if platform is None:
+        traced = any(isinstance(array, jax.core.Tracer) for array in arrays)
+        placed = () if traced else (array for array in arrays if isinstance(array, jax.Array))
+        places = {place.platform for array in placed for place in array.devices()}
+        platform = places.pop() if len(places) == 1 else _default_platform()
+        platform = {"gpu": "cuda"}.get(platform, platform)
+        if platform not in PLATFORMS:
+            raise ArgumentError("platform", "'host': nothing of this package runs there by itself", repr(platform))
+    if platform not in PLATFORMS:
+        raise ArgumentError("platform", f"one of {', '.join(map(repr, PLATFORMS))}, or None", repr(platform))
+    if platform != "cuda":
+        return NumpyRunner(engine_for("cpu"), copies=platform == "host")
+    if spec.algo is Algorithm.AUTO:
+        raise ArgumentError("spec algo", "one algorithm: 'auto' is found by runs, which a trace cannot make", "'auto'")
+    return CudnnRunner(engine_for("cuda"))
 
 
-@_primal.defjvp  # type: ignore[untyped-decorator]
-@_backward.defjvp  # type: ignore[untyped-decorator]
-def _second(call: _Traced, *_: Any) -> Any:
-    raise EngineError(f"second derivatives of {call.spec.mode} were asked for: no engine computes them")
+def _default_platform() -> str:
+    """Where JAX runs what is not placed."""
+    default: Any = getattr(jax.config, "jax_default_device")  # noqa: B009  set by JAX at run time
+    if default is None:
+        return str(jax.default_backend())
+    return str(getattr(default, "platform", default))
 
 
 def _spec_of(spec: Any) -> RNNSpec:
@@ -246,11 +270,40 @@ def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
     return state
 
 
-def _position(call: _Traced, position: Any) -> Any:
+def _check_params(params: Any, call: Traced) -> None:
+    size, engine = call.params.shape[0], call.runner.engine
+    predicted = arithmetic_layout(call.spec).size if params.shape != (size,) else size
+    if predicted != size and params.shape == (predicted,):
+        raise LayoutError(
+            f"params has the {predicted} elements of the arithmetic layout, and {engine.name}'s layout has {size}: "
+            "an op's move_params brings a buffer from one to the other"
+        )
+    _arrays.check_shape("params", params, (size,), "one flat buffer of params_size() elements")
+
+
+def _for_cudnn(call: Traced, position: Any) -> Traced:
+    """Refuse what one native call cannot do, and give the call its dropout's position.
+
+    Raises:
+        ArgumentError: more steps than cuDNN takes, or a position that only the device will know.
+    """
+    if call.schedule.T > TIME_MAX:
+        expected = f"at most {TIME_MAX} steps on CUDA: run parts, each from the states before, or platform='host'"
+        raise ArgumentError("T", expected, call.schedule.T)
+    if not call.drops:
+        return call
+    if isinstance(position, jax.core.Tracer):
+        expected = "an integer known while tracing: cuDNN is seeded from the host; platform='host' takes a traced one"
+        raise ArgumentError("dropout_position", expected, "a traced value")
+    return dataclasses.replace(call, position=int(position))
+
+
+def _position(call: Traced, position: Any) -> Any:
+    """Check dropout's position; return an int, or what is traced."""
     if position is None:
         if call.drops:
             raise ArgumentError("dropout_position", "an integer that differs from step to step", None)
-        return jnp.zeros((), jnp.int32)
+        return 0
     if isinstance(position, (jax.Array, np.ndarray)):
         if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
             raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
@@ -258,4 +311,4 @@ def _position(call: _Traced, position: Any) -> Any:
             return position
         position = int(position)
     most = min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(np.int64)).max))
-    return jnp.asarray(check_int("dropout_position", position, 0, most))
+    return check_int("dropout_position", position, 0, most)

@@ -181,7 +181,7 @@ def test_results_of_another_shape_or_name_are_refused():
         data.worst_error({"y": np.ones((2, 3)), "dx": np.ones(3)}, wanted)
 
 
-CPU = ("numpy", "torch-cpu", "jax-cpu", "onnxruntime")
+CPU = ("numpy", "torch-cpu", "jax-cpu", "jax-ours-cpu", "onnxruntime")
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
@@ -209,7 +209,7 @@ def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
             with contextlib.suppress(NotRun):
                 check(row, host)
                 compared[name] += 1
-    assert compared == {"numpy": 19, "torch-cpu": 23, "jax-cpu": 15, "onnxruntime": 7}
+    assert compared == {"numpy": 19, "torch-cpu": 23, "jax-cpu": 15, "jax-ours-cpu": 19, "onnxruntime": 7}
 
 
 @pytest.mark.parametrize("carried", [False, True])

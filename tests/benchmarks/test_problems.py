@@ -23,7 +23,7 @@ def sizes(group, *names, **marks):
     [
         ("deepbench", 53 + 69), ("deepbench-lin", 53 + 69), ("db10", 10), ("db10-lin", 10), ("stream", 23),
         ("holes", 2 * (24 * 2 + 48 + 48 + 12 + 6 + 4 + 6) + 1), ("flashrnn", 10), ("frameworks", 9), ("models", 8),
-        ("long", 36), ("bidir", 9), ("ragged", 4), ("proj", 1), ("grid", 40), ("cpu", 10), ("smoke", 4),
+        ("long", 36), ("bidir", 9), ("ragged", 4), ("proj", 1), ("grid", 40), ("cpu", 10), ("jax", 9), ("smoke", 4),
     ],
 )  # fmt: skip
 def test_a_group_has_as_many_problems_as_its_source_all_different(group, count):
@@ -33,7 +33,7 @@ def test_a_group_has_as_many_problems_as_its_source_all_different(group, count):
 
 
 def test_every_group_is_listed_here_and_says_why_and_from_where():
-    assert len(GROUPS) == 16
+    assert len(GROUPS) == 17
     for group in GROUPS.values():
         assert group.why
         assert group.source

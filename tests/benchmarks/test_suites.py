@@ -34,7 +34,8 @@ def test_the_hosts_share_is_timed_row_by_row(monkeypatch, tmp_path, capsys):
     found = run(monkeypatch, host_cost, tmp_path / "host.jsonl")
     assert {row["goal"] for row in found.rows} == {None, *(f"B{n}" for n in range(1, 9))}
     assert {row["extras"]["row"] for row in found.select(status="not_run")} == {"B4", "B5"}
-    assert [row["value"] for row in found.select(goal="B7")] == [0, 0, 0]
+    assert [row["value"] for row in found.select(goal="B7")] == [0] * 4
+    assert sum(row["extras"]["row"] == "JAX" for row in found.rows) == 6
     assert all(row["median_us"] > 0 for row in found.select(goal="B2"))
     assert "B8 import pycudnnrnn, ops and libcudnn: " in capsys.readouterr().out
 

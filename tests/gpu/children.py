@@ -161,6 +161,28 @@ def accepted(cuda, algo):
                 say(**row)
 
 
+def jax_process(_, how):
+    """Train a few steps by JAX with most of the card its own, or leave while it works."""
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
+    os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.9"
+    import jax
+
+    from pycudnnrnn import ops
+    from pycudnnrnn.interop.jax import rnn
+
+    op = ops.CudnnLSTM(2, 256, 256)
+    params, x = jax.numpy.asarray(op.init_params(seed=1)), jax.numpy.ones((100, 64, 256), "float32")
+
+    def step(p, _):
+        return p - 1e-4 * jax.grad(lambda p: (rnn(p, x, spec=op)[0] ** 2).sum())(p), None
+
+    trained, _ = jax.jit(lambda p: jax.lax.scan(step, p, None, length=200))(params)
+    if how == "in flight":
+        say(started=True)
+        return
+    say(finite=bool(jax.numpy.isfinite(trained).all()))
+
+
 if __name__ == "__main__":
     from tests.gpu.machine import machine
 

@@ -1,42 +1,180 @@
-"""`interop.jax.rnn` on a GPU: values and gradients by cuDNN, inside and outside of `jit`."""
+"""`interop.jax.rnn` on a GPU: cuDNN on XLA's buffers and stream, in every transformation.
+
+What only a GPU can show: order against XLA's own kernels, the reserve that backward rewrites in place, several devices,
+memory that JAX holds from the start, and an exit with work in flight.
+"""
+
+import json
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.children import child
 
 
 @pytest.fixture
 def jax(cuda):
     if cuda.on_shim:
-        pytest.skip("JAX needs a GPU to have CUDA arrays; tests/interop/test_jax.py runs on the CPU")
+        pytest.skip("JAX needs a GPU to have CUDA arrays; tests/shim/test_jax_on_shim.py has the calls")
     module = pytest.importorskip("jax")
     if module.default_backend() != "gpu":
         pytest.skip("this JAX has no CUDA")
-    return module
+    with module.enable_x64(True):
+        yield module
+
+
+def problem_of(kind=ops.CudnnLSTM, lengths=None, dtype="float64", **options):
+    return make_problem(kind(2, 12, 7, direction="bidirectional", dtype=dtype, **options), 7, 3, lengths, seed=3)
+
+
+def given_of(jax, problem):
+    states = (problem.hx, problem.cx) if problem.spec.has_cell_state else (problem.hx,)
+    return [jax.numpy.asarray(array) for array in (problem.params, problem.x, *states)]
+
+
+def loss_of(problem, **keywords):
+    from pycudnnrnn.interop.jax import rnn
+
+    def loss(params, x, *states):
+        output = rnn(params, x, *states, spec=problem.op, sequence_lengths=problem.lengths, **keywords)[0]
+        return (output * problem.dy).sum(), output
+
+    return loss
+
+
+def close(found, expected, tolerance=1e-9):
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU])
 @pytest.mark.parametrize("lengths", [None, [7, 0, 3]], ids=["equal", "ragged"])
 def test_values_and_gradients_are_the_numpy_engines(jax, kind, jitted, lengths):
-    from pycudnnrnn.interop.jax import rnn
-
-    problem = make_problem(kind(2, 12, 7, direction="bidirectional", dtype="float64"), 7, 3, lengths, seed=3)
+    problem = problem_of(kind, lengths)
     expected = problem.forward()
     gradients = expected.backward(problem.dy)
-
-    def loss(params, x, *states):
-        output = rnn(params, x, *states, spec=problem.op, sequence_lengths=lengths)[0]
-        return (output * problem.dy).sum(), output
-
-    states = (problem.hx, problem.cx) if problem.spec.has_cell_state else (problem.hx,)
-    with jax.enable_x64(True):
-        function = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
-        function = jax.jit(function) if jitted else function
-        given = [jax.numpy.asarray(array) for array in (problem.params, problem.x, *states)]
-        (_, output), (d_params, d_x) = function(*given)
+    function = jax.value_and_grad(loss_of(problem), argnums=(0, 1), has_aux=True)
+    function = jax.jit(function) if jitted else function
+    (_, output), (d_params, d_x) = function(*given_of(jax, problem))
     assert output.devices() == {jax.devices()[0]}
     for found, wanted in ((output, expected.output), (d_params, gradients.params), (d_x, gradients.input)):
-        assert np.allclose(np.asarray(found), wanted, rtol=1e-9, atol=1e-9)
+        close(found, wanted)
+
+
+@pytest.mark.parametrize("way", ["scan", "vmap", "vmap of grad", "grad of vmap", "checkpoint"])
+def test_transformations_are_those_of_the_host(jax, way):
+    problem = problem_of()
+    params, x, h, c = given_of(jax, problem)
+
+    def found(platform):
+        def loss(p, x):
+            return loss_of(problem, platform=platform)(p, x, h, c)[0]
+
+        def step(p, _):
+            return p - 0.01 * jax.grad(loss)(p, x), None
+
+        many = jax.numpy.stack([x, 2 * x])
+        each = {
+            "scan": lambda: jax.lax.scan(lambda p, _: (p - 0.01 * jax.grad(loss)(p, x), None), params, None, length=9)[
+                0
+            ],
+            "vmap": lambda: jax.vmap(loss, in_axes=(None, 0))(params, many),
+            "vmap of grad": lambda: jax.vmap(jax.grad(loss), in_axes=(None, 0))(params, many),
+            "grad of vmap": lambda: jax.grad(lambda p: jax.vmap(loss, in_axes=(None, 0))(p, many).sum())(params),
+            "checkpoint": lambda: jax.grad(jax.checkpoint(loss))(params, x),
+        }
+        return jax.jit(each[way])()
+
+    close(found("cuda"), found("host"), 1e-7)
+
+
+def test_work_is_in_order_with_xlas_own_kernels(jax):
+    """Kernels of XLA's before and after each call, in a loop, with nothing waited for between."""
+    problem = problem_of()
+    loss = loss_of(problem)
+    params, x, h, c = given_of(jax, problem)
+    large = jax.numpy.ones((2048, 2048))
+
+    def step(carry, _):
+        p, x = carry
+        slow = (large @ large)[0, 0] / 2048  # keeps the stream busy while the host goes on
+        (value, output), gradient = jax.value_and_grad(loss, has_aux=True)(p * slow, x, h, c)
+        return (p - 0.01 * gradient, x + output[:, :, : x.shape[2]] * 1e-3), value
+
+    (_, _), values = jax.jit(lambda c: jax.lax.scan(step, c, None, length=20))((params, x))
+    carry, expected = (params, x), []
+    for _ in range(20):
+        carry, value = jax.block_until_ready(step(carry, None))
+        expected.append(value)
+    close(values, expected)
+
+
+def test_a_residual_that_is_used_twice_is_not_spoilt_by_the_first_backward(jax):
+    problem = problem_of()
+    given = given_of(jax, problem)
+
+    @jax.jit
+    def twice(*given):
+        _, pullback = jax.vjp(lambda *a: loss_of(problem)(*a)[1], *given)
+        dy = jax.numpy.asarray(problem.dy)
+        return pullback(dy), pullback(2 * dy)
+
+    first, second = twice(*given)
+    for one, two in zip(first, second, strict=True):
+        close(2 * one, two)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_every_dtype_goes_through(jax, dtype):
+    problem = problem_of(dtype=dtype)
+    _, output = jax.jit(loss_of(problem))(*given_of(jax, problem))
+    expected = problem.forward().output
+    assert output.dtype == expected.dtype
+    close(output.astype("float64"), expected.astype("float64"), 2e-2)
+
+
+def test_dropout_is_a_function_of_the_seed_and_the_position(jax, answer):
+    problem = problem_of(dropout=0.5)
+    given = given_of(jax, problem)
+    found = [np.asarray(jax.jit(loss_of(problem, dropout_position=k))(*given)[1]) for k in (1, 2, 1)]
+    answer("jax dropout at one position twice", bool(np.array_equal(found[0], found[2])))
+    assert np.array_equal(found[0], found[2])
+    assert not np.array_equal(found[0], found[1])
+
+
+def test_two_devices_give_what_one_gives(jax):
+    if len(jax.devices()) < 2:
+        pytest.skip("one GPU")
+    from jax.sharding import Mesh
+    from jax.sharding import PartitionSpec as P
+
+    from pycudnnrnn.interop.jax import rnn
+
+    problem = make_problem(ops.CudnnGRU(2, 12, 7, dtype="float64"), 7, 4, None, seed=3)
+    params, x, h = given_of(jax, problem)
+    mesh, sharded = Mesh(np.array(jax.devices()[:2]), ("data",)), P(None, "data")
+
+    def loss(p, x, h):
+        return (rnn(p, x, h, spec=problem.op)[0] ** 2).sum()
+
+    def part(p, x, h):
+        return jax.grad(lambda p: jax.lax.psum(loss(p, x, h), "data"))(p)
+
+    over = jax.jit(jax.shard_map(part, mesh=mesh, in_specs=(P(), sharded, sharded), out_specs=P()))
+    close(over(params, x, h), jax.grad(loss)(params, x, h))
+
+
+def test_a_trace_for_the_cpu_that_runs_on_the_gpu_says_so(jax):
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="this was traced for the CPU"):
+        jax.block_until_ready(loss_of(problem_of(), platform="cpu")(*given_of(jax, problem_of())))
+
+
+@pytest.mark.parametrize("how", ["preallocated", "in flight"])
+def test_a_process_of_its_own(jax, how, answer):
+    """With most of the card's memory JAX's from the start; and leaving the interpreter while the GPU works."""
+    said, code, err = child("jax_process", how)
+    answer(f"jax {how}", {"said": said, "code": code, "stderr": err[-300:]})
+    assert code == 0, err
+    assert said, json.dumps(said)

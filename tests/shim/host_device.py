@@ -198,6 +198,9 @@ class HostDevice:
     def address(array):
         return int(array.data.ptr)
 
+    def index_of(self, address):
+        return self.index
+
     def copy(self, array):
         return self.from_host(host(array))
 

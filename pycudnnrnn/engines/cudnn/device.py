@@ -138,6 +138,10 @@ class CudaDevice:
     def address(array: Any) -> int:
         return int(array.data.ptr)
 
+    def index_of(self, address: int) -> int:
+        """Which device's memory an address is in."""
+        return int(self.xp.cuda.runtime.pointerGetAttributes(address).device)
+
     @staticmethod
     def copy(array: Any) -> Any:
         """A new contiguous array."""

@@ -22,6 +22,11 @@ PASSES_MAX: Final = 64
 """Kinds of batches whose compiled passes are kept: a few small native objects each."""
 
 
+def seed_at(seed: int, position: int) -> int:
+    """Return cuDNN's seed for a position, where states cannot be carried from one to the next."""
+    return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0])
+
+
 class CudnnDropout:
     """The random states of one model on one device.
 

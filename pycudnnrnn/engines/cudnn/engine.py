@@ -17,6 +17,7 @@ from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.eager import CudnnForward
+from pycudnnrnn.engines.cudnn.in_place import InPlace
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
@@ -68,6 +69,15 @@ class CudnnEngine:
             spec = self.resolved(spec, schedule, training=training, dropout=dropout)
             passes = self.runtime.passes(handle, spec, schedule, training=training, dropout=dropout)
             return CudnnPlan(self.runtime, passes, schedule, dropout)
+
+    def in_place(self, spec: RNNSpec, schedule: Schedule, *, training: bool, position: int | None) -> InPlace:
+        """Prepare a batch on another library's memory; with a position dropout is seeded for it."""
+        check_sizes(spec, schedule)
+        return InPlace(self.runtime, spec, schedule, training=training, position=position)
+
+    def device_of(self, address: int) -> int:
+        """Return the index of the device whose memory an address is in."""
+        return self._device.index_of(address)
 
     @contextlib.contextmanager
     def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:

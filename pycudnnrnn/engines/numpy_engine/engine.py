@@ -14,13 +14,12 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from pycudnnrnn._arrays import new
 from pycudnnrnn.engines import DropoutState, EnginePlan, Memory
 from pycudnnrnn.engines.numpy_engine.cells import cell_of
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout, drop, dropout_mask
 from pycudnnrnn.engines.numpy_engine.gradients import GradientSums
 from pycudnnrnn.engines.numpy_engine.memory import memory
-from pycudnnrnn.engines.numpy_engine.packing import pack, results, sorted_states
+from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
 from pycudnnrnn.engines.numpy_engine.plan import NumpyPlan
 from pycudnnrnn.engines.numpy_engine.recompute import RecomputeReserve
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve, make_reserve
@@ -82,24 +81,31 @@ class NumpyEngine:
         checkpoint_every: int | None = None,
         weights: list[Weights] | None = None,
         buffer: Array | None = None,
+        outs: Outs = NO_OUTS,
     ) -> tuple[Array, Array, Array | None, NumpyReserve | RecomputeReserve | None]:
-        """Run, with `weights` where params have been read already; what is kept goes into `buffer`, if one is given."""
+        """Run, with `weights` where params have been read already.
+
+        What is kept goes into `buffer`, and the results into `outs`, where they are given.
+        """
         with nullcontext() if dropout is None else dropout.forward() as drawn:
             dtype = spec.compute_dtype.numpy
             cell = cell_of(spec)
             weights = self.weights(spec, params) if weights is None else weights
-            h = sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
-            c = sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
+            h = sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype, outs[1])
+            c = sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype, outs[2])
             rows = pack(x, schedule, dtype)
             if keep_reserve and checkpoint_every is not None:
                 recomputing = RecomputeReserve(spec, schedule, weights, x, drawn, checkpoint_every)
-                return *results(recomputing.forward(rows, h, c), h, c, spec, schedule), recomputing
+                return *results(recomputing.forward(rows, h, c), h, c, spec, schedule, outs), recomputing
             reserve = None
             if keep_reserve:
                 reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
             for layer in range(spec.num_layers):
                 kept = reserve is not None and layer + 1 < spec.num_layers
-                above = reserve.inputs[layer + 1] if reserve and kept else new((len(rows), spec.output_size), dtype)
+                above = reserve.inputs[layer + 1] if reserve and kept else None
+                if above is None:
+                    last = layer + 1 == spec.num_layers
+                    above = new_rows(schedule, spec.output_size, dtype, outs[0] if last else None)
                 for direction, steps in directions_of(spec, schedule):
                     p = layer * spec.num_dirs + direction
                     out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
@@ -111,7 +117,7 @@ class NumpyEngine:
                     if reserve:
                         reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
                 rows = above
-            return *results(rows, h, c, spec, schedule), reserve
+            return *results(rows, h, c, spec, schedule, outs), reserve
 
     def weights(self, spec: RNNSpec, params: Array) -> list[Weights]:
         """Read params into what the cells work with: views of it, where its dtype and layout are theirs."""
@@ -126,23 +132,29 @@ class NumpyEngine:
 
     @np.errstate(all="ignore")
     def backward_data(
-        self, reserve: NumpyReserve | RecomputeReserve, dy: Array | None, dhy: Array | None, dcy: Array | None
+        self,
+        reserve: NumpyReserve | RecomputeReserve,
+        dy: Array | None,
+        dhy: Array | None,
+        dcy: Array | None,
+        *,
+        outs: Outs = NO_OUTS,
     ) -> tuple[Array, Array, Array | None]:
         spec, schedule = reserve.spec, reserve.schedule
         dtype = spec.compute_dtype.numpy
         cell = cell_of(spec)
-        dh = sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
-        dc = sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
+        dh = sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype, outs[1])
+        dc = sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype, outs[2])
         drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else pack(dy, schedule, dtype)
         if not isinstance(reserve, NumpyReserve):
             found = results(
-                reserve.backward(all_stacks(self.layout(spec), spec), drows, dh, dc), dh, dc, spec, schedule
+                reserve.backward(all_stacks(self.layout(spec), spec), drows, dh, dc), dh, dc, spec, schedule, outs
             )
             reserve.touched = True  # what is kept is read alone: a backward that failed can be tried again
             return found
         reserve.touched = True
         for layer in reversed(range(spec.num_layers)):
-            below: Array = new((schedule.num_rows, spec.layer_input_size(layer)), dtype)
+            below = new_rows(schedule, spec.layer_input_size(layer), dtype, None if layer else outs[0])
             for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
@@ -152,7 +164,7 @@ class NumpyEngine:
             if mask is not None:
                 drop(below, mask, spec.dropout)
             drows = below
-        return results(drows, dh, dc, spec, schedule)
+        return results(drows, dh, dc, spec, schedule, outs)
 
     def check_gradient(self, out: Array) -> None:
         """Do nothing: NumPy writes to any address."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -10,6 +10,11 @@ from pycudnnrnn._arrays import new
 from pycudnnrnn.engines.numpy_engine.weights import Array
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
+
+Outs = tuple[Array | None, Array | None, Array | None]
+"""Where data, h and c are to be written; a new array in the place of None."""
+
+NO_OUTS: Final[Outs] = (None, None, None)
 
 
 def pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
@@ -20,43 +25,61 @@ def pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
     return by_time[schedule.rows].astype(dtype, copy=False)
 
 
-def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
+def new_rows(schedule: Schedule, width: int, dtype: np.dtype[Any], out: Array | None = None) -> Array:
+    """Return packed rows to be written: the caller's array itself where it is laid out like them."""
+    if out is not None and schedule.lengths is None and schedule.time_major and out.dtype == dtype:
+        return out.reshape(schedule.num_rows, width)
+    rows: Array = new((schedule.num_rows, width), dtype)
+    return rows
+
+
+def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Packed rows to [T, B, F] or [B, T, F], zero past the ends."""
     T, B, width = schedule.T, schedule.B, rows.shape[1]
     if schedule.lengths is None and schedule.time_major:
-        return _in_dtype(rows.reshape(T, B, width), dtype)
-    data: Array = new(schedule.data_shape(width), dtype, zeros=True)
+        return _in_dtype(rows.reshape(T, B, width), dtype, out)
+    data: Array = new(schedule.data_shape(width), dtype, zeros=True) if out is None else out
+    if out is not None and schedule.lengths is not None:
+        out[...] = 0
     by_time = data if schedule.time_major else data.swapaxes(0, 1)
     by_time[schedule.rows] = rows
     return data
 
 
-def sorted_states(states: Array | None, schedule: Schedule, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A fresh array of states [L * D, B, F], longest sequence first; zeros where none are given."""
-    own: Array = new(shape, dtype, zeros=states is None)
-    if states is not None:
-        own[...] = states[:, schedule.order]
-    return own
+def sorted_states(
+    states: Array | None, schedule: Schedule, shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None = None
+) -> Array:
+    """An array of states [L * D, B, F] to work on, longest sequence first; zeros where none are given.
+
+    It is the caller's `out` where that is ordered so, and otherwise a fresh one.
+    """
+    if out is None or not schedule.is_sorted or out.dtype != dtype:
+        out = new(shape, dtype)
+    out[...] = 0 if states is None else states[:, schedule.order]
+    return out
 
 
-def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
+def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | None) -> Array:
     if schedule.is_sorted:
-        return _in_dtype(states, dtype)
-    unsorted: Array = new(states.shape, dtype)
+        return _in_dtype(states, dtype, out)
+    unsorted: Array = new(states.shape, dtype) if out is None else out
     unsorted[:, schedule.order] = states
     return unsorted
 
 
-def _in_dtype(array: Array, dtype: np.dtype[Any]) -> Array:
-    if array.dtype == dtype:
+def _in_dtype(array: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
+    if array.dtype == dtype and (out is None or np.shares_memory(array, out)):
         return array
-    cast: Array = new(array.shape, dtype)
+    cast: Array = new(array.shape, dtype) if out is None else out
     cast[...] = array
     return cast
 
 
-def results(rows: Array, h: Array, c: Array, spec: RNNSpec, schedule: Schedule) -> tuple[Array, Array, Array | None]:
-    """Packed rows and sorted states, or their gradients, as the caller's."""
+def results(
+    rows: Array, h: Array, c: Array, spec: RNNSpec, schedule: Schedule, outs: Outs = NO_OUTS
+) -> tuple[Array, Array, Array | None]:
+    """Packed rows and sorted states, or their gradients, as the caller's: in `outs`, or in arrays of their own."""
     dtype = spec.dtype.numpy
-    states_c = _unsorted_states(c, schedule, dtype) if spec.has_cell_state else None
-    return _unpack(rows, schedule, dtype), _unsorted_states(h, schedule, dtype), states_c
+    data, states_h, states_c = outs
+    cell_states = _unsorted_states(c, schedule, dtype, states_c) if spec.has_cell_state else None
+    return _unpack(rows, schedule, dtype, data), _unsorted_states(h, schedule, dtype, states_h), cell_states

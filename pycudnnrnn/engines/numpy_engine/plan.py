@@ -56,13 +56,11 @@ class NumpyPlan:
         cy: Array | None,
         reserve: Array | None,
     ) -> None:
-        results = self._engine.forward(
+        self._engine.forward(
             self._spec, self._schedule, params, x, hx, cx,
             dropout=self._dropout, keep_reserve=self._training, weights=self._weights(params), buffer=reserve,
+            outs=(y, hy, cy),
         )  # fmt: skip
-        for target, result in zip((y, hy, cy), results, strict=False):
-            if target is not None:
-                target[...] = result
 
     def backward_data(
         self,
@@ -79,10 +77,7 @@ class NumpyPlan:
         reserve: Array,
     ) -> None:
         kept = self._kept(self._weights(params), dx, reserve)  # dx: of x's shape; x's values are not read here
-        results = self._engine.backward_data(kept, dy, dhy, dcy)
-        for target, result in zip((dx, dhx, dcx), results, strict=True):
-            if target is not None:
-                target[...] = result
+        self._engine.backward_data(kept, dy, dhy, dcy, outs=(dx, dhx, dcx))
 
     def backward_weights(
         self,

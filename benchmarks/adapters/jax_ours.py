@@ -1,0 +1,80 @@
+"""Ours in JAX: `interop.jax.rnn` under jit, on the platform that the option names."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from pycudnnrnn import ops
+from pycudnnrnn.errors import PycudnnrnnError
+
+from ..data import Array, Data, flat, results_of, spec_of
+from ..problems import Problem
+from ..timing import HostClock
+from . import NotRun, Prepared, need_pass
+from .jax_scan import device, host, versions
+
+__all__ = ["prepare", "versions"]
+
+
+def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
+    need_pass(which, among=("infer", "step"), why="JAX differentiates the call as a whole")
+    if problem.layout == "packed":
+        raise NotRun("padded arrays only")
+    if dtype == "tf32" and option == "cpu":
+        raise NotRun("TF32 is a mode of GPUs")
+    jax, where = device(option)
+    from pycudnnrnn.interop.jax import rnn
+
+    jax.config.update("jax_enable_x64", dtype == "float64")
+    spec = spec_of(problem, dtype)
+    op = ops.from_spec(spec)
+    count = len(data.canonical.weights)
+    arrays = [np.asarray(a, spec.dtype.numpy) for a in (*data.canonical.weights, *data.canonical.biases)]
+    try:
+        params = op.move_params(op.canonical_to_params(arrays[:count], arrays[count:]), option)
+    except PycudnnrnnError as error:
+        raise NotRun(str(error).partition("\n")[0]) from error
+    params = jax.device_put(params if option == "cpu" else params.get(), where)
+    xs = [jax.device_put(np.asarray(x, spec.dtype.numpy), where) for x in data.xs]
+    dy = jax.device_put(np.asarray(data.dy, spec.dtype.numpy), where)
+    widths = (spec.state_size, spec.num_units) if spec.has_cell_state else (spec.state_size,)
+    zeros = tuple(
+        jax.device_put(np.zeros((spec.num_pseudo_layers, problem.B, width), spec.dtype.numpy), where)
+        for width in widths
+    )
+
+    def network(params: Any, x: Any, states: Any, *, training: bool) -> Any:
+        return rnn(
+            params, x, *states, spec=spec, sequence_lengths=data.lengths, is_training=training, platform=option
+        )  # fmt: skip
+
+    def loss(params: Any, x: Any) -> Any:
+        y = network(params, x, zeros, training=True)[0]
+        return (y * dy).sum(), y
+
+    infer = jax.jit(lambda *arguments: network(*arguments, training=False))
+    step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
+    turn = itertools.cycle(xs)
+    states = zeros
+
+    def call_infer() -> Any:
+        nonlocal states
+        y, *left = infer(params, next(turn), states)
+        states = tuple(left) if problem.carried else zeros
+        return jax.block_until_ready(y)
+
+    def results() -> dict[str, Array]:
+        if which == "infer":
+            y, h, *c = map(host, infer(params, xs[0], zeros))
+            return results_of(y, h, c[0] if c else None)
+        (_, y), (d_params, dx) = step(params, xs[0])
+        layout = op.layout(option)
+        d_params = np.asarray(d_params)
+        split = ([d_params[r.slice] for r in regions] for regions in (layout.weights, layout.biases))
+        return {"y": host(y), "dx": host(dx), "dw": flat(*split)}
+
+    call = call_infer if which == "infer" else lambda: jax.block_until_ready(step(params, next(turn)))
+    return Prepared(call, results, HostClock())

@@ -1,0 +1,136 @@
+"""A batch in another library's memory: raw addresses on its stream, with all scratch memory its own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+
+from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
+from pycudnnrnn.engines.cudnn.dropout import seed_at
+from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import RNNSpec
+
+
+class InPlace:
+    """One kind of batch that one native call takes, on addresses; it takes no device memory and waits for nothing.
+
+    Workspace, reserve and dropout states are the caller's, of the sizes given here, None where that is 0. With a
+    dropout position each forward seeds the states anew, for which cuDNN itself may wait.
+
+    Units:
+        workspace_nbytes, reserve_nbytes, states_nbytes: bytes. Streams and arrays are addresses.
+    """
+
+    def __init__(
+        self, runtime: Runtime, spec: RNNSpec, schedule: Schedule, *, training: bool, position: int | None
+    ) -> None:
+        self._runtime, self._spec, self._schedule, self._training = runtime, spec, schedule, training
+        self._seed = None if position is None else seed_at(spec.seed, position)
+        self.states_nbytes = 0
+        with runtime.launching("preparing a batch") as (handle, _):
+            if self._seed is not None:
+                states = ctypes.c_size_t()
+                handle.library.cudnnDropoutGetStatesSize(handle, states)
+                self.states_nbytes = states.value
+            passes = self._passes(handle, None, seeded=False)
+        self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
+
+    def forward(
+        self,
+        stream: int,
+        params: int,
+        x: int,
+        hx: int | None,
+        cx: int | None,
+        y: int,
+        hy: int | None,
+        cy: int | None,
+        reserve: int | None,
+        states: int | None,
+        workspace: int | None,
+    ) -> None:
+        """Write the results, the reserve and the dropout states."""
+        _check_params("params", params)
+        with self._on(stream) as handle:
+            passes = self._passes(handle, states, seeded=True)
+            x_desc, y_desc = passes.data(self._schedule).pointers
+            passes.call_forward(
+                handle.pointer, x_desc, x, y_desc, y, hx, hy, cx, cy, params, workspace, reserve
+            )  # fmt: skip
+
+    def backward_data(
+        self,
+        stream: int,
+        params: int,
+        y: int,
+        dy: int,
+        hx: int | None,
+        dhy: int,
+        dhx: int | None,
+        cx: int | None,
+        dcy: int | None,
+        dcx: int | None,
+        dx: int,
+        reserve: int,
+        states: int | None,
+        workspace: int | None,
+    ) -> None:
+        """Write the gradients of x and the states, rewriting the reserve."""
+        _check_params("params", params)
+        with self._on(stream) as handle:
+            passes = self._passes(handle, states, seeded=False)
+            x_desc, y_desc = passes.data(self._schedule).pointers
+            passes.call_backward_data(
+                handle.pointer, y_desc, y, dy, x_desc, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve
+            )  # fmt: skip
+
+    def backward_weights(
+        self,
+        stream: int,
+        x: int,
+        hx: int | None,
+        y: int,
+        d_params: int,
+        reserve: int,
+        states: int | None,
+        workspace: int | None,
+    ) -> None:
+        """Add the gradient of params to `d_params`."""
+        _check_params("d_params", d_params)
+        with self._on(stream) as handle:
+            passes = self._passes(handle, states, seeded=False)
+            x_desc, y_desc = passes.data(self._schedule).pointers
+            passes.call_backward_weights(handle.pointer, x_desc, x, hx, y_desc, y, d_params, workspace, reserve)
+
+    @contextlib.contextmanager
+    def _on(self, stream: int) -> Iterator[Handle]:
+        device = self._runtime.device
+        with device.active():
+            yield self._runtime.handle_on(device.stream_at(stream))
+
+    def _passes(self, handle: Handle, states: int | None, *, seeded: bool) -> Passes:
+        """Return what runs it; with dropout it is this call's own, on states seeded now, before, or not yet."""
+        runtime, spec = self._runtime, self._spec
+        if self._seed is None:
+            return runtime.passes(handle, spec, self._schedule, training=self._training, dropout=None)
+        descriptor = DropoutDescriptor(
+            handle,
+            spec.dropout,
+            None,
+            address=states or 0,
+            states_nbytes=self.states_nbytes if states else 0,
+            seed=self._seed,
+            restore=not seeded and states is not None,
+        )
+        return Passes(handle, runtime.device, spec, self._schedule, training=True, dropout=descriptor)
+
+
+def _check_params(name: str, address: int) -> None:
+    if address % PARAMS_ALIGNMENT_NBYTES:
+        raise ArgumentError(name, f"memory aligned to {PARAMS_ALIGNMENT_NBYTES} bytes", hex(address))

@@ -1,0 +1,203 @@
+"""`interop.jax.rnn` in XLA's own buffers: what is run, what is copied, where it may run, and what a failure leaves."""
+
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.interop import _jax_passes
+from pycudnnrnn.interop.jax import rnn
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.testing.strategies import make_problem
+
+OP = ops.CudnnLSTM(2, 8, 8)
+PARAMS = OP.init_params(seed=1)
+X = np.random.default_rng(2).normal(size=(6, 4, 8)).astype(np.float32)
+
+
+def loss(params, x, **keywords):
+    return sum((array**2).sum() for array in rnn(params, x, spec=OP, **keywords))
+
+
+@pytest.fixture
+def engine_calls(monkeypatch):
+    """The engine's calls as they come: names, and the arrays that they get and give."""
+    calls = []
+
+    def watch(name):
+        method = getattr(NumpyEngine, name)
+
+        def watched(self, *arguments, **keywords):
+            found = method(self, *arguments, **keywords)
+            calls.append((name, arguments, keywords))
+            return found
+
+        monkeypatch.setattr(NumpyEngine, name, watched)
+
+    for name in ("forward", "backward_data", "backward_weights"):
+        watch(name)
+    return calls
+
+
+@pytest.mark.parametrize("platform", ["cpu", "host"])
+@pytest.mark.parametrize(
+    ("way", "forwards"), [(lambda f: f, 1), (jax.jit, 1), (jax.checkpoint, 2)], ids=["eager", "jit", "checkpoint"]
+)
+def test_a_gradient_is_one_forward_and_one_backward_unless_it_recomputes(engine_calls, way, forwards, platform):
+    gradient = jax.value_and_grad(way(lambda params, x: loss(params, x, platform=platform)))
+    jax.block_until_ready(gradient(PARAMS, X))
+    engine_calls.clear()
+    jax.block_until_ready(gradient(PARAMS, X))
+    assert [name for name, *_ in engine_calls] == ["forward"] * forwards + ["backward_data", "backward_weights"]
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_inputs_and_outputs_are_xlas_own_memory(engine_calls):
+    arguments = [jnp.asarray(array) for array in (PARAMS, X, np.ones((2, 4, 8), "f4"), np.ones((2, 4, 8), "f4"))]
+
+    @jax.jit
+    def both(*arguments):
+        results, pullback = jax.vjp(lambda *a: rnn(*a, spec=OP), *arguments)
+        return results, pullback(results)
+
+    results, gradients = jax.block_until_ready(both(*arguments))
+    calls = {name: (given, keywords) for name, given, keywords in engine_calls}
+    (_, _, *inputs), keywords = calls["forward"]
+    assert [address(array) for array in inputs] == [array.unsafe_buffer_pointer() for array in arguments]
+    assert [address(array) for array in keywords["outs"]] == [array.unsafe_buffer_pointer() for array in results]
+    _, keywords = calls["backward_data"]
+    assert [address(array) for array in keywords["outs"]] == [array.unsafe_buffer_pointer() for array in gradients[1:]]
+    (_, out), _ = calls["backward_weights"]
+    assert address(out) == gradients[0].unsafe_buffer_pointer()
+
+
+def test_the_backward_works_on_the_reserve_where_the_forward_left_it(monkeypatch):
+    seen = []
+
+    def watch(kind, keep):
+        run = kind.__call__
+
+        def watched(self, context, outs, *ins):
+            seen.append(keep(outs, ins))
+            run(self, context, outs, *ins)
+
+        monkeypatch.setattr(kind, "__call__", watched)
+
+    watch(_jax_passes._NumpyForward, lambda outs, _: address(np.asarray(outs[-1])))
+    watch(_jax_passes._NumpyBackward, lambda outs, ins: [address(np.asarray(a)) for a in (ins[-1], outs[-1])])
+    gradient = jax.jit(jax.grad(lambda p, x: loss(p, x) * 3))
+    jax.block_until_ready(gradient(PARAMS, X))
+    left, found = seen
+    assert found == [left, left], "the residual is aliased, not copied"
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("lengths", [None, [5, 0, 6, 2]], ids=["equal", "ragged"])
+def test_results_and_gradients_in_place_are_those_on_copies(lengths, time_major):
+    x = X if time_major else X.swapaxes(0, 1)
+    options = {"sequence_lengths": lengths, "time_major": time_major}
+    here = jax.jit(jax.value_and_grad(lambda p, x: loss(p, x, **options), argnums=(0, 1)))(PARAMS, x)
+    there = jax.jit(jax.value_and_grad(lambda p, x: loss(p, x, platform="host", **options), argnums=(0, 1)))(PARAMS, x)
+    jax.tree.map(np.testing.assert_array_equal, here, there)
+    fwd = OP.forward(np.ascontiguousarray(x), None, None, PARAMS, **options)
+    grads = fwd.backward(2 * fwd.output, 2 * fwd.output_h, 2 * fwd.output_c)
+    for found, expected in zip(here[1], (grads.params, grads.input), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_large_results_are_computed_where_they_stay():
+    op = ops.CudnnRNNTanh(1, 64, 64)
+    params, x = jnp.asarray(op.init_params(seed=1)), jnp.ones((1024, 64, 64), "f4")
+    run = jax.jit(lambda p, x: rnn(p, x, spec=op)[0])
+    jax.block_until_ready(run(params, x))
+    tracemalloc.start()
+    try:
+        output = jax.block_until_ready(run(params, x))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < output.nbytes, "scratch alone: no second output"
+
+
+def test_one_trace_is_compiled_once():
+    traces = jax.jit(lambda p, x: rnn(p, x, spec=OP)[0])
+    for _ in range(3):
+        jax.block_until_ready(traces(PARAMS, X))
+        jax.block_until_ready(rnn(PARAMS, X, spec=OP)[0])
+    assert traces._cache_size() == 1
+    spec = OP.spec
+    first, second = (_jax_passes._NumpyForward(call_of(spec), keep=False) for _ in range(2))
+    assert first == second
+    assert hash(first) == hash(second)
+
+
+def call_of(spec):
+    runner = _jax_passes.NumpyRunner(engine_for("cpu"))
+    return _jax_passes.Traced(spec, Schedule(6, 4), training=True, runner=runner)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "host"])
+def test_a_failure_comes_out_with_its_text_and_leaves_the_process_whole(monkeypatch, platform):
+    run = jax.jit(lambda p, x: rnn(p, x, spec=OP, platform=platform)[0])
+    expected = np.asarray(run(PARAMS, X))
+    forward = NumpyEngine.forward
+
+    def fails(*_, **__):
+        raise MemoryError("no room for a tape")
+
+    monkeypatch.setattr(NumpyEngine, "forward", fails)
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="no room for a tape"):
+        jax.block_until_ready(run(PARAMS, X))
+    monkeypatch.setattr(NumpyEngine, "forward", forward)
+    assert np.array_equal(run(PARAMS, X), expected)
+
+
+@pytest.mark.parametrize("platform", ["gpu", "tpu", "", 1])
+def test_an_unknown_platform_is_refused(platform):
+    with pytest.raises(ArgumentError, match=r"Invalid platform: .*, expecting one of 'cpu', 'cuda', 'host', or None"):
+        rnn(PARAMS, X, spec=OP, platform=platform)
+
+
+def test_the_platform_is_where_the_arrays_are_and_in_a_trace_the_default(monkeypatch):
+    asked = []
+    monkeypatch.setattr("pycudnnrnn.interop.jax._default_platform", lambda: asked.append("default") or "tpu")
+    rnn(jnp.asarray(PARAMS), jnp.asarray(X), spec=OP)
+    assert not asked
+    with pytest.raises(ArgumentError, match="Invalid platform: 'tpu', expecting 'host': nothing of this package runs"):
+        jax.jit(lambda p, x: rnn(p, x, spec=OP))(PARAMS, X)
+    assert asked
+    jax.jit(lambda p, x: rnn(p, x, spec=OP, platform="host"))(PARAMS, X)
+
+
+@pytest.mark.parametrize(("T", "B", "lengths"), [(0, 3, None), (4, 0, None), (4, 2, [0, 0])], ids=str)
+def test_an_empty_batch_calls_nothing_and_its_gradients_pass_through(engine_calls, T, B, lengths):
+    problem = make_problem(ops.CudnnLSTM(2, 3, 4, dtype="float32"), T, B, lengths, seed=1)
+    expected = problem.forward()
+    gradients = expected.backward(*problem.upstream())
+    engine_calls.clear()
+
+    def run(*arguments):
+        return rnn(*arguments, spec=problem.spec, sequence_lengths=lengths)
+
+    results, pullback = jax.vjp(jax.jit(run), *map(jnp.asarray, (problem.params, problem.x, problem.hx, problem.cx)))
+    found = pullback(tuple(map(jnp.asarray, problem.upstream())))
+    assert not engine_calls
+    wanted = (expected.output, expected.output_h, expected.output_c)
+    jax.tree.map(np.testing.assert_array_equal, results, wanted)
+    jax.tree.map(
+        np.testing.assert_array_equal, found, (gradients.params, gradients.input, gradients.input_h, gradients.input_c)
+    )
+
+
+def test_jax_refuses_to_export_it():
+    with pytest.raises(NotImplementedError, match="callback"):
+        jax.export.export(jax.jit(lambda p, x: rnn(p, x, spec=OP)[0]))(PARAMS, X).serialize()

@@ -1,0 +1,57 @@
+"""The interpreter ends while XLA works on an RNN: quietly, and with the exit code that was asked for.
+
+Each shape ends 50 times. One child imports everything and forks, and each fork starts JAX and ends as an interpreter
+does. A daemon thread that calls JAX is none of them: JAX itself aborts at the end of the interpreter then, whatever it
+computes (observed, 0.10.2).
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.exits import FORKS
+
+ROOT = Path(__file__).parents[2]
+
+IMPORTS = """
+import atexit, gc, os, sys
+import jax
+import jax.numpy as jnp
+from pycudnnrnn import ops
+from pycudnnrnn.interop.jax import rnn
+"""
+
+WORK = """
+op = ops.CudnnGRU(2, 32, 32)
+params, x = jnp.asarray(op.init_params(seed=1)), jnp.ones((60, 32, 32), jnp.float32)
+forward = jax.jit(lambda p: rnn(p, jnp.tanh(x * p[:32]), spec=op, platform=PLATFORM)[0])
+gradient = jax.jit(jax.grad(lambda p: (forward(p) ** 2).sum()))
+"""
+
+SHAPES = {
+    "forwards in flight": "works = [forward(params) for _ in range(4)]",
+    "gradients in flight": "works = [gradient(params) for _ in range(4)]",
+    "a loop in flight": (
+        "work = jax.jit(lambda p: jax.lax.scan(lambda p, _: (p - 0.01 * gradient(p), None), p, None, length=20)[0])"
+        "(params)"
+    ),
+    "in flight in an exit handler": "atexit.register(lambda: gradient(params))",
+    "in a cycle": "cycle = [gradient(params)]; cycle.append(cycle); del cycle; gc.disable()",
+    "sys.exit with a code": "work = gradient(params); sys.exit(3)",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("platform", ["cpu", "host"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_interpreter_ends_quietly_with_work_in_flight(shape, platform):
+    expected = 3 if shape == "sys.exit with a code" else 0
+    given = f"PLATFORM, COUNT, EXPECTED = {platform!r}, 50, {expected}\n"
+    code = f"{IMPORTS}{given}{FORKS}{WORK}{SHAPES[shape]}\n"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=1200)
+    assert (done.stdout, done.stderr, done.returncode) == ("all ended\n", "", 0)
