@@ -64,12 +64,11 @@ bench-gpu:
 OUT ?= tests/gpu/results
 NOW := $(shell date -u +%Y-%m-%d-%H%M)
 gpu-check:
-	PYCUDNNRNN_REQUIRE_GPU=1 PYCUDNNRNN_GPU_RESULTS=$(OUT)/$(NOW).json PYCUDNNRNN_GPU_ARGS="$(ARGS)" \
-		$(PYTHON) -m pytest -c tests/gpu/pytest.ini --rootdir . tests/gpu $(ARGS)
+	$(PYTHON) -m tests.gpu.suite --out $(OUT)/$(NOW).jsonl -- $(ARGS)
 
 # The small cases of tests/gpu/cases.py under compute-sanitizer's memcheck, initcheck and racecheck; needs CUDA's toolkit.
 gpu-sanitize:
-	$(PYTHON) -m tests.gpu.sanitize --out $(OUT)/$(NOW)-sanitizer.json $(ARGS)
+	$(PYTHON) -m tests.gpu.sanitize --out $(OUT)/$(NOW)-sanitizer.jsonl $(ARGS)
 
 # The table R1 to R20: measured, each row with a fault that must turn it red; docs/reliability.md is made from it.
 reliability: $(VENV)/.test $(VENV)/.cudnn $(VENV)/.reliability
