@@ -108,7 +108,7 @@ def test_padding_is_exactly_zero_and_nan_in_it_never_leaks(cuda, answer, dtype):
 
 @pytest.mark.parametrize("bound", [0.3, 0.25])
 def test_the_precision_of_clip_bounds_in_float64(cuda, answer, bound):
-    """cuDNN is given a double. 0.25 is a float as well, 0.3 is not: the numbers say with which of the two it clips."""
+    """A bound is a double. 0.25 is a float as well, 0.3 is not: the numbers say which cuDNN clips with."""
     op = ops.CudnnLSTM(1, 12, 7, dtype="float64", cell_clip=bound)
     problem = make_problem(op, 6, 4, None, seed=5)
     found, ratios = run(cuda, problem), {}
