@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 EXTRAS := demo test reliability lint docs
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
+# Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
+NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
 .PHONY: demo test test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
 	free-threaded clean
@@ -101,5 +103,5 @@ $(EXTRAS:%=$(VENV)/.%): $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.cudnn: Makefile | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)' '$(NVRTC)'
 	@touch $@

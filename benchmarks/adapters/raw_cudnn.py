@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import functools
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -94,12 +95,24 @@ def _read(folder: Path, spec: Any, problem: Problem, which: str) -> dict[str, Ar
     return {name: found[name] for name in GRADIENTS[which]}
 
 
+def _nvrtc_folders() -> list[str]:
+    """Where NVRTC is, which cuDNN opens by name for its dynamic algorithm; nowhere, if it is not found."""
+    try:
+        from cuda import pathfinder
+
+        return [str(Path(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path).parent)]
+    except (ImportError, RuntimeError):
+        return []
+
+
 class Server:
     """The program, waiting for lines."""
 
     def __init__(self, path: Path) -> None:
+        folders = [*_nvrtc_folders(), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(folders)}
         self._process = subprocess.Popen(
-            [path, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [path, "--serve"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         atexit.register(self._process.communicate, "quit\n")
 

@@ -41,7 +41,7 @@ def findings_in(log):
         text = line.removeprefix(MARK).strip() if line.startswith(MARK) else ""
         if line.startswith("case: "):
             case = line.removeprefix("case: ")
-        elif text and line.startswith(f"{MARK}  "):
+        elif text and found and line.startswith(f"{MARK}  "):
             found[-1][1].append(text)
         elif text:
             found.append((case, [text]))

@@ -10,6 +10,7 @@ from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescr
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
+from pycudnnrnn.engines.cudnn.nvrtc import load_nvrtc
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
 
@@ -50,6 +51,7 @@ class Plan:
         self._h = TensorDescriptor(library, spec.dtype, (*states, spec.state_size))
         self._c = TensorDescriptor(library, spec.dtype, (*states, spec.num_units)) if spec.has_cell_state else None
         if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
+            load_nvrtc()
             library.cudnnBuildRNNDynamic(handle, self._rnn, B)
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
