@@ -26,7 +26,8 @@ import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.ops._eager import key_of
+from pycudnnrnn.ops._eager import ShortWay
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
 from tests.shim.host_device import HostDevice, host_allocator
@@ -136,34 +137,43 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
         return [device.from_host(a) for a in (problem.x, problem.hx, problem.cx)]
 
     sets = itertools.cycle([outputs() for _ in range(SETS)])
+    rng = np.random.default_rng(0)
+    batches = itertools.cycle([rng.integers(1, 21, 128) for _ in range(SETS)])
 
     def eager() -> Any:
         return op.forward(x, hx, cx, params, is_training=False)
 
-    def ragged() -> Any:
+    def ragged(lengths: Any = lengths) -> Any:
         return op.forward(data, None, None, params, is_training=False, sequence_lengths=lengths)
+
+    def new_lengths() -> Any:
+        return ragged(next(batches))
 
     graph = plan.capture(params)
     graph._native._graph.launch = lambda: None  # noqa: SLF001
     y, hy, cy = outputs()
     device.pooled = True
     hot = _hot_path(played, device, {"prepared": lambda: plan.forward(params, x, hx, cx, y, hy, cy), "eager": eager,
-                                     "eager, ragged": ragged})  # fmt: skip
+                                     "eager, ragged": ragged, "eager, new lengths": new_lengths})  # fmt: skip
     dll = ctypes.CDLL(str(path))
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
-    native = next(iter(engine.native.plans.values()))
+    passes = engine.native.compiled.values()[0]
+    x_desc, y_desc = passes.data(Schedule(1, 1)).pointers
+    known, known_lists, known_none = ShortWay(), ShortWay(), ShortWay()
     handle = engine.native.handles.get().pointer
-    addresses = [device.address(a) for a in (x, y, hx, hy, cx, cy, params, device.empty((1 << 20,), np.dtype("u1")))]
+    at = [device.address(a) for a in (x, y, hx, hy, cx, cy, params, device.empty((1 << 20,), np.dtype("u1")))]
     times = measured(
-        foreign=lambda: native.call_forward(handle, *addresses, None),
+        foreign=lambda: passes.call_forward(handle, x_desc, at[0], y_desc, *at[1:], None),
         fixed=lambda: plan.forward(params, x, hx, cx, y, hy, cy),
         changing=lambda: plan.forward(params, x, hx, cx, *next(sets)),
         eager=eager,
         replay=graph.replay,
-        key_array=lambda: key_of(data, False, lengths, True, None),
-        key_list=lambda: key_of(data, False, batch.lengths, True, None),
-        key_none=lambda: key_of(data, False, None, True, None),
+        ragged=ragged,
+        new_lengths=new_lengths,
+        key_array=lambda: known.key_of(data, False, lengths, True, None),
+        key_list=lambda: known_lists.key_of(data, False, batch.lengths, True, None),
+        key_none=lambda: known_none.key_of(data, False, None, True, None),
     )
     foreign = round(float(np.median(times["foreign"])), 3)
     yield row("B1", "<= 6 us", shape, "prepared forward, other pointers each time", times["changing"],
@@ -176,6 +186,10 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     yield row("B5", "<= 3 us", shape, "graph replay", reason=f"{NEEDS_A_GPU}: cudaGraphLaunch, and CuPy's call of it")
     yield row("B5", "<= 3 us", shape, "graph replay, this package's share", times["replay"], whole=False,
         excludes="CuPy's Graph.launch and cudaGraphLaunch")  # fmt: skip
+    ragged_shape = "LSTM T=20 B=128 I=H=128, ragged"
+    yield row("B6", "<= 80 us", ragged_shape, "eager forward, new lengths each time", times["new_lengths"], sets=SETS,
+        whole=False)  # fmt: skip
+    yield row("B6", "<= 30 us", ragged_shape, "eager forward, the same lengths", times["ragged"], whole=False)
     nothing = float(np.median(times["key_none"]))
     for kind in ("array", "list"):
         yield row("B6", "<= 0.3 us", "T=20 B=128, ragged", f"work on known lengths, {kind}",

@@ -18,8 +18,9 @@ State: the libraries loaded so far, by path, under one lock; a library is never 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn import _discovery
@@ -55,7 +56,7 @@ from pycudnnrnn._libcudnn_abi import (
     cudnnWgradMode_t,
     read_status,
 )
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CudnnError, VersionError, cudnn_hint, version_text
+from pycudnnrnn.errors import ArgumentTypeError, CudnnError, VersionError, cudnn_hint, version_text
 
 if TYPE_CHECKING:
     import os
@@ -150,7 +151,7 @@ class Function:
     def bind(self, **given: Any) -> Bound:
         """Give all arguments but some pointers once; see `Bound`."""
         self._check_there()
-        return Bound(self._library, self.prototype, self._foreign, given)
+        return _bound(self._library, self.prototype, self._foreign, given)
 
     def _check_there(self) -> None:
         if self._foreign is not None:
@@ -165,47 +166,60 @@ class Function:
         raise VersionError(f"{prototype.name} {reason}; {self._library.path} is {version_text(version)}")
 
 
-class Bound:
-    """Call a C function with the pointers that were left open, in their order; the rest was converted when it was made.
+Bound = Callable[..., None]
+"""What `Function.bind` gives: call it with the pointers that were left open, in their order.
 
-    What was given then is kept alive by whoever made it. What is open goes through ctypes' own types, which cost a
-    fraction of our checks: a pointer of another opaque type is refused as ever, and addresses are to come from arrays
-    that were checked.
+These go through ctypes' own types, which cost a fraction of our checks: a pointer of another opaque type is refused as
+ever, and addresses are to come from arrays that were checked. What was given is kept alive by whoever gave it.
 
-    Raises:
-        ArgumentTypeError: an argument left open that is no pointer.
-        ArgumentError: NULL for a pointer that must not be; nothing was called.
-        CudnnError: the function returned a status other than success.
-    """
+Raises:
+    ArgumentTypeError: an argument that is no pointer.
+    ArgumentError: NULL for a pointer that must not be; nothing was called.
+    CudnnError: the function returned a status other than success.
+"""
 
-    __slots__ = ("_arguments", "_foreign", "_library", "_open", "_prototype", "_required")
 
-    def __init__(self, library: Library, prototype: Prototype, foreign: Any, given: Mapping[str, Any]) -> None:
-        parameters = prototype.parameters
-        unknown = given.keys() - parameters.keys()
-        left = [name for name in parameters if name not in given]
-        if unknown or not all(isinstance(parameters[name], (Opaque, Address)) for name in left):
-            raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
-        self._library, self._prototype, self._foreign = library, prototype, foreign
-        converted = prototype.convert(given)
-        self._arguments = [converted.get(name) for name in parameters]
-        self._open = {name: list(parameters).index(name) for name in left}
-        self._required = tuple((i, name) for i, name in enumerate(left) if not getattr(parameters[name], "null", False))
+def _bound(library: Library, prototype: Prototype, foreign: Any, given: Mapping[str, Any]) -> Bound:
+    parameters = prototype.parameters
+    left = tuple(name for name in parameters if name not in given)
+    if given.keys() - parameters.keys() or not all(isinstance(parameters[name], (Opaque, Address)) for name in left):
+        raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
 
-    def __call__(self, *pointers: Any) -> None:
-        for place, name in self._required:
-            if not pointers[place]:
-                raise ArgumentError(name, "an address", "NULL")
-        arguments = self._arguments.copy()
-        for place, pointer in zip(self._open.values(), pointers, strict=True):
-            arguments[place] = pointer
+    def refused(*pointers: Any) -> None:
+        prototype.convert(dict(zip(left, pointers, strict=True)))  # names the argument, in our own error
+
+    def failed(status: int) -> CudnnError:
+        return library.status_error(prototype.name, status)
+
+    bound: Bound = _writer(prototype.name, left)(foreign, refused, failed, **prototype.convert(given))
+    return bound
+
+
+@functools.lru_cache(maxsize=256)
+def _writer(name: str, left: tuple[str, ...]) -> Callable[..., Bound]:
+    """Write a call with its arguments in their places, as namedtuple writes its own: a list of them takes longer."""
+    parameters = PROTOTYPES[name].parameters
+    needed = " and ".join(p for p in left if not getattr(parameters[p], "null", False)) or True
+    pointers = ", ".join(left)
+    given = "".join(f", {p}" for p in parameters if p not in left)
+    source = f"""
+def write(foreign, refused, failed{given}):
+    def {name}({pointers}):
+        if not ({needed}):
+            refused({pointers})
         try:
-            status = self._foreign(*arguments)
-        except ctypes.ArgumentError:
-            self._prototype.convert(dict(zip(self._open, pointers, strict=True)))  # names it, in our own error
+            status = foreign({", ".join(parameters)})
+        except ArgumentError:
+            refused({pointers})
             raise
         if status:
-            raise self._library.status_error(self._prototype.name, status)
+            raise failed(status)
+    return {name}
+"""
+    namespace: dict[str, Any] = {"ArgumentError": ctypes.ArgumentError}
+    exec(source, namespace)  # noqa: S102  of names in the prototype table
+    write: Callable[..., Bound] = namespace["write"]
+    return write
 
 
 class Library:

@@ -38,6 +38,16 @@ class Schedule:
         return (self.T, self.B, width) if self.time_major else (self.B, self.T, width)
 
     @functools.cached_property
+    def lengths_int32(self) -> npt.NDArray[np.int32]:
+        """The lengths as C has them; all T where they are equal."""
+        return np.full(self.B, self.T, np.int32) if self.lengths is None else np.array(self.lengths, np.int32)
+
+    @functools.cached_property
+    def has_empty(self) -> bool:
+        """Whether a sequence has no step."""
+        return self.lengths is not None and 0 in self.lengths
+
+    @functools.cached_property
     def order(self) -> npt.NDArray[np.intp]:
         """Sequences, longest first; equal lengths keep their order."""
         if self.lengths is None:

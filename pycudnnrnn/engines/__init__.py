@@ -140,8 +140,13 @@ class EnginePlan(Protocol):
 class EagerCall(Protocol):
     """Forwards of one kind, with everything made before but their results."""
 
-    def run_if_plain(self, params: Any, x: Any, hx: Any, cx: Any) -> tuple[Any, Any, Any | None, Reserve | None] | None:
-        """Run on unchecked arrays and return what `Engine.forward` does; None if one of them is not plainly right."""
+    def run_if_plain(
+        self, schedule: Schedule, params: Any, x: Any, hx: Any, cx: Any
+    ) -> tuple[Any, Any, Any | None, Reserve | None] | None:
+        """Run on unchecked arrays and return what `Engine.forward` does; None if one of them is not plainly right.
+
+        Batches differ in the lengths of `schedule` alone.
+        """
 
 
 class Engine(Protocol):

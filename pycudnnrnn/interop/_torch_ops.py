@@ -22,6 +22,7 @@ from pycudnnrnn import _arrays, ops
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.errors import EngineError, MissingDependencyError
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec, parse_dtype
 
 try:
@@ -106,9 +107,10 @@ class _Call(NamedTuple):
 
     def reserve_nbytes(self) -> Any:
         """The bytes of the reserve: by arithmetic on the CPU, where sizes may be symbols; asked of cuDNN elsewhere."""
-        if self.x.device.type == "cpu":
+        if engine_for(_device_name(self.x)).name == "numpy":
             return reserve_nbytes(self.spec, self.num_rows, drops=self.seed is not None)
-        return _cudnn_reserve_nbytes(self.spec, *map(int, self.size), _device_name(self.x))
+        ragged = self.batch_sizes is not None
+        return _cudnn_reserve_nbytes(self.spec, *map(int, self.size), self.time_major, ragged, _device_name(self.x))
 
     def padded(self, data: Any) -> Any:
         """Give packed data its padding: [rows, F] to [T, B, F]."""
@@ -272,9 +274,11 @@ def _op(spec: RNNSpec) -> ops.CudnnRNN:
 
 
 @functools.lru_cache(maxsize=256)
-def _cudnn_reserve_nbytes(spec: RNNSpec, T: int, B: int, device: str) -> int:
-    """Ask for equal lengths: ragged ones take no more, and a compiler asks before it knows them."""
-    return _op(spec).prepare(T, B, is_training=True, device=device).reserve_nbytes
+def _cudnn_reserve_nbytes(spec: RNNSpec, T: int, B: int, time_major: bool, ragged: bool, device: str) -> int:
+    """Ask for any lengths that may come: a compiler asks before it knows them. No memory is taken."""
+    lengths = (*[T] * (B - 1), T - 1) if ragged and T > 1 else None
+    schedule = Schedule(T, B, lengths, time_major)
+    return engine_for(device).memory(spec, schedule, training=True, dropout=None, checkpoint_every=None).reserve_nbytes
 
 
 def _device_name(tensor: Any) -> str:

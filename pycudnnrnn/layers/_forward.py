@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
@@ -33,13 +33,6 @@ class LayerForward(Forward[ArrayT]):
     """An op's `Forward` with the layer's names: `outputs`, and `states`, always a tuple."""
 
     _shown: ClassVar[tuple[str, ...]] = ("outputs", "states")
-
-    @classmethod
-    def of(cls, fwd: Forward[ArrayT]) -> Self:
-        """Take over an op's forward."""
-        own = cls.__new__(cls)
-        own.__dict__ = fwd.__dict__
-        return own
 
     @property
     def outputs(self) -> ArrayT:

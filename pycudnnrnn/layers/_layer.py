@@ -8,9 +8,10 @@ Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy.typing as npt
 
@@ -222,9 +223,9 @@ class RNNLayer(ConfiguredLayer):
         fwd = self.op.run(
             inputs, *states, self.params, training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
-            checkpoint_every=checkpoint_every, names=LAYER_NAMES,
+            checkpoint_every=checkpoint_every, names=LAYER_NAMES, returns=LayerForward,
         )  # fmt: skip
-        return LayerForward.of(fwd)
+        return cast("LayerForward[ArrayT]", fwd)
 
     if TYPE_CHECKING:  # what `call` takes and gives, through TF's base-layer call
 
@@ -326,14 +327,13 @@ class RNNLayer(ConfiguredLayer):
         self._set_variables_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        copy = type(self).__new__(type(self))
-        memo[id(self)] = copy
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
         state = self.__getstate__()
         if self._op is not None:  # an op of its own: the dropout position moves with calls
-            state["op"] = type(self._op).__new__(type(self._op))
-            state["op"].__setstate__(self._op.__getstate__())
-        copy.__setstate__(state)
-        return copy
+            state["op"] = copy.deepcopy(self._op)
+        twin.__setstate__(state)
+        return twin
 
     def __repr__(self) -> str:
         given = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)

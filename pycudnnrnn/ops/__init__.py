@@ -6,7 +6,8 @@ call. The engine follows the arrays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,7 +94,7 @@ class CudnnLSTM(CudnnRNN):
         compute_dtype: Any = None,
     ) -> None:
         dtype, dropout, seed = _tf12_order(dtype, dropout, seed)
-        self._setup(
+        super().__init__(
             RNNSpec(
                 self._mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed,
                 num_proj, bias_mode, cell_clip, algo, math_type, compute_dtype,
@@ -188,7 +189,7 @@ class _WithoutCellState(CudnnRNN):
         compute_dtype: Any = None,
     ) -> None:
         dtype, dropout, seed = _tf12_order(dtype, dropout, seed)
-        self._setup(
+        super().__init__(
             RNNSpec(
                 self._mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed,
                 bias_mode=bias_mode, algo=algo, math_type=math_type, compute_dtype=compute_dtype,
@@ -272,13 +273,16 @@ def from_spec(spec: RNNSpec) -> CudnnRNN:
     """
     if not isinstance(spec, RNNSpec):
         raise ArgumentTypeError("spec", "an RNNSpec", type(spec))
-    kinds: dict[RNNMode, type[CudnnRNN]] = {
+    kinds: dict[RNNMode, Callable[..., CudnnRNN]] = {
         RNNMode.LSTM: CudnnLSTM,
         RNNMode.GRU: CudnnGRU,
         RNNMode.RNN_TANH: CudnnRNNTanh,
         RNNMode.RNN_RELU: CudnnRNNRelu,
     }
-    return kinds[spec.mode].of(spec)
+    arguments = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.name != "mode"}
+    if spec.mode is not RNNMode.LSTM:
+        del arguments["num_proj"], arguments["cell_clip"]
+    return kinds[spec.mode](**arguments)
 
 
 def _tf12_order(dtype: Any, dropout: Any, seed: Any) -> tuple[Any, Any, Any]:

@@ -39,7 +39,7 @@ def cudnn_lstm(
         inputs: [T, B, I], or [B, T, I] with `time_major=False`; input_h: [L * D, B, num_proj or U];
         input_c: [L * D, B, U]; params: [params_size].
     """
-    op = CudnnRNN.of(_spec_of(RNNMode.LSTM, inputs, input_c, "input_c", input_mode, direction, dropout, seed, num_proj))
+    op = CudnnRNN(_spec_of(RNNMode.LSTM, inputs, input_c, "input_c", input_mode, direction, dropout, seed, num_proj))
     fwd = op.run(
         inputs, input_h, input_c, params, is_training,
         sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=False,
@@ -126,7 +126,7 @@ def cudnn_rnn_opaque_params_size(
 ) -> int:
     """Return the elements of the params buffer."""
     spec = RNNSpec(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
-    return CudnnRNN.of(spec).params_size()
+    return CudnnRNN(spec).params_size()
 
 
 def cudnn_rnn_opaque_params_to_canonical(
@@ -145,7 +145,7 @@ def cudnn_rnn_opaque_params_to_canonical(
     """Return (weights, biases) as `CudnnRNN.params_to_canonical`, for params of any dtype."""
     dtype = _dtype_of("params", params)
     spec = RNNSpec(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
-    return CudnnRNN.of(spec).params_to_canonical(params)
+    return CudnnRNN(spec).params_to_canonical(params)
 
 
 def cudnn_rnn_canonical_to_opaque_params(
@@ -165,7 +165,7 @@ def cudnn_rnn_canonical_to_opaque_params(
     """Return one params buffer as `CudnnRNN.canonical_to_params`, of the weights' dtype."""
     dtype = _dtype_of("weights[0]", weights[0]) if len(weights) else DType.FLOAT32
     spec = RNNSpec(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
-    return CudnnRNN.of(spec).canonical_to_params(weights, biases)
+    return CudnnRNN(spec).canonical_to_params(weights, biases)
 
 
 def _without_cell_state(
@@ -181,7 +181,7 @@ def _without_cell_state(
     dropout: float,
     seed: int,
 ) -> tuple[Any, Any]:
-    op = CudnnRNN.of(_spec_of(mode, inputs, input_h, "input_h", input_mode, direction, dropout, seed, None))
+    op = CudnnRNN(_spec_of(mode, inputs, input_h, "input_h", input_mode, direction, dropout, seed, None))
     fwd = op.run(
         inputs, input_h, None, params, is_training,
         sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=False,

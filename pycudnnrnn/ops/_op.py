@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.ops._eager import EagerCalls, EagerKind, key_of
+from pycudnnrnn.ops._eager import Known, ShortWay
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names, check_params
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -35,14 +35,7 @@ class CudnnRNN:
 
     spec: RNNSpec
 
-    @classmethod
-    def of(cls, spec: RNNSpec) -> Self:
-        """Return the op that runs `spec`; `ops.from_spec` chooses the class."""
-        op = cls.__new__(cls)
-        op._setup(spec)  # noqa: SLF001
-        return op
-
-    def _setup(self, spec: RNNSpec) -> None:
+    def __init__(self, spec: RNNSpec) -> None:
         if spec.dropout and spec.num_layers == 1:
             warnings.warn(
                 f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only", stacklevel=3
@@ -57,7 +50,7 @@ class CudnnRNN:
         self._dropout_states: dict[str, DropoutState] = state["dropout"]
         self._dropout: dict[str, tuple[Engine, Dropout]] = {}
         self._dropout_lock = threading.Lock()
-        self._eager = EagerCalls()
+        self._eager = ShortWay()
 
     def __repr__(self) -> str:
         arguments = repr(self.spec).partition(", ")[2]
@@ -328,17 +321,18 @@ class CudnnRNN:
         keep_reserve: Any,
         checkpoint_every: Any = None,
         names: Names | None = None,
+        returns: type[Forward[Any]] = Forward,
     ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
-        key = None
+        key = batch = known = None
         if checkpoint_every is None:
-            key = key_of(x, is_training, sequence_lengths, time_major, keep_reserve)
-        known = self._eager.find(key)
-        if known is not None:
-            results = known.call.run_if_plain(params, x, hx, cx)
-            if results is not None:
-                call = Call(known.engine, self.spec, known.schedule, known.kind, frozenset(), params)
-                return Forward(call, *results)
+            key, batch = self._eager.key_of(x, is_training, sequence_lengths, time_major, keep_reserve)
+        if batch is not None and not batch.has_empty:
+            known = self._eager.find(key)
+            results = known and known.call.run_if_plain(batch, params, x, hx, cx)
+            if known is not None and results is not None:
+                call = Call(known.engine, self.spec, batch, known.kind, frozenset(), params)
+                return returns(call, *results)
         spec, names = self.spec, names or OP_NAMES
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
@@ -363,7 +357,7 @@ class CudnnRNN:
             )  # fmt: skip
             if key is not None and (known is None or known.engine is not engine):
                 self._remember(key, engine, kind, schedule, dropout, keep_reserve)
-            return Forward(call, *results)
+            return returns(call, *results)
 
     def _remember(
         self, key: Any, engine: Engine, kind: Any, schedule: Schedule, dropout: Dropout | None, keep_reserve: bool
@@ -375,7 +369,7 @@ class CudnnRNN:
         with self._dropout_lock:
             if dropout is not None and self._dropout.get(engine.device, (None, None))[1] is not dropout:
                 return  # `set_dropout_state` came in between
-            self._eager.add(key, EagerKind(engine, kind, schedule, call))
+            self._eager.add(key, Known(engine, kind, call))
 
 
 def _device_name(device: str | None) -> str:

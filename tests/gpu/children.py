@@ -83,7 +83,7 @@ def lost(cuda, how):
 def zero_length(cuda, training):
     """Ask cuDNN itself for a batch with an empty sequence, which the engine never does."""
     from pycudnnrnn import ops
-    from pycudnnrnn.engines.cudnn.plan import Plan
+    from pycudnnrnn.engines.cudnn.passes import Passes
     from pycudnnrnn.schedule import Schedule
     from pycudnnrnn.testing.strategies import make_problem
 
@@ -92,24 +92,26 @@ def zero_length(cuda, training):
     device, put = cuda.device, cuda.put
     handle = cuda.engine.native.handle_on(device.stream())
     schedule = Schedule(6, 4, (6, 0, 4, 1))
-    plan = Plan(handle, device, op.spec, schedule, training=training == "training", dropout=None)
+    passes = Passes(handle, device, op.spec, schedule, training=training == "training", dropout=None)
     workspace, reserve = (
-        put(np.zeros(nbytes, np.uint8)) if nbytes else None for nbytes in (plan.workspace_nbytes, plan.reserve_nbytes)
+        put(np.zeros(nbytes, np.uint8)) if nbytes else None
+        for nbytes in (passes.workspace_nbytes, passes.reserve_nbytes)
     )
     x, hx, cx, params, dy, dhy, dcy = (
         put(getattr(problem, name)) for name in ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
     )
     y, hy, cy, dx, dhx, dcx = (put(np.full_like(a, 7)) for a in (problem.dy, problem.hx, problem.cx, problem.x,
                                                                  problem.hx, problem.cx))  # fmt: skip
-    plan.forward(handle, params, x, hx, cx, y, hy, cy, workspace, reserve)
+    call = handle, passes.data(schedule)
+    passes.forward(*call, params, x, hx, cx, y, hy, cy, workspace, reserve)
     found, given = [cuda.get(a) for a in (y, hy, cy)], (problem.hx, problem.cx)
     say(
         forward="ran",
         output_is_zero=not found[0][:, 1].any(),
         states_pass_through=[bool(np.array_equal(a[:, 1], b[:, 1])) for a, b in zip(found[1:], given, strict=True)],
     )
-    if plan.training:
-        plan.backward_data(handle, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, workspace, reserve)
+    if passes.training:
+        passes.backward_data(*call, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, workspace, reserve)
         through = [np.array_equal(cuda.get(a)[:, 1], b[:, 1]) for a, b in ((dhx, problem.dhy), (dcx, problem.dcy))]
         say(backward="ran", gradients_pass_through=[bool(same) for same in through])
 

@@ -49,12 +49,13 @@ def test_set_mode_of_the_weight_gradient(cuda, answer):
     b.backward_data()
     b.backward_weights()
     added = cuda.get(b.d_params).copy()
-    native, at = b.plan._native._plan, cuda.device.address
+    native, at = b.plan._native._passes, cuda.device.address
+    x_desc, y_desc = native.data(b.plan._native._schedule).pointers
     target = cuda.put(np.full_like(added, 77))
     handle = cuda.engine.native.handle_on(cuda.device.stream())
     try:
         cuda.engine.library.cudnnRNNBackwardWeights_v8(
-            handle, native._rnn, cudnnWgradMode_t.SET, None, native._x, at(b.x), native._h, at(b.hx), native._y,
+            handle, native._rnn, cudnnWgradMode_t.SET, None, x_desc, at(b.x), native._h, at(b.hx), y_desc,
             at(b.y), native.params_nbytes, at(target), native.workspace_nbytes, at(b.plan._native._workspace),
             native.reserve_nbytes, at(b.reserve),
         )  # fmt: skip
@@ -74,11 +75,12 @@ def test_null_gradients_of_final_states(cuda, answer):
     null.forward()
     native = null.plan._native
     at, library = cuda.device.address, cuda.engine.library
-    call = native._plan
+    call = native._passes
+    x_desc, y_desc = call.data(native._schedule).pointers
     handle = cuda.engine.native.handle_on(cuda.device.stream())
     try:
         library.cudnnRNNBackwardData_v8(
-            handle, call._rnn, None, call._y, at(null.y), at(null.dy), call._x,
+            handle, call._rnn, None, y_desc, at(null.y), at(null.dy), x_desc,
             at(null.dx), call._h, at(null.hx), None, at(null.dhx), call._c, at(null.cx), None, at(null.dcx),
             call.params_nbytes, at(null.params), call.workspace_nbytes, at(native._workspace), call.reserve_nbytes,
             at(null.reserve),
@@ -208,11 +210,12 @@ def test_lengths_on_the_device_are_not_needed(cuda, answer):
     null, given = Prepared(cuda, lengths=[6, 2, 4, 1]), Prepared(cuda, lengths=[6, 2, 4, 1])
     null.forward()
     native, at, b = given.plan._native, cuda.device.address, given
-    call, lengths = native._plan, cuda.put(np.array([6, 2, 4, 1], np.int32))
+    call, lengths = native._passes, cuda.put(np.array([6, 2, 4, 1], np.int32))
+    x_desc, y_desc = call.data(native._schedule).pointers
     handle, mode = cuda.engine.native.handle_on(cuda.device.stream()), cudnnForwardMode_t(call.training)
     try:
         cuda.engine.library.cudnnRNNForward(
-            handle, call._rnn, mode, at(lengths), call._x, at(b.x), call._y,
+            handle, call._rnn, mode, at(lengths), x_desc, at(b.x), y_desc,
             at(b.y), call._h, at(b.hx), at(b.hy), call._c, at(b.cx), at(b.cy), call.params_nbytes, at(b.params),
             call.workspace_nbytes, at(native._workspace), call.reserve_nbytes, at(b.reserve),
         )  # fmt: skip

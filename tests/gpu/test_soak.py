@@ -16,7 +16,7 @@ from tests.gpu.test_numbers import run, run_numpy, worst
 
 def free_nbytes(cuda):
     """Device memory that nobody has, once the pool has given back what it can."""
-    cuda.engine.native.plans.clear()
+    cuda.engine.native.compiled.clear()
     gc.collect()
     if cuda.on_shim:
         cuda.device.allocations.clear()

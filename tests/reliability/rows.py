@@ -93,16 +93,16 @@ ROWS = (
         "R10", "nothing is written beside an array", "guard bytes in every test of the native path",
         ("tests/shim",),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, plan.reserve_nbytes)",
-            "scratch(device, plan.reserve_nbytes - 1)",
+            "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, passes.reserve_nbytes)",
+            "scratch(device, passes.reserve_nbytes - 1)",
         ),
     ),
     Row(
         "R11", "compute-sanitizer finds nothing", "0 findings in memcheck, initcheck and racecheck",
         ("tests/shim/test_gpu_files.py", "-k", "cases_run"),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, plan.reserve_nbytes)",
-            "scratch(device, plan.reserve_nbytes - 1)",
+            "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, passes.reserve_nbytes)",
+            "scratch(device, passes.reserve_nbytes - 1)",
         ),
         needs=GPU,
     ),

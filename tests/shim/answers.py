@@ -335,4 +335,5 @@ def _plain(spec, dropout=0.0):
 def _scratch(spec, data, mode):
     """Sizes that depend on everything they may depend on, so that a stale one is seen; in inference too."""
     cells = data.time * data.batch * spec.num_pseudo_layers * spec.num_units
-    return 512 + 2 * cells + sum(data.lengths), 64 + 4 * cells + mode
+    ragged = 96 * (set(data.lengths) != {data.time})
+    return 512 + 2 * cells + sum(data.lengths) + ragged, 64 + 4 * cells + mode + ragged

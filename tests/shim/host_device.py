@@ -139,6 +139,13 @@ class HostDevice:
         if waiting.ptr != awaited.ptr:
             self.waits.append((waiting, awaited))
 
+    def event(self, stream):
+        self._not_in_capture("recording an event")
+        return stream
+
+    def wait_for(self, waiting, event):
+        self.wait(waiting, event)
+
     def _not_in_capture(self, what):
         self._cuda(what)
         if self.current.capturing is not None:

@@ -104,7 +104,7 @@ def called(play, monkeypatch):
     class Calls(list):
         def clear(self):
             super().clear()
-            engine.native.plans.clear()  # or a plan would be found, and nothing asked
+            engine.native.compiled.clear()  # or passes would be found, and nothing asked
 
     names = Calls()
     call = libcudnn.Function.__call__

@@ -267,7 +267,7 @@ def test_a_thousand_models_leave_nothing_behind(play):
         run(trial, on_device(device, trial))
         device.allocations.clear()
     del trial, op
-    engine.native.plans.clear()
+    engine.native.compiled.clear()
     gc.collect()
     assert HostMemory.live == memory
     assert live()["RNNDescriptor"] <= natives["RNNDescriptor"]

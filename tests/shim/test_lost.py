@@ -76,7 +76,7 @@ FOUND_IN = [
     *((name, "getDevice") for name in CALLS if name != "params"),
     ("an eager forward", "isCapturing"),
     ("an eager forward", "an allocation"),
-    ("an eager forward", "cudnnSetStream"),
+    ("capturing", "cudnnSetStream"),
     ("an eager forward", "cudnnRNNForward"),
     ("a forward of another kind", "cudnnGetRNNTempSpaceSizes"),
     ("a forward of parts", "an allocation"),
@@ -190,7 +190,7 @@ def test_threads_that_are_in_calls_when_it_happens_all_get_it(play):
 
 def test_what_is_closed_or_dropped_afterwards_is_left_alone_without_a_word(play, recwarn):
     model = Model(play)
-    native = model.plan._native._plan
+    native = model.plan._native._passes
     model.device.broken[""] = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         model.forward()
@@ -200,7 +200,7 @@ def test_what_is_closed_or_dropped_afterwards_is_left_alone_without_a_word(play,
     model.engine.native.handles.get().close()
     native = None
     model.drop()
-    model.engine.native.plans.clear()
+    model.engine.native.compiled.clear()
     gc.collect()
     assert model.crossed() == before
     assert failures == owned.RELEASE_FAILURES

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engine_module
-from pycudnnrnn.engines.cudnn.native import PLANS_MAX
+from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX
 from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
@@ -130,29 +130,28 @@ def test_a_repeated_call_asks_nothing_and_makes_nothing(play):
     played.calls.clear()
     assert_equal(run(problem, arrays), first)
     names = [name for name, _, _ in played.calls]
-    passes = ["cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8"]
-    assert names == [name for native in passes for name in ("cudnnSetStream", native)]
+    assert names == ["cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8"]
 
 
-def test_inference_and_training_of_one_shape_are_two_plans(play):
+def test_inference_and_training_of_one_shape_are_compiled_apart(play):
     played, engine, device = play()
     op = ops.from_spec(LSTM.spec)
     problem = make_problem(op, 4, 3, None, seed=3)
     arrays = on_device(device, problem)
     op(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
     assert_equal(run(problem, arrays), run_numpy(problem))
-    assert len(engine.native.plans) == 2
+    assert len(engine.native.compiled.values()) == 2
     assert not played.complaints
 
 
-def test_an_engine_keeps_so_many_plans_and_drops_the_oldest(play):
+def test_an_engine_keeps_so_many_compiled_passes_and_drops_the_oldest(play):
     _, engine, device = play()
     op = ops.CudnnRNNTanh(1, 2, 3)
     params = device.from_host(op.init_params(seed=1))
-    for T in range(1, PLANS_MAX + 4):
+    for T in range(1, PASSES_MAX + 4):
         op(device.from_host(np.ones((T, 1, 3), "f4")), None, params, is_training=False)
-    kept = [schedule.T for _, schedule, _ in engine.native.plans]
-    assert kept == list(range(4, PLANS_MAX + 4))
+    kept = [passes.batch.T for passes in engine.native.compiled.values()]
+    assert kept == list(range(4, PASSES_MAX + 4))
 
 
 def test_inference_reserves_nothing(play):

@@ -1,6 +1,8 @@
 """`op.prepare`: one kind of call on the caller's buffers, on both engines."""
 
+import gc
 import pickle
+import weakref
 
 import cupy
 import numpy as np
@@ -80,7 +82,7 @@ def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(play, prob
     expected = run_numpy(problem)
     assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(host).items())
     assert len(device.allocations) == allocations, "a prepared call allocates nothing"
-    assert len(played.calls) == 6, "three streams set, three passes"
+    assert len(played.calls) == 3, "the passes: the stream is as it was"
     assert not played.complaints
 
 
@@ -238,24 +240,60 @@ def test_arrays_are_apart_exactly_when_no_two_share_a_byte(play, places):
     _, _, device = play()
     base = device.empty((16,), np.dtype(np.uint8))
     arrays = [cupy.ndarray((n,), np.dtype(np.uint8), memptr=base.data + start) for start, n in places]
-    plain = PlainArrays(cupy.ndarray, 0, [Wanted((n,), np.dtype(np.uint8)) for _, n in places], apart=True)
+    plain = PlainArrays(cupy.ndarray, 0, [Wanted.contiguous((n,), np.dtype(np.uint8)) for _, n in places], apart=True)
     touched = [set(range(start, start + n)) for start, n in places]
     disjoint = sum(map(len, touched)) == len(set().union(*touched))
     for _ in range(2):
         assert (plain.addresses(arrays) is not None) == disjoint
-    assert PlainArrays(cupy.ndarray, 0, [Wanted((n,), np.dtype(np.uint8)) for _, n in places], apart=False).addresses(
-        arrays
-    ) == tuple(a.data.ptr for a in arrays)
+    assert PlainArrays(
+        cupy.ndarray, 0, [Wanted.contiguous((n,), np.dtype(np.uint8)) for _, n in places], apart=False
+    ).addresses(arrays) == [a.data.ptr for a in arrays]
 
 
-def test_so_many_places_that_were_found_apart_are_remembered_and_no_more(play):
+def test_a_known_array_is_looked_at_again_for_what_can_change_in_place(play):
     _, _, device = play()
-    base = device.empty((2 * PlainArrays.KNOWN_MAX,), np.dtype(np.uint8))
-    plain = PlainArrays(cupy.ndarray, 0, [Wanted((1,), np.dtype(np.uint8))], apart=True)
-    for start in range(2 * PlainArrays.KNOWN_MAX):
-        array = cupy.ndarray((1,), np.dtype(np.uint8), memptr=base.data + start)
-        assert plain.addresses([array]) == (array.data.ptr,)
-        assert len(plain._apart) <= PlainArrays.KNOWN_MAX
+    wanted = [Wanted.contiguous((2, 3), np.dtype("f4")), Wanted.contiguous((2, 3), np.dtype("f4"), optional=True)]
+    plain = PlainArrays(cupy.ndarray, 0, wanted, apart=True)
+    a, b = (device.empty((2, 3), np.dtype("f4")) for _ in range(2))
+    at = [a.data.ptr, b.data.ptr]
+    assert plain.addresses([a, b]) == at
+    assert plain.addresses([a, b]) == at
+    b.shape = (3, 2)
+    assert plain.addresses([a, b]) is None
+    assert plain.addresses([a, None]) == [at[0], None]
+    b.shape = (2, 3)
+    assert plain.addresses([a, b]) == at
+    assert plain.addresses([b, a]) == at[::-1], "known, and in the other's place"
+    assert plain.addresses([a, a]) is None
+    assert plain.addresses([None, a]) is None
+
+
+def test_an_array_that_is_gone_is_not_taken_for_a_later_one_at_its_id(play):
+    """The new array has the address of the dead one in memory, and so its `id`; all else of it is another's."""
+    _, _, device = play()
+    plain = PlainArrays(cupy.ndarray, 0, [Wanted.contiguous((4,), np.dtype("f4"))], apart=True)
+    seen = False
+    for _ in range(200):
+        array = device.empty((4,), np.dtype("f4"))
+        assert plain.addresses([array]) == [array.data.ptr]
+        before = id(array)
+        del array
+        impostor = device.empty((4,), np.dtype("i4"))
+        seen = seen or id(impostor) == before
+        assert plain.addresses([impostor]) is None
+        del impostor
+    assert seen, "an id came again"
+
+
+def test_arrays_that_are_remembered_are_not_kept_alive(play):
+    _, _, device = play()
+    plain = PlainArrays(cupy.ndarray, 0, [Wanted.contiguous((4,), np.dtype("f4"))], apart=True)
+    array = device.empty((4,), np.dtype("f4"))
+    assert plain.addresses([array]) is not None
+    gone = weakref.ref(array)
+    del array
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize(("output", "other"), [("hy", "hx"), ("cy", "cx"), ("cy", "hy"), ("dhx", "dhy"), ("dcx", "cx")])
@@ -313,3 +351,17 @@ def test_a_plan_is_for_one_device_and_refuses_to_pickle(play):
 def test_a_plan_needs_a_batch(T, B):
     with pytest.raises(ArgumentError):
         LSTM.prepare(T, B)
+
+
+def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(play, monkeypatch):
+    """CuDNN compiles there, and finds NVRTC's builtins only where they are loaded."""
+    from pycudnnrnn.engines.cudnn import passes
+
+    played, _, _ = play()
+    builds = []
+    monkeypatch.setattr(passes, "load_nvrtc", lambda: builds.append(played.counts["cudnnBuildRNNDynamic"]))
+    ops.CudnnLSTM(1, 8, 8, algo="standard").prepare(3, 2, device="cuda")
+    assert builds == []
+    ops.CudnnLSTM(1, 8, 8, algo="persist_dynamic").prepare(3, 2, device="cuda")
+    assert builds == [0]
+    assert played.counts["cudnnBuildRNNDynamic"] == 1

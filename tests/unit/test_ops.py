@@ -55,7 +55,7 @@ def test_the_default_input_mode_is_linear_even_where_sizes_are_equal(kind):
 @given(specs())
 def test_from_spec_runs_any_spec_and_properties_read_it(spec):
     op = ops.from_spec(spec)
-    assert op.spec is spec
+    assert op.spec == spec
     assert op.rnn_mode is spec.mode
     names = ("num_layers", "num_units", "input_size", "input_mode", "direction", "num_dirs", "dtype")
     assert all(getattr(op, name) == getattr(spec, name) for name in names)

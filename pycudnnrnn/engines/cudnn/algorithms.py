@@ -19,7 +19,7 @@ from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.native import Native
-from pycudnnrnn.engines.cudnn.plan import Plan
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
@@ -169,18 +169,21 @@ class _Bench:
     def time(self, candidate: RNNSpec) -> float:
         """Return a candidate's median time, in microseconds."""
         descriptor = None if self._dropout is None else self._dropout.descriptor
-        plan = Plan(self._handle, self._device, candidate, self._schedule, training=self._training, dropout=descriptor)
-        workspace, reserve = (scratch(self._device, n) for n in (plan.workspace_nbytes, plan.reserve_nbytes))
+        passes = Passes(
+            self._handle, self._device, candidate, self._schedule, training=self._training, dropout=descriptor
+        )
+        call = self._handle, passes.data(self._schedule)
+        workspace, reserve = (scratch(self._device, n) for n in (passes.workspace_nbytes, passes.reserve_nbytes))
 
         def work() -> None:
             params, x, hx, cx = self._data
-            plan.forward(self._handle, params, x, hx, cx, self._y, self._hy, self._cy, workspace, reserve)
+            passes.forward(*call, params, x, hx, cx, self._y, self._hy, self._cy, workspace, reserve)
             if self._training:
-                plan.backward_data(
-                    self._handle, params, self._y, self._dy, hx, self._dhy, self._dhx, cx, self._dcy, self._dcx,
+                passes.backward_data(
+                    *call, params, self._y, self._dy, hx, self._dhy, self._dhx, cx, self._dcy, self._dcx,
                     self._dx, workspace, reserve,
                 )  # fmt: skip
-                plan.backward_weights(self._handle, x, hx, self._y, self._d_params, workspace, reserve)
+                passes.backward_weights(*call, x, hx, self._y, self._d_params, workspace, reserve)
 
         if self._training:
             for gradient in (self._dy, self._dhy, self._dcy):

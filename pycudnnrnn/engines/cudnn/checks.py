@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -65,76 +67,92 @@ def check_array(name: str, array: Any | None, address: int, alignment: int) -> N
         raise ArgumentError(name, f"memory aligned to {alignment} bytes", hex(address))
 
 
+APART_NBYTES: Final = 2**48
+"""Between the places below all addresses where absent arrays are taken to be; each stands apart from all."""
+
+
 class Wanted(NamedTuple):
     """What one array of a call has to be. Without a shape it has to be None; `optional` allows None beside an array."""
 
     shape: tuple[int, ...] | None
+    strides: tuple[int, ...]
+    nbytes: int
     dtype: np.dtype[Any]
-    alignment: int = 1
-    optional: bool = False
+    alignment: int
+    optional: bool
+
+    @classmethod
+    def contiguous(
+        cls, shape: tuple[int, ...] | None, dtype: np.dtype[Any], alignment: int = 1, *, optional: bool = False
+    ) -> Wanted:
+        sizes = shape or ()
+        strides = tuple(dtype.itemsize * math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+        return cls(shape, strides, math.prod(sizes) * dtype.itemsize, dtype, alignment, optional)
 
 
 class PlainArrays:
     """Recognise, in one pass, arrays that may cross as they are.
 
-    It accepts only what the slower checks accept, and gives no reasons: arrays that are turned away go through those
-    checks, which do. Whether contiguous arrays of known sizes overlap depends only on their addresses, so addresses
-    once found apart are remembered.
+    It accepts only what the slower checks accept, and gives no reasons: whoever is turned away goes through those,
+    which do. An array that came last in the same place is known by its identity, and looked at again only for what can
+    change in place, its shape; weak references tell it from a later one with the same `id`.
     """
 
-    KNOWN_MAX: Final = 64
-    """Sets of addresses remembered; a pool of memory gives few, and comes back to them."""
-
-    __slots__ = ("_apart", "_device", "_nbytes", "_ndarray", "_wanted")
+    __slots__ = ("_apart", "_device", "_last", "_nbytes", "_ndarray", "_places", "_wanted")
 
     def __init__(self, ndarray: Any, device: int, wanted: Sequence[Wanted], *, apart: bool) -> None:
         """Describe the arrays, in the order of `addresses`; `apart` refuses any two that share memory."""
-        self._ndarray, self._device = ndarray, device
-        self._wanted = tuple(
-            (w.shape, _strides(w.shape or (), w.dtype.itemsize), w.dtype, w.alignment, w.optional) for w in wanted
-        )
-        self._nbytes = [math.prod(w.shape or ()) * w.dtype.itemsize for w in wanted]
-        self._apart: set[tuple[int | None, ...]] | None = set() if apart else None
+        self._ndarray, self._device, self._wanted, self._apart = ndarray, device, wanted, apart
+        self._places, self._nbytes = range(len(wanted)), [w.nbytes for w in wanted]
+        places = len(wanted)
+        self._last: tuple[list[Any], list[int | None], list[int]] = [_nobody] * places, [None] * places, [0] * places
 
-    def addresses(self, arrays: Sequence[Any]) -> tuple[int | None, ...] | None:
+    def addresses(self, arrays: Sequence[Any]) -> Sequence[int | None] | None:
         """Return where the arrays are, None for what is absent; or None if one of them is not plainly right."""
-        ndarray, index = self._ndarray, self._device
-        found: list[int | None] = []
-        for array, (shape, strides, dtype, alignment, optional) in zip(arrays, self._wanted, strict=True):
-            if array is None:
-                if not optional:
-                    return None
-                found.append(None)
-                continue
-            if (
-                type(array) is not ndarray
-                or array.dtype is not dtype
-                or array.strides != strides
-                or array.shape != shape
-            ):
+        known, where, starts = self._last
+        found = None
+        for place, array, last, wanted in zip(self._places, arrays, known, self._wanted, strict=True):
+            if last() is not array:
+                if found is None:
+                    known, found, starts = [*known], [*where], [*starts]
+                if array is None:
+                    if not wanted.optional:
+                        return None
+                    known[place], found[place], starts[place] = _nothing, None, -(place + 1) * APART_NBYTES
+                else:
+                    shape, strides, _, dtype, alignment, _ = wanted
+                    if (
+                        type(array) is not self._ndarray
+                        or array.dtype is not dtype
+                        or array.strides != strides
+                        or array.shape != shape
+                    ):
+                        return None
+                    memory = array.data
+                    found[place] = starts[place] = address = memory.ptr
+                    if memory.device_id != self._device or address % alignment:
+                        return None
+                    known[place] = ref(array)
+            elif array is not None and array.shape != wanted.shape:
                 return None
-            memory = array.data
-            address = memory.ptr
-            if memory.device_id != index or address % alignment:
-                return None
-            found.append(address)
-        where = tuple(found)
-        if self._apart is not None and where not in self._apart:
-            if self._overlap(where):
-                return None
-            if len(self._apart) >= self.KNOWN_MAX:
-                self._apart.clear()
-            self._apart.add(where)
-        return where
+        if found is None:
+            return where
+        if self._apart and self._overlap(starts):
+            return None
+        self._last = known, found, starts
+        return found
 
-    def _overlap(self, where: Sequence[int | None]) -> bool:
-        end = 0
-        for start, nbytes in sorted([(a, n) for a, n in zip(where, self._nbytes, strict=True) if a is not None]):
-            if start < end:
-                return True
-            end = start + nbytes
-        return False
+    def _overlap(self, starts: Sequence[int]) -> bool:
+        """Whether any two share memory; if none do, each ends before the next begins."""
+        ends, starts = sorted(map(operator.add, starts, self._nbytes)), sorted(starts)
+        del starts[0]
+        return any(map(operator.gt, ends, starts))
 
 
-def _strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    return tuple(itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape)))
+def _nothing() -> None:
+    """Stand for a reference to no array."""
+
+
+def _nobody() -> object:
+    """Stand for a reference to an array that nobody can give."""
+    return _nobody

@@ -15,7 +15,7 @@ from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.native import Native
 from pycudnnrnn.engines.cudnn.parts import Part
-from pycudnnrnn.engines.cudnn.plan import Plan
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -38,20 +38,18 @@ def forward(
     device, dtype, states = native.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
     training = keep_reserve or dropout is not None
     with native.launching("a batch in parts, which takes memory") as (handle, stream):
-        plans = [native.plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks]
+        parts = [native.part(schedule, chunk, stream) for chunk in chunks]
+        passes = [native.passes(handle, spec, p.schedule, training=training, dropout=dropout) for p in parts]
         y = device.zeros(schedule.data_shape(spec.output_size), dtype)
         h = started(device, hx, (*states, spec.state_size), dtype)
         c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
-        workspace = scratch(device, max((plan.workspace_nbytes for plan in plans), default=0))
-        parts = [
-            _prepare_forward(plan, Part(device, schedule, chunk), scratch(device, plan.reserve_nbytes), x, y, h, c)
-            for plan, chunk in zip(plans, chunks, strict=True)
-        ]
+        workspace = scratch(device, max((own.workspace_nbytes for own in passes), default=0))
+        forwards = [_prepare_forward(device, part, own, x, y, h, c) for part, own in zip(parts, passes, strict=True)]
         with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
-            _run_forward(handle, parts, params, x, y, h, c, workspace)
+            _run_forward(handle, forwards, params, x, y, h, c, workspace)
         if not keep_reserve:
             return y, h, c, None
-        return y, h, c, CudnnReserve(spec, schedule, params, [part.piece for part in parts], stream, device)
+        return y, h, c, CudnnReserve(spec, schedule, params, [forward.piece for forward in forwards], stream, device)
 
 
 def backward_data(
@@ -77,9 +75,12 @@ class ForwardPart:
     cy: Any | None
 
 
-def _prepare_forward(plan: Plan, part: Part, space: Any | None, x: Any, y: Any, h: Any, c: Any | None) -> ForwardPart:
-    """Take the memory for a chunk, given its plan and its reserve."""
-    piece = Piece(plan, part.buffer(x), part.state_buffer(h), part.state_buffer(c), part.buffer(y), space, part)
+def _prepare_forward(
+    device: CudaDevice, part: Part, passes: Passes, x: Any, y: Any, h: Any, c: Any | None
+) -> ForwardPart:
+    """Take the memory for a chunk."""
+    arrays = part.buffer(x), part.state_buffer(h), part.state_buffer(c), part.buffer(y)
+    piece = Piece(passes, part.schedule, *arrays, scratch(device, passes.reserve_nbytes), part)
     return ForwardPart(part, piece, part.state_buffer(h), part.state_buffer(c))
 
 
@@ -99,9 +100,10 @@ def _run_forward(
         part.cut(x, piece.x)
         part.cut_states(h, piece.hx)
         part.cut_states(c, piece.cx)
-        piece.plan.forward(
-            handle, params, piece.x, piece.hx, piece.cx, piece.y, forward.hy, forward.cy, workspace, piece.space
-        )
+        piece.passes.forward(
+            handle, piece.data(), params, piece.x, piece.hx, piece.cx, piece.y, forward.hy, forward.cy,
+            workspace, piece.space,
+        )  # fmt: skip
         part.put(y, piece.y)
         part.put_states(h, forward.hy)
         part.put_states(c, forward.cy)
@@ -155,8 +157,8 @@ def _run_backward(
         part.cut(dy, back.dy)
         part.cut_states(dh, back.dhy)
         part.cut_states(dc, back.dcy)
-        piece.plan.backward_data(
-            handle, params, piece.y, back.dy, piece.hx, back.dhy, back.dhx, piece.cx, back.dcy, back.dcx,
+        piece.passes.backward_data(
+            handle, piece.data(), params, piece.y, back.dy, piece.hx, back.dhy, back.dhx, piece.cx, back.dcy, back.dcx,
             back.dx, workspace, piece.space,
         )  # fmt: skip
         part.put(dx, back.dx)

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from pycudnnrnn._checks import check_int
 from pycudnnrnn._libcudnn import (
@@ -81,7 +82,7 @@ class TensorDescriptor(Owned):
         super().__init__(
             library, cudnnTensorDescriptor_t(), "cudnnCreateTensorDescriptor", "cudnnDestroyTensorDescriptor"
         )
-        self._configure(library.cudnnSetTensorNdDescriptor, DATA_TYPES[dtype], len(dims), dims, strides)
+        self._configure(library.cudnnSetTensorNdDescriptor, self, DATA_TYPES[dtype], len(dims), dims, strides)
 
     def read(self) -> TensorSettings:
         """Ask cuDNN what it holds."""
@@ -106,7 +107,7 @@ class FilterDescriptor(Owned):
             library, cudnnFilterDescriptor_t(), "cudnnCreateFilterDescriptor", "cudnnDestroyFilterDescriptor"
         )
         self._configure(
-            library.cudnnSetFilterNdDescriptor, DATA_TYPES[dtype], cudnnTensorFormat_t.NCHW, len(dims), dims
+            library.cudnnSetFilterNdDescriptor, self, DATA_TYPES[dtype], cudnnTensorFormat_t.NCHW, len(dims), dims
         )
 
     def read(self) -> TensorSettings:
@@ -143,7 +144,7 @@ class DropoutDescriptor(Owned):
         )
         self.states = states
         setter = library.cudnnRestoreDropoutDescriptor if restore else library.cudnnSetDropoutDescriptor
-        self._configure(setter, handle, dropout, address, states_nbytes, seed)
+        self._configure(setter, self, handle, dropout, address, states_nbytes, seed)
 
     def read(self, handle: Owned) -> DropoutSettings:
         """Ask cuDNN what it holds."""
@@ -184,6 +185,7 @@ class RNNDescriptor(Owned):
         )
         self._configure(
             library.cudnnSetRNNDescriptor_v8,
+            self,
             ALGORITHMS[spec.algo],
             MODES[spec.mode],
             BIAS_MODES[spec.bias_mode],
@@ -204,10 +206,10 @@ class RNNDescriptor(Owned):
 
     def _set_clip(self, low: float, high: float) -> None:
         if self.library.version >= 90000:
-            self._configure(self.library.cudnnRNNSetClip_v9, cudnnRNNClipMode_t.MINMAX, low, high)
+            self._configure(self.library.cudnnRNNSetClip_v9, self, cudnnRNNClipMode_t.MINMAX, low, high)
         else:
             nan = cudnnNanPropagation_t.PROPAGATE_NAN
-            self._configure(self.library.cudnnRNNSetClip_v8, cudnnRNNClipMode_t.MINMAX, nan, low, high)
+            self._configure(self.library.cudnnRNNSetClip_v8, self, cudnnRNNClipMode_t.MINMAX, nan, low, high)
 
     def read(self) -> RNNSettings:
         """Ask cuDNN what it holds."""
@@ -278,8 +280,21 @@ class RNNDataDescriptor(Owned):
         super().__init__(
             library, cudnnRNNDataDescriptor_t(), "cudnnCreateRNNDataDescriptor", "cudnnDestroyRNNDataDescriptor"
         )
-        zero = (ctypes.c_char * 8)()
-        self._configure(library.cudnnSetRNNDataDescriptor, data_type, layout, time, batch, vector_size, lengths, zero)
+        self.pointer = self._pointer
+        self._layout, self._lengths = layout, lengths
+        self._set = library.cudnnSetRNNDataDescriptor.bind(
+            rnnDataDesc=self, dataType=data_type, layout=layout, maxSeqLength=time, batchSize=batch,
+            vectorSize=vector_size, seqLengthArray=(ctypes.c_int * batch).from_buffer(lengths),
+            paddingFill=(ctypes.c_char * 8)(),
+        )  # fmt: skip
+        self._configure(self._set)
+
+    def set_lengths(self, lengths: npt.NDArray[np.int32]) -> None:
+        """Describe a batch of the same size with other lengths, which were checked; nothing is made anew."""
+        if self._layout == cudnnRNNDataLayout_t.SEQ_MAJOR_PACKED:
+            raise ArgumentError("layout", "an unpacked one: packed lengths decide the size", self._layout)
+        self._lengths[:] = lengths
+        self._set()
 
     def read(self) -> RNNDataSettings:
         """Ask cuDNN what it holds."""

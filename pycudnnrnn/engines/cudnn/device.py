@@ -112,11 +112,21 @@ class CudaDevice:
     def stream_address(stream: Any) -> int:
         return int(stream.ptr)
 
-    @staticmethod
-    def wait(waiting: Any, awaited: Any) -> None:
+    def wait(self, waiting: Any, awaited: Any) -> None:
         """Let one stream wait for what has been put on another so far."""
         if waiting.ptr != awaited.ptr:
-            waiting.wait_event(awaited.record())
+            self.wait_for(waiting, self.event(awaited))
+
+    def event(self, stream: Any) -> Any:
+        """Mark what has been put on a stream so far."""
+        event = self.xp.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    @staticmethod
+    def wait_for(waiting: Any, event: Any) -> None:
+        """Let a stream wait for what an event has marked."""
+        waiting.wait_event(event)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.xp.empty(shape, dtype)
@@ -138,12 +148,13 @@ class CudaDevice:
         array.fill(0)
 
     def take(self, array: Any, indices: Any, axis: int, out: Any = None) -> Any:
-        """Copy some rows along `axis` into `out`, or into a new contiguous array."""
-        return self.xp.take(array, self.xp.asarray(indices), axis=axis, out=out)
+        """Copy the rows of device indices along `axis` into `out`, or into a new contiguous array."""
+        return self.xp.take(array, indices, axis=axis, out=out)
 
-    def put(self, target: Any, indices: Any, axis: int, values: Any) -> None:
-        """Write rows along `axis` of `target`."""
-        target[(slice(None),) * axis + (self.xp.asarray(indices),)] = values
+    @staticmethod
+    def put(target: Any, indices: Any, axis: int, values: Any) -> None:
+        """Write the rows of device indices along `axis` of `target`."""
+        target[(slice(None),) * axis + (indices,)] = values
 
     def gather(self, array: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
         """A new contiguous array of the rows at (first, second) along the first two axes; the indices broadcast."""

@@ -6,10 +6,11 @@ import contextlib
 import ctypes
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
 from pycudnnrnn.engines.cudnn.device import CudaDevice
@@ -17,12 +18,15 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
 
+PASSES_MAX: Final = 64
+"""Kinds of batches whose compiled passes are kept: a few small native objects each."""
+
 
 class CudnnDropout:
     """The random states of one model on one device.
 
-    Forwards launch one at a time, so that they move the states on one after the other; `plans` are the plans whose
-    descriptors point to the states.
+    Forwards launch one at a time, so that they move the states on one after the other; `compiled` are the passes whose
+    descriptors point to the states, and goes with them.
 
     Source: cudnnDropoutGetStatesSize, cudnnSetDropoutDescriptor, cudnnRestoreDropoutDescriptor (cudnn_ops.h, 9.28).
     """
@@ -32,7 +36,7 @@ class CudnnDropout:
     ) -> None:
         """Continue from a state, or from `states` in device memory, which become this one's own."""
         self.lock = threading.RLock()
-        self.plans: dict[Any, Any] = {}
+        self.compiled: Recent[Any] = Recent(PASSES_MAX)
         self.position = state.position
         self.seed, self._device = state.seed, device
         size = ctypes.c_size_t()

@@ -20,7 +20,7 @@ from pycudnnrnn.engines.cudnn.eager import EagerForward
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.native import Native
-from pycudnnrnn.engines.cudnn.prepared import PreparedPlan
+from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve
 from pycudnnrnn.errors import ArgumentError
@@ -58,17 +58,16 @@ class CudnnEngine:
         with self.native.launching("setting up dropout states") as (handle, _):
             return CudnnDropout(handle, self._device, spec, state)
 
-    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> PreparedPlan:
+    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> CudnnPlan:
         check_sizes(spec, schedule)
-        chunks = native_chunks(schedule, TIME_MAX)
-        if len(chunks) != 1 or not chunks[0].covers(schedule):
-            if schedule.lengths is not None and 0 in schedule.lengths:
-                raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
+        if schedule.has_empty:
+            raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
+        if schedule.T > TIME_MAX:
             raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", schedule.T)
         with self.native.launching("preparing a plan") as (handle, _):
             spec = self.resolved(spec, schedule, training=training, dropout=dropout)
-            plan = self.native.plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
-            return PreparedPlan(self.native, plan, dropout)
+            passes = self.native.passes(handle, spec, schedule, training=training, dropout=dropout)
+            return CudnnPlan(self.native, passes, schedule, dropout)
 
     @contextlib.contextmanager
     def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
@@ -141,14 +140,13 @@ class CudnnEngine:
         keep_reserve: bool,
         data: Data | None = None,
     ) -> EagerForward | None:
-        chunks = native_chunks(schedule, TIME_MAX)
-        if len(chunks) != 1 or not chunks[0].covers(schedule):
+        if not schedule.T or not schedule.B or schedule.T > TIME_MAX or schedule.has_empty:
             return None
         training = keep_reserve or dropout is not None
         with self.native.launching("an eager forward, which takes memory") as (handle, _):
             spec = self.resolved(spec, schedule, training=training, dropout=dropout, data=data)
-            plan = self.native.plan(handle, spec, schedule, chunks[0], training=training, dropout=dropout)
-        return EagerForward(self.native, plan, dropout=dropout, keep_reserve=keep_reserve)
+            passes = self.native.passes(handle, spec, schedule, training=training, dropout=dropout)
+        return EagerForward(self.native, passes, dropout=dropout, keep_reserve=keep_reserve)
 
     def forward(
         self,
@@ -168,19 +166,20 @@ class CudnnEngine:
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
             self._check(name, array, dtype.itemsize)
         self._check("params", params, PARAMS_ALIGNMENT_NBYTES)
-        chunks = self._chunks(spec, schedule, checkpoint_every if keep_reserve else None, dropout)
+        every = checkpoint_every if keep_reserve else None
+        if every is None or every >= schedule.T:
+            data = Data(params, x, hx, cx)
+            call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
+            if call is not None:
+                return call.run(schedule, params, x, hx, cx)
+        chunks = self._chunks(spec, schedule, every, dropout)
         if len(chunks) > 1 and spec.num_dirs == 2:
             with device.active():
                 return long_bidirectional.forward(
-                    self, device, spec, schedule, params, x, hx, cx,
-                    keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
-                )  # fmt: skip
-        if len(chunks) > 1 and checkpoint_every is not None and keep_reserve:
+                    self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve, checkpoint_every=every
+                )
+        if len(chunks) > 1 and every is not None:
             return recompute.forward(self, self.native, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
-        data = Data(params, x, hx, cx)
-        call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
-        if call is not None:
-            return call.run(params, x, hx, cx)
         return chunked.forward(
             self.native, spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
         )
@@ -211,8 +210,8 @@ class CudnnEngine:
             dcx = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
             (piece,) = reserve.pieces
             reserve.touched = True
-            piece.plan.backward_data(
-                handle, reserve.params, piece.y, dy, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx,
+            piece.passes.backward_data(
+                handle, piece.data(), reserve.params, piece.y, dy, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx,
                 workspace, piece.space,
             )  # fmt: skip
             return dx, dhx, dcx
@@ -231,7 +230,9 @@ class CudnnEngine:
             if not accumulate:
                 self._device.fill_zero(out)
             for piece in reserve.pieces:
-                piece.plan.backward_weights(handle, piece.x, piece.hx, piece.y, out, workspace, piece.space)
+                piece.passes.backward_weights(
+                    handle, piece.data(), piece.x, piece.hx, piece.y, out, workspace, piece.space
+                )
 
     def _check(self, name: str, array: Any | None, alignment: int) -> None:
         if array is not None and array.size:

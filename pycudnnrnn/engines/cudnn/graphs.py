@@ -1,4 +1,4 @@
-"""CUDA graphs: one plan's calls captured once, over memory of their own, and replayed."""
+"""CUDA graphs: one batch's passes captured once, over memory of their own, and replayed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.native import Native
-from pycudnnrnn.engines.cudnn.plan import Plan
+from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.schedule import Schedule
 
 
 class CudnnGraph:
@@ -17,39 +18,35 @@ class CudnnGraph:
     def __init__(
         self,
         native: Native,
-        plan: Plan,
+        passes: Passes,
+        schedule: Schedule,
         dropout: CudnnDropout | None,
         params: Any,
         *,
         carry_state: bool,
     ) -> None:
-        self._native, self._plan, self._dropout = native, plan, dropout
-        self._device = device = plan.device
-        spec, schedule = plan.spec, plan.schedule
+        self._native, self._passes, self._dropout = native, passes, dropout
+        self._data = passes.data_of_its_own(schedule)
+        self._device = device = passes.device
         self.params = params
-        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+        dtype = passes.spec.dtype.numpy
         with device.active():
             device.refuse_capture(device.stream(), "capturing a plan")
 
-            def data(width: int) -> Any:
-                return device.zeros(schedule.data_shape(width), dtype)
+            def zeros(shape: tuple[int, ...] | None) -> Any:
+                return None if shape is None else device.zeros(shape, dtype)
 
-            def h() -> Any:
-                return device.zeros((*states, spec.state_size), dtype)
-
-            def c() -> Any:
-                return device.zeros((*states, spec.num_units), dtype) if spec.has_cell_state else None
-
-            self.x, self.hx, self.cx = data(spec.input_size), h(), c()
-            self.y, self.hy, self.cy = data(spec.output_size), h(), c()
+            x, y, h, c = passes.x_shape, passes.y_shape, passes.h_shape, passes.c_shape
+            self.x, self.hx, self.cx = zeros(x), zeros(h), zeros(c)
+            self.y, self.hy, self.cy = zeros(y), zeros(h), zeros(c)
             self.dy = self.dhy = self.dcy = self.dx = self.dhx = self.dcx = self.d_params = None
-            if plan.training:
-                self.dy, self.dhy, self.dcy = data(spec.output_size), h(), c()
-                self.dx, self.dhx, self.dcx = data(spec.input_size), h(), c()
-                self.d_params = device.zeros(params.shape, dtype)
+            if passes.training:
+                self.dy, self.dhy, self.dcy = zeros(y), zeros(h), zeros(c)
+                self.dx, self.dhx, self.dcx = zeros(x), zeros(h), zeros(c)
+                self.d_params = zeros(params.shape)
             self._workspace, self._reserve = (
-                scratch(device, plan.workspace_nbytes),
-                scratch(device, plan.reserve_nbytes),
+                scratch(device, passes.workspace_nbytes),
+                scratch(device, passes.reserve_nbytes),
             )
             self._carried = [(self.hx, self.hy), (self.cx, self.cy)] if carry_state else []
             stay = contextlib.nullcontext() if dropout is None else dropout.left_alone(device.stream())
@@ -61,18 +58,18 @@ class CudnnGraph:
 
     def _work(self) -> None:
         """Put on the current stream what a replay does; nothing here takes memory or waits."""
-        plan, device = self._plan, self._device
-        handle = self._native.handle_on(device.stream())
-        plan.forward(
-            handle, self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self._workspace, self._reserve
+        passes, device = self._passes, self._device
+        call = self._native.handle_on(device.stream()), self._data
+        passes.forward(
+            *call, self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self._workspace, self._reserve
         )
-        if plan.training:
-            plan.backward_data(
-                handle, self.params, self.y, self.dy, self.hx, self.dhy, self.dhx, self.cx, self.dcy, self.dcx, self.dx,
+        if passes.training:
+            passes.backward_data(
+                *call, self.params, self.y, self.dy, self.hx, self.dhy, self.dhx, self.cx, self.dcy, self.dcx, self.dx,
                 self._workspace, self._reserve,
             )  # fmt: skip
             device.fill_zero(self.d_params)
-            plan.backward_weights(handle, self.x, self.hx, self.y, self.d_params, self._workspace, self._reserve)
+            passes.backward_weights(*call, self.x, self.hx, self.y, self.d_params, self._workspace, self._reserve)
         for state, result in self._carried:
             if state is not None:
                 device.copy_bytes(state, result)

@@ -28,7 +28,15 @@ class Handle(Owned):
     def __init__(self, library: Library) -> None:
         super().__init__(library, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy")
         self.pointer = self._pointer
-        self.set_stream = library.cudnnSetStream.bind(handle=self)
+        self._set_stream = library.cudnnSetStream.bind(handle=self)
+        self._stream: int | None = None
+
+    def use(self, stream: int) -> None:
+        """Launch on a stream, by its address, from now on; the library is told of a change alone."""
+        if stream != self._stream:
+            self._stream = None  # what fails here leaves it on nobody knows which
+            self._set_stream(stream)
+            self._stream = stream
 
 
 class _Lease:
@@ -65,9 +73,11 @@ class HandlePool:
 
     def get(self) -> Handle:
         """Return this thread's handle."""
-        self.check_process()
-        lease: _Lease | None = getattr(self._leases, "lease", None)
-        if lease is None:
+        if os.getpid() != self._pid:
+            self.check_process()
+        try:
+            lease: _Lease = self._leases.lease
+        except AttributeError:
             lease = self._leases.lease = _Lease(self._taken())
             handle = lease.handle
             self._watched[handle] = weakref.ref(lease, lambda _: self._give_back(handle))

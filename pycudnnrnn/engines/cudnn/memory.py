@@ -1,4 +1,4 @@
-"""How much memory a call takes on cuDNN, asked of it plan by plan; nothing of that size is allocated."""
+"""How much memory a call takes on cuDNN, asked of it call by call; nothing of that size is allocated."""
 
 from __future__ import annotations
 

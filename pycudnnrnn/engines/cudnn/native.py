@@ -1,42 +1,48 @@
-"""The native side of one device: the library, this process's handles, and the layouts and plans asked for so far."""
+"""The native side of one device: the library, this process's handles, and what was asked or compiled so far."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
+
 from pycudnnrnn._libcudnn import Library
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.checks import check_matrices
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
-from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
-from pycudnnrnn.engines.cudnn.plan import Plan
+from pycudnnrnn.engines.cudnn.parts import Part
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
-PLANS_MAX: Final = 64
-"""Plans kept, oldest dropped first: a plan is a few small native objects."""
+INDICES_MAX: Final = 64
+"""Sets of rows kept on the device, of batches in parts."""
+
+LAYOUTS_MAX: Final = 256
+"""Layouts kept: a few hundred numbers each."""
 
 
 class Native:
     """What is made once for a device, and shared by all that runs there.
 
-    State: the handle pool; layouts and plans, under a lock; the algorithms chosen.
+    State: the handle pool; layouts, compiled passes and indices, the latest of each; the algorithms chosen.
     """
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, device
         self.handles = HandlePool(library)
         self.choices = ChoiceBook(device.gpu, library.version)
-        self.plans: dict[Any, Plan] = {}
-        self._layouts: dict[RNNSpec, ParamLayout] = {}
-        self._lock = threading.Lock()
+        self.compiled: Recent[Passes] = Recent(PASSES_MAX)
+        self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
+        self._indices: Recent[tuple[Any, Any]] = Recent(INDICES_MAX)
 
     @contextlib.contextmanager
     def launching(self, what: str = "") -> Iterator[tuple[Handle, Any]]:
@@ -69,7 +75,7 @@ class Native:
     def handle_on(self, stream: Any) -> Handle:
         """Give this thread's handle, set to a stream."""
         handle = self.handles.get()
-        handle.set_stream(self.device.stream_address(stream))
+        handle.use(self.device.stream_address(stream))
         return handle
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
@@ -86,38 +92,37 @@ class Native:
             nbytes = weight_space_nbytes(handle, rnn)
             base = self.device.empty((nbytes,), BYTES)
             layout = query_layout(handle, rnn, spec, self.device.address(base), nbytes)
-        self._layouts[spec] = layout
-        return layout
+        return self._layouts.keep(spec, layout)
 
-    def plan(
-        self,
-        handle: Handle,
-        spec: RNNSpec,
-        schedule: Schedule,
-        chunk: Chunk,
-        *,
-        training: bool,
-        dropout: CudnnDropout | None,
-    ) -> Plan:
-        """Return the plan of a chunk, made now or before; those with dropout belong to the model's own."""
-        native = chunk.within(schedule)
-        plans = self.plans if dropout is None else dropout.plans
-        key = (spec, native, training)
-        with self._lock:
-            plan = plans.pop(key, None)
-        if plan is None:
-            descriptor = None if dropout is None else dropout.descriptor
-            plan = Plan(handle, self.device, spec, native, training=training, dropout=descriptor)
-        with self._lock:
-            plans[key] = plan
-            while len(plans) > PLANS_MAX:
-                del plans[next(iter(plans))]
-        return plan
+    def passes(
+        self, handle: Handle, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None
+    ) -> Passes:
+        """Return what runs batches like this one, compiled now or before; with dropout it is the model's own."""
+        compiled = self.compiled if dropout is None else dropout.compiled
+        key = (spec, schedule.T, schedule.B, schedule.lengths is not None, schedule.time_major, training)
+        found = compiled.get(key)
+        if found is not None:
+            return found
+        descriptor = None if dropout is None else dropout.descriptor
+        return compiled.keep(key, Passes(handle, self.device, spec, schedule, training=training, dropout=descriptor))
+
+    def part(self, schedule: Schedule, chunk: Chunk, stream: Any) -> Part:
+        """Return a chunk's place in a batch, for work on `stream`; its rows' indices are sent to the device once."""
+        if chunk.rows is None:
+            return Part(self.device, schedule, chunk, None)
+        found = self._indices.get(chunk.rows)
+        if found is None:
+            sent = self.device.from_host(np.array(chunk.rows))
+            found = self._indices.keep(chunk.rows, (sent, self.device.event(stream)))
+        indices, event = found
+        self.device.wait_for(stream, event)
+        return Part(self.device, schedule, chunk, indices)
 
     def sizes(
         self, spec: RNNSpec, schedule: Schedule, chunks: list[Chunk], *, training: bool, dropout: CudnnDropout | None
     ) -> list[tuple[int, int]]:
         """Ask cuDNN for the workspace and the reserve of each chunk, in bytes."""
         with self.launching() as (handle, _):
-            plans = [self.plan(handle, spec, schedule, chunk, training=training, dropout=dropout) for chunk in chunks]
-        return [(plan.workspace_nbytes, plan.reserve_nbytes) for plan in plans]
+            batches = (chunk.within(schedule) for chunk in chunks)
+            found = [self.passes(handle, spec, batch, training=training, dropout=dropout) for batch in batches]
+        return [(passes.workspace_nbytes, passes.reserve_nbytes) for passes in found]

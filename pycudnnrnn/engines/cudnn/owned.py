@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pycudnnrnn.errors import ArgumentTypeError, ClosedError, PycudnnrnnError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
@@ -106,10 +107,10 @@ class Owned:
         self._closed = True
         self._native.free()
 
-    def _configure(self, function: Function, *arguments: Any) -> None:
-        """Call a setter on the new object, and free it at once if that fails."""
+    def _configure(self, setter: Callable[..., object], *arguments: Any) -> None:
+        """Call a setter of the new object, which is freed at once if that fails."""
         try:
-            function(self, *arguments)
+            setter(*arguments)
         except BaseException:
             self.close()
             raise

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.schedule import Chunk, Schedule
 
@@ -13,15 +11,15 @@ from pycudnnrnn.schedule import Chunk, Schedule
 class Part:
     """The place of one chunk in a call's arrays over time and batch, and in its states.
 
-    A part that is contiguous in its array is used where it is. None stands for an array that is
-    absent.
+    A part that is contiguous in its array is used where it is. None stands for an array that is absent. `rows` are the
+    indices of the chunk's sequences on the device, None where it has them all.
     """
 
-    def __init__(self, device: CudaDevice, schedule: Schedule, chunk: Chunk) -> None:
+    def __init__(self, device: CudaDevice, schedule: Schedule, chunk: Chunk, rows: Any | None) -> None:
         self.schedule = chunk.within(schedule)
         self._device, self._chunk = device, chunk
         self._batch_axis = 1 if schedule.time_major else 0
-        self._rows = None if chunk.rows is None else device.from_host(np.array(chunk.rows))
+        self._rows = rows
 
     def buffer(self, data: Any) -> Any:
         """Return where this part of a padded array goes: a piece of that array, or memory of its own."""

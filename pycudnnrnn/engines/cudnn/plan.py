@@ -1,87 +1,68 @@
-"""What one kind of call needs, made once: its descriptors and the sizes of its scratch memory."""
+"""Prepared calls on cuDNN: the caller's arrays, a workspace made once, and nothing else on the way."""
 
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Sequence
 from typing import Any
 
-from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
-from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
-from pycudnnrnn.engines.cudnn.device import CudaDevice
-from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
-from pycudnnrnn.engines.cudnn.nvrtc import load_nvrtc
+from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array
+from pycudnnrnn.engines.cudnn.device import scratch
+from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
+from pycudnnrnn.engines.cudnn.native import Native
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import Algorithm, RNNSpec
 
 
-class Plan:
-    """The native side of one (spec, T, B, lengths, training). Its calls launch and allocate nothing.
+class CudnnPlan:
+    """See `engines.EnginePlan`. Calls use one workspace, so that they belong on one stream at a time."""
 
-    Descriptors are only read once it is made, so that several threads may use one plan, each with its own handle.
+    def __init__(self, native: Native, passes: Passes, schedule: Schedule, dropout: CudnnDropout | None) -> None:
+        self._native, self._passes, self._schedule, self._dropout = native, passes, schedule, dropout
+        self._device = passes.device
+        self.spec = passes.spec
+        self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
+        self._training = passes.training
+        self._plain_forward = passes.recogniser("forward")
+        if passes.training:
+            self._plain_backward_data = passes.recogniser("backward_data")
+            self._plain_backward_weights = passes.recogniser("backward_weights")
+        self._workspace = scratch(self._device, passes.workspace_nbytes)
+        self._workspace_at = None if self._workspace is None else self._device.address(self._workspace)
 
-    Source: cudnnGetRNNTempSpaceSizes, cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
-    (cudnn_adv.h, 9.28).
-    """
+    def forward_if_plain(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any) -> bool:
+        reserve = reserve if self._training else None
+        at = self._plain_forward.addresses((x, y, hx, hy, cx, cy, params, reserve))
+        if at is not None:
+            self._forward(at)
+        return at is not None
 
-    def __init__(
-        self,
-        handle: Handle,
-        device: CudaDevice,
-        spec: RNNSpec,
-        schedule: Schedule,
-        *,
-        training: bool,
-        dropout: DropoutDescriptor | None,
-    ) -> None:
-        library = handle.library
-        self.device, self.spec, self.schedule, self.training = device, spec, schedule, training
-        T, B, lengths = schedule.T, schedule.B, schedule.lengths
-        layout = (
-            cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED
-            if schedule.time_major
-            else cudnnRNNDataLayout_t.BATCH_MAJOR_UNPACKED
-        )
-        self._rnn = RNNDescriptor(library, spec, dropout, algo=spec.untuned_algo)
-        self._x, self._y = (
-            RNNDataDescriptor(library, spec.dtype, T, B, width, lengths=lengths, layout=layout)
-            for width in (spec.input_size, spec.output_size)
-        )
-        states = (spec.num_pseudo_layers, B)
-        self._h = TensorDescriptor(library, spec.dtype, (*states, spec.state_size))
-        self._c = TensorDescriptor(library, spec.dtype, (*states, spec.num_units)) if spec.has_cell_state else None
-        if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
-            load_nvrtc()
-            library.cudnnBuildRNNDynamic(handle, self._rnn, B)
-        workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
-        mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
-        library.cudnnGetRNNTempSpaceSizes(handle, self._rnn, mode, self._x, workspace, reserve)
-        self.params_nbytes = weight_space_nbytes(handle, self._rnn)
-        self.workspace_nbytes = workspace.value
-        self.reserve_nbytes = reserve.value if training else 0
-        self._bind(library, mode)
+    def backward_data_if_plain(
+        self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
+        reserve: Any,
+    ) -> bool:  # fmt: skip
+        if not self._training:
+            return False
+        at = self._plain_backward_data.addresses((y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve))
+        if at is not None:
+            self._backward_data(at)
+        return at is not None
 
-    def _bind(self, library: Library, mode: cudnnForwardMode_t) -> None:
-        """Give the calls everything that does not change; what they are called with is a handle, and addresses."""
-        sizes = {"workSpaceSize": self.workspace_nbytes, "reserveSpaceSize": self.reserve_nbytes}
-        same = {"rnnDesc": self._rnn, "devSeqLengths": None, "weightSpaceSize": self.params_nbytes, **sizes}
-        data, states = {"xDesc": self._x, "yDesc": self._y}, {"hDesc": self._h, "cDesc": self._c}
-        self.call_forward = library.cudnnRNNForward.bind(fwdMode=mode, **same, **data, **states)
-        """(handle, x, y, hx, hy, cx, cy, params, workspace, reserve)"""
-        if self.training:
-            self.call_backward_data = library.cudnnRNNBackwardData_v8.bind(**same, **data, **states)
-            """(handle, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)"""
-            self.call_backward_weights = library.cudnnRNNBackwardWeights_v8.bind(
-                addGrad=cudnnWgradMode_t.ADD, hDesc=self._h, **same, **data
-            )
-            """(handle, x, hx, y, d_params, workspace, reserve); cuDNN documents only ADD for this call."""
+    def backward_weights_if_plain(
+        self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
+    ) -> bool:
+        if not self._training:
+            return False
+        at = self._plain_backward_weights.addresses((x, hx, y, d_params, reserve))
+        if at is not None:
+            self._backward_weights(d_params, at, accumulate=accumulate)
+        return at is not None
 
-    def _at(self, *arrays: Any) -> list[int | None]:
-        return [None if array is None else self.device.address(array) for array in arrays]
+    def hold(self, params: Any | None) -> None:
+        """Do nothing: cuDNN reads params as they are."""
 
     def forward(
         self,
-        handle: Handle,
         params: Any,
         x: Any,
         hx: Any | None,
@@ -89,33 +70,80 @@ class Plan:
         y: Any,
         hy: Any | None,
         cy: Any | None,
-        workspace: Any | None,
         reserve: Any | None,
     ) -> None:
-        self.call_forward(handle.pointer, *self._at(x, y, hx, hy, cx, cy, params, workspace, reserve))
+        self._forward(self._at(x=x, y=y, hx=hx, hy=hy, cx=cx, cy=cy, params=params, reserve=reserve))
 
     def backward_data(
         self,
-        handle: Handle,
         params: Any,
         y: Any,
         dy: Any,
         hx: Any | None,
         dhy: Any,
-        dhx: Any,
+        dhx: Any | None,
         cx: Any | None,
         dcy: Any | None,
         dcx: Any | None,
         dx: Any,
-        workspace: Any | None,
         reserve: Any,
     ) -> None:
-        self.call_backward_data(
-            handle.pointer, *self._at(y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)
+        self._backward_data(
+            self._at(
+                y=y, dy=dy, dx=dx, hx=hx, dhy=dhy, dhx=dhx, cx=cx, dcy=dcy, dcx=dcx, params=params, reserve=reserve
+            )
         )
 
     def backward_weights(
-        self, handle: Handle, x: Any, hx: Any | None, y: Any, d_params: Any, workspace: Any | None, reserve: Any
+        self, x: Any, hx: Any | None, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
     ) -> None:
-        """Add the params gradient to `d_params`."""
-        self.call_backward_weights(handle.pointer, *self._at(x, hx, y, d_params, workspace, reserve))
+        at = self._at(x=x, hx=hx, y=y, d_params=d_params, reserve=reserve)
+        self._backward_weights(d_params, at, accumulate=accumulate)
+
+    def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
+        check_array("params", params, self._device.address(params), PARAMS_ALIGNMENT_NBYTES)
+        return CudnnGraph(self._native, self._passes, self._schedule, self._dropout, params, carry_state=carry_state)
+
+    def _at(self, **arrays: Any) -> list[int | None]:
+        """Addresses of arrays whose shapes were checked, after the check that cuDNN can read them in place."""
+        found: list[int | None] = []
+        for name, array in arrays.items():
+            if array is None:
+                found.append(None)
+                continue
+            address = self._device.address(array)
+            params = name in {"params", "d_params"}
+            check_array(name, array, address, PARAMS_ALIGNMENT_NBYTES if params else array.dtype.itemsize)
+            found.append(address)
+        return found
+
+    def _forward(self, at: Sequence[int | None]) -> None:
+        x, y, hx, hy, cx, cy, params, reserve = at
+        with self._device.active():
+            stream = self._device.stream()
+            handle = self._native.handle_on(stream)
+            x_desc, y_desc = self._passes.data(self._schedule).pointers
+            call = handle.pointer, x_desc, x, y_desc, y, hx, hy, cx, cy, params, self._workspace_at, reserve
+            if self._dropout is None:
+                self._passes.call_forward(*call)
+            else:
+                with self._dropout.forward_on(stream):
+                    self._passes.call_forward(*call)
+
+    def _backward_data(self, at: Sequence[int | None]) -> None:
+        y, dy, *others, reserve = at
+        with self._device.active():
+            handle = self._native.handle_on(self._device.stream())
+            x_desc, y_desc = self._passes.data(self._schedule).pointers
+            self._passes.call_backward_data(handle.pointer, y_desc, y, dy, x_desc, *others, self._workspace_at, reserve)
+
+    def _backward_weights(self, d_params: Any, at: Sequence[int | None], *, accumulate: bool) -> None:
+        x, hx, y, d_params_at, reserve = at
+        with self._device.active():
+            handle = self._native.handle_on(self._device.stream())
+            x_desc, y_desc = self._passes.data(self._schedule).pointers
+            if not accumulate:
+                self._device.fill_zero(d_params)
+            self._passes.call_backward_weights(
+                handle.pointer, x_desc, x, hx, y_desc, y, d_params_at, self._workspace_at, reserve
+            )

@@ -72,7 +72,7 @@ def forward(
         position = 0 if dropout is None else dropout.position
         starts = []
         for chunk in chunks:
-            part = Part(device, schedule, chunk)
+            part = native.part(schedule, chunk, stream)
             random = None if dropout is None else dropout.snapshot(stream)
             start = Start(part, part.cut_states(h), part.cut_states(c), random)
             y_part, hy, cy, _ = engine.forward(

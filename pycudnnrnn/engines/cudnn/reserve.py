@@ -7,7 +7,7 @@ from typing import Any
 
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.parts import Part
-from pycudnnrnn.engines.cudnn.plan import Plan
+from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -16,13 +16,18 @@ from pycudnnrnn.spec import RNNSpec
 class Piece:
     """One native forward: what its backward reads again. `part`: its place in the batch; None where it is all of it."""
 
-    plan: Plan
+    passes: Passes
+    schedule: Schedule
     x: Any
     hx: Any | None
     cx: Any | None
     y: Any
     space: Any | None
     part: Part | None = None
+
+    def data(self) -> DataDescriptors:
+        """Descriptors of its data, in this thread."""
+        return self.passes.data(self.schedule)
 
 
 @dataclasses.dataclass
@@ -48,7 +53,7 @@ class CudnnReserve:
     @property
     def workspace_nbytes(self) -> int:
         """What the calls of a backward need, one after the other."""
-        return max((piece.plan.workspace_nbytes for piece in self.pieces), default=0)
+        return max((piece.passes.workspace_nbytes for piece in self.pieces), default=0)
 
     def copy(self) -> CudnnReserve:
         with self.device.active():

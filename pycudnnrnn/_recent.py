@@ -1,0 +1,39 @@
+"""What was made before, by key, and how much of it is kept: the package's one rule for that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Recent(Generic[T]):
+    """At most `limit` values, the oldest dropped first. A look takes no lock, so that no call waits for another's."""
+
+    __slots__ = ("_limit", "_lock", "_values")
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._lock = limit, threading.Lock()
+        self._values: dict[Hashable, T] = {}
+
+    def get(self, key: Hashable) -> T | None:
+        return self._values.get(key)
+
+    def keep(self, key: Hashable, value: T) -> T:
+        """Keep a value, in the place of an older one of the same key, and return it."""
+        with self._lock:
+            self._values.pop(key, None)
+            self._values[key] = value
+            while len(self._values) > self._limit:
+                del self._values[next(iter(self._values))]
+        return value
+
+    def values(self) -> list[T]:
+        with self._lock:
+            return list(self._values.values())
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values = {}

@@ -1,0 +1,217 @@
+"""The three passes of one kind of batch, compiled once: descriptors, sizes of scratch memory, calls."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
+from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted
+from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
+from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
+from pycudnnrnn.engines.cudnn.nvrtc import load_nvrtc
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import Algorithm, RNNSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+class Passes:
+    """The native side of one (spec, T, B, training), of equal lengths or of ragged ones. Its calls take no memory.
+
+    Ragged lengths are no part of it: new ones set the two data descriptors, of which every thread has its own, and
+    nothing else. Scratch memory is for the worst of them. What several threads share is only read once it is made.
+
+    Source: cudnnGetRNNTempSpaceSizes, cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
+    (cudnn_adv.h, 9.28).
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        device: CudaDevice,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        training: bool,
+        dropout: DropoutDescriptor | None,
+    ) -> None:
+        """Compile for a batch like `schedule`, whatever its lengths are."""
+        library = handle.library
+        self.device, self.spec, self.training = device, spec, training
+        self.ragged = schedule.lengths is not None
+        self.batch = Schedule(schedule.T, schedule.B, None, schedule.time_major)
+        states = (spec.num_pseudo_layers, schedule.B)
+        self.x_shape, self.y_shape = schedule.data_shape(spec.input_size), schedule.data_shape(spec.output_size)
+        self.h_shape = (*states, spec.state_size)
+        self.c_shape = (*states, spec.num_units) if spec.has_cell_state else None
+        self._library = library
+        self._rnn = RNNDescriptor(library, spec, dropout, algo=spec.untuned_algo)
+        self._h = TensorDescriptor(library, spec.dtype, self.h_shape)
+        self._c = TensorDescriptor(library, spec.dtype, self.c_shape) if self.c_shape else None
+        if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
+            load_nvrtc()
+            library.cudnnBuildRNNDynamic(handle, self._rnn, schedule.B)
+        self._equal, self._own = self.data_of_its_own(self.batch), threading.local()
+        mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
+        self.params_nbytes = weight_space_nbytes(handle, self._rnn)
+        self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
+        self._bind(mode)
+
+    def _ask_sizes(self, handle: Handle, mode: cudnnForwardMode_t) -> tuple[int, int]:
+        """Ask for the workspace and the reserve that any lengths take, once.
+
+        What lengths change is not documented. Most is taken by as many steps as there can be: with equal lengths, and
+        where they may be ragged, with those that are hardly so.
+        """
+        T, B = self.batch.T, self.batch.B
+        asked = [self._equal]
+        if self.ragged:
+            asked.append(self.data_of_its_own(Schedule(T, B, (*[T] * (B - 1), T - 1), self.batch.time_major)))
+        workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
+        sizes = []
+        for data in asked:
+            self._library.cudnnGetRNNTempSpaceSizes(handle, self._rnn, mode, data.x, workspace, reserve)
+            sizes.append((workspace.value, reserve.value if self.training else 0))
+        workspaces, reserves = zip(*sizes, strict=True)
+        return max(workspaces), max(reserves)
+
+    def _bind(self, mode: cudnnForwardMode_t) -> None:
+        """Give the calls all that does not change; what they are called with: a handle, data descriptors, addresses."""
+        library = self._library
+        sizes = {"workSpaceSize": self.workspace_nbytes, "reserveSpaceSize": self.reserve_nbytes}
+        same = {"rnnDesc": self._rnn, "devSeqLengths": None, "weightSpaceSize": self.params_nbytes, **sizes}
+        states = {"hDesc": self._h, "cDesc": self._c}
+        self.call_forward = library.cudnnRNNForward.bind(fwdMode=mode, **same, **states)
+        """(handle, x_desc, x, y_desc, y, hx, hy, cx, cy, params, workspace, reserve)"""
+        if self.training:
+            self.call_backward_data = library.cudnnRNNBackwardData_v8.bind(**same, **states)
+            """(handle, y_desc, y, dy, x_desc, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)"""
+            self.call_backward_weights = library.cudnnRNNBackwardWeights_v8.bind(
+                addGrad=cudnnWgradMode_t.ADD, hDesc=self._h, **same
+            )
+            """(handle, x_desc, x, hx, y_desc, y, d_params, workspace, reserve); cuDNN documents ADD alone for it."""
+
+    def data(self, schedule: Schedule) -> DataDescriptors:
+        """Return descriptors that have a batch's lengths until this thread asks for others."""
+        lengths = schedule.lengths
+        if lengths is None:
+            return self._equal
+        own: DataDescriptors | None = getattr(self._own, "data", None)
+        if own is None:
+            own = self._own.data = self.data_of_its_own(schedule)
+        elif own.schedule is not schedule:
+            if own.schedule is None or own.schedule.lengths != lengths:
+                own.set_lengths(schedule.lengths_int32)
+            own.schedule = schedule
+        return own
+
+    def data_of_its_own(self, schedule: Schedule) -> DataDescriptors:
+        """Return descriptors that keep a batch's lengths, for a graph: what it reads of them, and when, is unknown."""
+        return DataDescriptors(self._library, self.spec, schedule)
+
+    def recogniser(self, call: str) -> PlainArrays:
+        """Return what recognises the arrays of a call, given in the order in which they are passed."""
+        return PlainArrays(self.device.xp.ndarray, self.device.index, self._wanted[call], apart=call != "eager")
+
+    @functools.cached_property
+    def _wanted(self) -> dict[str, tuple[Wanted, ...]]:
+        dtype = self.spec.dtype.numpy
+        x, y, h, c = (
+            Wanted.contiguous(shape, dtype, dtype.itemsize)
+            for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
+        )
+        params = Wanted.contiguous((self.params_nbytes // dtype.itemsize,), dtype, PARAMS_ALIGNMENT_NBYTES)
+        bytes_kept = (self.reserve_nbytes,) if self.training else None
+        reserve = Wanted.contiguous(bytes_kept, BYTES, optional=not self.training)
+        hx, cx, dcy = h._replace(optional=True), c._replace(optional=True), c._replace(optional=self.c_shape is None)
+        return {
+            "eager": (x, hx, cx, params),
+            "forward": (x, y, hx, hx, cx, cx, params, reserve),
+            "backward_data": (y, y, x, hx, h, hx, cx, dcy, cx, params, reserve),
+            "backward_weights": (x, hx, y, params, reserve),
+        }
+
+    def _at(self, *arrays: Any) -> list[int | None]:
+        return [None if array is None else self.device.address(array) for array in arrays]
+
+    def forward(
+        self,
+        handle: Handle,
+        data: DataDescriptors,
+        params: Any,
+        x: Any,
+        hx: Any | None,
+        cx: Any | None,
+        y: Any,
+        hy: Any | None,
+        cy: Any | None,
+        workspace: Any | None,
+        reserve: Any | None,
+    ) -> None:
+        x_desc, y_desc = data.pointers
+        x_at, y_at, *others = self._at(x, y, hx, hy, cx, cy, params, workspace, reserve)
+        self.call_forward(handle.pointer, x_desc, x_at, y_desc, y_at, *others)
+
+    def backward_data(
+        self,
+        handle: Handle,
+        data: DataDescriptors,
+        params: Any,
+        y: Any,
+        dy: Any,
+        hx: Any | None,
+        dhy: Any,
+        dhx: Any,
+        cx: Any | None,
+        dcy: Any | None,
+        dcx: Any | None,
+        dx: Any,
+        workspace: Any | None,
+        reserve: Any,
+    ) -> None:
+        x_desc, y_desc = data.pointers
+        y_at, dy_at, *others = self._at(y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)
+        self.call_backward_data(handle.pointer, y_desc, y_at, dy_at, x_desc, *others)
+
+    def backward_weights(
+        self,
+        handle: Handle,
+        data: DataDescriptors,
+        x: Any,
+        hx: Any | None,
+        y: Any,
+        d_params: Any,
+        workspace: Any | None,
+        reserve: Any,
+    ) -> None:
+        """Add the params gradient to `d_params`."""
+        x_desc, y_desc = data.pointers
+        x_at, hx_at, *others = self._at(x, hx, y, d_params, workspace, reserve)
+        self.call_backward_weights(handle.pointer, x_desc, x_at, hx_at, y_desc, *others)
+
+
+class DataDescriptors:
+    """The descriptors of x and y, and the batch whose lengths they have."""
+
+    def __init__(self, library: Library, spec: RNNSpec, schedule: Schedule) -> None:
+        layouts = cudnnRNNDataLayout_t
+        layout = layouts.SEQ_MAJOR_UNPACKED if schedule.time_major else layouts.BATCH_MAJOR_UNPACKED
+        T, B, lengths = schedule.T, schedule.B, schedule.lengths
+        self.x, self._y = (
+            RNNDataDescriptor(library, spec.dtype, T, B, width, lengths=lengths, layout=layout)
+            for width in (spec.input_size, spec.output_size)
+        )
+        self.pointers = self.x.pointer, self._y.pointer
+        self.schedule: Schedule | None = schedule
+
+    def set_lengths(self, lengths: npt.NDArray[np.int32]) -> None:
+        self.schedule = None  # what fails here leaves them with nobody's lengths
+        self.x.set_lengths(lengths)
+        self._y.set_lengths(lengths)
