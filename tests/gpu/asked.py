@@ -1,8 +1,12 @@
 """What is asked of a device both by the triage, which reports it, and by tests, which hold the code to it."""
 
+import ctypes
+
 import numpy as np
 
 from pycudnnrnn import ops
+from pycudnnrnn._libcudnn import cudnnForwardMode_t
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 
 RAGGED = (6, 2, 4, 1)
@@ -92,9 +96,15 @@ def padding(cuda):
 
 
 def reserves(cuda):
-    """By lengths: the bytes of reserve that a training call asks for. Packed batches are sized by equal lengths."""
-    op, found = lstm(), {}
-    for lengths in (None, (T,) * (B - 1) + (T - 1,), RAGGED, (T, *(1,) * (B - 1))):
-        plan = op.prepare(T, B, is_training=True, sequence_lengths=lengths and list(lengths), device="cuda")
-        found[str(lengths or "equal")] = plan.reserve_nbytes
+    """Bytes of reserve: what a ragged training call is given, and what cuDNN asks for by lengths."""
+    plan = lstm().prepare(T, B, is_training=True, sequence_lengths=list(RAGGED), device="cuda")
+    passes, handle = plan._native._passes, cuda.engine.native.handle_on(cuda.device.stream())
+    found = {"given": plan.reserve_nbytes}
+    for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), RAGGED, (T,) + (1,) * (B - 1)):
+        workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
+        data = passes.data_of_its_own(Schedule(T, B, lengths))
+        cuda.engine.library.cudnnGetRNNTempSpaceSizes(
+            handle, passes._rnn, cudnnForwardMode_t.TRAINING, data.x, workspace, reserve
+        )
+        found[str(lengths)] = reserve.value
     return found

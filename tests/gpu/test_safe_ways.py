@@ -85,11 +85,11 @@ def test_gradients_past_a_sequences_end_are_zero_in_the_callers_own_buffers(cuda
     assert zero["y"]
 
 
-def test_no_ragged_batch_asks_for_more_reserve_than_one_of_equal_lengths(cuda, answer):
-    """Packed batches of torch are given the reserve of equal lengths."""
+def test_no_lengths_take_more_reserve_than_a_ragged_call_is_given(cuda, answer):
+    """What they change is not documented: a call is sized once, by equal lengths and by those hardly ragged."""
     found = asked.reserves(cuda)
     answer("reserve by lengths", found)
-    assert max(found.values()) == found["equal"]
+    assert max(found.values()) == found["given"]
 
 
 @pytest.mark.parametrize("layers", [1, 2])

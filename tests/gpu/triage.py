@@ -176,10 +176,10 @@ def unaligned(cuda):
 
 @check
 def reserves(cuda):
-    """Whether a ragged batch asks for more reserve than one of equal lengths."""
+    """Whether some lengths take more reserve than a ragged call is given."""
     found = asked.reserves(cuda)
-    more = max(found.values()) > found["equal"]
-    say(mend="size the reserve of packed batches by the larger of them" if more else "", reserve_nbytes=found)
+    more = max(found.values()) > found["given"]
+    say(mend="some lengths take more reserve: size it by them" if more else "", reserve_nbytes=found)
 
 
 @check
