@@ -20,7 +20,7 @@ from pycudnnrnn.errors import EngineError
 
 from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
 from ..problems import Problem
-from ..timing import Sample
+from ..timing import SPIN_S, Sample
 from . import NotRun, Prepared
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -44,7 +44,9 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         _write(Path(folder), spec, data)
         figures = server.ask(f"prepare --data {folder} {_options(spec, problem, which, option, data)}")
         found = _read(Path(folder), spec, problem, which)
-    return RawPrepared(lambda: None, lambda: found, figures=figures | {"algo": str(spec.algo)}, server=server)
+    return RawPrepared(
+        lambda: None, lambda: found, figures=figures | {"algo": str(spec.algo), "clock": "events"}, server=server
+    )
 
 
 @dataclasses.dataclass
@@ -52,6 +54,10 @@ class RawPrepared(Prepared):
     """What the program holds ready; it times itself."""
 
     server: Any = None
+
+    def spin(self) -> None:
+        """Time one sample for nothing: the program warms up at its first alone."""
+        self.server.ask(f"sample {SPIN_S}")
 
     def sample(self, seconds: float) -> Sample:
         figures = self.server.ask(f"sample {seconds}")
