@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,8 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+
+from pycudnnrnn._atomic import write_atomically
 
 from .model import H200, flops, least_nbytes
 from .problems import GROUPS
@@ -49,7 +52,9 @@ def draw(found: Sequence[Run], folder: Path) -> None:
             stale.unlink()
     with mpl.rc_context({"svg.hashsalt": "pycudnnrnn", "svg.fonttype": "none"}):  # ids and text that do not vary
         for name, figure in wanted.items():
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            image = io.BytesIO()
+            figure.savefig(image, format="svg", metadata={"Date": None})
+            write_atomically(folder / f"{name}.svg", image.getvalue())
 
 
 def ratios(run: Run, ours: str, line_of: Callable[[Record], str]) -> Figure:

@@ -43,24 +43,19 @@ class Results:
     def __init__(self, path: Path | None, environment: dict[str, Any]) -> None:
         self.environment, self.rows, self._path = environment, list[Record](), path
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._append({"environment": environment}, "w")
+            write(path, environment, ())
 
     def add(self, row: Record) -> None:
         self.rows.append(row)
         if self._path is not None:
-            self._append(row, "a")
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json_line(row))
 
     def finish(self) -> None:
         """Write the whole again, with when it ended; a file without that was cut short."""
         self.environment |= {"finished": now(), "clocks_after": clocks()}
         if self._path is not None:
             write(self._path, self.environment, self.rows)
-
-    def _append(self, line: Record, mode: str) -> None:
-        assert self._path is not None
-        with self._path.open(mode, encoding="utf-8") as file:
-            file.write(json_line(line))
 
 
 class Part(NamedTuple):

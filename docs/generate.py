@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pycudnnrnn import _discovery
+from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.errors import version_text
 from tests.api.public_api import modules
 from tests.gpu.results_file import load
@@ -250,4 +251,4 @@ def committed_pages() -> dict[Path, str]:
 if __name__ == "__main__":
     API.mkdir(exist_ok=True)
     for path, text in (committed_pages() | api_pages()).items():
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text.encode())

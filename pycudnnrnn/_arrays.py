@@ -11,11 +11,13 @@ import math
 import operator
 import re
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn._checks import plain
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import DType
 
@@ -73,6 +75,7 @@ def kind_of(name: str, array: Any) -> Kind:
         ArgumentError: its memory is on no device known here, or on several.
     """
     if isinstance(array, np.ndarray):
+        plain(name, array)
         return NUMPY
     library = library_of(array)
     if library == "cupy":
@@ -144,7 +147,10 @@ def to_engine(name: str, array: Any, kind: Kind, dtype: DType | None, xp: Any, *
     found = kind_of(name, array)
     if found.device != kind.device:
         raise ArgumentError(name, f"an array on {kind.device}, where the others are", f"one on {found.device}")
-    native = array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)
+    if isinstance(array, np.ndarray):
+        native = plain(name, array)
+    else:
+        native = array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)
     if dtype is not None and native.dtype != dtype.numpy:
         raise ArgumentError(name, f"{dtype}, the model's", native.dtype, aspect="dtype")
     if writable:
@@ -252,7 +258,7 @@ def to_host(name: str, array: Any) -> Any:
         ArgumentError: its memory cannot be shared.
     """
     if isinstance(array, np.ndarray):
-        return array
+        return plain(name, array)
     if library_of(array) == "torch":
         array = array.detach()  # only the numbers are asked for
     kind = kind_of(name, array)
@@ -261,6 +267,12 @@ def to_host(name: str, array: Any) -> Any:
     if kind.library == "cupy":
         return move(array, np)
     return np.asarray(array) if kind.library == "jax" else _shared(name, array.cpu(), Kind("torch", "cpu"), np)
+
+
+def host_values(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return an array of any library, a number or nested lists of them as a NumPy array."""
+    host: npt.NDArray[Any] = np.asarray(to_host(name, values) if hasattr(values, "__dlpack_device__") else values)
+    return host
 
 
 def check_device(device: Any) -> str:
@@ -275,26 +287,68 @@ def check_device(device: Any) -> str:
     return name
 
 
-def overwrite(array: Any, values: Any) -> None:
-    """Write a NumPy array into an array of any kind and device, cast to its dtype.
+def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
+    """Return what writes a NumPy array into an array of any kind and device, cast to its dtype.
+
+    All that can fail has been done by then, and the call is a copy that may be made again.
 
     Raises:
-        ArgumentError: nothing can be written there.
+        ArgumentError: nothing can be written there, or values that are no numbers or of another shape.
     """
     library = library_of(array)
+    if values.dtype.kind not in "biuf" and values.dtype.name != DType.BFLOAT16:
+        raise ArgumentError(name, "real numbers", values.dtype, aspect="dtype")
+    if tuple(array.shape) != values.shape:
+        raise ArgumentError(name, f"{tuple(array.shape)}", values.shape, aspect="shape")
     if library == "torch":
-        array.detach().copy_(to_caller(np.require(values, requirements=["C", "W"]), Kind(library, "cpu")))
-    elif library == "cupy":
-        array[...] = sys.modules[library].asarray(values.astype(array.dtype, copy=False))
-    else:
-        host = to_host("array", array)
-        check_writable("array", array, host)
-        host[...] = values
+        return _overwriting_torch(name, array, values)
+    if library == "cupy":
+        source = sys.modules[library].asarray(values.astype(array.dtype, copy=False))
+        return functools.partial(operator.setitem, array, ..., source)
+    host = to_host(name, array)
+    check_overwritable(name, array, host)
+    return functools.partial(operator.setitem, host, ..., values.astype(host.dtype, copy=False))
+
+
+def _overwriting_torch(name: str, tensor: Any, values: Any) -> Callable[[], None]:
+    torch, target = sys.modules["torch"], tensor.detach()
+    if target.is_inference() and not torch.is_inference_mode_enabled():
+        raise ArgumentError(name, "a tensor that can be written to", "one that was made in inference mode")
+    _check_apart(name, target.shape, target.stride(), 1)
+    source = to_caller(np.require(values, requirements=["C", "W"]), Kind("torch", "cpu"))
+    return functools.partial(target.copy_, source.to(target.device, target.dtype))
+
+
+def write_all(writes: Sequence[Callable[[], None]]) -> None:
+    """Make prepared writes: all of them, and an interrupt in their midst comes after the last."""
+    try:
+        for write in writes:
+            write()
+    except BaseException:
+        for write in writes:
+            write()
+        raise
+
+
+def check_overwritable(name: str, array: Any, native: Any) -> None:
+    """Refuse a caller's array that cannot be filled: read-only, or with elements that share memory."""
+    check_writable(name, array, native)
+    _check_apart(name, native.shape, native.strides, native.itemsize)
+
+
+def _check_apart(name: str, shape: Sequence[int], strides: Sequence[int], reach: int) -> None:
+    """Refuse axes that step less far than those within them reach, which is one element to begin with."""
+    axes = [(abs(stride), size) for stride, size in zip(strides, shape, strict=True) if size != 1]
+    for stride, size in sorted(axes) if math.prod(shape) else ():
+        if stride < reach:
+            raise ArgumentError(name, "an array whose elements have each their own memory", "an expanded one")
+        reach += stride * (size - 1)
 
 
 def namespace_of(array: Any) -> Any:
     """Return the module whose functions take this array: its array API namespace, or its library."""
     if isinstance(array, np.ndarray):
+        plain("inputs", array)
         return np
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
@@ -42,6 +43,13 @@ def check_bool(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def check_text(name: str, value: Any) -> str:
+    """Return `value`, a string."""
+    if not isinstance(value, str):
+        raise ArgumentTypeError(name, "a string", repr(value))
+    return value
+
+
 def check_real(name: str, value: Any) -> float:
     """Return `value` as a float; booleans, strings and NaN are refused."""
     if isinstance(value, (bool, np.bool_, str, bytes)):
@@ -55,6 +63,25 @@ def check_real(name: str, value: Any) -> float:
     if math.isnan(number):
         raise ArgumentError(name, "a real number", number)
     return number
+
+
+def shorten(value: Any, most: int = 80) -> str:
+    """Return a repr that fits an error text."""
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def plain(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the ndarray over a NumPy array's memory; refuse a subclass that means something else than its memory.
+
+    Raises:
+        ArgumentTypeError: a masked array, whose mask nothing here looks at, or a matrix.
+    """
+    if type(array) is np.ndarray:
+        return array
+    if isinstance(array, (np.ma.MaskedArray, np.matrix)):
+        raise ArgumentTypeError(name, "a plain array (filled() or np.asarray makes one)", type(array))
+    return array.view(np.ndarray)
 
 
 def one_of(names: list[str]) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.errors import (
     ArgumentTypeError,
     LibraryError,
@@ -35,6 +36,9 @@ from pycudnnrnn.errors import (
 )
 
 ENVIRONMENT_VARIABLE: Final = "PYCUDNNRNN_LIBRARY"
+
+PATH_SHOWN: Final = 300
+"""Most characters of a path in an error."""
 
 OLDEST: Final = 8907
 """Oldest version accepted: 8.9.7, the oldest whose headers the prototype table is compared with."""
@@ -123,9 +127,11 @@ def explicit(context: Context) -> Candidate | str:
         raise ArgumentTypeError("path", "a path to a libcudnn file", repr(value))
     path = Path(value)
     if not path.is_absolute():
-        raise LibraryUnusableError(f"{via} must be an absolute path to a libcudnn file, got {str(path)!r}")
-    if not path.is_file():
-        raise LibraryNotFoundError(f"{via} names no file: {str(path)!r}")
+        raise LibraryUnusableError(
+            f"{via} must be an absolute path to a libcudnn file, got {shorten(str(path), PATH_SHOWN)}"
+        )
+    if not _is_file(path):
+        raise LibraryNotFoundError(f"{via} names no file: {shorten(str(path), PATH_SHOWN)}")
     return Candidate(path, via)
 
 
@@ -145,7 +151,7 @@ def wheel(_context: Context) -> Candidate | str:
                     path = Path(str(distribution.locate_file(file)))
                     return (
                         Candidate(path, f"wheel {name}")
-                        if path.is_file()
+                        if _is_file(path)
                         else f"wheel: {name} lists {path}, which is gone"
                     )
     return f"wheel: none of {', '.join(WHEELS)} is installed in {', '.join(folders)}"
@@ -164,7 +170,7 @@ def cudnn_path(context: Context) -> Candidate | str:
     if not root:
         return "CUDNN_PATH: not set"
     if not Path(root).is_absolute():
-        return f"CUDNN_PATH: not an absolute path: {root!r}"
+        return f"CUDNN_PATH: not an absolute path: {shorten(root, PATH_SHOWN)}"
     return _in_folders("CUDNN_PATH", [Path(root, "lib"), Path(root, "lib64")])
 
 
@@ -175,12 +181,20 @@ def system(context: Context) -> Candidate | str:
     return _in_folders("system", [Path(folder) for folder in SYSTEM_FOLDERS])
 
 
+def _is_file(path: Path) -> bool:
+    """Say whether a path names a file; one that is too long, forbidden or no path at all does not."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def _in_folders(via: str, folders: list[Path]) -> Candidate | str:
     for folder in folders:
         for soname in SONAMES:
-            if (folder / soname).is_file():
+            if _is_file(folder / soname):
                 return Candidate(folder / soname, via)
-    return f"{via}: no {' or '.join(SONAMES)} in {', '.join(map(str, folders))}"
+    return f"{via}: no {' or '.join(SONAMES)} in {', '.join(shorten(str(f), PATH_SHOWN) for f in folders)}"
 
 
 STEPS: Final[tuple[Step, ...]] = (explicit, already_loaded, wheel, conda, cudnn_path, system)

@@ -5,6 +5,7 @@ Every function writes one file, in the format that its suffix names (PNG, SVG, P
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._atomic import replacing
+from pycudnnrnn._atomic import check_target, write_atomically
 from pycudnnrnn._checks import check_int, one_of
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
@@ -111,7 +112,7 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
         ArgumentError: another shape, a suffix of another format, or more than 64 pseudo-layers.
     """
     target = _target(path)
-    flat = np.asarray(_arrays.to_host("d_params", d_params)).astype(np.float64)
+    flat = _arrays.host_values("d_params", d_params).astype(np.float64)
     if flat.shape != (layout.size,):
         raise ArgumentError("d_params", f"({layout.size},)", flat.shape, aspect="shape")
     count = check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
@@ -198,19 +199,19 @@ def gate_activations(
     Raises:
         ArgumentError: another shape than `draw_gates` says.
     """
-    weights, biases = ([np.asarray(array) for array in arrays] for arrays in canonical)
+    weights, biases = ([_arrays.host_values("canonical", array) for array in arrays] for arrays in canonical)
     regions = arithmetic_layout(spec)
     for name, arrays, wanted in (("weights", weights, regions.weights), ("biases", biases, regions.biases)):
         shapes = [region.shape for region in wanted]
         if [array.shape for array in arrays] != shapes:
             raise ArgumentError(f"canonical {name}", f"{shapes}", [array.shape for array in arrays], aspect="shapes")
-    x = np.asarray(input_data)
+    x = _arrays.host_values("input_data", input_data)
     if x.ndim != 2 or x.shape[1] != spec.input_size:
         raise ArgumentError("input_data", f"(T, {spec.input_size}), one sequence", x.shape, aspect="shape")
     states = []
     for name, state, width in (("input_h", input_h, spec.state_size), ("input_c", input_c, spec.num_units)):
         shape = (spec.num_pseudo_layers, width)
-        states.append(np.zeros(shape) if state is None else np.asarray(state))
+        states.append(np.zeros(shape) if state is None else _arrays.host_values(name, state))
         if states[-1].shape != shape:
             raise ArgumentError(name, f"{shape}", states[-1].shape, aspect="shape")
     gates = np.zeros((spec.num_pseudo_layers, len(x), 1, spec.num_gates, spec.num_units))
@@ -250,12 +251,14 @@ def _target(path: Place) -> Path:
     target = Path(path)
     if target.suffix not in SUFFIXES:
         raise ArgumentError("path", f"a name that ends in {one_of(list(SUFFIXES))}", repr(str(path)))
+    check_target(target)
     return target
 
 
 def _save(figure: Figure, target: Path) -> None:
-    with replacing(target) as temporary:
-        figure.savefig(temporary)
+    image = io.BytesIO()
+    figure.savefig(image, format=target.suffix[1:])
+    write_atomically(target, image.getvalue())
 
 
 def _rows(layout: ParamLayout) -> list[tuple[str, list[Region]]]:

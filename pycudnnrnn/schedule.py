@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn._checks import plain
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 Step = tuple[int, int]
@@ -169,7 +170,9 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
         raise ArgumentTypeError(
             name, "host integers (a list or a NumPy array): reading a device array would synchronise", type(lengths)
         )
-    if not isinstance(lengths, np.ndarray) and not _BOOLS.isdisjoint(map(type, lengths)):
+    if isinstance(lengths, np.ndarray):
+        plain(name, lengths)
+    elif not _BOOLS.isdisjoint(map(type, lengths)):
         raise ArgumentTypeError(name, "integers", "a list with booleans")  # NumPy would make 1 of True
     try:
         array = np.array(lengths)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import sys
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -61,6 +62,20 @@ def run(monkeypatch, capsys, tmp_path):
         return ended.value.code or 0, out, err
 
     return call
+
+
+@pytest.fixture
+def patience():
+    """Fail where something waits for what never comes."""
+
+    def fail(*_):
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(300)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ _INPUT_MODES = (*map(str, InputMode), AUTO_SELECT)
 
 def check_words(input_mode: Any, direction: Any) -> None:
     """Refuse unknown words in TF's own words, before anything else is looked at."""
-    if direction not in set(map(str, Direction)):
+    if not isinstance(direction, str) or direction not in set(map(str, Direction)):
         text = f"Invalid direction: {direction}, expecting unidirectional or bidirectional"
         raise TFArgumentError("direction", "unidirectional or bidirectional", direction, text)
-    if input_mode not in set(_INPUT_MODES):
+    if not isinstance(input_mode, str) or input_mode not in set(_INPUT_MODES):
         text = f"Invalid input_mode: {input_mode}, expect one of {_INPUT_MODES}"
         raise TFArgumentError("input_mode", f"one of {_INPUT_MODES}", input_mode, text)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _arrays
 from pycudnnrnn._checks import one_of
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
@@ -69,7 +70,7 @@ def initial_value(
     """
     if isinstance(initializer, str):
         return _NAMED[initializer](np.random.default_rng(seed), shape).astype(dtype)
-    array = np.asarray(initializer(shape, dtype))
+    array = _arrays.host_values(name, initializer(shape, dtype))
     if array.shape != shape:
         raise ArgumentError(name, f"a callable that returns shape {shape}", array.shape, aspect="shape")
     return array.astype(dtype)

@@ -15,6 +15,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_text
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
@@ -165,6 +167,7 @@ class TF1Layer:
         """
         if regularizer is not None and partitioner is not None:
             raise StateError("a partitioned variable cannot have a regularizer without a graph")
+        name = check_text("name", name)
         shape = tuple(int(n) for n in shape)
         numpy_dtype = parse_dtype("dtype", dtype).numpy if dtype is not None else (self._dtype or DType.FLOAT32).numpy
         known = self._variables.get(name)
@@ -243,17 +246,14 @@ class TF1Layer:
         """Write all variables, in the order of `weights`.
 
         Raises:
-            ArgumentError: a wrong number of arrays or a wrong shape. Nothing has been written then.
+            ArgumentError: a wrong number of arrays, a wrong shape, no numbers, or a variable that cannot be written to.
+                Nothing has been written then.
         """
         own = self.weights
         if len(weights) != len(own):
             raise ArgumentError("weights", f"{len(own)} arrays", f"{len(weights)} arrays")
-        arrays = [np.asarray(array) for array in weights]
-        for index, (variable, array) in enumerate(zip(own, arrays, strict=True)):
-            if array.shape != variable.shape:
-                raise ArgumentError(f"weights[{index}]", f"{variable.shape}", array.shape, aspect="shape")
-        for variable, array in zip(own, arrays, strict=True):
-            variable.assign(array)
+        pairs = enumerate(zip(own, weights, strict=True))
+        _arrays.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
 
     # --- losses and updates -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pycudnnrnn.errors import ArgumentError, PycudnnrnnError, StateError
+from pycudnnrnn._checks import check_int
+from pycudnnrnn.errors import PycudnnrnnError, StateError
 
 NODES_KEPT: Final = 256
 """Most records that a layer keeps, the first call's and the latest ones': a layer may be called without end."""
@@ -90,8 +91,7 @@ class Nodes:
         """
         if not self._count:
             raise StateError(f"the layer {self._layer!r} has never been called: it has no {which.replace('_', ' ')}")
-        if not 0 <= index < self._count:
-            raise ArgumentError("node_index", f"0 to {self._count - 1}: a call of the layer", index)
+        index = check_int("node_index", index, 0, self._count - 1)
         if index not in self._kept:
             raise StateError(f"the record of call {index} was dropped: the first and the latest calls are kept")
         return _single(getattr(self._kept[index], which))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn._checks import check_bool, check_text
 
 Array = npt.NDArray[Any]
 
@@ -23,9 +23,9 @@ class Variable:
     def __init__(
         self, name: str, value: Array, *, trainable: bool = True, constraint: Callable[[Any], Any] | None = None
     ) -> None:
-        self.name = name
+        self.name = check_text("name", name)
         self.value = value
-        self.trainable = trainable
+        self.trainable = check_bool("trainable", trainable)
         self.constraint = constraint
 
     @property
@@ -40,13 +40,18 @@ class Variable:
         """Write `value` into the array, cast to its dtype.
 
         Raises:
-            ArgumentError: a value of another shape. Nothing has been written then.
+            ArgumentError: a value of another shape, or no numbers. Nothing has been written then.
         """
-        array = np.asarray(_host(value))
-        if array.shape != self.shape:
-            raise ArgumentError(self.name, f"{self.shape}", array.shape, aspect="shape")
-        _arrays.overwrite(self.value, array)
+        self.assigning(self.name, value)()
         return self
+
+    def assigning(self, name: str, value: Any) -> Callable[[], None]:
+        """Return what writes `value`, after all that can fail has been done; errors call it `name`.
+
+        Raises:
+            ArgumentError: as of `assign`.
+        """
+        return _arrays.overwriting(name, self.value, _arrays.host_values(name, value))
 
     def assign_add(self, delta: Any) -> Variable:
         return self.assign(self.value + delta)
@@ -76,8 +81,3 @@ class Variable:
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r}, shape={self.shape}, dtype={self.dtype})"
-
-
-def _host(value: Any) -> Any:
-    """Return an array of any library as NumPy's; numbers and lists stay as they are."""
-    return _arrays.to_host("value", value) if hasattr(value, "__dlpack_device__") else value

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_bool, check_int, check_text
 from pycudnnrnn._tf1.canonical import cell_scope
 from pycudnnrnn.cells._cell import Cell, LSTMStateTuple
 from pycudnnrnn.errors import ArgumentError, TFArgumentError
@@ -63,6 +64,7 @@ class CudnnCompatibleLSTMCell(Cell):
             text = "Expecting state to be a tuple with length 2."
             raise TFArgumentError("state", "a tuple (c, h)", type(state), text)
         for name, array, size in zip(("state c", "state h"), state, self.state_size, strict=True):
+            _arrays.namespace_of(array)
             _arrays.check_shape(name, array, (batch, size), f"[B, {size}]")
         return state
 
@@ -159,7 +161,7 @@ class CudnnCompatibleRNNReluCell(_PlainCell):
 
 def cell_of(spec: RNNSpec, layer: int) -> Cell:
     """Return an unbuilt cell for one pseudo-layer of `layer` of `spec`."""
-    input_mode = spec.input_mode if layer == 0 else InputMode.LINEAR_INPUT
+    input_mode = spec.input_mode if check_int("layer", layer, 0, spec.num_layers - 1) == 0 else InputMode.LINEAR_INPUT
     options: dict[str, Any] = {"dtype": spec.dtype, "input_mode": input_mode, "bias_mode": spec.bias_mode}
     if spec.mode is RNNMode.LSTM:
         return CudnnCompatibleLSTMCell(spec.num_units, num_proj=spec.num_proj, cell_clip=spec.cell_clip, **options)
@@ -181,7 +183,7 @@ class CellStack:
 
     def __init__(self, spec: RNNSpec, scope: str = "") -> None:
         self.spec = spec
-        self.scope = scope
+        self.scope = check_text("scope", scope)
         self.cells = []
         for p in range(spec.num_pseudo_layers):
             layer = p // spec.num_dirs
@@ -227,7 +229,7 @@ class CellStack:
         """
         xp = _arrays.namespace_of(inputs)
         spec = self.spec
-        x = inputs if time_major else _swapped(inputs)
+        x = inputs if check_bool("time_major", time_major) else _swapped(inputs)
         T, B = int(x.shape[0]), int(x.shape[1])
         checked = check_lengths(sequence_lengths, T, B)
         lengths = np.full(B, T) if checked is None else np.array(checked, np.int64)

@@ -53,7 +53,9 @@ class Cell(TF1Layer):
     ) -> None:
         if reuse is not None and not isinstance(reuse, bool):
             raise ArgumentTypeError("reuse", "a bool or None", repr(reuse))
-        super().__init__(name or CELL_NAMES[self._mode], None if dtype is None else parse_dtype("dtype", dtype))
+        super().__init__(
+            CELL_NAMES[self._mode] if name is None else name, None if dtype is None else parse_dtype("dtype", dtype)
+        )
         self._reuse, self._seed = reuse, seed
         self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
         self._spec = RNNSpec(
@@ -142,6 +144,7 @@ class Cell(TF1Layer):
     def _checked(self, state: Any, batch: int) -> Any:
         if state is None or isinstance(state, (tuple, list)):
             raise ArgumentTypeError("state", f"one array [B, {self.state_size}]", type(state))
+        _arrays.namespace_of(state)
         _arrays.check_shape("state", state, (batch, self.state_size), "[B, num_units]")
         return state
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,10 +19,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pycudnnrnn import layers
-from pycudnnrnn._atomic import write_atomically
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._arrays import write_all
+from pycudnnrnn._atomic import resolve, write_atomically, write_together
+from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._tf1.canonical import tf_tensors
-from pycudnnrnn.checkpoint import _file
+from pycudnnrnn.checkpoint import _book, _file
+from pycudnnrnn.checkpoint._book import BOOK
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
 from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
 from pycudnnrnn.checkpoint._summary import Summary, Summing
@@ -41,12 +45,6 @@ __all__ = [
     "load",
     "save",
 ]
-
-BOOK: Final = "checkpoint.json"
-"""The file beside the checkpoints that says which is the latest."""
-
-BOOK_MAX: Final = 1 << 20
-"""Most bytes of it."""
 
 
 _OWN_SCOPE: Final = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
@@ -71,6 +69,8 @@ class Saver:
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
                 raise ArgumentTypeError("items", "strings as keys", repr(key))
+            if not _file.is_utf8(key):
+                raise ArgumentError("items", "keys that UTF-8 has", repr(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
         bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
@@ -82,19 +82,25 @@ class Saver:
 
     @property
     def last_checkpoints(self) -> list[Path]:
-        """The files that this saver wrote and that are still there, the latest last."""
-        return list(self._saved)
+        """The files that this saver wrote and that are still there, by their absolute paths, the latest last."""
+        return [saved for saved in self._saved if _is_there(saved)]
 
     def save(self, path: str | os.PathLike[str], global_step: int | None = None) -> Path:
         """Write a checkpoint atomically, note it as the folder's latest, delete this saver's oldest; return its path.
 
-        `global_step` goes into the name: "model.safetensors" at 100 is "model-100.safetensors".
+        `global_step` goes into the name: "model.safetensors" at 100 is "model-100.safetensors". An old checkpoint that
+        cannot be deleted is a warning, and is tried again by the next save.
 
         Raises:
-            ArgumentError: two tensors with one name, or a dtype that the format does not have.
-            OSError: the file cannot be written. An older one of this name is untouched then.
+            ArgumentError: two tensors with one name, a dtype that the format does not have, or a path to something
+                else than a regular file, such as a symbolic link. Nothing has been written then.
+            CheckpointError: the folder's "checkpoint.json" is not this package's. Nothing has been written then.
+            OSError: this file cannot be written, or "checkpoint.json" beside it: `filename` says which. An older file
+                of this name is untouched then, unless the last step alone failed, the renaming of "checkpoint.json".
         """
         target = _with_step(Path(path), global_step)
+        place = resolve(target)  # once: the working directory may change, and one file has many names
+        _book.check_name(place)
         items = self._items()
         tensors: dict[str, Any] = {}
         for item in items.values():
@@ -104,21 +110,29 @@ class Saver:
                 raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
             tensors |= found
         states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
-        _file.write(target, tensors, {"items": states})
-        self._saved = [*(saved for saved in self._saved if saved != target), target]
-        too_old = self._saved[: -self._max_to_keep] if self._max_to_keep else []
-        self._saved = self._saved[len(too_old) :]
-        _note(target, [saved for saved in self._saved if saved.parent == target.parent])
-        for old in too_old:
-            old.unlink(missing_ok=True)
+        data = _file.image(tensors, {"items": states})
+        _book.check_ours(place.parent)
+        saved = [*(saved for saved in self.last_checkpoints if saved != place), place]
+        too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
+        kept = saved[len(too_old) :]
+        write_together([(place, data), (place.parent / BOOK, _book.image(place, kept))])
+        errors = {old: _delete(old, kept) for old in too_old}
+        self._saved = [*(old for old in too_old if errors[old]), *kept]
+        for error in filter(None, errors.values()):
+            warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
         return target
 
     def restore(self, path: str | os.PathLike[str], *, require_finite: bool = False) -> None:
         """Read a checkpoint into everything this saver holds, in place: all of it, or nothing.
 
+        An interrupt, too, comes before the first byte is written or after the last.
+
         Raises:
             CheckpointError: the file is damaged, or not what this saver holds.
+            ArgumentError: something that this saver holds cannot be written to.
+            StateError: a layer that is not built.
         """
+        check_bool("require_finite", require_finite)
         items = self._items()
         expected: dict[str, TensorSpec] = {}
         for item in items.values():
@@ -138,9 +152,11 @@ class Saver:
         layers_in = sum(isinstance(thing, RNNLayer) for _, thing in self._things.values())
         nbytes = sum(spec.nbytes for spec in expected.values()) + layers_in * DROPOUT_MAX
         contents = _file.read(Path(path), expect, data_max=nbytes, require_finite=require_finite)
+        writes = []
         for key, item in items.items():
             names = item.expected() | item.more(states[key])
-            item.assign({name: contents.tensors[name] for name in names}, states[key])
+            writes += item.writes({name: contents.tensors[name] for name in names}, states[key])
+        write_all(writes)
 
     def _items(self) -> dict[str, Item]:
         return {key: item_of(prefix, thing) for key, (prefix, thing) in self._things.items()}
@@ -152,13 +168,18 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
     Raises:
         ArgumentTypeError: not a layer.
         StateError: a layer that is not built.
+        ArgumentError: a path to something else than a regular file.
+        OSError: it cannot be written. An older file of this name is untouched then.
     """
     if not isinstance(layer, RNNLayer):
         raise ArgumentTypeError("layer", f"a layer{of_an_op(layer, 'rnn')}", type(layer))
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
-    _file.write(Path(path), tensors, {"items": json.dumps({"model": item.state()})})
+    data = _file.image(tensors, {"items": json.dumps({"model": item.state()})})
+    place = resolve(Path(path))
+    _book.check_name(place)
+    write_atomically(place, data)
     return Path(path)
 
 
@@ -170,6 +191,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     Raises:
         CheckpointError: the file is damaged, or not one model.
     """
+    check_bool("require_finite", require_finite)
     found: list[tuple[RNNSpec, str, list[Dropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
@@ -228,6 +250,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
+    check_bool("foreign", foreign)
     summing: dict[str, Summing] = defaultdict(Summing)
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
@@ -244,29 +267,28 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     Raises:
         CheckpointError: the folder's book is damaged.
     """
-    book = Path(folder) / BOOK
+    return _book.latest(Path(folder))
+
+
+def _is_there(saved: Path) -> bool:
     try:
-        with book.open("rb") as file:
-            text = file.read(BOOK_MAX + 1)
-    except FileNotFoundError:
-        return None
+        return stat.S_ISREG(os.lstat(saved).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # it cannot be told, and is not forgotten
+        return True
+
+
+def _delete(old: Path, kept: Sequence[Path]) -> OSError | None:
+    """Delete a checkpoint that is not kept under another name; return why it could not be done."""
+    try:
+        others = [os.lstat(path) for path in kept if _is_there(path)]
+        status = os.lstat(old)
+        if stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, other) for other in others):
+            old.unlink(missing_ok=True)
     except OSError as error:
-        raise CheckpointError(book, "unreadable", str(error)) from error
-    if len(text) > BOOK_MAX:
-        raise CheckpointError(book, "size", f"more than {BOOK_MAX} bytes")
-    try:
-        latest = json.loads(text.decode())["latest"]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CheckpointError(book, "header text", f"not a book of checkpoints: {error}") from error
-    if not isinstance(latest, str) or not latest or Path(latest).name != latest or "\0" in latest:
-        raise CheckpointError(book, "metadata", f"{latest!r} is not the name of a file in this folder")
-    found = Path(folder) / latest
-    return found if found.is_file() else None
-
-
-def _note(latest: Path, kept: list[Path]) -> None:
-    book = {"latest": latest.name, "all": [path.name for path in kept]}
-    write_atomically(latest.parent / BOOK, (json.dumps(book, indent=1) + "\n").encode())
+        return error if _is_there(old) else None
+    return None
 
 
 def _item_states(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -299,9 +321,12 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
 
 
 def _with_step(path: Path, global_step: Any) -> Path:
-    if global_step is None:
+    if global_step is None or path.name in {"", ".."}:  # no name of a file, which the writer refuses
         return path
-    step = check_int("global_step", np.asarray(global_step).item(), 0, 2**63 - 1)
+    array = np.asarray(global_step)
+    if array.size != 1:
+        raise ArgumentError("global_step", "one integer", array.shape, aspect="shape")
+    step = check_int("global_step", array.item(), 0, 2**63 - 1)
     return path.with_name(f"{path.stem}-{step}{path.suffix}")
 
 

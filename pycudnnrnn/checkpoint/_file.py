@@ -1,4 +1,4 @@
-"""One checkpoint file: writing it, and reading it without trusting it.
+"""One checkpoint file: its bytes, and reading it without trusting it.
 
 The expected tensors decide, not the file. A reader knows every name, shape and dtype before it opens the file, and
 refuses on the first thing that differs, before it allocates anything. The header is checked here, and only then does
@@ -9,19 +9,19 @@ Source: the safetensors format: 8 bytes little-endian header length, JSON header
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
-from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._source import Source
 from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
@@ -36,8 +36,19 @@ FOREIGN_HEADER_MAX: Final = 1 << 24
 TENSORS_MAX: Final = 4096
 """Most tensors in a file: a bidirectional GRU of 256 layers has 4096."""
 
+AXES_MAX: Final = 64
+"""Most axes of a tensor: NumPy's own limit. Their product is computed before anything else is known of them."""
+
+SIZE_MAX: Final = 2**128
+"""Largest size and offset that are computed with: JSON's numbers may have thousands of digits; no file has those."""
+
 PIECE_NBYTES: Final = 1 << 22
 """Most bytes of a tensor that `scan` holds at once."""
+
+DETAIL_MAX: Final = 1000
+"""Most characters of a reason's detail, which quotes what is in the file."""
+METADATA: Final = "__metadata__"
+"""The entry of the header that is not a tensor."""
 
 FORMAT: Final = "pycudnnrnn-1"
 """What the metadata's "format" says."""
@@ -101,19 +112,16 @@ class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointEr
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
         self.reason = reason
-        self.detail = detail
+        self.detail = detail if len(detail) <= DETAIL_MAX else f"{detail[:DETAIL_MAX]}..."
 
 
-def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
-    """Write a file atomically, with the hash of all it holds.
+def image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a file, with the hash of all it holds.
 
     Raises:
-        ArgumentError: a dtype without a name in the format, or more tensors or header than a reader takes.
+        ArgumentError: a name or a dtype that the format does not have, or more tensors or header than a reader takes.
     """
-    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
-    for name, array in arrays.items():
-        if array.dtype.name not in _DTYPES or not array.dtype.isnative:
-            raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
+    arrays = _writable(tensors)
     if len(arrays) > TENSORS_MAX:
         raise ArgumentError("tensors", f"at most {TENSORS_MAX}", len(arrays))
     full = {"format": FORMAT, **metadata}
@@ -122,7 +130,29 @@ def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str])
     length = int.from_bytes(data[:8], "little")
     if length > HEADER_MAX:
         raise ArgumentError("tensors", f"names and metadata of at most {HEADER_MAX} bytes", length)
-    write_atomically(path, data)
+    return data
+
+
+def foreign_image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a safetensors file for any program to read.
+
+    Raises:
+        ArgumentError: a name or a dtype that the format does not have.
+    """
+    data: bytes = safetensors.numpy.save(_writable(tensors), dict(metadata))
+    return data
+
+
+def _writable(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    if METADATA in tensors:  # the library would write two entries of that name, which no reader takes
+        raise ArgumentError("name", "another than the format's own", repr(METADATA))
+    for name, array in tensors.items():
+        if not is_utf8(name):
+            raise ArgumentError("name", "text that UTF-8 has", repr(name))
+        if array.dtype.name not in _DTYPES or not array.dtype.isnative:
+            raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
+    # The library takes the bytes as they lie in memory, whatever the strides say.
+    return {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
 
 
 def read(path: Path, expect: Expectation, *, data_max: int | None, require_finite: bool = False) -> Contents:
@@ -134,10 +164,8 @@ def read(path: Path, expect: Expectation, *, data_max: int | None, require_finit
     Raises:
         CheckpointError: the file is not what is expected.
     """
-    try:
-        return _read(path, expect, data_max, require_finite=require_finite)
-    except Refusal as refusal:
-        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+    with _opened(path) as source:
+        return _read(source, expect, data_max, require_finite=require_finite)
 
 
 def scan(
@@ -151,26 +179,23 @@ def scan(
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
-    try:
-        with _Source(path) as source:
-            limits = (FOREIGN_HEADER_MAX, None) if foreign else (HEADER_MAX, TENSORS_MAX)
-            entries, metadata, data_start = _header(source, *limits)
-            ours = _is_ours(metadata, foreign=foreign)
-            specs = _specs(entries)
-            _check_end(source, entries, specs, data_start)
+    with _opened(path) as source:
+        limits = (FOREIGN_HEADER_MAX, None) if foreign else (HEADER_MAX, TENSORS_MAX)
+        entries, metadata, data_start = _header(source, *limits)
+        ours = _is_ours(metadata, foreign=foreign)
+        specs = _specs(entries)
+        _check_end(source, entries, specs, data_start)
 
-            def pieces(name: str) -> Iterator[bytes]:
-                first, last = entries[name]["data_offsets"]
-                for at in range(first, last, PIECE_NBYTES):
-                    data = source.read(data_start + at, min(PIECE_NBYTES, last - at))
-                    visit(name, np.frombuffer(data, specs[name].dtype))
-                    yield data
+        def pieces(name: str) -> Iterator[bytes]:
+            first, last = entries[name]["data_offsets"]
+            for at in range(first, last, PIECE_NBYTES):
+                data = source.read_at(data_start + at, min(PIECE_NBYTES, last - at))
+                visit(name, np.frombuffer(data, specs[name].dtype))
+                yield data
 
-            digest = _digest(((name, specs[name], pieces(name)) for name in specs), metadata)
-            if ours and digest != metadata["sha256"]:
-                raise _damaged()
-    except Refusal as refusal:
-        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+        digest = _digest(((name, specs[name], pieces(name)) for name in specs), metadata)
+        if ours and digest != metadata["sha256"]:
+            raise _damaged()
     return specs, metadata
 
 
@@ -180,61 +205,34 @@ def read_foreign(path: Path) -> dict[str, Array]:
     Raises:
         CheckpointError: not a sound safetensors file, or a dtype that NumPy has no name for.
     """
+    with _opened(path) as source:
+        entries, _, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
+        specs = _specs(entries)
+        _check_end(source, entries, specs, data_start)
+        return _parsed(source.read_at(0, source.size), specs)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Source]:
+    """Open a file, and name every reason against it with its path."""
     try:
-        with _Source(path) as source:
-            entries, _, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
-            specs = _specs(entries)
-            _check_end(source, entries, specs, data_start)
-            return _parsed(source.read(0, source.size), specs)
+        with Source(path) as source:
+            yield source
     except Refusal as refusal:
         raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+    except OSError as error:
+        raise CheckpointError(path, "unreadable", error.strerror or str(error)) from error
 
 
-class _Source:
-    """An open file: opened once, so that nothing can be swapped between a check and a read."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            # Without O_NONBLOCK, opening a pipe would wait for a writer.
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except (OSError, ValueError) as error:
-            raise Refusal("unreadable", str(error)) from error
-        status = os.fstat(self._descriptor)
-        self.size = status.st_size
-        if not stat.S_ISREG(status.st_mode):
-            os.close(self._descriptor)
-            raise Refusal("unreadable", "it is not a regular file")
-
-    def read(self, offset: int, count: int) -> bytes:
-        parts = []
-        try:
-            while count and (part := os.pread(self._descriptor, count, offset)):
-                parts.append(part)
-                offset, count = offset + len(part), count - len(part)
-        except OSError as error:
-            raise Refusal("unreadable", str(error)) from error
-        if count:
-            raise Refusal("unreadable", "it became shorter while it was read")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-
-def _read(path: Path, expect: Expectation, data_max: int | None, *, require_finite: bool) -> Contents:
-    with _Source(path) as source:
-        if data_max is not None and source.size > 8 + HEADER_MAX + data_max:
-            raise Refusal("size", f"{source.size} bytes where the expected tensors have {data_max}")
-        entries, metadata, data_start = _header(source)
-        _is_ours(metadata, foreign=False)
-        expected = expect(metadata)
-        _compare(entries, expected)
-        _check_end(source, entries, expected, data_start)
-        data = source.read(0, source.size)
-    tensors = _parsed(data, expected)
+def _read(source: Source, expect: Expectation, data_max: int | None, *, require_finite: bool) -> Contents:
+    if data_max is not None and source.size > 8 + HEADER_MAX + data_max:
+        raise Refusal("size", f"{source.size} bytes where the expected tensors have {data_max}")
+    entries, metadata, data_start = _header(source)
+    _is_ours(metadata, foreign=False)
+    expected = expect(metadata)
+    _compare(entries, expected)
+    _check_end(source, entries, expected, data_start)
+    tensors = _parsed(source.read_at(0, source.size), expected)
     if _digest(_whole(tensors), metadata) != metadata["sha256"]:
         raise _damaged()
     if require_finite:
@@ -245,30 +243,33 @@ def _read(path: Path, expect: Expectation, data_max: int | None, *, require_fini
 
 
 def _header(
-    source: _Source, header_max: int = HEADER_MAX, tensors_max: int | None = TENSORS_MAX
+    source: Source, header_max: int = HEADER_MAX, tensors_max: int | None = TENSORS_MAX
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str], int]:
     """Return entries and metadata of the header, of the right form, and where the tensors begin."""
     if source.size < 8:
         raise Refusal("header length", f"{source.size} bytes have no room for a header")
-    length = int.from_bytes(source.read(0, 8), "little")
+    length = int.from_bytes(source.read_at(0, 8), "little")
     if not 2 <= length <= min(header_max, source.size - 8):
         raise Refusal("header length", f"{length} bytes of header in a file of {source.size}; the cap is {header_max}")
     try:
         header = json.loads(
-            source.read(8, length).decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
+            source.read_at(8, length).decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError) as error:
         raise Refusal("header text", f"not strict JSON: {error}") from error
     if not isinstance(header, dict):
         raise Refusal("header form", "not a JSON object")
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise Refusal("header form", "metadata is more than strings by name")
     if tensors_max is not None and len(header) > tensors_max:
         raise Refusal("too many tensors", f"{len(header)}; the cap is {tensors_max}")
     for name, entry in header.items():
         if not _well_formed(entry):
-            raise Refusal("header form", f"the entry of {name!r} is not a dtype, a shape and two offsets")
+            raise Refusal(
+                "header form",
+                f"the entry of {shorten(name)} is not a dtype, a shape and two offsets, or has sizes that no file has",
+            )
     return header, metadata, 8 + length
 
 
@@ -289,7 +290,8 @@ def _well_formed(entry: Any) -> bool:
     numbers = (entry["shape"], entry["data_offsets"])
     return (
         isinstance(entry["dtype"], str)
-        and all(isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in sizes) for sizes in numbers)
+        and all(isinstance(sizes, list) and len(sizes) <= AXES_MAX for sizes in numbers)
+        and all(type(n) is int and 0 <= n <= SIZE_MAX for sizes in numbers for n in sizes)
         and len(entry["data_offsets"]) == 2
     )
 
@@ -300,16 +302,16 @@ def _compare(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, Tenso
             raise Refusal("missing tensor", f"{name!r} is not there")
     for name, entry in entries.items():
         if name not in expected:
-            raise Refusal("unknown tensor", f"{name!r} belongs to nothing here")
+            raise Refusal("unknown tensor", f"{shorten(name)} belongs to nothing here")
         dtype, shape = _DTYPES[expected[name].dtype.name], list(expected[name].shape)
         if entry["dtype"] != dtype:
-            raise Refusal("dtype", f"{name!r} is {entry['dtype']!r}, expecting {dtype!r}")
+            raise Refusal("dtype", f"{name!r} is {shorten(entry['dtype'])}, expecting {dtype!r}")
         if entry["shape"] != shape:
-            raise Refusal("shape", f"{name!r} is {_short(entry['shape'])}, expecting {shape}")
+            raise Refusal("shape", f"{name!r} is {shorten(entry['shape'])}, expecting {shape}")
 
 
 def _check_end(
-    source: _Source, entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec], data_start: int
+    source: Source, entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec], data_start: int
 ) -> None:
     """Refuse tensors that do not lie side by side from the header's end to the file's."""
     end = 0
@@ -317,7 +319,7 @@ def _check_end(
         first, last = entry["data_offsets"]
         if first != end or last - first != expected[name].nbytes:
             wanted = (end, end + expected[name].nbytes)
-            raise Refusal("offsets", f"{name!r} lies at {_short([first, last])}, expecting {wanted}")
+            raise Refusal("offsets", f"{shorten(name)} lies at {shorten([first, last])}, expecting {shorten(wanted)}")
         end = last
     if source.size != data_start + end:
         raise Refusal("offsets", f"{source.size - data_start} bytes of tensors where the header has {end}")
@@ -342,7 +344,16 @@ def _is_ours(metadata: Mapping[str, str], *, foreign: bool) -> bool:
         return True
     if foreign and metadata.get("format") != FORMAT:
         return False
-    raise Refusal("metadata", f"not written by this package: format is {metadata.get('format')!r}")
+    raise Refusal("metadata", f"not written by this package: format is {shorten(metadata.get('format'))}")
+
+
+def is_utf8(text: str) -> bool:
+    """Say whether a name can be written: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _damaged() -> Refusal:
@@ -380,13 +391,8 @@ def _digest(
 def _numpy_dtype(theirs: str) -> np.dtype[Any]:
     names = {theirs: ours for ours, theirs in _DTYPES.items()}
     if theirs not in names:
-        raise Refusal("dtype", f"{theirs!r} is not one of {', '.join(names)}")
+        raise Refusal("dtype", f"{shorten(theirs)} is not one of {', '.join(names)}")
     try:
         return DType.BFLOAT16.numpy if theirs == "BF16" else np.dtype(names[theirs])
     except MissingDependencyError as error:
         raise Refusal("dtype", str(error)) from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,12 +13,12 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
-from pycudnnrnn.engines import DropoutState, engine_for
+from pycudnnrnn.engines import POSITION_MAX, DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
 from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.spec import SEED_MAX, RNNSpec
 
 Array = npt.NDArray[Any]
 
@@ -52,8 +53,8 @@ class Item(Protocol):
     def more(self, state: Any) -> dict[str, TensorSpec]:
         """What a file has to hold besides, by what `check` returned."""
 
-    def assign(self, tensors: Mapping[str, Array], state: Any) -> None:
-        """Take tensors that are as expected, and what `check` returned."""
+    def writes(self, tensors: Mapping[str, Array], state: Any) -> list[Callable[[], None]]:
+        """Return what takes tensors that are as expected, and what `check` returned; all that can fail is done."""
 
 
 def item_of(name: str, thing: Any) -> Item:
@@ -67,11 +68,10 @@ def item_of(name: str, thing: Any) -> Item:
         return _LayerItem(name, thing)
     if isinstance(thing, (CudnnOpaqueParamsSaveable, RNNParamsSaveable)):
         return _SaveableItem(name, thing)
-    try:
-        return _ArrayItem(name, thing)
-    except ArgumentTypeError:
+    if not isinstance(thing, Variable) and not _arrays.library_of(thing):
         expected = "a layer, a saveable, a variable or an array" + of_an_op(thing, name)
-        raise ArgumentTypeError(f"items[{name!r}]", expected, type(thing)) from None
+        raise ArgumentTypeError(f"items[{name!r}]", expected, type(thing))
+    return _ArrayItem(name, thing)
 
 
 def of_an_op(thing: Any, name: str) -> str:
@@ -103,10 +103,9 @@ class _ArrayItem:
     def check(self, state: Any) -> None:
         if state != {}:
             raise Refusal("metadata", f"{self.name!r} was not an array")
-        _arrays.check_writable(self.name, self.array, self.host)
 
-    def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
-        _arrays.overwrite(self.array, tensors[self.name])
+    def writes(self, tensors: Mapping[str, Array], _: Any) -> list[Callable[[], None]]:
+        return [_arrays.overwriting(self.name, self.array, tensors[self.name])]
 
 
 class _SaveableItem:
@@ -132,11 +131,11 @@ class _SaveableItem:
 
     def check(self, state: Any) -> None:
         check_spec(state, self.spec)
-        self.saveable.check_writable()
 
-    def assign(self, tensors: Mapping[str, Array], _: Any) -> None:
+    def writes(self, tensors: Mapping[str, Array], _: Any) -> list[Callable[[], None]]:
         cut = len(self.prefix)
-        self.saveable.restore({n[cut:]: array for n, array in tensors.items() if n.startswith(self.prefix)})
+        own = {name[cut:]: array for name, array in tensors.items() if name.startswith(self.prefix)}
+        return [self.saveable.restoring(own)]
 
 
 class _LayerItem:
@@ -184,12 +183,13 @@ class _LayerItem:
             raise Refusal("metadata", "a layer's name is not a string")
         return dropout_states(state)
 
-    def assign(self, tensors: Mapping[str, Array], state: list[Dropout]) -> None:
-        self.weights.restore(tensors)
-        for name, variable in self.others.items():
-            variable.assign(tensors[name])
-        for dropout in state:
-            self.layer.op.set_dropout_state(dropout.read(self.prefix, tensors))
+    def writes(self, tensors: Mapping[str, Array], state: list[Dropout]) -> list[Callable[[], None]]:
+        states = [dropout.read(self.prefix, tensors) for dropout in state]
+        return [
+            self.weights.restoring(tensors),
+            *(variable.assigning(name, tensors[name]) for name, variable in self.others.items()),
+            *(functools.partial(self.layer.op.set_dropout_state, own) for own in states),
+        ]
 
 
 def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) -> RNNSpec | None:
@@ -241,11 +241,15 @@ def dropout_states(state: Mapping[str, Any]) -> list[Dropout]:
     return found
 
 
+_ROW_MAX = (SEED_MAX, POSITION_MAX, DROPOUT_MAX)
+"""Of a row's seed, position and bytes."""
+
+
 def _is_dropout(row: Any) -> bool:
     return (
         isinstance(row, list)
         and len(row) == 4
         and isinstance(row[0], str)
         and re.fullmatch(r"[a-z0-9_]{1,32}", row[0]) is not None
-        and all(type(n) is int and 0 <= n < 2**64 for n in row[1:])
+        and all(type(n) is int and 0 <= n <= most for n, most in zip(row[1:], _ROW_MAX, strict=True))
     )

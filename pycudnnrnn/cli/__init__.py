@@ -2,23 +2,95 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import sys
+from typing import Final, TextIO
 
+from pycudnnrnn.cli._text import one_line, printable_lines
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
+
+ERROR_MAX: Final = 4000
+"""Most characters of an error: what it quotes is anybody's, and may be a whole file."""
+
+INTERRUPTED: Final = 130
+"""What shells call the end by Ctrl-C: 128 and SIGINT's number."""
 
 
 def main() -> None:
-    """Run the command line; exit with 0 when it worked, 1 on an error of ours, 2 on wrong usage."""
+    """Run the command line; exit with 0 when it worked, 1 on an error, 2 on wrong usage, 130 on Ctrl-C."""
     try:
-        try:
-            import click  # noqa: PLC0415, F401
-            import rich  # noqa: PLC0415, F401
-        except ImportError as error:
-            raise MissingDependencyError(str(error.name), "cli", "the command line", "click rich") from error
-        from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
-
-        pycudnnrnn()
-    except (PycudnnrnnError, OSError) as error:
-        lines = [line.strip() for line in str(error).splitlines()]
-        sys.stderr.write(f"pycudnnrnn: {' '.join(lines)}\n")
+        _open_streams()
+        status = _run()
+        sys.stdout.flush()
+        sys.exit(status)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # whoever reads has had enough
         sys.exit(1)
+    except MemoryError:
+        sys.exit(_failed("there is not enough memory"))
+    except (PycudnnrnnError, OSError) as error:
+        sys.exit(_failed(str(error)))
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _leave(stream)
+
+
+def _run() -> int:
+    try:
+        import click  # noqa: PLC0415
+        import rich  # noqa: PLC0415, F401
+    except ImportError as error:
+        raise MissingDependencyError(str(error.name), "cli", "the command line", "click rich") from error
+    from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
+
+    try:
+        return int(pycudnnrnn.main(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        context: click.Context | None = getattr(error, "ctx", None)
+        if context is not None:
+            hint = f"Try '{context.command_path} {context.help_option_names[0]}' for help."
+            sys.stderr.write(printable_lines(f"{context.get_usage()}\n{hint}\n\n"))
+        sys.stderr.write(f"Error: {_shown(error.format_message())}\n")
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+
+
+def _open_streams() -> None:
+    """Make the three streams usable: none closed, and no name that one cannot write."""
+    for descriptor in range(3):  # a file opened later would get the number, and what is printed
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False))
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
+        raise OSError("standard output is closed")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _failed(text: str) -> int:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"pycudnnrnn: {_shown(text)}\n")
+    return 1
+
+
+def _shown(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= ERROR_MAX else f"{line[:ERROR_MAX]}..."
+
+
+def _leave(stream: TextIO) -> None:
+    """Flush, and leave nothing behind that cannot be written: the interpreter would try again, and say so at length."""
+    try:
+        stream.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

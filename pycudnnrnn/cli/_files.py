@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn import convert
-from pycudnnrnn._atomic import replacing
+from pycudnnrnn import _atomic, convert
+from pycudnnrnn._arrays import Kind, to_caller
+from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _file as checkpoint_file
+from pycudnnrnn.convert._keras_h5 import h5_image
 from pycudnnrnn.convert._onnx_model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
@@ -25,15 +31,19 @@ _TORCH_AT_LEAST: Final = (2, 10)
 """weights_only was bypassed before: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
 
 
+ONNX_MAX: Final = 2**31 - 1
+"""Most bytes of an ONNX model: protobuf's own limit."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Source:
+class Weights:
     """What a file holds: arrays under their names, and what it says about the converter's keywords."""
 
     arrays: dict[str, Any]
     keywords: dict[str, Any]
 
 
-def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
+def read(path: Path, format_of: str, layers: list[str] | None) -> Weights:
     """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
 
     Raises:
@@ -44,44 +54,69 @@ def read(path: Path, format_of: str, layers: list[str] | None) -> Source:
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
-    """Write a file by its suffix: all of it, or nothing; the old file stays until the new one is whole.
+    """Write a file by its suffix: all of it, or nothing; the old file stays until the new one is on the disk.
 
     `model` is the `Canonical`, which a .onnx file is made of.
 
     Raises:
-        PycudnnrnnError: the format cannot hold this framework's arrays, or the folder takes no file.
+        PycudnnrnnError: the format cannot hold this framework's arrays, or the path takes no file.
     """
-    writers: dict[str, Callable[[Path], None]] = {
-        ".pt": lambda to: _write_torch(to, arrays),
-        ".pth": lambda to: _write_torch(to, arrays),
-        ".safetensors": lambda to: _write_safetensors(to, arrays, framework),
-        ".onnx": lambda to: _write_onnx(to, model),
-        ".h5": lambda to: convert.keras.write_h5(to, arrays),
-        ".hdf5": lambda to: convert.keras.write_h5(to, arrays),
+    images: dict[str, Callable[[], bytes]] = {
+        ".pt": lambda: _torch_image(arrays),
+        ".pth": lambda: _torch_image(arrays),
+        ".safetensors": lambda: checkpoint_file.foreign_image(arrays, {"framework": framework}),
+        ".onnx": lambda: convert.onnx.to_model(model, sequence_lens=True).SerializeToString(),
+        ".h5": lambda: h5_image(arrays),
+        ".hdf5": lambda: h5_image(arrays),
     }
+    data = images[format_of]()
+    with _saying_so(path):
+        _atomic.write_atomically(path, data)
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """Refuse a path that `write` would refuse, and without `force` one that is taken.
+
+    Raises:
+        PycudnnrnnError: either of them.
+    """
+    with _saying_so(path):
+        if _atomic.check_target(path) and not force:
+            raise PycudnnrnnError(f"{path} exists: --force overwrites it")
+
+
+@contextlib.contextmanager
+def _saying_so(path: Path) -> Iterator[None]:
     try:
-        with replacing(path) as temporary:
-            writers[format_of](temporary)
+        yield
     except OSError as error:
         raise PycudnnrnnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _read_torch(path: Path) -> Source:
+def _read_torch(path: Path) -> Weights:
     torch = _torch("reading a .pt file")
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < _TORCH_AT_LEAST:
         raise PycudnnrnnError(f"a .pt file can make torch {torch.__version__} run code: torch 2.10 is needed")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        with (
+            Source(path) as source,
+            warnings.catch_warnings(action="ignore"),
+        ):  # what is odd in a file, in torch's words
+            found = torch.load(source, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # unpickling raises what it likes
-        first = str(error).partition("\n")[0]
-        raise PycudnnrnnError(f"{path} is not a file of weights only: {type(error).__name__}: {first}") from error
+        # Not in torch's words: they tell how to load it all the same, and run what is in it.
+        wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
+        what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
+        raise PycudnnrnnError(f"{path} is not a file of weights only: {what}") from error
     if not isinstance(found, dict):
         raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
-    return Source(found, {})
+    return Weights(found, {})
 
 
-def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Source:
+def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Weights:
     """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
     reader = convert.keras.read_keras if format_of == ".keras" else convert.keras.read_h5
     arrays, settings = reader(path), convert.keras.read_settings(path)
@@ -89,35 +124,30 @@ def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Source:
     if any(value != next(iter(used.values())) for value in used.values()):
         raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
     keywords = dict(next(iter(used.values()), {}))
-    return Source(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
+    return Weights(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
 
 
-def _write_torch(path: Path, arrays: dict[str, Any]) -> None:
+def _torch_image(arrays: dict[str, Any]) -> bytes:
     torch = _torch("writing a .pt file")
-    torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+    image = io.BytesIO()
+    torch.save({name: to_caller(array, Kind("torch", "cpu")) for name, array in arrays.items()}, image)
+    return image.getvalue()
 
 
-def _read_safetensors(path: Path) -> Source:
-    return Source(checkpoint_file.read_foreign(path), {})
+def _read_safetensors(path: Path) -> Weights:
+    return Weights(checkpoint_file.read_foreign(path), {})
 
 
-def _write_safetensors(path: Path, arrays: dict[str, Any], framework: str) -> None:
-    from safetensors.numpy import save_file  # noqa: PLC0415
-
-    save_file(arrays, path, {"framework": framework})
-
-
-def _read_onnx(path: Path) -> Source:
+def _read_onnx(path: Path) -> Weights:
     onnx = _onnx("reading a .onnx file")
     try:
-        model = onnx.load(path, load_external_data=False)
+        with Source(path) as source:
+            model = onnx.load_model_from_string(source.whole(ONNX_MAX))
+    except OSError as error:
+        raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf has its own exceptions, and no common root
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
-    return Source(*read_nodes(model, None))
-
-
-def _write_onnx(path: Path, model: Any) -> None:
-    path.write_bytes(convert.onnx.to_model(model, sequence_lens=True).SerializeToString())
+    return Weights(*read_nodes(model, None))
 
 
 def _torch(purpose: str) -> Any:

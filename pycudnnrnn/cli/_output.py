@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import sys
-from typing import Any
+import shutil
+from collections.abc import Iterable
+from typing import Any, Final
 
 import click
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-PIPED_WIDTH = 160
+from pycudnnrnn.cli._text import printable, printable_lines
+
+PIPED_WIDTH: Final = 160
 """Columns where standard output is not a terminal: names in files are long, and nobody sees them wrap."""
 
+WIDTH_MAX: Final = 4096
+"""Most columns: some lines are filled up to the last one, and COLUMNS is anybody's."""
 
-def console() -> Console:
-    """Give the console of standard output; text goes there as it is."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+ROWS_MAX: Final = 1000
+"""Most rows of a table: laying one out takes half a second for so many, and nobody reads more. JSON has them all."""
+
+FIRST_COLUMN: Final = 12
+"""Characters to which a table's first column is folded, at most."""
+
+
+class SafeConsole(Console):
+    """A console to which nothing gets that steers the terminal, but for its own colours."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable_lines(segment.text))
+
+    def say(self, text: str) -> None:
+        """Print one line, wrapped by the terminal alone."""
+        self.print(printable(text), soft_wrap=True)
+
+
+def console(*, stderr: bool = False) -> SafeConsole:
+    """Give the console of standard output, or of standard error; text goes there as it is."""
+    columns = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns
+    return SafeConsole(highlight=False, markup=False, emoji=False, stderr=stderr, width=min(columns, WIDTH_MAX))
 
 
 def echo_json(value: Any) -> None:
@@ -29,22 +54,31 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
 
 
-def table(columns: list[str], rows: list[list[Any]]) -> Table:
-    """Make a table whose cells are text as it is: a shape in brackets is no markup, and nothing steers the terminal.
+def print_table(out: SafeConsole, columns: list[str], rows: list[list[Any]]) -> None:
+    """Print a table whose cells are text as it is: a shape in brackets is no markup.
 
-    The first column gives way in a narrow terminal, and nothing is cut off.
+    The first column gives way in a narrow terminal. Where that is not enough, the terminal wraps the lines: nothing is
+    cut off. Of a long table the first rows are printed, and how many more there are.
     """
     made = Table(header_style="bold", box=box.SIMPLE_HEAD)
+    shown = [[_cell(value) for value in row] for row in rows[:ROWS_MAX]]
     for i, column in enumerate(columns):
         made.add_column(column, overflow="fold", no_wrap=i > 0)
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
-    return made
+    for row in shown:
+        made.add_row(*row)
+    usual, first = out.width, made.columns[0]
+    first.max_width = FIRST_COLUMN
+    needed = Measurement.get(out, out.options.update(max_width=WIDTH_MAX), made).minimum
+    first.max_width = None
+    out.width = max(usual, needed)
+    out.print(made)
+    out.width = usual
+    if len(rows) > ROWS_MAX:
+        out.say(f"and {len(rows) - ROWS_MAX:,} rows more: --json prints them all")
 
 
-def printable(text: str) -> str:
-    """Write control characters as escapes: a file's names may be chosen by anybody."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def _cell(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(printable(str(value)))
 
 
 def _finite(value: Any) -> Any:

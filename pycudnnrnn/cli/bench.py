@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 
+from pycudnnrnn.cli._output import SafeConsole, console
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 
@@ -70,9 +70,9 @@ def bench(
       pycudnnrnn bench --device cuda --group stream --dtype float16 --seconds 120
     """  # noqa: D301  click reads the \b
     problems, adapters, suite, runner = (_module(name) for name in ("problems", "adapters", "suite", "runner"))
-    console = Console()
+    screen = console()
     if listed:
-        _print_list(console, problems, adapters)
+        _print_list(screen, problems, adapters)
         return
     groups = groups or (("cpu",) if device == "cpu" else ("stream",))
     against = against or adapters.AGAINST[device]
@@ -87,10 +87,10 @@ def bench(
         raise PycudnnrnnError(f"no row of {', '.join(groups)} has these passes and types")
     names = tuple(dict.fromkeys((*adapters.OURS[device], *against)))
     part = suite.part(rows, names, threads or (os.cpu_count() or 1,))
-    results = suite.measure([part], suite.Settings(rounds, sample, seconds), out, Console(stderr=True))
-    console.print(suite.table(results.rows, names[0], names[1:]))
+    results = suite.measure([part], suite.Settings(rounds, sample, seconds), out, console(stderr=True))
+    screen.print(suite.table(results.rows, names[0], names[1:]))
     for text, count in suite.reasons(results.rows).items():
-        console.print(f"{count} x {text}", markup=False, highlight=False)
+        screen.say(f"{count} x {text}")
 
 
 def _module(name: str) -> Any:
@@ -107,8 +107,8 @@ def _check(option: str, names: tuple[str, ...], known: Any) -> None:
             raise ArgumentError(option, f"one of {', '.join(known)}", repr(name))
 
 
-def _print_list(console: Console, problems: Any, adapters: Any) -> None:
+def _print_list(screen: SafeConsole, problems: Any, adapters: Any) -> None:
     for group in problems.GROUPS.values():
-        console.print(f"{group.name}: {len(group.problems)} problems, {group.why}", highlight=False)
+        screen.say(f"{group.name}: {len(group.problems)} problems, {group.why}")
     for competitor in adapters.COMPETITORS.values():
-        console.print(f"{competitor.name} ({competitor.device}): {competitor.what}", highlight=False)
+        screen.say(f"{competitor.name} ({competitor.device}): {competitor.what}")

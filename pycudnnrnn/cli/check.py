@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
 
 from pycudnnrnn.cli import _self_test
-from pycudnnrnn.cli._output import echo_json, printable
+from pycudnnrnn.cli._output import console, echo_json
+from pycudnnrnn.cli._text import printable
 from pycudnnrnn.cli.info import collect
 
 
@@ -31,7 +31,7 @@ def check(as_json: bool) -> None:
       pycudnnrnn check > report.md
       pycudnnrnn check --json | jq '.checks[] | select(.outcome == "failed")'
     """  # noqa: D301  click reads the \b
-    with Console(stderr=True).status("checking") as status:
+    with console(stderr=True).status("checking") as status:
         outcomes = list(_self_test.run(status.update))
     environment = collect(devices=False)
     if as_json:

@@ -18,7 +18,7 @@ import numpy as np
 from pycudnnrnn import convert as converters
 from pycudnnrnn import ops
 from pycudnnrnn.cli import _files
-from pycudnnrnn.cli._output import console, echo_json, table
+from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._runners import RUNNERS
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
@@ -70,10 +70,7 @@ def convert(
     """  # noqa: D301  click reads the \b
     source_format, source_framework = framework_of(source, from_, "SRC", "--from")
     target_format, target_framework = framework_of(target, to, "DST", "--to")
-    if target.is_symlink():
-        raise PycudnnrnnError(f"{target} is a symbolic link, which is not followed")
-    if target.exists() and not force:
-        raise PycudnnrnnError(f"{target} exists: --force overwrites it")
+    _files.check_target(target, force=force)
     reader, writer = module_of(source_framework), module_of(target_framework)
     given = options_of(reader.to_canonical, source_options, "-s")
     found = _files.read(source, source_format, given.get("layers"))
@@ -86,11 +83,11 @@ def convert(
     verdicts = list(verdicts_of(c, sides)) if verify else []
     out = console()
     if not as_json:
-        out.print(f"{source}: {c.spec!r}", soft_wrap=True)
+        out.say(f"{source}: {c.spec!r}")
         rows = [[name, list(array.shape), ", ".join(origins[name]) or "(zeros)"] for name, array in arrays.items()]
-        out.print(table(["in DST", "shape", "from SRC"], rows))
+        print_table(out, ["in DST", "shape", "from SRC"], rows)
         for verdict in verdicts:
-            out.print(f"verify: {verdict}", soft_wrap=True)
+            out.say(f"verify: {verdict}")
     for verdict in verdicts:
         if verdict.error is not None and not verdict.error <= TOLERANCES[c.spec.dtype]:
             raise PycudnnrnnError(
@@ -105,7 +102,7 @@ def convert(
             "verify": [dataclasses.asdict(verdict) for verdict in verdicts],
         })  # fmt: skip
         return
-    out.print(f"written: {target}, {len(arrays)} arrays of {target_framework}", soft_wrap=True)
+    out.say(f"written: {target}, {len(arrays)} arrays of {target_framework}")
 
 
 def framework_of(path: Path, given: str | None, which: str, flag: str) -> tuple[str, str]:
@@ -127,25 +124,32 @@ def module_of(framework: str) -> ModuleType:
 
 
 def options_of(function: Any, options: tuple[str, ...], flag: str) -> dict[str, Any]:
-    """Read KEY=VALUE for the keywords of a converter."""
-    known = [name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    """Read KEY=VALUE for the keywords of a converter, each as its annotation says."""
+    known = {n: p.annotation for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
     found: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or key not in known:
             raise click.UsageError(f"{flag} takes KEY=VALUE with a key of {', '.join(known) or 'none'}, got {option!r}")
-        found[key] = value_of(key, value)
+        found[key] = value_of(str(known[key]), value)
     return found
 
 
-def value_of(key: str, text: str) -> Any:
-    """Read a value: a list for `layers` and `activations`, true, false, a number, or text."""
-    if key in {"layers", "activations"}:
+def value_of(annotation: str, text: str) -> Any:
+    """Read a value of a type such as "bool | None"; what is none of it stays text, which the converter refuses."""
+    kinds = annotation.split(" | ")
+    words: dict[tuple[str, str], bool | None] = {
+        ("bool", "true"): True,
+        ("bool", "false"): False,
+        ("None", "none"): None,
+    }
+    for (kind, word), value in words.items():
+        if kind in kinds and text.lower() == word:
+            return value
+    if any(kind.startswith("Sequence[") for kind in kinds):
         return text.split(",")
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else text
+    is_number = "int" in kinds and text.isdecimal() and text.isascii() and len(text) < 10
+    return int(text) if is_number else text
 
 
 def origins_of(
@@ -164,14 +168,18 @@ def origins_of(
     except ConvertError:
         origins = [set()] * (len(c.weights) + len(c.biases))
     small = c.spec.replace(num_units=2, input_size=2, num_proj=1 if c.spec.num_proj else None, dtype="float64")
-    shapes = [(region[3], region[4]) for region in canonical_shapes(small)]
+    regions = list(canonical_shapes(small))
     into: dict[str, set[str]] = {name: set() for name in written}
-    for i, origin in enumerate(origins):  # names do not depend on sizes, so a small model shows where each part goes
-        parts = [(kind, np.full(shape, float(i == j))) for j, (kind, shape) in enumerate(shapes)]
+    # Names do not depend on sizes, so a small model shows where each part goes. What is added up (two biases of a gate)
+    # differs in its linear layer id, so each id goes by itself, through all layers at once.
+    for own in sorted({(kind, lin_layer_id) for _, lin_layer_id, _, kind, _ in regions}):
+        numbers = [i + 1.0 if (region[3], region[1]) == own else 0.0 for i, region in enumerate(regions)]
+        parts = [(region[3], np.full(region[4], n)) for region, n in zip(regions, numbers, strict=True)]
         weights, biases = (tuple(part for kind, part in parts if kind == wanted) for wanted in ("weight", "bias"))
         with contextlib.suppress(ConvertError):  # nnx's GRU refuses the bias that it has no place for: it goes nowhere
             for name, array in writer.from_canonical(Canonical(small, weights, biases), **write_with).items():
-                into[name].update(origin if array.any() else ())
+                for number in np.unique(np.abs(array)):
+                    into[name].update(origins[round(number) - 1] if number else ())
     return {name: sorted(found) for name, found in into.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import signal
 import sys
@@ -16,12 +17,14 @@ from typing import Any, Final, NamedTuple
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from pycudnnrnn._source import Source
 from pycudnnrnn.cli._char_lm import Adam, CharLM
 from pycudnnrnn.cli._ngrams import ngram_losses
+from pycudnnrnn.cli._output import SafeConsole
+from pycudnnrnn.cli._output import console as console_of
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
 Array = npt.NDArray[Any]
@@ -29,6 +32,9 @@ Array = npt.NDArray[Any]
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 REPORT_EVERY = 20
 """Updates to a point of the loss curve."""
+
+TEXT_MAX: Final = 1 << 28
+"""Most bytes of a text: what is made of it takes many times as much."""
 
 UPDATES: Final = 3000
 """Less than a minute, and enough to be far below what tests/cli/test_demo.py asks of the held-out loss."""
@@ -75,7 +81,7 @@ def demo(
       pycudnnrnn demo --seconds 20
       pycudnnrnn demo --json | tail -n 1
     """  # noqa: D301  click reads the \b
-    console = Console(stderr=as_json)
+    console = console_of(stderr=as_json)
     plot = pictures(console)
     make_folder(out)
     with contextlib.ExitStack() as held:
@@ -89,7 +95,7 @@ def demo(
 
 
 def run(
-    console: Console, plot: types.ModuleType | None, text: Path | None, out: Path, device: str, updates: int,
+    console: SafeConsole, plot: types.ModuleType | None, text: Path | None, out: Path, device: str, updates: int,
     seconds: float | None, units: int, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Do all parts in order, print what came of each, and return it."""
@@ -105,7 +111,7 @@ def run(
     with parts("checkpoint"):
         model.save(checkpoint)
         if trained.interrupted:
-            console.print(f"interrupted; the model so far is in {checkpoint}")
+            console.say(f"interrupted; the model so far is in {checkpoint}")
             sys.exit(130)
         restored = CharLM.restore(checkpoint, device)
         probe = held_out[:1000], (None, None)
@@ -123,10 +129,11 @@ def run(
     console.print(verdict(losses, trained.updates, updates, seconds))
     console.print("restored from its checkpoint, the model gives", "equal outputs" if equal else "DIFFERENT outputs")
     console.print("\na sample, after these words of the held-out text:", style="bold")
-    console.print(prompt, markup=False, highlight=False, style="dim")
+    console.print(prompt, style="dim")
     console.print("the model goes on:", style="bold")
-    console.print(sample[len(prompt) :], markup=False, highlight=False)
-    console.print(f"\nwritten to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    console.print(sample[len(prompt) :])
+    console.print()
+    console.say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     console.print(parts.text())
     return {
         **baselines,
@@ -153,12 +160,12 @@ def verdict(losses: dict[str, float], done: int, updates: int, seconds: float | 
 # --- what it needs, asked for before anything that takes time ---------------------------------------------------------
 
 
-def pictures(console: Console) -> types.ModuleType | None:
+def pictures(console: SafeConsole) -> types.ModuleType | None:
     """Return what draws; without matplotlib say that there will be no pictures, and return None."""
     try:
         from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is an extra, and slow to import
     except MissingDependencyError as error:
-        console.print(f"no pictures: {error}", markup=False, highlight=False)
+        console.print(f"no pictures: {error}")
         return None
     return plot
 
@@ -178,7 +185,7 @@ def make_folder(path: Path) -> None:
         raise
 
 
-def one_blas_thread(console: Console) -> contextlib.AbstractContextManager[Any]:
+def one_blas_thread(console: SafeConsole) -> contextlib.AbstractContextManager[Any]:
     """Keep BLAS to one thread: at these sizes a second one waits more than it works, above all beside other work.
 
     Without threadpoolctl it stays as it is, with a word.
@@ -228,7 +235,8 @@ def load_text(path: Path | None) -> tuple[Array, Array, str]:
         text = "\n".join(topics[name] for name in sorted(topics))
     else:
         try:
-            text = path.read_text(encoding="utf-8")
+            with Source(path) as source:
+                text = io.TextIOWrapper(io.BytesIO(source.whole(TEXT_MAX)), "utf-8").read()
         except UnicodeDecodeError as error:
             raise PycudnnrnnError(f"{path} is not UTF-8 text: {error}") from error
     cut = len(text) * 9 // 10
@@ -256,7 +264,7 @@ class Trained(NamedTuple):
 
 
 def train_model(
-    model: CharLM, text: Array, *, updates: int, console: Console, seconds: float | None = None, batch: int = 16,
+    model: CharLM, text: Array, *, updates: int, console: SafeConsole, seconds: float | None = None, batch: int = 16,
     steps: int = 64,
 ) -> Trained:  # fmt: skip
     """Train by truncated backpropagation through time.
@@ -305,7 +313,7 @@ def estimate(total: float, updates: int, seconds: float | None) -> str:
     return f"{updates:,} updates will take about {total:.0f} s"
 
 
-def progress_bar(console: Console) -> Progress:
+def progress_bar(console: SafeConsole) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -15,7 +15,7 @@ import numpy as np
 import pycudnnrnn
 from pycudnnrnn import _discovery, libcudnn, ops
 from pycudnnrnn._checks import one_of
-from pycudnnrnn.cli._output import console, echo_json, table
+from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.errors import ArgumentError, LibraryError, PycudnnrnnError, install_text, version_text
@@ -70,10 +70,10 @@ def info(devices: bool, as_json: bool) -> None:
         for key, value in values.items():
             lines: list[Any] = value if isinstance(value, list) else [_text(value)]
             if lines and isinstance(lines[0], dict):
-                out.print(table(list(lines[0]), [list(line.values()) for line in lines]))
+                print_table(out, list(lines[0]), [list(line.values()) for line in lines])
                 continue
             for i, line in enumerate(lines):
-                out.print(f"  {key if i == 0 else '':<20} {line}", soft_wrap=True)
+                out.say(f"  {key if i == 0 else '':<20} {line}")
 
 
 def collect(*, devices: bool) -> Report:

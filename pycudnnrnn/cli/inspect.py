@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from pycudnnrnn import checkpoint
-from pycudnnrnn.cli._output import console, echo_json, printable, table
+from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
 
@@ -21,8 +21,9 @@ from pycudnnrnn.spec import RNNSpec
 def inspect(file: Path, as_json: bool) -> None:
     """Say what a checkpoint holds: models, tensors, ranges, what is not finite, and whether its hash is right.
 
-    FILE is what a Saver or checkpoint.save wrote, or any other safetensors file, which has no hash. It is read in
-    pieces, so its size does not matter. A damaged file ends in one line that says what is wrong, and exit code 1.
+    FILE is what a Saver or checkpoint.save wrote, or any other safetensors file, which has no hash. It is read once, in
+    pieces: time grows with the file, memory with the number of its tensors alone. A damaged file ends in one line that
+    says what is wrong, and exit code 1.
 
     \b
     Examples:
@@ -35,19 +36,19 @@ def inspect(file: Path, as_json: bool) -> None:
         return
     out = console()
     checksum = "SHA-256 is right" if found.verified else "none: not written by this package"
-    out.print(f"{file}: {file.stat().st_size:,} bytes; checksum: {checksum}", soft_wrap=True)
+    out.say(f"{file}: {file.stat().st_size:,} bytes; checksum: {checksum}")
     for name, item in _items(found).items():
         shown = {key: value for key, value in item.items() if key != "spec" or "python" not in item}
         parts = [f"{key} {_short(value)}" for key, value in shown.items()]
-        out.print(printable(f"  {name or '(no name)'}: {', '.join(parts) or 'an array'}"), soft_wrap=True)
+        out.say(f"  {name or '(no name)'}: {', '.join(parts) or 'an array'}")
     rows = [
         [name, list(spec.shape), spec.dtype, *map(_number, summary[1:4]), summary.nan or "", summary.infinite or ""]
         for name, spec, summary in ((name, spec, found.summaries[name]) for name, spec in sorted(found.tensors.items()))
     ]
-    out.print(table(["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"], rows))
+    print_table(out, ["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"], rows)
     elements = sum(summary.size for summary in found.summaries.values())
     odd = sum(found.non_finite.values())
-    out.print(f"{len(rows)} tensors, {elements:,} elements, {odd:,} of them not finite", soft_wrap=True)
+    out.say(f"{len(rows)} tensors, {elements:,} elements, {odd:,} of them not finite")
 
 
 def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from pycudnnrnn import ops
-from pycudnnrnn.cli._output import console, echo_json, table
+from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._spec import spec_arguments
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.spec import RNNSpec
@@ -52,18 +52,19 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
         return
     out = console()
     nbytes = predicted.size * spec.dtype.itemsize
-    out.print(f"{spec!r}\nby arithmetic: {predicted.size:,} elements, {nbytes:,} bytes", soft_wrap=True)
+    out.say(repr(spec))
+    out.say(f"by arithmetic: {predicted.size:,} elements, {nbytes:,} bytes")
     columns = ["pseudo-layer", "layer", "direction", "kind", "id", "symbol", "gate", "shape", "offset", "end"]
     rows = [_row(region) for region in predicted.regions]
     if asked is not None:
         different = differences(predicted, asked)
         words = f"{len(different)} regions differ" if different else "equal"
-        out.print(f"asked of cuDNN on {device}: {asked.size:,} elements; {words}", soft_wrap=True)
+        out.say(f"asked of cuDNN on {device}: {asked.size:,} elements; {words}")
         columns += ["cuDNN's offset", ""]
         rows = [row + _compared(r, different) for row, r in zip(rows, predicted.regions, strict=True)]
-    out.print(table(columns, rows))
+    print_table(out, columns, rows)
     if output is not None:
-        out.print(f"drawn: {output}", soft_wrap=True)
+        out.say(f"drawn: {output}")
 
 
 def _row(region: Region) -> list[Any]:

@@ -14,9 +14,11 @@ import zlib
 from collections import Counter
 from typing import Any, Final
 
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._source import Source
 from pycudnnrnn.convert._canonical import Array
-from pycudnnrnn.convert._keras_h5 import DEEPEST, MOST_EXPANSION, read_stream
-from pycudnnrnn.convert._named import shorten
+from pycudnnrnn.convert._h5_walk import MOST_EXPANSION
+from pycudnnrnn.convert._keras_h5 import DEEPEST, read_stream
 from pycudnnrnn.errors import ConvertError
 
 _CONFIG: Final = "config.json"
@@ -61,24 +63,23 @@ def read_config(path: str | os.PathLike[str]) -> Any:
     return _parsed(path, _members(path, weights=False)[0])
 
 
-class _InPieces(io.FileIO):
+class _InPieces(Source):
     """A file that refuses to be read in large pieces: `zipfile` reads a table of contents whole, before any check."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(_PIECE + 1 if size is None or size < 0 else min(size, _PIECE + 1))
-        if len(data or b"") > _PIECE:
+        if len(data) > _PIECE:
             raise zipfile.BadZipFile(f"a table of contents of more than {_PIECE} bytes")
-        return data or b""
+        return data
 
 
 def _members(path: str | os.PathLike[str], *, weights: bool = True) -> tuple[bytes, bytes, int]:
     """Return configuration and weights, and the size of the file that they came from."""
     try:
         with _InPieces(path) as file, zipfile.ZipFile(file) as archive:
-            nbytes = os.fstat(file.fileno()).st_size
             config = _unpacked(archive, _CONFIG, _CONFIG_MAX)
-            data = _unpacked(archive, _WEIGHTS, MOST_EXPANSION * nbytes) if weights else b""
-            return config, data, nbytes
+            data = _unpacked(archive, _WEIGHTS, MOST_EXPANSION * file.size) if weights else b""
+            return config, data, file.size
     except (OSError, ValueError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise ConvertError("keras", str(path), f"cannot be read as a .keras file: {error}") from error
 

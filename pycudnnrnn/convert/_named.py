@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn._checks import plain, shorten
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import DType, RNNMode
 
@@ -190,9 +191,22 @@ def _exported(value: Any) -> Array | None:
             return bits.view(DType.BFLOAT16.numpy)
         exported: Array = tensor.numpy()
         return exported
-    if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape")):
+    if isinstance(value, np.ndarray):
+        return plain("array", value)
+    if hasattr(value, "__array__") and hasattr(value, "shape"):
         return np.asarray(value)
     return None
+
+
+def flag(framework: str, name: str, value: Any) -> bool:
+    """Return a keyword that is True or False.
+
+    Raises:
+        ConvertError: it is neither.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConvertError(framework, name, f"expecting True or False, got {shorten(value)}")
+    return bool(value)
 
 
 def mode_of(framework: str, key: str, rows: int, units: int, activation: str) -> RNNMode:
@@ -209,7 +223,7 @@ def mode_of(framework: str, key: str, rows: int, units: int, activation: str) ->
     return modes[rows]
 
 
-def plain_mode(framework: str, activation: str) -> RNNMode:
+def plain_mode(framework: str, activation: str, keyword: str = "activation") -> RNNMode:
     """Return the plain cell of this activation.
 
     Raises:
@@ -217,11 +231,5 @@ def plain_mode(framework: str, activation: str) -> RNNMode:
     """
     modes = {"tanh": RNNMode.RNN_TANH, "relu": RNNMode.RNN_RELU}
     if not isinstance(activation, str) or activation not in modes:
-        raise ConvertError(framework, f"activation {shorten(activation)}", "cuDNN has only 'tanh' and 'relu'")
+        raise ConvertError(framework, f"{keyword} {shorten(activation)}", "cuDNN has only 'tanh' and 'relu'")
     return modes[activation]
-
-
-def shorten(value: Any) -> str:
-    """Return a repr that fits an error text."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

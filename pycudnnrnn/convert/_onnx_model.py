@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert._canonical import Array
-from pycudnnrnn.convert._named import shorten
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -154,19 +154,34 @@ def _check_chain(graph: Any, nodes: list[Any]) -> None:
 
 
 def _constants(onnx: Any, graph: Any) -> dict[str, Any]:
-    """Return every tensor that the graph holds, by name: initializers, and what Constant nodes give."""
-    found = {tensor.name: tensor for tensor in graph.initializer}
+    """Return every tensor that the graph holds, by name: initializers, and what Constant nodes give.
+
+    Raises:
+        ConvertError: two of one name.
+    """
+    found: dict[str, Any] = {}
+
+    def add(name: str, tensor: Any) -> None:
+        if name in found:
+            raise ConvertError("onnx", shorten(name), "is the name of two constants of the model")
+        found[name] = tensor
+
+    for tensor in graph.initializer:
+        add(tensor.name, tensor)
     for node in graph.node:
         if node.op_type == "Constant":
             for attribute in node.attribute:
                 if attribute.name == "value" and attribute.type == onnx.AttributeProto.TENSOR:
-                    found[node.output[0]] = attribute.t
+                    for name in node.output:
+                        add(name, attribute.t)
     return found
 
 
 def _array(onnx: Any, name: str, tensor: Any) -> Array:
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
         raise ConvertError("onnx", shorten(name), "keeps its data in another file, which is not opened")
+    if any(size < 0 for size in tensor.dims):  # onnx would work the size out
+        raise ConvertError("onnx", shorten(name), f"has a negative size: {shorten(list(tensor.dims))}")
     try:
         array: Array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:

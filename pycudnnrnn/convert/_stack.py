@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from pycudnnrnn.convert._named import Named, shorten, some
+from pycudnnrnn._checks import shorten
+from pycudnnrnn.convert._named import Named, flag, some
 from pycudnnrnn.errors import ConvertError
 
 _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")
@@ -39,8 +40,8 @@ def find_cells(
     Raises:
         ConvertError: no cell, a direction or a layer that is missing, or layers whose order the names do not say.
     """
-    if bidirectional not in (None, True, False):
-        raise ConvertError(named.framework, "bidirectional", f"expecting None, True or False, got {bidirectional!r}")
+    if bidirectional is not None:
+        bidirectional = flag(named.framework, "bidirectional", bidirectional)
     if layers is not None:
         if not isinstance(layers, (list, tuple)) or not all(isinstance(n, str) and n.strip("/") for n in layers):
             raise ConvertError(named.framework, "layers", f"expecting a list of names, got {shorten(layers)}")

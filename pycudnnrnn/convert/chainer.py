@@ -9,8 +9,7 @@ import numpy as np
 
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_list, to_list
-from pycudnnrnn.convert._named import Named, plain_mode, under
-from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.spec import RNNMode
 
 _KEY: Final = re.compile(r"/?([0-9]{1,6})/([wb])([0-7])")
@@ -30,8 +29,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", bidirectional: bool = False, 
 
     Source: chainer.links.NStepLSTM (7.8).
     """
-    if not isinstance(bidirectional, bool):
-        raise ConvertError("chainer", "bidirectional", f"expecting True or False, got {bidirectional!r}")
+    bidirectional = flag("chainer", "bidirectional", bidirectional)
     named = Named("chainer", arrays, prefix)
     slash = "/" if any(key.startswith("/") for key in named) else ""
     matches = named.matches(_KEY, "0/w0")

@@ -10,7 +10,7 @@ import numpy as np
 
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import FLAX_LETTERS, from_columns, from_list, from_rows, to_columns, to_list, to_rows
-from pycudnnrnn.convert._named import Named, mode_of, plain_mode
+from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._stack import Cell, find_cells, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GRUGate, RNNMode
@@ -68,6 +68,7 @@ def from_canonical(
     """
     if api not in _APIS:
         raise ConvertError("flax", "api", f"expecting 'linen' or 'nnx', got {api!r}")
+    optimized = flag("flax", "optimized", optimized)
     pseudo_layers = split("flax", c)
     spec = c.spec
     usual = [f"layers{'_' if api == 'linen' else '/'}{k}/" for k in range(spec.num_layers)]

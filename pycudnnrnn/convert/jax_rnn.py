@@ -8,7 +8,7 @@ import numpy as np
 
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_rows, to_rows
-from pycudnnrnn.convert._named import Named
+from pycudnnrnn.convert._named import Named, flag
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -32,8 +32,7 @@ def to_canonical(
     for name, size in {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}.items():
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 0 < size <= _MOST:
             raise ConvertError("jax_rnn", name, f"expecting a positive integer, got {size!r}")
-    if not isinstance(bidirectional, bool):
-        raise ConvertError("jax_rnn", "bidirectional", f"expecting True or False, got {bidirectional!r}")
+    bidirectional = flag("jax_rnn", "bidirectional", bidirectional)
     named = Named("jax_rnn", arrays)
     I, U, D, rows = int(input_size), int(hidden_size), 1 + bidirectional, 4 * int(hidden_size)
     shapes = [(rows, D * U if layer else I) for layer in range(num_layers) for _ in range(D)]

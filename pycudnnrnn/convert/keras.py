@@ -15,7 +15,7 @@ from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assembl
 from pycudnnrnn.convert._gates import from_columns, from_rows, to_columns, to_rows
 from pycudnnrnn.convert._keras_archive import read_keras
 from pycudnnrnn.convert._keras_h5 import read_h5, write_h5
-from pycudnnrnn.convert._named import Named, mode_of, plain_mode
+from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._stack import Cell, find_cells, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
@@ -59,8 +59,9 @@ def to_canonical(
     plain = plain_mode("keras", activation)
     if not isinstance(recurrent_activation, str) or recurrent_activation != "sigmoid":
         raise ConvertError("keras", "recurrent_activation", f"cuDNN has only 'sigmoid', not {recurrent_activation!r}")
-    if go_backwards is not False:
+    if flag("keras", "go_backwards", go_backwards):
         raise ConvertError("keras", "go_backwards", "no RNN of cuDNN's only runs backwards: reverse the input instead")
+    reset_after = flag("keras", "reset_after", reset_after)
     named = Named("keras", arrays)
     cells, num_dirs = find_cells(named, _only_recurrent(named), layers, None)
     U, columns = named.shape(cells[0].key("recurrent_kernel"), 2)
@@ -68,7 +69,7 @@ def to_canonical(
     mode = mode_of("keras", cells[0].key("recurrent_kernel"), columns, U, activation)
     if mode in (RNNMode.LSTM, RNNMode.GRU) and plain is RNNMode.RNN_RELU:
         raise ConvertError("keras", "activation", f"cuDNN has no {str(mode)!r} with 'relu', only with 'tanh'")
-    if mode is RNNMode.GRU and reset_after is not True:
+    if mode is RNNMode.GRU and not reset_after:
         raise ConvertError("keras", "reset_after", _RESET_BEFORE)
     bias_shape = _bias_shape(named, mode, cells[0], columns)
     cudnn = bias_shape == (2 * columns,) and mode in (RNNMode.LSTM, RNNMode.GRU)
@@ -113,7 +114,7 @@ def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: 
     """
     pseudo_layers = split("keras", c)
     spec = c.spec
-    if cudnn and spec.mode not in (RNNMode.LSTM, RNNMode.GRU):
+    if flag("keras", "cudnn", cudnn) and spec.mode not in (RNNMode.LSTM, RNNMode.GRU):
         raise ConvertError("keras", "cudnn", f"there are only CuDNNLSTM and CuDNNGRU, and this is {str(spec.mode)!r}")
     inner = f"cu_dnn{_CLASSES[spec.mode]}" if cudnn else _CLASSES[spec.mode]
     outer = "bidirectional" if spec.num_dirs == 2 else inner

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_rows, to_rows
-from pycudnnrnn.convert._named import Named, mode_of, shorten
+from pycudnnrnn.convert._named import Named, flag, mode_of
 from pycudnnrnn.convert._onnx_model import model_of, read_nodes
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
@@ -126,7 +127,8 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
         ConvertError: what `from_canonical` refuses, or bfloat16, which the operators do not take.
         MissingDependencyError: onnx is not installed.
     """
-    return model_of(from_canonical(c), c.spec, sequence_lens=sequence_lens)
+    lengths = flag("onnx", "sequence_lens", sequence_lens)
+    return model_of(from_canonical(c), c.spec, sequence_lens=lengths)
 
 
 def _check_direction(direction: Any, num_dirs: int) -> None:
@@ -156,9 +158,12 @@ def _check_attributes(
             raise ConvertError("onnx", name, "cuDNN's activations take no parameter")
     if clip is not None:
         raise ConvertError("onnx", "clip", "bounds the sums that go into the gates; cuDNN bounds only the cell state")
+    for name, value in {"linear_before_reset": linear_before_reset, "input_forget": input_forget}.items():
+        if type(value) is not int:
+            raise ConvertError("onnx", name, f"expecting 0 or 1, got {shorten(value)}")
     if input_forget:
         raise ConvertError("onnx", "input_forget", "cuDNN's LSTM does not couple the input and forget gates")
-    if mode is RNNMode.GRU and (isinstance(linear_before_reset, bool) or linear_before_reset != 1):
+    if mode is RNNMode.GRU and linear_before_reset != 1:
         raise ConvertError("onnx", "linear_before_reset", f"expecting {_LBR}")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._canonical import Array, Canonical
-from pycudnnrnn.convert._named import Named, under
+from pycudnnrnn.convert._named import Named, plain_mode, under
 
 _KEY: Final = re.compile(r"(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l([0-9]{1,6})(_reverse)?")
 _KINDS: Final = {"W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh", "projection": "weight_hr"}
@@ -25,6 +25,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: str = "tanh") -
 
     Source: torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN (2.13).
     """
+    plain_mode("pytorch", nonlinearity, "nonlinearity")
     named = Named("pytorch", arrays, prefix)
     matches = named.matches(_KEY, "weight_ih_l0")
     num_layers = 1 + max(int(match[1]) for match in matches)

@@ -15,7 +15,7 @@ import numpy as np
 from pycudnnrnn._tf1.canonical import CELL_NAMES, STACKED_GATES, cell_scope, cell_tensors, from_tf, names_of, tf_tensors
 from pycudnnrnn._tf1.canonical import to_tf as stitched
 from pycudnnrnn.convert._canonical import Array, Canonical, check_target
-from pycudnnrnn.convert._named import Named, plain_mode, under
+from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
@@ -40,6 +40,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "tanh") -> 
 
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15); r1.3 for the pair.
     """
+    plain_mode("tensorflow", activation)
     named = Named("tensorflow", arrays, prefix)
     spec = _spec_of(named, activation)
     tensors: dict[str, Array] = {}
@@ -65,7 +66,7 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
         ConvertError: cell clipping.
     """
     check_target("tensorflow", c, projection=True)
-    apart = keep_biases_apart and c.spec.bias_mode is BiasMode.DOUBLE
+    apart = flag("tensorflow", "keep_biases_apart", keep_biases_apart) and c.spec.bias_mode is BiasMode.DOUBLE
     if c.spec.mode is RNNMode.GRU and c.biases:
         c = c.double_biases()  # its candidate has two biases in TF, whatever the gates have
     arrays = stitched(c.spec, c.weights, c.biases)

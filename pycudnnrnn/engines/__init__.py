@@ -9,11 +9,16 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Collection, Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from pycudnnrnn._checks import check_int
+from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.spec import SEED_MAX, RNNSpec
+
+POSITION_MAX: Final = 2**63 - 1
+"""The last position of a dropout: as far as a signed 64-bit counter goes, and further than forwards can be counted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +27,24 @@ class DropoutState:
 
     `position` counts the training forwards since the seed. `data` is what an engine needs beside it: cuDNN's random
     states, which cannot be computed from the position.
+
+    Raises:
+        ArgumentTypeError: a value of the wrong type.
+        ArgumentError: a seed or a position beyond its limits.
     """
 
     engine: str
     seed: int
     position: int = 0
     data: bytes = b""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.engine, str):
+            raise ArgumentTypeError("engine", "an engine's name", repr(self.engine))
+        if not isinstance(self.data, bytes):
+            raise ArgumentTypeError("data", "bytes", type(self.data))
+        object.__setattr__(self, "seed", check_int("seed", self.seed, 0, SEED_MAX))
+        object.__setattr__(self, "position", check_int("position", self.position, 0, POSITION_MAX))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,8 +235,14 @@ class Engine(Protocol):
     ) -> tuple[Any, Any, Any | None]:
         """Return dx, dhx, dcx, rewriting the reserve; None among the arguments stands for zeros."""
 
+    def check_gradient(self, out: Any) -> None:
+        """Refuse a buffer of the right size that this engine cannot write the params gradient to."""
+
     def backward_weights(self, reserve: Any, out: Any, *, accumulate: bool) -> None:
-        """Write the params gradient into `out`, or add it there; after `backward_data`, as in cuDNN."""
+        """Write the params gradient into `out`, or add it there; after `backward_data`, as in cuDNN.
+
+        `out` has passed `check_gradient`. Where memory runs out, nothing has been added to it.
+        """
 
 
 _made: dict[str, Engine] = {}

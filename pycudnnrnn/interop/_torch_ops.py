@@ -21,7 +21,7 @@ import numpy as np
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
-from pycudnnrnn.errors import EngineError, MissingDependencyError
+from pycudnnrnn.errors import EngineError, MissingDependencyError, TorchArgumentError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec, parse_dtype
 
@@ -91,6 +91,20 @@ class _Call(NamedTuple):
         op.set_dropout_state(DropoutState(engine_for(_device_name(self.x)).name, int(self.seed)))
         return op
 
+    def check(self) -> None:
+        """Refuse batch sizes that are not those of the data: torch reads and writes memory by them, unchecked.
+
+        Raises:
+            TorchArgumentError: they rise, are negative, or do not add up to the rows.
+        """
+        if self.batch_sizes is None:
+            return
+        running = self.batch_sizes.tolist()
+        falling = [self.size[1], *running, 0]
+        if running[:1] != falling[:1] or sum(running) != len(self.x) or falling != sorted(falling, reverse=True):
+            expected = f"numbers that do not rise, from B={falling[0]} on, {len(self.x)} in all"
+            raise TorchArgumentError("batch_sizes", expected, running[:8])
+
     def lengths(self) -> list[int] | None:
         """Each sequence's length, longest first, from how many still run at each step."""
         if self.batch_sizes is None:
@@ -107,10 +121,19 @@ class _Call(NamedTuple):
 
     def reserve_nbytes(self) -> Any:
         """The bytes of the reserve: by arithmetic on the CPU, where sizes may be symbols; asked of cuDNN elsewhere."""
-        if engine_for(_device_name(self.x)).name == "numpy":
+        if self.reads_no_output:
             return reserve_nbytes(self.spec, self.num_rows, drops=self.seed is not None)
         ragged = self.batch_sizes is not None
         return _cudnn_reserve_nbytes(self.spec, *map(int, self.size), self.time_major, ragged, _device_name(self.x))
+
+    @property
+    def reads_no_output(self) -> bool:
+        """Whether the NumPy engine runs it, or nothing does: "meta" has shapes and no numbers."""
+        return self.x.device.type == "meta" or engine_for(_device_name(self.x)).name == "numpy"
+
+    def kept(self, y: Any) -> Any | None:
+        """What a backward has to be given of the output: cuDNN reads it again, and then nobody may change it."""
+        return None if self.reads_no_output else y
 
     def padded(self, data: Any) -> Any:
         """Give packed data its padding: [rows, F] to [T, B, F]."""
@@ -135,6 +158,7 @@ def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     """Run an RNN; the reserve has no elements unless it is to be kept."""
     *plain, keep_reserve = map(_plain, arguments)
     call = _Call(*plain)
+    call.check()
     padded = call.padded(call.x)
     x, hx, cx, params = map(_native, (padded, call.hx, call.cx, call.params))
     with _on_current_stream(padded):
@@ -164,7 +188,7 @@ def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
 @torch.library.custom_op(
     "pycudnnrnn::rnn_backward",
     mutates_args=(),
-    schema=f"(Tensor dy, Tensor dhy, Tensor dcy, Tensor y, Tensor reserve, {_ARGUMENTS}, bool params_too) -> "
+    schema=f"(Tensor dy, Tensor dhy, Tensor dcy, Tensor? y, Tensor reserve, {_ARGUMENTS}, bool params_too) -> "
     "(Tensor dx, Tensor dhx, Tensor dcx, Tensor dparams)",
 )  # type: ignore[untyped-decorator]
 def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
@@ -176,7 +200,9 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
         return dx, dhx, dcx, d_params.zero_()
     padded = call.padded(call.x)
     dx = torch.empty_like(padded)
-    x, y, dy, hx, cx, params = map(_native, (padded, call.padded(y), call.padded(dy), call.hx, call.cx, call.params))
+    dy = call.padded(dy)
+    y = dy if y is None else call.padded(y)  # a plan wants an array of y's shape, and reads it where it was kept
+    x, y, dy, hx, cx, params = map(_native, (padded, y, dy, call.hx, call.cx, call.params))
     to_hx, to_cx = (None if a is None else _native(to) for a, to in ((hx, dhx), (cx, dcx)))
     dcy = _native(dcy) if call.spec.has_cell_state else None
     with _on_current_stream(padded):
@@ -218,7 +244,7 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]  # torch's 
         *tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, _ = inputs
         y, _, _, reserve = output
         ctx.mark_non_differentiable(reserve)
-        ctx.save_for_backward(y, reserve, *tensors)
+        ctx.save_for_backward(_Call(*inputs[:-1]).kept(y), reserve, *tensors)
 
     @staticmethod
     def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -111,7 +111,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         for name, weight in self.named_weights():
-            destination[prefix + name] = weight if keep_vars else weight.detach()
+            destination[prefix + name] = weight if keep_vars else _with_own_storage(weight.detach())
         super()._save_to_state_dict(destination, prefix, keep_vars)
         del destination[f"{prefix}params"]
 
@@ -147,6 +147,14 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             named.update((name, both[name]) for name in named)
             own.update((name, both[name]) for name in others)
             self._parameters = own
+
+
+def _with_own_storage(weight: Any) -> Any:
+    """Return the same memory as a tensor whose storage is no more than it, where there is memory.
+
+    What saves a part of a storage saves all of it, and what sees two tensors in one takes them for one weight.
+    """
+    return torch.from_dlpack(weight) if type(weight) is torch.Tensor and weight.device.type != "meta" else weight
 
 
 def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]:

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn.engines import DropoutState
+from pycudnnrnn._checks import check_int, plain
+from pycudnnrnn.engines import POSITION_MAX, DropoutState
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import DType, RNNSpec
@@ -101,7 +102,8 @@ class _Call:
         op = self.op
         if self.drops:  # an op of this call's own: its position moves
             op = ops.from_spec(self.spec)
-            op.set_dropout_state(DropoutState("numpy", self.spec.seed, int(position)))
+            at = check_int("dropout_position", int(position), 0, POSITION_MAX)
+            op.set_dropout_state(DropoutState("numpy", self.spec.seed, at))
         return op.run(
             x, h, c[0] if c else None, params, self.training,
             sequence_lengths=self.lengths, time_major=self.time_major, keep_reserve=keep_reserve,
@@ -123,7 +125,7 @@ def _rnn(call: _Call, position: Any, *arguments: Any) -> Any:
 
 
 def _rnn_fwd(call: _Call, position: Any, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    return _rnn(call, position, *arguments), (position, *arguments)
+    return _primal(call, position, *arguments), (position, *arguments)
 
 
 def _rnn_bwd(call: _Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -131,6 +133,12 @@ def _rnn_bwd(call: _Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> t
 
 
 _rnn.defvjp(_rnn_fwd, _rnn_bwd)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _primal(call: _Call, position: Any, *arguments: Any) -> Any:
+    """The forward inside a derivative: to differentiate it is to ask for a second one."""
+    return _forward(call)(position, *arguments)
 
 
 @functools.lru_cache(maxsize=256)
@@ -162,7 +170,10 @@ def _forward(call: _Call) -> Any:
             axes = (1 if call.time_major else 0, *(1 for _ in data[1:]))
             wide = (_joined(array, axis) for array, axis in zip(data, axes, strict=True))
             results = _forward(call.widened(size))(position, arguments[0], *wide)
-            found = tuple(_split(array, axis, size) for array, axis in zip(results, axes, strict=True))
+            found = tuple(
+                _split(array, axis, size, one.shape[axis + 1])
+                for array, axis, one in zip(results, axes, data, strict=True)
+            )
         return found, tuple(True for _ in found)
 
     return forward
@@ -174,8 +185,9 @@ def _joined(array: Any, axis: int) -> Any:
     return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
 
 
-def _split(array: Any, axis: int, size: int) -> Any:
-    parts = array.reshape(*array.shape[:axis], size, array.shape[axis] // size, *array.shape[axis + 1 :])
+def _split(array: Any, axis: int, size: int, each: int) -> Any:
+    """Undo `_joined`, of `size` arrays that were `each` long along `axis`."""
+    parts = array.reshape(*array.shape[:axis], size, each, *array.shape[axis + 1 :])
     return jnp.moveaxis(parts, axis, 0)
 
 
@@ -193,8 +205,9 @@ def _backward(call: _Call, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> 
     return found
 
 
+@_primal.defjvp  # type: ignore[untyped-decorator]
 @_backward.defjvp  # type: ignore[untyped-decorator]
-def _backward_jvp(call: _Call, *_: Any) -> Any:
+def _second(call: _Call, *_: Any) -> Any:
     raise EngineError(f"second derivatives of {call.spec.mode} were asked for: no engine computes them")
 
 
@@ -218,6 +231,8 @@ def _flag(name: str, value: Any) -> bool:
 def _array(name: str, array: Any, spec: RNNSpec) -> Any:
     if not isinstance(array, (jax.Array, np.ndarray)):
         raise ArgumentTypeError(name, "a JAX or NumPy array", type(array))
+    if isinstance(array, np.ndarray):
+        array = plain(name, array)
     if array.dtype != spec.dtype.numpy:
         raise ArgumentError(name, f"{spec.dtype}, the model's", array.dtype, aspect="dtype")
     return jnp.asarray(array)
@@ -236,7 +251,11 @@ def _position(call: _Call, position: Any) -> Any:
         if call.drops:
             raise ArgumentError("dropout_position", "an integer that differs from step to step", None)
         return jnp.zeros((), jnp.int32)
-    array = jnp.asarray(position)
-    if array.shape != () or not jnp.issubdtype(array.dtype, jnp.integer):
-        raise ArgumentError("dropout_position", "one integer", f"{array.dtype} of shape {array.shape}")
-    return array
+    if isinstance(position, (jax.Array, np.ndarray)):
+        if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
+            raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
+        if isinstance(position, jax.core.Tracer):
+            return position
+        position = int(position)
+    most = min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(np.int64)).max))
+    return jnp.asarray(check_int("dropout_position", position, 0, most))

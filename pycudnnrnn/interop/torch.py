@@ -145,10 +145,10 @@ class _RNN(FlatParams):
 
     def _cast(self, data: Any) -> tuple[Any, Any]:
         """Give data and params autocast's dtype where it is on; float64 is left alone, as everywhere in autocast."""
-        params, kind = self.params, data.device.type
-        if not torch.is_autocast_enabled(kind) or params.dtype is torch.float64:
+        params = self.params
+        if not _autocasts(data) or params.dtype is torch.float64:
             return data, params
-        dtype = torch.get_autocast_dtype(kind)
+        dtype = torch.get_autocast_dtype(data.device.type)
         return data.to(dtype), params.to(dtype)
 
     def _check_input(self, data: Any, batch_sizes: Any | None) -> None:
@@ -156,7 +156,7 @@ class _RNN(FlatParams):
         if data.dim() != dims:
             axes = "[T, B, input_size] or [T, input_size]" if batch_sizes is None else "packed data [rows, input_size]"
             raise TorchArgumentError("input", axes, tuple(data.shape), aspect="shape")
-        if data.dtype != self.params.dtype and not torch.is_autocast_enabled(data.device.type):
+        if data.dtype != self.params.dtype and not _autocasts(data):
             raise TorchArgumentError("input", f"{self.params.dtype}, the module's", data.dtype, aspect="dtype")
         if data.device != self.params.device:
             raise TorchArgumentError("input", f"{self.params.device}, the module's", data.device, aspect="device")
@@ -188,7 +188,7 @@ class _RNN(FlatParams):
                 raise TorchArgumentError(name, f"{expected}, which is {axes}", tuple(state.shape), aspect="shape")
             if state.device != data.device:
                 raise TorchArgumentError(name, f"{data.device}, the input's", state.device, aspect="device")
-            if torch.is_autocast_enabled(data.device.type):
+            if _autocasts(data):
                 state = state.to(data.dtype)  # noqa: PLW2901
             if state.dtype != data.dtype:
                 raise TorchArgumentError(name, f"{data.dtype}, the input's", state.dtype, aspect="dtype")
@@ -238,9 +238,22 @@ class RNN(_RNN):
         super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
 
 
+def _autocasts(data: Any) -> bool:
+    """Whether autocast is on where the data is; torch has none for "meta"."""
+    on: bool = data.device.type != "meta" and torch.is_autocast_enabled(data.device.type)
+    return on
+
+
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
     """Return B of packed data, without reading numbers where it need not: a compiler does not know them."""
+    _check_tensor("batch_sizes", batch_sizes)
+    kind = batch_sizes.dtype, batch_sizes.device.type
+    if batch_sizes.dim() != 1 or not len(batch_sizes) or kind != (torch.int64, "cpu"):
+        got = f"{tuple(batch_sizes.shape)} of {kind[0]} on {kind[1]}"
+        raise TorchArgumentError("batch_sizes", "an int64 tensor on the CPU, one number per step", got)
     count: int = int(batch_sizes[0]) if order is None else order.size(0)
+    if order is None and not torch.compiler.is_compiling() and count < 0:  # the operator checks the rest
+        raise TorchArgumentError("batch_sizes", "numbers from 0 on", count)
     return count
 
 

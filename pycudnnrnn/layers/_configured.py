@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_int
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import check_initializer
 from pycudnnrnn._tf1.layer import NotBuiltError, TF1Layer
 from pycudnnrnn.errors import ArgumentTypeError, StateError, TFArgumentError
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import INT32_MAX, Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
 
 
 class ConfiguredLayer(TF1Layer):
@@ -128,7 +128,7 @@ class ConfiguredLayer(TF1Layer):
 
     def state_shape(self, batch_size: int) -> tuple[list[int], ...]:
         """Return the shapes of the states: (h, c) for LSTM, (h,) for the rest."""
-        rows, batch = self._spec.num_pseudo_layers, operator.index(batch_size)
+        rows, batch = self._spec.num_pseudo_layers, check_int("batch_size", batch_size, 0, INT32_MAX)
         h = [rows, batch, self._spec.state_size]
         return (h, [rows, batch, self.num_units]) if self._spec.has_cell_state else (h,)
 

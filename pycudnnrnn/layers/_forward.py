@@ -66,8 +66,9 @@ class LayerForward(Forward[ArrayT]):
                 raise ArgumentError("d_states", f"a tuple of {len(self.states)}", f"a tuple of {len(d_states)}")
             d_output_h, d_output_c = d_states if len(d_states) == 2 else (d_states[0], None)
             names = LAYER_NAMES
-        found = self._backward_data(d_outputs, d_output_h, d_output_c, retain=retain, names=names)
-        return LayerGradients(found.input, found.input_h, found.input_c, self.backward_weights(out, accumulate))
+        upstream = d_outputs, d_output_h, d_output_c
+        found = self._backward(upstream, out=out, accumulate=accumulate, retain=retain, names=names)
+        return LayerGradients(found.input, found.input_h, found.input_c, found.params)
 
 
 class _Layer(Protocol):

@@ -31,6 +31,9 @@ _FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() fo
 _WORDS: Final = ("layer", "direction", "gate", "kind", "side")
 """What names a region without cuDNN's numbers."""
 
+REGIONS_MAX: Final = 1 << 18
+"""Most regions of an arithmetic layout: an LSTM of 16,384 layers. They take a second and 60 MB; nobody runs more."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Region:
@@ -96,8 +99,10 @@ class ParamLayout:
     Canonical order is cuDNN's: all weights, then all biases; each pseudo-layer by pseudo-layer, in linear-layer id
     order. Layouts with the same regions in the same places compare equal. Elements that no region covers are padding.
 
+    The regions of an arithmetic layout are made when somebody asks for them: its size alone is known at once.
+
     Raises:
-        LayoutError: regions that overlap or leave the buffer.
+        LayoutError: regions that overlap or leave the buffer, or more than 262,144 of them by arithmetic.
     """
 
     size: int
@@ -111,6 +116,18 @@ class ParamLayout:
             end, last = region.offset + region.size, region
         if end > self.size:
             raise LayoutError(f"{last} ends at {end}, past the buffer's {self.size} elements")
+
+    @classmethod
+    def _arithmetic(cls, spec: RNNSpec) -> ParamLayout:
+        made = object.__new__(cls)
+        made.__dict__.update(size=_size(spec), _spec=spec)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        spec = self.__dict__.get("_spec")
+        if name != "regions" or spec is None:
+            raise AttributeError(f"ParamLayout has no attribute {name!r}")
+        return self.__dict__.setdefault("regions", _regions(spec))
 
     def __hash__(self) -> int:
         return hash(self.size)  # cheap: a layout is a key of caches on the hot path
@@ -199,13 +216,28 @@ def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
 
     Source: jax.experimental.rnn and MXNet's fused RNN op rely on this order for cuDNN.
     """
+    return ParamLayout._arithmetic(spec)  # noqa: SLF001
+
+
+def _size(spec: RNNSpec) -> int:
+    """Count elements: every layer above the first has as many as the second."""
+    one, two = (
+        sum(math.prod(shape) for *_, shape in canonical_shapes(spec.replace(num_layers=layers))) for layers in (1, 2)
+    )
+    return one + (spec.num_layers - 1) * (two - one)
+
+
+def _regions(spec: RNNSpec) -> tuple[Region, ...]:
+    count = sum(1 for _ in canonical_shapes(spec.replace(num_layers=1))) * spec.num_layers
+    if count > REGIONS_MAX:
+        raise LayoutError(f"{spec.num_layers} layers have {count} regions, and at most {REGIONS_MAX} are listed")
     regions = []
     end = 0
     for pseudo_layer, lin_layer_id, gate, kind, shape in canonical_shapes(spec):
         region = Region(pseudo_layer, lin_layer_id, gate, kind, end if math.prod(shape) else 0, shape, spec.num_dirs)
         end += region.size
         regions.append(region)
-    return ParamLayout(end, tuple(regions))
+    return tuple(regions)
 
 
 def canonical_shapes(spec: RNNSpec) -> Iterator[tuple[int, int, str, Kind, tuple[int, ...]]]:

@@ -64,15 +64,19 @@ class ShortWay:
     def _batch(self, shape: tuple[int, ...], lengths: Any, time_major: bool) -> Schedule:
         """Return the batch, the last one again where it has the same lengths: those count by their bytes.
 
-        marshal's second version writes types and values alone.
+        marshal's second version writes types and values alone, of what is Python's own. What else has a buffer (NumPy's
+        scalars) it would write as bytes, without the type.
 
         Raises:
             ValueError: lengths that cannot be right, or that are not Python's own.
         """
-        if isinstance(lengths, np.ndarray):
-            written: Any = (lengths.dtype.str, lengths.shape, lengths.tobytes())
-        else:
-            written = None if lengths is None else marshal.dumps(lengths, 2)
+        written: Any = None
+        if type(lengths) is np.ndarray:
+            written = (lengths.dtype.str, lengths.shape, lengths.tobytes())
+        elif lengths is not None:
+            if type(lengths) not in {list, tuple} or not {int}.issuperset(map(type, lengths)):
+                raise ValueError(lengths)
+            written = marshal.dumps(lengths, 2)
         key = (shape[0], shape[1], written, time_major)
         last = self._last
         if last[1] is not None and last[0] == key:

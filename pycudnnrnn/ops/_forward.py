@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT, Kind
+from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, Reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, StateError
 from pycudnnrnn.layout import arithmetic_layout
@@ -67,6 +68,8 @@ class Call(NamedTuple):
     kind: Kind
     libraries: frozenset[str]
     params: Any
+    inputs: tuple[Any, Any | None, Any | None] = (None, None, None)
+    """input_data, input_h and input_c, which a backward reads again."""
 
     @property
     def data_axes(self) -> str:
@@ -122,6 +125,7 @@ class Forward(Generic[ArrayT]):
         self._call = call
         self._reserve = reserve
         self._kept = reserve is not None
+        self._read_again = (call.params, *call.inputs, output) if self._kept else ()
         self._worked: Reserve | None = None
 
     def backward_data(
@@ -142,6 +146,7 @@ class Forward(Generic[ArrayT]):
         self, d_output: Any, d_output_h: Any, d_output_c: Any, *, retain: bool, names: Names
     ) -> Gradients[ArrayT]:
         call = self._call
+        check_bool("retain", retain)
         with call.streams(d_output, d_output_h, d_output_c):
             if d_output is not None:
                 d_output = call.data(names.d_output, d_output, call.spec.output_size)
@@ -165,29 +170,41 @@ class Forward(Generic[ArrayT]):
         """Return the gradient of params, after the latest `backward_data`.
 
         It is written into `out`, or with `accumulate` added there; without `out` it is a new buffer. Elements that are
-        padding of the layout get 0, or stay as they are with `accumulate`.
+        padding of the layout get 0, or stay as they are with `accumulate`. Where memory runs out, nothing was added.
 
         Shapes:
             [params_size].
 
         Raises:
             StateError: no `backward_data` came before.
-            ArgumentError: an `out` that cannot hold the gradient, or `accumulate` without it.
+            ArgumentError: an `out` that cannot hold the gradient, one that overlaps what a backward reads again (the
+                forward's arguments and `output`), or `accumulate` without it.
         """
         call = self._call
         if self._worked is None:
             raise StateError("backward_weights before backward_data: it reads what that leaves, as in cuDNN")
-        if out is None and accumulate:
-            raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
         with call.streams(out):
-            if out is None:
+            native = self._native_out(out, accumulate)
+            if native is None:
                 native = _arrays.new(call.params.shape, call.params.dtype, call.engine.xp)
-            else:
-                native = check_params("out", out, call.kind, call.spec, call.engine, writable=True)
-                if call.engine.xp.may_share_memory(native, call.params):
-                    raise ArgumentError("out", "a buffer of its own", "memory that overlaps params")
             call.engine.backward_weights(self._worked, native, accumulate=accumulate)
             return call.to_caller(native) if out is None else out
+
+    def _native_out(self, out: Any, accumulate: Any) -> Any | None:
+        """Return the engine's array over the caller's `out`, checked; None where there is none."""
+        call = self._call
+        if check_bool("accumulate", accumulate) and out is None:
+            raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
+        if out is None:
+            return None
+        native = check_params("out", out, call.kind, call.spec, call.engine, writable=True)
+        call.engine.check_gradient(native)
+        for name, array in zip(
+            ("params", "input_data", "input_h", "input_c", "output"), self._read_again, strict=False
+        ):
+            if array is not None and call.engine.xp.may_share_memory(native, array):
+                raise ArgumentError("out", "a buffer of its own", f"memory that overlaps {name}")
+        return native
 
     def backward(
         self,
@@ -199,8 +216,15 @@ class Forward(Generic[ArrayT]):
         accumulate: bool = False,
         retain: bool = False,
     ) -> Gradients[ArrayT]:
-        """Return all gradients: `backward_data`, then `backward_weights`."""
-        data = self.backward_data(d_output, d_output_h, d_output_c, retain=retain)
+        """Return all gradients: `backward_data`, then `backward_weights`. `out` is checked before either."""
+        upstream = d_output, d_output_h, d_output_c
+        return self._backward(upstream, out=out, accumulate=accumulate, retain=retain, names=OP_NAMES)
+
+    def _backward(
+        self, upstream: tuple[Any, Any, Any], *, out: Any, accumulate: bool, retain: bool, names: Names
+    ) -> Gradients[ArrayT]:
+        self._native_out(out, accumulate)
+        data = self._backward_data(*upstream, retain=retain, names=names)
         return dataclasses.replace(data, params=self.backward_weights(out, accumulate))
 
     def __repr__(self) -> str:

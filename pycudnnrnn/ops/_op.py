@@ -147,7 +147,7 @@ class CudnnRNN:
         kind = _arrays.kind_of("params", params)
         engine = engine_for(kind.device)
         check_params("params", params, kind, self.spec, engine)
-        return to_canonical(params, engine.layout(self.spec), copy=copy)
+        return to_canonical(params, engine.layout(self.spec), copy=check_bool("copy", copy))
 
     @overload
     def canonical_to_params(
@@ -192,7 +192,7 @@ class CudnnRNN:
         Raises:
             EngineError: no engine runs on `device`.
         """
-        target, kind = engine_for(_device_name(device)), _arrays.kind_of("params", params)
+        target, kind = engine_for(_arrays.check_device(device)), _arrays.kind_of("params", params)
         source = engine_for(kind.device)
         with _arrays.streams(source, kind, frozenset({kind.library, "cupy"})):
             native = check_params("params", params, kind, self.spec, source)
@@ -331,7 +331,7 @@ class CudnnRNN:
             known = self._eager.find(key)
             results = known and known.call.run_if_plain(batch, params, x, hx, cx)
             if known is not None and results is not None:
-                call = Call(known.engine, self.spec, batch, known.kind, frozenset(), params)
+                call = Call(known.engine, self.spec, batch, known.kind, frozenset(), params, (x, hx, cx))
                 return returns(call, *results)
         spec, names = self.spec, names or OP_NAMES
         is_training = check_bool(names.training, is_training)
@@ -357,7 +357,7 @@ class CudnnRNN:
             )  # fmt: skip
             if key is not None and (known is None or known.engine is not engine):
                 self._remember(key, engine, kind, schedule, dropout, keep_reserve)
-            return returns(call, *results)
+            return returns(call._replace(inputs=(x, hx, cx)), *results)
 
     def _remember(
         self, key: Any, engine: Engine, kind: Any, schedule: Schedule, dropout: Dropout | None, keep_reserve: bool

@@ -126,6 +126,7 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
+        check_bool("accumulate", accumulate)
         if self._native.backward_weights_if_plain(x, hx, y, d_params, reserve, accumulate=accumulate):
             return
         kind = self._kind("x", x)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_text
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -25,7 +26,6 @@ from pycudnnrnn.saveable._format_converters import (
     CudnnParamsFormatConverterLSTM,
     CudnnParamsFormatConverterRelu,
     CudnnParamsFormatConverterTanh,
-    check_writable,
     host_of,
     value_of,
 )
@@ -103,7 +103,7 @@ class CudnnOpaqueParamsSaveable:
         if scope is not None and not isinstance(scope, str):
             raise ArgumentTypeError("scope", "a string or None", type(scope))
         self._opaque = opaque_params
-        self.name = name
+        self.name = check_text("name", name)
         self.scope = scope or ""
         self._converter = CudnnParamsFormatConverter.of(spec)
         self._converter.check(opaque_params)
@@ -120,10 +120,6 @@ class CudnnOpaqueParamsSaveable:
     def op(self) -> SaveSpec:
         """The buffer under the saveable's name."""
         return SaveSpec(self.name, value_of(self._opaque))
-
-    def check_writable(self) -> None:
-        """Refuse a buffer that nothing can be restored into."""
-        check_writable(self._opaque)
 
     @property
     def specs(self) -> list[SaveSpec]:
@@ -152,7 +148,17 @@ class CudnnOpaqueParamsSaveable:
         dtype. `restored_shapes` is TF's, and without effect.
 
         Raises:
-            ArgumentError: a wrong number of tensors, a missing one, or a wrong shape. Nothing has been written then.
+            ArgumentError: a wrong number of tensors, a missing one, a wrong shape, or a buffer that cannot be written
+                to. Nothing has been written then.
+        """
+        self.restoring(restored_tensors)()
+        return value_of(self._opaque)
+
+    def restoring(self, restored_tensors: Any) -> Callable[[], None]:
+        """Return what does as `restore`, after all that can fail has been done.
+
+        Raises:
+            ArgumentError: as of `restore`.
         """
         if isinstance(restored_tensors, Mapping):
             if self.prefix + tf_tensors(self.spec)[0].name not in restored_tensors:
@@ -163,9 +169,8 @@ class CudnnOpaqueParamsSaveable:
             named = self._by_order(list(restored_tensors))
         dtype = self.spec.dtype.numpy
         arrays = {name: host_of(name, array) for name, array in named.items()}
-        opaque = value_of(self._opaque)
-        self._converter.opaque({n: a.astype(dtype, copy=False) for n, a in arrays.items()}, out=opaque)
-        return opaque
+        cast = {name: array.astype(dtype, copy=False) for name, array in arrays.items()}
+        return self._converter.writing(cast, value_of(self._opaque))
 
     def restore_opaque(self, opaque_kernel: Any) -> Any:
         """Write a raw `opaque_kernel` in dense cuDNN order into the buffer, and return it.
@@ -184,7 +189,7 @@ class CudnnOpaqueParamsSaveable:
             raise ArgumentError("opaque_kernel", f"{(layout.size,)}, the dense order", kernel.shape, aspect="shape")
         weights, biases = to_canonical(kernel, layout)
         opaque = value_of(self._opaque)
-        self._converter._cu_canonical_to_opaque([*weights, *biases], opaque)  # noqa: SLF001
+        self._converter._writing([*weights, *biases], opaque)()  # noqa: SLF001
         return opaque
 
     def _by_order(self, given: list[Any]) -> dict[str, Any]:
@@ -249,7 +254,7 @@ class RNNParamsSaveable:
             raise ArgumentError("param_variables", "one opaque buffer", f"{len(variables)} arrays")
         self._to_canonical, self._to_params = params_to_canonical, canonical_to_params
         self._opaque = variables[0]
-        self.name = name
+        self.name = check_text("name", name)
 
     def tensors(self) -> dict[str, Array]:
         """Return every tensor by name: the weights, then the biases."""
@@ -263,10 +268,6 @@ class RNNParamsSaveable:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tensor.shape for name, tensor in self.tensors().items()}
 
-    def check_writable(self) -> None:
-        """Refuse a buffer that nothing can be restored into."""
-        check_writable(self._opaque)
-
     @property
     def specs(self) -> list[SaveSpec]:
         return [SaveSpec(name, tensor) for name, tensor in self.tensors().items()]
@@ -275,7 +276,17 @@ class RNNParamsSaveable:
         """Write tensors, a list in the order of `specs` or a mapping from their names, into the buffer; return it.
 
         Raises:
-            ArgumentError: a wrong number of tensors, a missing one, or a wrong shape. Nothing has been written then.
+            ArgumentError: a wrong number of tensors, a missing one, a wrong shape, or a buffer that cannot be written
+                to. Nothing has been written then.
+        """
+        self.restoring(restored_tensors)()
+        return value_of(self._opaque)
+
+    def restoring(self, restored_tensors: Any) -> Callable[[], None]:
+        """Return what does as `restore`, after all that can fail has been done.
+
+        Raises:
+            ArgumentError: as of `restore`.
         """
         names = list(self.tensors())
         if isinstance(restored_tensors, Mapping):
@@ -288,5 +299,4 @@ class RNNParamsSaveable:
         opaque = value_of(self._opaque)
         count = len(self._to_canonical(opaque)[0])
         params = self._to_params(list(restored_tensors[:count]), list(restored_tensors[count:]))
-        _arrays.overwrite(opaque, host_of("params", params))
-        return opaque
+        return _arrays.overwriting("param_variables", opaque, host_of("params", params))

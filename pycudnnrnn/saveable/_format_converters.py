@@ -5,7 +5,7 @@ Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.13 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,8 +95,16 @@ class CudnnParamsFormatConverter:
 
     def opaque(self, named: Mapping[str, Array], out: Any = None) -> Any:
         """Return the buffer, `out` or a new one, of tensors by name; `from_tf` says which biases count."""
+        if out is not None:
+            self.writing(named, out)()
+            return out
         weights, biases = from_tf(self._spec, named)
-        return self._cu_canonical_to_opaque([*weights, *biases], out)
+        return self._cu_canonical_to_opaque([*weights, *biases])
+
+    def writing(self, named: Mapping[str, Array], opaque: Any) -> Callable[[], None]:
+        """Return what writes tensors by name into a buffer, after all that can fail has been done."""
+        weights, biases = from_tf(self._spec, named)
+        return self._writing([*weights, *biases], opaque)
 
     def check(self, opaque: Any) -> None:
         """Refuse a buffer that cannot hold this RNN; nothing is copied."""
@@ -117,19 +125,28 @@ class CudnnParamsFormatConverter:
         weights, biases = self._op(opaque.dtype).params_to_canonical(opaque, copy=False)
         return [host_of("opaque", array) for array in weights], [host_of("opaque", array) for array in biases]
 
-    def _cu_canonical_to_opaque(self, cu_canonicals: Sequence[Array], out: Any = None) -> Any:
-        op = self._op(cu_canonicals[0].dtype if out is None else out.dtype)
+    def _cu_canonical_to_opaque(self, cu_canonicals: Sequence[Array]) -> Any:
+        op = self._op(cu_canonicals[0].dtype)
         count = len(op.layout().weights)
         given = [np.asarray(array, op.dtype.numpy) for array in cu_canonicals]
-        if out is None:
-            return op.canonical_to_params(given[:count], given[count:])
-        kind = _arrays.kind_of("opaque_params", out)
-        xp = engine_for(kind.device).xp
-        target = _arrays.to_engine(
-            "opaque_params", out, kind, op.dtype, xp, writable=True
-        )  # shares the memory of `out`
-        moved = [_arrays.move(array, xp) for array in given]
-        return op.canonical_to_params(moved[:count], moved[count:], out=target)
+        return op.canonical_to_params(given[:count], given[count:])
+
+    def _writing(self, cu_canonicals: Sequence[Array], opaque: Any) -> Callable[[], None]:
+        kind = _arrays.kind_of("opaque_params", opaque)
+        engine = engine_for(kind.device)
+        target = writable(opaque)
+        given = [_arrays.move(np.asarray(array, target.dtype), engine.xp) for array in cu_canonicals]
+        op = self._op(target.dtype)
+        count = len(op.layout().weights)
+        made = op.canonical_to_params(given[:count], given[count:])  # elsewhere: `opaque` changes by one copy
+        if made.shape != target.shape:
+            raise ArgumentError("opaque_params", f"{made.shape}", target.shape, aspect="shape")
+
+        def write() -> None:
+            with _arrays.streams(engine, kind, frozenset({kind.library, "cupy"})):
+                target[...] = made
+
+        return write
 
 
 class CudnnParamsFormatConverterLSTM(CudnnParamsFormatConverter):
@@ -163,11 +180,12 @@ def value_of(array: Any) -> Any:
     return array.value if isinstance(array, Variable) else array
 
 
-def check_writable(opaque: Any) -> None:
-    """Refuse a buffer that nothing can be written to."""
-    array = value_of(opaque)
-    kind = _arrays.kind_of("opaque_params", array)
-    _arrays.to_engine("opaque_params", array, kind, None, engine_for(kind.device).xp, writable=True)
+def writable(opaque: Any) -> Any:
+    """Return the engine's array over a buffer's memory, after checking that it can be written to."""
+    kind = _arrays.kind_of("opaque_params", opaque)
+    target = _arrays.to_engine("opaque_params", opaque, kind, None, engine_for(kind.device).xp, writable=True)
+    _arrays.check_overwritable("opaque_params", opaque, target)
+    return target
 
 
 def host_of(name: str, array: Any) -> Array:

@@ -128,12 +128,12 @@ class RNNSpec:
             bias_mode=choose(BiasMode, "bias_mode", bias_mode),
             algo=choose(Algorithm, "algo", algo),
         )
-        half = self.dtype in (DType.FLOAT16, DType.BFLOAT16)
+        usual = MathType.TENSOR_OP if self.dtype.itemsize == 2 else MathType.FMA
         keep(
             input_mode=self._resolved_input_mode(input_mode),
             num_proj=self._checked_projection(num_proj),
             cell_clip=self._checked_clip(cell_clip),
-            math_type=choose(MathType, "math_type", math_type or (MathType.TENSOR_OP if half else MathType.FMA)),
+            math_type=choose(MathType, "math_type", usual if math_type is None else math_type),
             compute_dtype=self._resolved_compute_dtype(compute_dtype),
         )
         self._check_algorithm()
@@ -155,11 +155,11 @@ class RNNSpec:
         return mode
 
     def _checked_projection(self, value: int | None) -> int | None:
-        if value is None or (value == 0 and not isinstance(value, bool)):
+        num_proj = 0 if value is None else check_int("num_proj", value, 0, INT32_MAX)
+        if num_proj == 0:
             return None  # TF reads 0 as "no projection"
         if self.mode is not RNNMode.LSTM:
-            raise ArgumentError("num_proj", f"None for rnn_mode {str(self.mode)!r} (only the LSTM projects)", value)
-        num_proj = check_int("num_proj", value, 1, INT32_MAX)
+            raise ArgumentError("num_proj", f"None for rnn_mode {str(self.mode)!r} (only the LSTM projects)", num_proj)
         if num_proj >= self.num_units:
             raise ArgumentError(
                 "num_proj",
@@ -318,7 +318,8 @@ class RNNSpec:
         if fields.keys() != names:
             odd = sorted(fields.keys() ^ names)
             raise ArgumentError("text", "each field of RNNSpec once", f"missing or unknown {odd}")
-        if fields.pop("schema") != SPEC_JSON_SCHEMA:
+        schema = fields.pop("schema")
+        if type(schema) is not int or schema != SPEC_JSON_SCHEMA:  # True and 1.0 equal 1
             raise ArgumentError("schema", str(SPEC_JSON_SCHEMA), "another schema")
         clip = fields["cell_clip"]
         if clip is not None:
@@ -327,7 +328,11 @@ class RNNSpec:
             fields["cell_clip"] = tuple(
                 side if bound is None else bound for bound, side in zip(clip, (-math.inf, math.inf), strict=True)
             )
-        return cls(**fields)
+        spec = cls(**fields)
+        for name, value in fields.items():
+            if getattr(spec, name) != value:  # what may be left open was resolved before it was written
+                raise ArgumentError(name, "what to_json writes", repr(value))
+        return spec
 
 
 def _checked_dropout(value: float) -> float:

@@ -82,6 +82,16 @@ def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(no
         find(Context(**context))
 
 
+@pytest.mark.parametrize("path", ["/" + "a" * 5000, "/nul\0", "/half \ud800"])
+def test_a_path_that_no_file_can_have_names_no_file_and_is_not_quoted_at_length(nowhere, path):
+    with pytest.raises(LibraryNotFoundError, match="argument names no file") as caught:
+        find(Context(path=path, environment={}))
+    assert len(str(caught.value)) < 500
+    with pytest.raises(LibraryNotFoundError) as caught:
+        find(Context(environment={"CUDNN_PATH": path}))
+    assert max(map(len, caught.value.attempts)) < 1000
+
+
 def test_a_wheel_whose_file_is_gone_is_said_so(nowhere):
     install_wheel(nowhere / "site", "nvidia-cudnn-cu13").unlink()
     with pytest.raises(LibraryNotFoundError, match=r"wheel: nvidia-cudnn-cu13 lists .*, which is gone"):

@@ -54,6 +54,6 @@ def test_a_million_cycles_leave_nothing(lib, name, measured):
     gc.collect()
     growth = resident_nbytes() - resident
     measured("R2", cycles=CYCLES, worst_growth_in_bytes=growth)
-    assert live() == before
+    assert not live() - before, "what earlier tests left may go meanwhile, and nothing may come"
     assert RELEASE_FAILURES == []
     assert growth <= GROWTH_MAX_NBYTES

@@ -144,7 +144,7 @@ def test_it_says_which_check_runs_and_how_many_there_are(only, run, monkeypatch)
             said.append(text)
             yield types.SimpleNamespace(update=said.append)
 
-    monkeypatch.setattr(_check, "Console", Terminal)
+    monkeypatch.setattr(_check, "console", Terminal)
     run("check")
     names = list(_self_test.GROUPS["library"])
     assert said == ["checking", *(f"check {i + 1} of {len(names)}: library, {name}" for i, name in enumerate(names))]

@@ -1,5 +1,6 @@
 """`pycudnnrnn convert`: files in and out, what it refuses, and how it ends."""
 
+import errno
 import functools
 import importlib.util
 import json
@@ -12,7 +13,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn.cli import _files
 from pycudnnrnn.cli import convert as command
 from tests.helpers.oracles import equal_dicts, need, random_canonical
 
@@ -191,17 +191,45 @@ def test_an_existing_file_stays_unless_forced_and_a_link_stays_anyway(run, model
     onnx.checker.check_model(onnx.load(tmp_path / "old.onnx"))
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(run, model, tmp_path, monkeypatch):
-    (tmp_path / "old.pt").write_bytes(b"precious")
+@pytest.mark.parametrize("name", ["old.pt", "old.safetensors", "old.h5", "old.onnx"])
+def test_a_disk_that_is_full_leaves_the_old_file_and_is_one_line(run, model, name, tmp_path, monkeypatch):
+    (tmp_path / name).write_bytes(b"precious")
 
-    def fail(*_):
-        raise OSError("disk full")
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(_files, "_write_torch", fail)
-    code, _, err = run("model.pt", "old.pt", "-s", "prefix=lstm", "--force")
-    assert (code, "disk full" in err) == (1, True)
-    assert (tmp_path / "old.pt").read_bytes() == b"precious"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "old.pt"]
+    to = ["--to", "gluon"] if name.endswith("safetensors") else []
+    monkeypatch.setattr(os, "write", full)
+    code, _, err = run("model.pt", name, "-s", "prefix=lstm", "--force", *to)
+    assert code == 1
+    assert err == f"pycudnnrnn: cannot write {name}: No space left on device\n"
+    assert (tmp_path / name).read_bytes() == b"precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", name]
+
+
+def test_where_nothing_can_be_written_nothing_is_read(run, tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"no model")
+    (tmp_path / "folder.pt").mkdir()
+    os.mkfifo(tmp_path / "fifo.pt")
+    for target, text in (("fifo.pt", "a FIFO"), ("nowhere/m.pt", "No such file")):
+        code, out, err = run("model.pt", target, "--force")
+        assert (code, out) == (1, "")
+        assert text in err
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m.safetensors", "m.h5"])
+def test_bfloat16_goes_through_every_format_that_has_it(run, name, tmp_path):
+    tensors = {key: t.bfloat16() for key, t in torch.nn.GRU(3, 4, 2).state_dict().items()}
+    torch.save(tensors, tmp_path / "source.pt")
+    to = ["--to", "pytorch"] if name.endswith("safetensors") else []
+    back = ["--from", "pytorch"] if name.endswith("safetensors") else []
+    assert run("source.pt", name, *to)[0] == 0
+    assert run(name, "back.pt", *back)[0] == 0
+    found = torch.load(tmp_path / "back.pt", weights_only=True)
+    assert found.keys() == tensors.keys()
+    for key, tensor in tensors.items():
+        assert found[key].dtype is torch.bfloat16
+        assert torch.equal(found[key], tensor), key
 
 
 class Evil:

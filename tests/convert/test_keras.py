@@ -130,6 +130,62 @@ def test_a_file_that_we_write_is_loaded_by_keras(kind, bidirectional, tmp_path):
     equal_dicts(convert.keras.from_canonical(convert.keras.to_canonical(read)), arrays)
 
 
+def test_bfloat16_is_written_and_read_as_keras_does_it(tmp_path):
+    """HDF5 has no such type: two bytes, and an attribute that names them."""
+    options = {"return_sequences": True, "dtype": "bfloat16", "recurrent_initializer": "zeros"}  # torch has no QR of it
+    layers = [keras.layers.GRU(5, **options) for _ in range(2)]
+    model = sequential(*layers)
+    c = random_canonical(RNNSpec("gru", 2, 5, 3, dtype="bfloat16"), 4)
+    arrays = convert.keras.from_canonical(c)
+    convert.keras.write_h5(tmp_path / "ours.weights.h5", arrays)
+    model.load_weights(tmp_path / "ours.weights.h5")
+    for theirs, name in zip(layers[0].weights + layers[1].weights, arrays, strict=True):
+        assert np.array_equal(theirs.value.detach().float().numpy(), arrays[name].astype("f4")), name
+    model.save_weights(tmp_path / "theirs.weights.h5")
+    for name in ("ours", "theirs"):
+        read = convert.keras.to_canonical(convert.keras.read_h5(tmp_path / f"{name}.weights.h5"))
+        assert read.spec.dtype == "bfloat16"
+        equal_dicts(convert.keras.from_canonical(read), arrays)
+
+
+def test_files_may_be_written_side_by_side(tmp_path, monkeypatch):
+    """They are made in memory, where HDF5 knows a file by its name alone."""
+    arrays = [{"gru/gru_cell/kernel": np.full(3, float(n))} for n in range(2)]
+    real = h5py.File.flush
+
+    def flush(file):
+        monkeypatch.setattr(h5py.File, "flush", real)
+        convert.keras.write_h5(tmp_path / "other", arrays[1])
+        real(file)
+
+    monkeypatch.setattr(h5py.File, "flush", flush)
+    convert.keras.write_h5(tmp_path / "one", arrays[0])
+    for name, array in zip(("one", "other"), arrays, strict=True):
+        equal_dicts({"gru/gru_cell/kernel": convert.keras.read_h5(tmp_path / name)["layers/gru/cell/vars/0"]}, array)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"gru/gru_cell/kernel": np.array(["x"], object)}, "expecting a floating dtype"),
+        ({"gru/gru_cell/kernel": np.ones(3), "gru/gru_cell/bias": [1.0]}, "expecting an array, got list"),
+        ({"gru/gru_cell/kernel": np.ones(3), "mine": np.ones(3)}, "has no place"),
+        ({"./gru_cell/kernel": np.ones(3)}, "has no place"),
+        ({"g\0/gru_cell/kernel": np.ones(3)}, "has no place"),
+        ({"\ud800/gru_cell/kernel": np.ones(3)}, "cannot be written as HDF5"),
+        ({f"g/forward_{n}/gru_cell/kernel": np.ones(3) for n in "ab"}, "has the place of 'g/forward_a/gru_cell/k"),
+        ({}, "empty"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_leaves_the_old_file(arrays, text, tmp_path):
+    path = tmp_path / "m.weights.h5"
+    path.write_bytes(b"precious")
+    with pytest.raises(ConvertError, match=text):
+        convert.keras.write_h5(path, arrays)
+    assert path.read_bytes() == b"precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def keras2_hdf5_rule(weights, gates):
     """What Keras 2 does to a CuDNN layer's weights when it loads them into LSTM or GRU(reset_after=True).
 

@@ -109,6 +109,36 @@ def test_a_model_that_is_no_stack_of_ours_is_named(change, text):
     assert text in str(caught.value)
 
 
+def twice(graph):
+    graph.initializer.append(graph.initializer[0])
+
+
+def twice_by_a_node(graph):
+    constant = helper.make_node("Constant", [], [graph.initializer[0].name], value=graph.initializer[0])
+    graph.node.append(constant)
+
+
+def of_negative_size(graph):
+    (weights,) = [tensor for tensor in graph.initializer if tensor.name == "0/R"]
+    weights.dims[0] = -1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (twice, "is the name of two constants"),
+        (twice_by_a_node, "is the name of two constants"),
+        (of_negative_size, "has a negative size: [-1, "),
+    ],
+)
+def test_constants_that_no_model_has_are_named(change, text):
+    model = convert.onnx.to_model(random_canonical(RNNSpec("gru", 2, 4, 3), 1))
+    change(model.graph)
+    with pytest.raises(ConvertError) as caught:
+        convert.onnx.from_model(model)
+    assert text in str(caught.value)
+
+
 @pytest.mark.parametrize("state", [0.0, 0.5])
 def test_a_state_that_the_model_holds_is_not_dropped_unless_it_is_zero(state):
     c, nodes = torch_export("RNN")

@@ -44,7 +44,7 @@ def test_the_table_for_gpus_is_the_models():
             if step is None:
                 enough = 9 * collectives(nbytes, nodes)
                 assert efficiency(enough, nbytes, nodes) == pytest.approx(0.9)
-                expected.append(f"0.9 from {enough * 1e3:.1f} ms" + (" a step" if nodes == 1 else ""))
+                expected.append(f"0.9 from {enough * 1e3:.1f} ms" + (" per step" if nodes == 1 else ""))
             else:
                 expected.append(f"{efficiency(step, nbytes, nodes):.2f}")
         assert found == expected

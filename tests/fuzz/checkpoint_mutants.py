@@ -30,6 +30,10 @@ DTYPES = ["F16", "BF16", "F32", "F64", "I32", "I64", "U8", "BOOL", "F8_E4M3", "C
 SIZES = [0, 1, 2, 3, 2**16, 2**31, 2**32, 2**63, 2**64, 10**13, 10**30]
 
 
+TEXT_MAX = 2000
+"""Most characters of an error: what it quotes is in the file."""
+
+
 class Sparse(bytes):
     """Bytes to be followed by 32 MiB that take no room: more than a header and dropout states may have."""
 
@@ -160,7 +164,9 @@ def duplicate(rng, data, _):
 def rename(rng, data, _):
     header, payload = parts(data)
     name = rng.choice(sorted(set(header) - {"__metadata__"}))
-    header[rng.choice(["../" + name, name + "x", name.upper(), "", "m/" + name, name + "\0"])] = header.pop(name)
+    names = ["../" + name, name + "x", name.upper(), "", "m/" + name, name + "\0"]
+    names += [name + "\x1b]0;title\x07", name + "\u202e\n", name + "\ud800", name * 5000]
+    header[rng.choice(names)] = header.pop(name)
     return joined(header, payload)
 
 
@@ -188,6 +194,20 @@ def edit_shape(rng, data, _):
     entry = header[rng.choice(sorted(set(header) - {"__metadata__"}))]
     shape = entry["shape"]
     entry["shape"] = rng.choice([[*shape[::-1], 1], [*shape, 1], [rng.choice(SIZES)] * len(shape), shape[:-1], [-1]])
+    return joined(header, payload)
+
+
+def edit_sizes(rng, data, _):
+    """Sizes that no file has: numbers of thousands of digits, and axes whose product would have as many."""
+    header, payload = parts(data)
+    entry = header[rng.choice(sorted(set(header) - {"__metadata__"}))]
+    digits = [int("9" * rng.choice([19, 20, 309, 4291]))] * rng.choice([1, 2, 40])
+    axes = [rng.choice([1, 2**62, 2**63 - 1])] * rng.choice([64, 65, 1000])
+    which = rng.randrange(3)
+    if which == 2:
+        entry["data_offsets"] = digits[:1] * 2
+    else:
+        entry["shape"] = [digits, axes][which]
     return joined(header, payload)
 
 
@@ -272,8 +292,8 @@ def grow(rng, data, _):
 
 MUTATIONS = [
     flip_bits, flip_a_bit_of_the_payload, truncate, truncate_at_the_start, splice, swap_headers, edit_length,
-    put_keyword, replace_number, pad_header, duplicate, rename, add_entry, edit_dtype, edit_shape, edit_offsets,
-    edit_metadata, edit_items, edit_spec, edit_values,
+    put_keyword, replace_number, pad_header, duplicate, rename, add_entry, edit_dtype, edit_shape, edit_sizes,
+    edit_offsets, edit_metadata, edit_items, edit_spec, edit_values,
 ]  # fmt: skip
 HEAVY = [add_entries, grow]
 """A hundredth of the files each: they cost more than all others together."""
@@ -308,13 +328,14 @@ def main():
             started = time.perf_counter()
             try:
                 saver.restore(path, require_finite=True)
-                reason = "accepted"
+                reason, text = "accepted", ""
             except CheckpointError as error:
-                reason = error.reason
+                reason, text = error.reason, str(error)
             worst = max(worst, (time.perf_counter() - started, mutation.__name__))
             if traced:
                 peak = max(peak, (tracemalloc.get_traced_memory()[1], mutation.__name__))
                 tracemalloc.stop()
+            assert len(text) < TEXT_MAX, (mutation.__name__, text[:TEXT_MAX])
             for array, value in zip(arrays, before, strict=True):
                 assert np.array_equal(array, value), (mutation.__name__, reason)
             reasons[reason] += 1

@@ -23,6 +23,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from pycudnnrnn._atomic import write_atomically
 from tests.reliability.report import write_document
 
 ROOT = Path(__file__).parents[2]
@@ -136,7 +137,7 @@ def main() -> None:
             "command": f"make fuzz ARGS='{name} --seconds {asked.seconds} --runs {asked.runs}'", **found,
         }  # fmt: skip
         print(name, json.dumps(results[name]), flush=True)
-        asked.json.write_text(json.dumps(results, indent=1) + "\n")
+        write_atomically(asked.json, (json.dumps(results, indent=1) + "\n").encode())
     if asked.json == RESULTS:
         write_document()
     if any(results[name]["finding"] for name in asked.targets):

@@ -16,12 +16,14 @@ import math
 import random
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
+import onnx.helper
 import safetensors.numpy
 
 from pycudnnrnn import CudnnLSTM, RNNSpec, checkpoint, convert
@@ -242,12 +244,49 @@ def keras_seeds(folder: Path) -> Iterator[bytes]:
         archive.writestr("config.json", json.dumps(MODEL_CONFIG))
         archive.write(folder / "seed.h5", "model.weights.h5")
     yield (folder / "seed.keras").read_bytes()
+    for attack in (hard_links, large_chunk, many_chunks, unpacking_chunk, link_to_elsewhere):
+        with h5py.File(folder / "seed.h5", "w") as file:
+            attack(file)
+        yield (folder / "seed.h5").read_bytes()
+
+
+def hard_links(file: Any) -> None:
+    """30 groups with two names each: 2**30 ways to the last."""
+    group = file
+    for _ in range(30):
+        below = group.create_group("a")
+        group["b"] = below
+        group = below
+    group["lstm/kernel"] = np.ones((3, 16), "f4")
+    group["up"] = file
+
+
+def large_chunk(file: Any) -> None:
+    file.create_dataset("lstm/kernel", shape=(1,), maxshape=(None,), chunks=(1 << 28,), dtype="f4")
+
+
+def many_chunks(file: Any) -> None:
+    file.create_dataset("lstm/kernel", shape=(1 << 20,), chunks=(1,), dtype="f4")
+
+
+def unpacking_chunk(file: Any) -> None:
+    dataset = file.create_dataset("lstm/kernel", shape=(3, 16), chunks=(3, 16), dtype="f4", compression="gzip")
+    dataset.id.write_direct_chunk((0, 0), zlib.compress(bytes(16 << 20), 9))
+
+
+def link_to_elsewhere(file: Any) -> None:
+    file["lstm/kernel"] = h5py.SoftLink("/lstm/recurrent_kernel")
+    file["lstm/bias"] = h5py.ExternalLink("other.h5", "/bias")
 
 
 def onnx_seeds(_: Path) -> Iterator[bytes]:
     for mode in ("lstm", "gru", "rnn_relu"):
         c = random_canonical(RNNSpec(mode, 2, 3, 2, direction="bidirectional"), 0)
         yield convert.onnx.to_model(c, sequence_lens=True).SerializeToString()
+    constants = [onnx.helper.make_node("Constant", [], names, value=onnx.helper.make_tensor("x", 1, [1], [1.0]))
+                 for names in ([], ["W"], ["W", "R"])]  # fmt: skip
+    graph = onnx.helper.make_graph([*constants, onnx.helper.make_node("LSTM", ["X", "W", "R"], ["Y"])], "g", [], [])
+    yield onnx.helper.make_model(graph).SerializeToString()
 
 
 # --- changing inputs whose parts have to agree ------------------------------------------------------------------------

@@ -328,8 +328,12 @@ REFUSED = {
         (P, X), {"spec": SPEC.replace(dropout=0.5)}, "Invalid dropout_position: None, expecting an integer that differs"
     ),
     "position": (
-        (P, X), {"spec": SPEC.replace(dropout=0.5), "dropout_position": 0.5}, "Invalid dropout_position: float"
+        (P, X), {"spec": SPEC.replace(dropout=0.5), "dropout_position": 0.5}, "Invalid dropout_position: 0.5"
     ),
+    "array position": ((P, X), {"dropout_position": np.ones(2, int)}, "Invalid dropout_position: int64 of shape (2,)"),
+    "float array position": ((P, X), {"dropout_position": np.array(1.0)}, "Invalid dropout_position: float64"),
+    "large position": ((P, X), {"dropout_position": 2**70}, f"Invalid dropout_position: {2**70}, expecting an integer"),
+    "negative position": ((P, X), {"dropout_position": -1}, "Invalid dropout_position: -1, expecting an integer"),
 }  # fmt: skip
 
 
@@ -357,6 +361,10 @@ def test_float64_without_x64_says_which_switch():
 TWICE = {
     "reverse": lambda f: jax.grad(lambda p: jax.grad(f)(p).sum()),
     "in jit": lambda f: jax.jit(jax.grad(lambda p: jax.grad(f)(p).sum())),
+    "a hessian": jax.hessian,
+    "a hessian in jit": lambda f: jax.jit(jax.hessian(f)),
+    "a hessian of jit": lambda f: jax.hessian(jax.jit(f)),
+    "forward over reverse": lambda f: lambda p: jax.jvp(jax.grad(f), (p,), (p,)),
 }
 
 
@@ -364,6 +372,32 @@ TWICE = {
 def test_second_derivatives_are_refused_by_name(way):
     with pytest.raises(EngineError, match="second derivatives of lstm"):
         TWICE[way](lambda p: rnn(p, X, spec=SPEC)[0].sum())(jnp.asarray(P))
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("lengths", [None, [5, 2, 0]])
+def test_a_mapped_axis_may_be_empty(time_major, lengths):
+    x = jnp.asarray(X if time_major else X.swapaxes(0, 1))
+
+    def call(x, params=P):
+        return rnn(params, x, spec=SPEC, time_major=time_major, sequence_lengths=lengths)
+
+    for found, one in zip(jax.vmap(call)(x[None][:0]), call(x), strict=True):
+        assert (found.shape, found.dtype) == ((0, *one.shape), one.dtype)
+    assert jax.vmap(jax.grad(lambda x: call(x)[0].sum()))(x[None][:0]).shape == (0, *x.shape)
+    assert jax.vmap(lambda p: call(x, p))(jnp.asarray(P)[None][:0])[0].shape[0] == 0
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.array])
+def test_a_position_that_jax_would_cut_off_is_refused(kind):
+    op = ops.CudnnGRU(2, 6, 4, dropout=0.5)
+    with jax.enable_x64(False), pytest.raises(ArgumentError, match=f"Invalid dropout_position: {2**40}, expecting"):
+        rnn(op.init_params(), X.astype("f4"), spec=op, dropout_position=kind(2**40))
+
+
+def test_a_negative_position_that_is_traced_is_named_when_it_is_met():
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Invalid dropout_position: -1"):
+        jax.jit(lambda k: rnn(P, X, spec=SPEC.replace(dropout=0.5), dropout_position=k))(-1)[0].block_until_ready()
 
 
 def test_forward_mode_is_refused_by_jax():

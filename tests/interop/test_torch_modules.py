@@ -202,3 +202,30 @@ def test_training_goes_as_with_torch():
             (module(x)[0] - goal).square().mean().backward()
             optimizer.step()
     assert all(torch.allclose(getattr(mine, name), weight) for name, weight in theirs.named_parameters())
+
+
+def test_shapes_are_told_where_there_are_no_numbers(kind):
+    theirs, mine = (build(library, kind, 3, 5, 2, device="meta", bidirectional=True) for library in (torch.nn, ours))
+    x = torch.empty(4, 2, 3, device="meta")
+    for recorded in (True, False):
+        with torch.set_grad_enabled(recorded):
+            (y, states), (their_y, their_states) = mine(x), theirs(x)
+        pairs = [(y, their_y), *zip(states, their_states, strict=True)]
+        assert all(a.shape == b.shape and a.device.type == "meta" for a, b in pairs)
+    mine(x)[0].sum().backward()
+    assert mine.params.grad.shape == mine.params.shape
+
+
+@pytest.mark.parametrize("form", ["padded", "packed"])
+def test_an_output_may_be_changed_in_place_before_the_backward(kind, form):
+    """On the CPU nothing reads it again; cuDNN does, for torch's module as for ours."""
+    pair = make_pair(kind, 3, 5, 2, bidirectional=True)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    found = []
+    for module in pair:
+        leaf = x.clone().requires_grad_()
+        y, _ = module(leaf if form == "padded" else pack_padded_sequence(leaf, [4, 2]))
+        y = y if form == "padded" else y.data
+        (y.relu_() if module.mode != "RNN_RELU" else y.mul_(2)).square().sum().backward()
+        found.append(leaf.grad)
+    assert torch.allclose(*found, rtol=0, atol=1e-12)

@@ -10,7 +10,7 @@ from tests.helpers.oracles import need
 
 need("torch")
 import torch  # noqa: E402
-from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence  # noqa: E402
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TorchArgumentError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
@@ -109,6 +109,42 @@ def test_bad_inputs_and_states_are_named(kind):
             mine(call.x, (good[0], good[1][:, :1]))
         with pytest.raises(ArgumentTypeError, match="a pair"):
             mine(call.x, good[0])
+
+
+BATCH_SIZES = {
+    "rising": [1, 2],
+    "too few rows": [2],
+    "too many rows": [2, 2],
+    "negative": [2, -1, 2],
+    "negative at first": [-2, 5],
+    "beyond the data": [3, 2, 1],
+    "none": [],
+    "floats": torch.tensor([2.0, 1.0]),
+    "narrow": torch.tensor([2, 1], dtype=torch.int32),
+    "two axes": torch.tensor([[2, 1]]),
+}
+
+
+@pytest.mark.parametrize("case", BATCH_SIZES)
+@pytest.mark.parametrize("states", [False, True])
+def test_batch_sizes_that_are_not_those_of_the_data_are_named_before_memory_is_read_by_them(kind, case, states):
+    _, mine = make_pair(kind, 3, 5, 2)
+    sizes = BATCH_SIZES[case]
+    sizes = sizes if isinstance(sizes, torch.Tensor) else torch.tensor(sizes, dtype=torch.int64)
+    packed = PackedSequence(torch.randn(3, 3, dtype=torch.float64), sizes)
+    hx = make_call(mine, 4, 2).hx if states else None
+    hx = hx if hx is None or mine.mode == "LSTM" else hx[0]
+    expected = "Invalid batch_sizes: |Invalid hx" if states else "Invalid batch_sizes: "
+    with pytest.raises(TorchArgumentError, match=expected):
+        mine(packed, hx)
+
+
+def test_an_order_that_is_not_of_the_batch_is_refused():
+    _, mine = make_pair("GRU", 3, 5)
+    data, sizes = torch.randn(3, 3, dtype=torch.float64), torch.tensor([2, 1])
+    for order in (torch.tensor([0]), torch.tensor([0, 1, 2])):
+        with pytest.raises(TorchArgumentError, match="batch_sizes"):
+            mine(PackedSequence(data, sizes, order, order))
 
 
 def test_a_device_without_an_engine_is_refused_in_words():

@@ -5,6 +5,7 @@ import pytest
 from tests.helpers.oracles import need
 
 need("torch")
+import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 
 from pycudnnrnn import convert, ops  # noqa: E402
@@ -127,6 +128,30 @@ def test_a_state_dict_is_alive():
     state["weight_hh_l1"].zero_()
     assert (mine.weight_hh_l1 == 0).all()
     assert all(weight.grad_fn for weight in mine.state_dict(keep_vars=True).values())
+
+
+def test_every_weight_of_a_state_dict_saves_alone_as_what_it_is(kind, tmp_path):
+    """It has a storage of its own: torch saves whole storages, and safetensors takes one storage for one weight."""
+    theirs, mine = make_pair(kind, 3, 50, 2, bidirectional=True)
+    for name, weight in mine.state_dict().items():
+        assert weight.untyped_storage().nbytes() == weight.nbytes
+        torch.save(weight, tmp_path / "ours.pt")
+        torch.save(theirs.state_dict()[name], tmp_path / "theirs.pt")
+        assert (tmp_path / "ours.pt").stat().st_size <= (tmp_path / "theirs.pt").stat().st_size + 64
+    safetensors.torch.save_model(mine, tmp_path / "m.safetensors")
+    again = make_pair(kind, 3, 50, 2, seed=1, bidirectional=True)
+    for module in again:
+        assert safetensors.torch.load_model(module, tmp_path / "m.safetensors") == (set(), [])
+        assert all(torch.equal(weight, mine.state_dict()[name]) for name, weight in module.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_state_dict_of_any_dtype_is_alive(dtype):
+    _, mine = make_pair("GRU", 3, 5, dtype=dtype)
+    state = mine.state_dict()
+    assert all(weight.dtype is dtype for weight in state.values())
+    state["bias_hh_l0"].fill_(2)
+    assert (mine.bias_hh_l0 == 2).all()
 
 
 def test_a_part_of_a_model_keeps_its_prefix_and_what_a_subclass_adds():

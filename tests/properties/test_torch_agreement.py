@@ -1,8 +1,11 @@
 """Outputs, states and every gradient equal torch's on the CPU, in float64."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, target
+from hypothesis import strategies as st
 
 from pycudnnrnn import ops
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
@@ -56,3 +59,20 @@ def test_float32_stays_near_float64():
     problem = make_problem(wide, 20, 8, None, seed=5)
     output, _ = narrow(*(array.astype("f4") for array in (problem.x, problem.hx, problem.params)))
     np.testing.assert_allclose(output, run_torch(problem)["output"], atol=5e-6)
+
+
+@examples(200)
+@given(problems(held_by_torch, least_length=1), st.data())
+def test_what_is_no_finite_number_goes_where_torchs_goes(problem, data):
+    """NaN wherever it comes from, and infinity from the data: a relu passes on the gradient at NaN, and else chooses.
+
+    Infinite upstream gradients are left out: where torch's GRU subtracts one from another, ours has a product.
+    """
+    field = data.draw(st.sampled_from(["x", "hx", "cx", "dy", "dhy", "dcy"]))
+    values = [np.nan] if field.startswith("d") else [np.nan, np.inf, -np.inf]
+    array = getattr(problem, field).copy()
+    array.reshape(-1)[data.draw(st.integers(0, array.size - 1))] = data.draw(st.sampled_from(values))
+    odd = dataclasses.replace(problem, **{field: array})
+    theirs = run_torch(odd)
+    for name, ours in run_ours(odd).items():
+        np.testing.assert_allclose(ours, theirs[name], rtol=1e-9, atol=TOLERANCE, err_msg=name)

@@ -20,6 +20,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+from pycudnnrnn._atomic import write_atomically
 from tests.reliability.measures import MEASURES, ROOT, copy_tree, run
 from tests.reliability.report import RESULTS, write_document
 from tests.reliability.rows import ROWS, Fault, Row
@@ -112,7 +113,7 @@ def main() -> None:
         else:
             continue
         print(row.name, json.dumps(results[row.name]), flush=True)  # noqa: T201  a program that reports
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        write_atomically(RESULTS, (json.dumps(results, indent=1) + "\n").encode())
     write_document()
     if any(result["status"].startswith(("failed", "not counted")) for result in results.values()):
         raise SystemExit(1)

@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from pycudnnrnn import CudnnLSTM, Saver, ops
+from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.testing import reference
 from pycudnnrnn.testing.strategies import make_problem
 from tests.reliability.report import write_document
@@ -207,7 +208,7 @@ def main() -> None:
     }  # fmt: skip
     print(json.dumps(found))  # noqa: T201  a program that reports
     if asked.forwards >= KEPT_FROM:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        write_atomically(RESULTS, (json.dumps(found, indent=1) + "\n").encode())
         write_document()
     if found["wrong"] or int(str(found["growth_bytes"])) > GROWTH_MAX_NBYTES:
         raise SystemExit(1)

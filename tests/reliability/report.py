@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.generate import gpu_results
+from pycudnnrnn._atomic import write_atomically
 from tests.reliability.rows import ROWS, Row
 
 ROOT = Path(__file__).parents[2]
@@ -94,4 +95,4 @@ def fuzzed(targets: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def write_document() -> None:
-    DOCUMENT.write_text(document(json.loads(RESULTS.read_text()), gpu_results()))
+    write_atomically(DOCUMENT, document(json.loads(RESULTS.read_text()), gpu_results()).encode())

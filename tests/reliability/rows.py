@@ -78,7 +78,7 @@ ROWS = (
     ),
     Row(
         "R8", "an allocation that fails changes nothing", "every allocation, in turn",
-        ("tests/shim/test_failures.py", "-k", "allocation"),
+        ("tests/shim/test_failures.py", "tests/unit/test_allocations.py", "-k", "allocation"),
         Fault(
             "pycudnnrnn/engines/cudnn/eager.py", "            y, hy = device.empty(",
             "            x[...] = 0\n            y, hy = device.empty(",

@@ -152,6 +152,43 @@ def test_a_batch_in_parts_that_runs_out_of_memory_can_be_tried_again_as_if_nothi
     assert np.array_equal(host(out), expected["dparams"])
 
 
+@pytest.mark.parametrize("name", ["params", "x", "hx", "cx", "y"])
+def test_the_params_gradient_overlaps_nothing_that_is_read_again(play, name):
+    played, _, device = play()
+    problem = make_problem(LSTM, 300, 2, None, seed=5)
+    arrays = on_device(device, problem)
+    size = problem.params.size
+    memory = device.empty((size + 4000,), problem.params.dtype)
+    if name != "y":
+        array = arrays[name]
+        arrays[name] = memory[size - 8 : size - 8 + array.size].reshape(array.shape)
+        host(arrays[name])[...] = host(array)
+    for _ in range(2):  # the second one goes the short way
+        fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
+    out = memory[:size] if name != "y" else fwd.output.reshape(-1)[:size]
+    launches = len(played.launches)
+    argument = {"x": "input_data", "hx": "input_h", "cx": "input_c", "y": "output"}.get(name, name)
+    with pytest.raises(ArgumentError, match=f"Invalid out: memory that overlaps {argument}"):
+        fwd.backward(arrays["dy"], out=out)
+    assert len(played.launches) == launches
+    found = fwd.backward(arrays["dy"], arrays["dhy"], arrays["dcy"])
+    assert np.allclose(host(found.params), run_numpy(problem)["dparams"], atol=1e-3)
+
+
+def test_a_misaligned_place_for_the_params_gradient_is_refused_before_the_reserve_is_used(play):
+    played, _, device = play()
+    problem = make_problem(LSTM, 3, 2, None, seed=5)
+    arrays = on_device(device, problem)
+    fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
+    raw = device.empty((problem.params.nbytes + 8,), np.dtype(np.uint8))
+    shifted = cupy.ndarray(problem.params.shape, problem.params.dtype, memptr=raw.data + 8)
+    launches = len(played.launches)
+    with pytest.raises(ArgumentError, match=r"Invalid out: .*aligned to 16"):
+        fwd.backward(arrays["dy"], out=shifted)
+    assert len(played.launches) == launches
+    fwd.backward(arrays["dy"], out=device.copy(arrays["params"]))
+
+
 def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_up(play):
     played, _, device = play()
     problem = make_problem(LSTM, 3, 2, None, seed=5)

@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pycudnnrnn import CudnnLSTMSaveable, RNNParamsSaveable, Saver, _arrays, ops
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn import CudnnLSTM, CudnnLSTMSaveable, RNNParamsSaveable, Saver, _arrays, convert, ops, plot
+from pycudnnrnn.cells import CudnnCompatibleLSTMCell
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, PycudnnrnnError
+from pycudnnrnn.interop import jax as ours
+from pycudnnrnn.layers import Variable
 from tests.helpers.kinds import KINDS, get, put
 
 OP = ops.CudnnLSTM(1, 3, 4, dtype="float64")
@@ -123,7 +126,7 @@ def test_a_jax_array_is_refused_as_a_place_to_restore_into(tmp_path):
         Saver({"a": array}).restore(path)
     assert np.array_equal(get(array), X)
     with pytest.raises(ArgumentError, match="a JAX array"):
-        _arrays.overwrite(array, X)
+        _arrays.overwriting("array", array, X)
 
 
 @pytest.mark.parametrize("make", [lambda: put("jax", P), lambda: read_only(P)], ids=["jax", "read-only"])
@@ -136,6 +139,134 @@ def test_nothing_is_restored_where_one_place_cannot_be_written(make, tmp_path):
     for name in ("named", "listed"):
         target = {"first": np.ones(3), name: items(make())[name]}
         file = Saver({k: v for k, v in items(P).items() if k in target}).save(tmp_path / name)
-        with pytest.raises(ArgumentError, match=r"Invalid opaque_params: a .*, expecting a.* writ"):
+        with pytest.raises(ArgumentError, match=r"Invalid (opaque_params|param_variables): a .*, expecting a.* writ"):
             Saver(target).restore(file)
         assert (target["first"] == 1).all(), "the other item is as it was"
+
+
+H = np.zeros((1, 2, 3))
+W, B = OP.params_to_canonical(P)
+LENGTHS = np.array([5, 2])
+
+
+def built():
+    layer = CudnnLSTM(1, 3, dtype="float64")
+    layer.build((None, None, 4))
+    return layer
+
+
+def backward(**keywords):
+    return OP.forward(X, None, None, P).backward(**keywords)
+
+
+def replaced(arrays, index, other):
+    return [*arrays[:index], other, *arrays[index + 1 :]]
+
+
+def plan_forward(**changed):
+    arrays = {"x": X, "hx": H, "cx": H, "y": np.zeros((5, 2, 3)), "hy": H.copy(), "cy": H.copy()}
+    OP.prepare(5, 2).forward(P, **arrays | changed)
+
+
+TAKES = {
+    "input_data": (X, lambda a: OP(a, H, H, P)),
+    "input_h": (H, lambda a: OP(X, a, H, P)),
+    "input_c": (H, lambda a: OP(X, H, a, P)),
+    "params": (P, lambda a: OP(X, H, H, a)),
+    "sequence_lengths": (LENGTHS, lambda a: OP(X, H, H, P, sequence_lengths=a)),
+    "d_output": (np.ones((5, 2, 3)), lambda a: backward(d_output=a)),
+    "d_output_h": (H, lambda a: backward(d_output_h=a)),
+    "d_output_c": (H, lambda a: backward(d_output_c=a)),
+    "out": (P, lambda a: backward(out=a)),
+    "weights of an op": (W[3], lambda a: OP.canonical_to_params(replaced(W, 3, a), B)),
+    "biases of an op": (B[3], lambda a: OP.canonical_to_params(W, replaced(B, 3, a))),
+    "out of an op": (P, lambda a: OP.canonical_to_params(W, B, out=a)),
+    "params to split": (P, OP.params_to_canonical),
+    "params to move": (P, lambda a: OP.move_params(a, "cpu")),
+    "a function's inputs": (X, lambda a: ops.cudnn_lstm(a, H, H, P, False)),
+    "a function's params": (P, lambda a: ops.cudnn_lstm(X, H, H, a, False)),
+    "a plan's x": (X, lambda a: plan_forward(x=a)),
+    "a plan's y": (np.zeros((5, 2, 3)), lambda a: plan_forward(y=a)),
+    "a held buffer": (P, lambda a: OP.prepare(5, 2).hold(a)),
+    "a layer's inputs": (X, built()),
+    "a layer's states": (H, lambda a: built()(X, (a, H))),
+    "a layer's weights": (P, lambda a: built().set_weights([a])),
+    "what an initializer returns": (W[3], lambda a: built().add_weight("w", a.shape, "float64", lambda *_: a)),
+    "a variable's new value": (P, lambda a: Variable("v", P.copy()).assign(a)),
+    "a cell's inputs": (X[0], lambda a: CudnnCompatibleLSTMCell(3)(a, (H[0], H[0]))),
+    "a cell's state": (H[0], lambda a: CudnnCompatibleLSTMCell(3)(X[0], (a, H[0]))),
+    "a saveable's buffer": (P, lambda a: CudnnLSTMSaveable(a, 1, 3, 4)),
+    "a saveable's tensors": (
+        W[3], lambda a: CudnnLSTMSaveable(P.copy(), 1, 3, 4).restore([a, *CudnnLSTMSaveable(P, 1, 3, 4).tensors()][:2]),
+    ),
+    "an item to save": (P, lambda a: Saver({"a": a})),
+    "a variable to save": (P, lambda a: Saver({"a": Variable("v", a)})),
+    "canonical weights": (W[3], lambda a: convert.Canonical(OP.spec, replaced(W, 3, a), B)),
+    "what a converter reads": (
+        np.zeros((12, 4)),
+        lambda a: convert.pytorch.to_canonical({"weight_ih_l0": a, "weight_hh_l0": np.zeros((12, 3))}),
+    ),
+    "a gradient to draw": (P, lambda a: plot.draw_gradient_norms(a, OP.layout(), "none.svg")),
+    "JAX's function": (X.astype("f4"), lambda a: ours.rnn(P.astype("f4"), a, spec=OP.spec.replace(dtype="float32"))),
+}  # fmt: skip
+"""Where arrays go in: one that is right, and the call with it."""
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("where", TAKES)
+def test_a_masked_array_is_refused_wherever_arrays_go_in(where, mask):
+    array, call = TAKES[where]
+    with pytest.raises(PycudnnrnnError, match=r"MaskedArray.*plain array"):
+        call(np.ma.masked_array(array.copy(), mask))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("where", [where for where, (array, _) in TAKES.items() if array.ndim == 2])
+def test_a_matrix_is_refused_wherever_matrices_go_in(where):
+    array, call = TAKES[where]
+    with pytest.raises(PycudnnrnnError, match=r"matrix.*plain array"):
+        call(array.copy().view(np.matrix))
+
+
+class Named(np.ndarray):
+    """A subclass with ways of its own, which are not to be met inside."""
+
+    def __array_function__(self, *_):
+        raise AssertionError
+
+    def __array_ufunc__(self, *_, **__):
+        raise AssertionError
+
+
+def test_other_subclasses_are_the_memory_that_they_are(tmp_path):
+    in_file = np.memmap(tmp_path / "p", P.dtype, "w+", shape=P.shape)
+    in_file[:] = P
+    expected = OP.forward(X, H, H, P).backward(X[..., :3])
+    for wrap in (lambda a: a.view(Named), lambda a: a.copy().view(np.memmap) if a is not P else in_file):
+        params = wrap(P)
+        fwd = OP.forward(wrap(X), wrap(H), wrap(H), params)
+        found = fwd.backward(wrap(X[..., :3]), out=wrap(P.copy()))
+        assert type(fwd.output) is np.ndarray
+        assert np.array_equal(found.input, expected.input)
+        assert np.array_equal(np.asarray(found.params), expected.params)
+    file = Saver({"a": in_file}).save(tmp_path / "m")
+    in_file[:] = 0
+    Saver({"a": in_file}).restore(file)
+    assert np.array_equal(in_file, P)
+
+
+@pytest.mark.parametrize("dtype", ["object", "i8,f8", "longdouble", "complex128", "U3", "M8[s]", "bool", "i8"])
+def test_no_other_dtype_is_taken_for_numbers(dtype, tmp_path):
+    odd = np.zeros(P.shape, dtype)
+    for argument, call in {
+        "params": lambda: OP(X, None, None, odd),
+        "out": lambda: backward(out=odd),
+        "input_data": lambda: OP(np.zeros(X.shape, dtype), None, None, P),
+    }.items():
+        with pytest.raises(ArgumentError, match=f"Invalid {argument} dtype"):
+            call()
+    with pytest.raises(PycudnnrnnError):
+        convert.Canonical(OP.spec, replaced(W, 0, np.zeros((3, 4), dtype)), B)
+    if odd.dtype.kind not in "biu":
+        with pytest.raises(ArgumentError):
+            Saver({"a": odd}).save(tmp_path / "m")

@@ -264,7 +264,7 @@ def test_every_kind_is_saved_and_what_can_be_written_is_restored_in_place(kind, 
 def test_values_in_any_order_of_memory_are_written(kind):
     values = np.arange(6.0).reshape(2, 3)[::-1, ::-1]
     target = put(kind, np.zeros((2, 3), "f4"))
-    _arrays.overwrite(target, values)
+    _arrays.overwriting("target", target, values)()
     assert np.array_equal(get(target), values)
 
 

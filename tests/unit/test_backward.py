@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from pycudnnrnn import ops
+from pycudnnrnn import CudnnLSTM, ops
 from pycudnnrnn.errors import ArgumentError, StateError
 from tests.helpers.calls import call_of
 
@@ -62,6 +62,59 @@ def test_the_params_gradient_needs_a_buffer_of_its_own():
         fwd.backward_weights(accumulate=True)
     with pytest.raises(ArgumentError, match="out"):
         fwd.backward_weights(out=np.zeros(3))
+
+
+READ_AGAIN = ["params", "input_data", "input_h", "input_c", "output"]
+
+
+@pytest.mark.parametrize("name", READ_AGAIN)
+@pytest.mark.parametrize("checkpoint_every", [None, 2])
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_the_params_gradient_overlaps_nothing_that_is_read_again(name, checkpoint_every, shift):
+    x, h, c, params = call_of(LSTM, T=300)
+    arrays = {"params": params, "input_data": x, "input_h": h, "input_c": c}
+    expected = LSTM.forward(x, h, c, params).backward(np.ones((300, 2, 6)))
+    size = arrays["params"].size
+
+    def over(array):
+        """A buffer for the gradient that has one element of the array, at either end of it."""
+        memory = np.zeros(array.size + size - 1)
+        own, out = (memory[: array.size], memory[-size:]) if shift > 0 else (memory[-array.size :], memory[:size])
+        own[:] = array.reshape(-1)
+        return own.reshape(array.shape), out
+
+    if name != "output":
+        arrays[name], out = over(arrays[name])
+    fwd = LSTM.forward(*(arrays[n] for n in READ_AGAIN[1:4]), arrays["params"], checkpoint_every=checkpoint_every)
+    if name == "output":
+        out = fwd.output.reshape(-1)[:size] if shift > 0 else fwd.output.reshape(-1)[-size:]
+    text = f"Invalid out: memory that overlaps {name}, expecting a buffer of its own"
+    with pytest.raises(ArgumentError, match=text):
+        fwd.backward(np.ones_like(fwd.output), out=out)
+    found = fwd.backward(np.ones_like(fwd.output))
+    assert np.array_equal(found.params, expected.params), "nothing was used up, and nothing written"
+    with pytest.raises(ArgumentError, match=f"overlaps {name}"):
+        fwd.backward_weights(out=out)
+
+
+BAD_OUT = {
+    "size": {"out": np.zeros(3)},
+    "dtype": {"out": P.astype("f4")},
+    "strides": {"out": np.repeat(P, 2)[::2]},
+    "a list": {"out": P.tolist()},
+    "nothing to add to": {"accumulate": True},
+    "accumulate": {"out": P.copy(), "accumulate": "no"},
+    "retain": {"retain": "no"},
+}
+
+
+@pytest.mark.parametrize("case", BAD_OUT)
+def test_a_bad_place_for_the_params_gradient_is_refused_before_anything_is_used_up(case):
+    layer = CudnnLSTM(2, 3, direction="bidirectional", dtype="float64")
+    for fwd in (LSTM.forward(X, H, C, P), layer.forward(X, (H, C))):
+        with pytest.raises(ArgumentError):
+            fwd.backward(np.ones_like(fwd.output), **BAD_OUT[case])
+        fwd.backward(np.ones_like(fwd.output))
 
 
 def test_nothing_passed_in_is_written_to():

@@ -86,11 +86,22 @@ def deep_spec(header, _, __):
     header["__metadata__"]["items"] = json.dumps(items)
 
 
+def long_spec(header, _, __):
+    items = json.loads(header["__metadata__"]["items"])
+    spec = json.loads(items["model"]["spec"])
+    items["model"]["spec"] = json.dumps(spec | {"mode": "x" * 500_000})
+    header["__metadata__"]["items"] = json.dumps(items)
+
+
 ATTACKS = {
     "a pickle": (lambda _: pickle.dumps(Exploit()), "header length"),
     "an npz file": (npz, "header length"),
     "a zip bomb": (zip_bomb, "header length"),
     "a shape of 10**13": (edited(lambda h, n, _: h[n].update(shape=[10**13])), "shape"),
+    "sizes of 4291 digits": (edited(lambda h, n, _: h[n].update(shape=[10**4290] * 200)), "header form"),
+    "2000 axes": (edited(lambda h, n, _: h[n].update(shape=[2**62] * 2000)), "header form"),
+    "64 axes of 2**63 - 1": (edited(lambda h, n, _: h[n].update(shape=[2**63 - 1] * 64)), "shape"),
+    "offsets of 4291 digits": (edited(lambda h, n, _: h[n].update(data_offsets=[10**4290] * 2)), "header form"),
     "a negative dimension": (edited(lambda h, n, _: h[n].update(shape=[-1, 3])), "header form"),
     "a duplicate key": (duplicate_key, "duplicate key"),
     "an overlap": (edited(overlap), "offsets"),
@@ -101,6 +112,7 @@ ATTACKS = {
     "100 MB of header in 1 KB": (lambda _: (100 << 20).to_bytes(8, "little") + bytes(1016), "header length"),
     # and some more
     "a spec of 2**31 layers": (edited(deep_spec), "spec"),
+    "a spec that is half a megabyte of nothing": (edited(long_spec), "spec"),
     "deep nesting": (lambda _: joined(b"[" * 10**5 + b"]" * 10**5, b""), "header text"),
     "nothing": (lambda _: b"", "header length"),
 }
@@ -123,18 +135,20 @@ pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + (1 << 30)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 tracemalloc.start()
-for restore in (checkpoint.load, saver.restore, checkpoint.inspect):
+foreign = lambda path: checkpoint.inspect(path, foreign=True)
+for restore in (checkpoint.load, saver.restore, checkpoint.inspect, foreign):
     try:
         restore({str(path)!r})
         print("accepted")
     except CheckpointError as error:
+        assert len(str(error)) < 2000
         print(error.reason)
 print(tracemalloc.get_traced_memory()[1])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    by_load, by_saver, by_inspect, peak = done.stdout.splitlines()
+    by_load, by_saver, by_inspect, by_foreign, peak = done.stdout.splitlines()
     assert by_load == reason
-    assert "accepted" not in {by_saver, by_inspect}
+    assert "accepted" not in {by_saver, by_inspect, by_foreign}
     assert int(peak) < 16 << 20
     measured("R5", refused=1, peak_bytes=int(peak))

@@ -69,15 +69,15 @@ def test_a_file_that_shrinks_or_fails_while_it_is_read_is_refused(tmp_path, monk
     saver = Saver({"a": np.zeros(3)})
     path = saver.save(tmp_path / "m")
     real = os.pread
-    monkeypatch.setattr("pycudnnrnn.checkpoint._file.os.pread", lambda fd, n, at: real(fd, n, at) if n == 8 else b"")
+    monkeypatch.setattr("pycudnnrnn._source.os.pread", lambda fd, n, at: real(fd, n, at) if n == 8 else b"")
     assert reason_of(saver, path) == "unreadable"
 
     def fail(*_):
         raise OSError("bad sector")
 
-    monkeypatch.setattr("pycudnnrnn.checkpoint._file.os.pread", fail)
+    monkeypatch.setattr("pycudnnrnn._source.os.pread", fail)
     assert reason_of(saver, path) == "unreadable"
-    monkeypatch.setattr("pycudnnrnn.checkpoint._file.os.pread", lambda fd, n, at: real(fd, min(n, 5), at))
+    monkeypatch.setattr("pycudnnrnn._source.os.pread", lambda fd, n, at: real(fd, min(n, 5), at))
     saver.restore(path)
 
 
@@ -100,7 +100,7 @@ def test_a_swap_between_check_and_read_changes_nothing(tmp_path, monkeypatch):
 
     forget(array)
     with monkeypatch.context() as patch:
-        patch.setattr("pycudnnrnn.checkpoint._file.os.fstat", swap)
+        patch.setattr("pycudnnrnn._source.os.fstat", swap)
         saver.restore(link)
     assert array.tolist() == [0, 1, 2]
     assert len(opened) == 1
@@ -173,6 +173,10 @@ HEADERS = {
     ),
     "dropout of a negative position": (
         lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, -1, 0]])),
+        "metadata",
+    ),
+    "dropout of too large a position": (
+        lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, 2**64 - 1, 0]])),
         "metadata",
     ),
     "dropout of too large a seed": (

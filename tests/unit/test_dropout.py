@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, ops
-from pycudnnrnn.errors import ArgumentTypeError
+from pycudnnrnn.engines.numpy_engine.dropout import drop
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.calls import call_of
 
@@ -38,6 +39,20 @@ def test_a_dropout_state_is_a_value_that_pickles():
     assert np.array_equal(op(*call_of(op))[0], expected)
     with pytest.raises(ArgumentTypeError, match="DropoutState"):
         op.set_dropout_state(3)
+
+
+def test_a_dropout_state_goes_on_to_its_last_position_and_no_further():
+    op = dropping()
+    op.set_dropout_state(ops.DropoutState("numpy", 2**64 - 1, 2**63 - 2))
+    op(*call_of(op))
+    last = op.dropout_state()
+    assert last.position == 2**63 - 1
+    with pytest.raises(ArgumentError, match="Invalid position"):
+        op(*call_of(op))
+    assert op.dropout_state() == last
+    for wrong in ({"position": 2**63}, {"position": -1}, {"seed": 2**64}, {"data": "bytes"}):
+        with pytest.raises(ArgumentError, match=f"Invalid {next(iter(wrong))}"):
+            ops.DropoutState(**{"engine": "numpy", "seed": 1} | wrong)
 
 
 def test_inference_drops_nothing_and_moves_no_state():
@@ -99,6 +114,27 @@ def test_the_backward_uses_the_forwards_masks():
     direction = np.random.default_rng(1).normal(size=problem.x.shape)
     slope = (loss(problem.x + 1e-6 * direction) - loss(problem.x - 1e-6 * direction)) / 2e-6
     assert slope == pytest.approx(np.sum(dx * direction), rel=1e-6)
+
+
+@pytest.mark.parametrize("checkpoint_every", [None, 1])
+@pytest.mark.parametrize("p", [0.9999, 0.99999, 1 - 2**-53])
+def test_what_is_dropped_is_zero_where_float16_has_no_number_for_the_factor(p, checkpoint_every):
+    """1 / (1 - p) is beyond 65504, and infinity times 0 would be NaN."""
+    options = {"dtype": "float16", "compute_dtype": "float16", "seed": 2}
+    op = ops.CudnnGRU(2, 16, 4, dropout=p, **options)
+    problem = make_problem(op, 5, 3, None, seed=8)
+    fwd = problem.forward(checkpoint_every=checkpoint_every)
+    grads = fwd.backward(*problem.upstream())
+    everything = make_problem(ops.CudnnGRU(2, 16, 4, dropout=1.0, **options), 5, 3, None, seed=8).forward()
+    assert np.array_equal(fwd.output, everything.output), "of 240 units none survives"
+    assert all(np.isfinite(array).all() for array in (fwd.output, grads.input, grads.input_h, grads.params))
+
+
+def test_a_survivor_that_float16_cannot_hold_is_infinite_and_the_others_are_not():
+    rows = np.array([[2, -2, 0.5, 0, 2]], np.float16)
+    with np.errstate(over="ignore"):  # as the engine has it
+        drop(rows, np.array([[True, True, True, True, False]]), 0.99999)
+    assert rows.tolist() == [[np.inf, -np.inf, 49984, 0, 0]]
 
 
 def test_dropout_with_one_layer_warns():

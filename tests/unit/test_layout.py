@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -287,3 +288,27 @@ def test_differences_are_the_regions_that_the_other_layout_has_elsewhere_or_not_
     other = ParamLayout(layout.size + 3, (*layout.regions[:3], *layout.regions[4:-1], moved))
     assert differences(layout, layout) == {}
     assert differences(layout, other) == {layout.regions[3].key: None, moved.key: moved}
+
+
+def test_the_size_of_any_depth_is_known_without_its_regions_and_too_many_are_refused():
+    deep = RNNSpec("lstm", 2**31 - 1, 4, 3, direction="bidirectional", num_proj=2)
+    per_layer = [arithmetic_layout(deep.replace(num_layers=n)).size for n in (1, 2, 3)]
+    assert per_layer[2] - per_layer[1] == per_layer[1] - per_layer[0]
+    layout = arithmetic_layout(deep)
+    assert layout.size == per_layer[0] + (2**31 - 2) * (per_layer[1] - per_layer[0])
+    assert ops.CudnnLSTM(100_000, 4, 4).params_size() == 16_000_000
+    with pytest.raises(LayoutError, match="at most 262144 are listed"):
+        _ = arithmetic_layout(RNNSpec("lstm", 20_000, 1, 1)).regions
+    with pytest.raises(AttributeError):
+        _ = layout.nothing
+
+
+@examples(100)
+@given(specs())
+def test_a_size_by_arithmetic_is_that_of_its_regions_and_layouts_are_values(spec):
+    layout = arithmetic_layout(spec)
+    made = ParamLayout(layout.size, tuple(layout.regions))
+    assert layout.size == sum(region.size for region in layout.regions)
+    assert (layout, hash(layout), repr(layout)) == (made, hash(made), repr(made))
+    assert pickle.loads(pickle.dumps(arithmetic_layout(spec))) == layout
+    assert dataclasses.replace(arithmetic_layout(spec), size=layout.size + 1).regions == layout.regions

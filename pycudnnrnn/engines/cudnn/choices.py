@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -16,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._atomic import check_target, naming, resolve, write_atomically
 from pycudnnrnn._checks import check_int, check_real, choose
+from pycudnnrnn._source import Source
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import INT32_MAX, Algorithm, MathType, RNNSpec
 
@@ -26,6 +28,9 @@ CACHE_VARIABLE: Final = "PYCUDNNRNN_ALGO_CACHE"
 
 FORMAT: Final = "pycudnnrnn algorithm choices"
 VERSION: Final = 1
+
+FILE_MAX: Final = 1 << 24
+"""Most bytes of a file: 10,000 choices and more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +130,9 @@ def read(path: str | os.PathLike[str], name: str = "path") -> tuple[AlgorithmCho
         OSError: no file that can be read.
     """
     try:
-        return _choices(json.loads(Path(path).read_bytes()))
+        with naming(Path(path)), Source(path) as source:
+            data = source.whole(FILE_MAX)
+        return _choices(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArgumentError(name, f"a file of {FORMAT}, version {VERSION}", f"{path}: {error}") from error
 
@@ -187,7 +194,17 @@ def _write(path: Path, choices: Any) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing between our reading and our writing."""
-    with path.with_name(f"{path.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Keep other processes from writing between our reading and our writing.
+
+    The file itself cannot be the lock, since writing replaces it, and nor can the folder, which NFS locks for none.
+    """
+    check_target(path)
+    path = resolve(path)
+    lock = path.with_name(f".pycudnnrnn-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}.lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        with contextlib.suppress(OSError):  # the lock is given back in any case
+            os.close(descriptor)

@@ -216,8 +216,10 @@ class CudnnEngine:
             )  # fmt: skip
             return dx, dhx, dcx
 
-    def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:
+    def check_gradient(self, out: Any) -> None:
         self._check("out", out, PARAMS_ALIGNMENT_NBYTES)
+
+    def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:
         if isinstance(reserve, LongReserve):
             with self._device.active():
                 long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)

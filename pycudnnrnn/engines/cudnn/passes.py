@@ -96,7 +96,7 @@ class Passes:
             self.call_backward_weights = library.cudnnRNNBackwardWeights_v8.bind(
                 addGrad=cudnnWgradMode_t.ADD, hDesc=self._h, **same
             )
-            """(handle, x_desc, x, hx, y_desc, y, d_params, workspace, reserve); cuDNN documents ADD alone for it."""
+            """(handle, x_desc, x, hx, y_desc, y, d_params, workspace, reserve); cuDNN documents only ADD for it."""
 
     def data(self, schedule: Schedule) -> DataDescriptors:
         """Return descriptors that have a batch's lengths until this thread asks for others."""

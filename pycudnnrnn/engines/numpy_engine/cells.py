@@ -86,15 +86,19 @@ class PlainCell:
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates = tape["gates"]
-        if self.relu:
-            np.greater(gates, 0, out=gates)
+        bits = np.dtype(f"i{gates.itemsize}")
+        if self.relu:  # all bits or none, to choose and not to multiply: a closed unit lets no NaN through
+            np.negative(~(gates <= 0), out=gates.view(bits), dtype=bits, casting="unsafe")  # open at NaN, as in torch
         else:
             np.multiply(gates, gates, out=gates)
             np.subtract(1, gates, out=gates)
         for first, last in reversed(steps):
             da, dh_now = gates[first:last], dh[: last - first]
             dh_now += dy[first:last]
-            da *= dh_now
+            if self.relu:
+                np.bitwise_and(da.view(bits), dh_now.view(bits), out=da.view(bits))
+            else:
+                da *= dh_now
             np.matmul(da, w.R, out=dh_now)
 
     def input_pieces(self, tape: Tape) -> Pieces:

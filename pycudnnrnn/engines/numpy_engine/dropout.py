@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -25,12 +27,19 @@ class NumpyDropout:
     def state(self) -> DropoutState:
         return self._state
 
-    def take(self) -> DropoutState:
-        """Return the state of this forward, and move on."""
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[DropoutState]:
+        """Give one forward its state, and move on; go back if the forward failed and no other has moved on since."""
         with self._lock:
             taken = self._state
-            self._state = dataclasses.replace(taken, position=taken.position + 1)
-        return taken
+            after = self._state = dataclasses.replace(taken, position=taken.position + 1)
+        try:
+            yield taken
+        except BaseException:
+            with self._lock:
+                if self._state is after:
+                    self._state = taken
+            raise
 
 
 def dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, first_row: int, shape: tuple[int, int]) -> Array:
@@ -42,7 +51,11 @@ def dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, first_row: int,
 
 
 def drop(rows: Array, mask: Array, dropout: float) -> None:
-    """Drop, and scale what survives so that inference needs no scaling."""
+    """Drop, and scale what survives so that inference needs no scaling.
+
+    The factor is a float32 at least: float16 ends at 65504, and infinity would make NaN of what was dropped.
+    """
     rows *= mask
     if dropout < 1:
-        rows *= rows.dtype.type(1 / (1 - dropout))
+        factor = np.result_type(rows.dtype, np.float32).type(1 / (1 - dropout))
+        np.multiply(rows, factor, out=rows, casting="same_kind")

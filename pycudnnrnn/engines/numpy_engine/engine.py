@@ -84,34 +84,34 @@ class NumpyEngine:
         buffer: Array | None = None,
     ) -> tuple[Array, Array, Array | None, NumpyReserve | RecomputeReserve | None]:
         """Run, with `weights` where params have been read already; what is kept goes into `buffer`, if one is given."""
-        dtype = spec.compute_dtype.numpy
-        cell = cell_of(spec)
-        weights = self.weights(spec, params) if weights is None else weights
-        h = sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
-        c = sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
-        rows = pack(x, schedule, dtype)
-        drawn = None if dropout is None else dropout.take()
-        if keep_reserve and checkpoint_every is not None:
-            recomputing = RecomputeReserve(spec, schedule, weights, x, drawn, checkpoint_every)
-            return *results(recomputing.forward(rows, h, c), h, c, spec, schedule), recomputing
-        reserve = None
-        if keep_reserve:
-            reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
-        for layer in range(spec.num_layers):
-            kept = reserve is not None and layer + 1 < spec.num_layers
-            above = reserve.inputs[layer + 1] if reserve and kept else new((len(rows), spec.output_size), dtype)
-            for direction, steps in directions_of(spec, schedule):
-                p = layer * spec.num_dirs + direction
-                out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                w = for_steps(weights[p], len(steps))
-                run(cell, spec, w, rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
-            if drawn and layer + 1 < spec.num_layers:
-                mask = dropout_mask(drawn, spec, layer + 1, 0, above.shape)
-                drop(above, mask, spec.dropout)
-                if reserve:
-                    reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
-            rows = above
-        return *results(rows, h, c, spec, schedule), reserve
+        with nullcontext() if dropout is None else dropout.forward() as drawn:
+            dtype = spec.compute_dtype.numpy
+            cell = cell_of(spec)
+            weights = self.weights(spec, params) if weights is None else weights
+            h = sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
+            c = sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
+            rows = pack(x, schedule, dtype)
+            if keep_reserve and checkpoint_every is not None:
+                recomputing = RecomputeReserve(spec, schedule, weights, x, drawn, checkpoint_every)
+                return *results(recomputing.forward(rows, h, c), h, c, spec, schedule), recomputing
+            reserve = None
+            if keep_reserve:
+                reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
+            for layer in range(spec.num_layers):
+                kept = reserve is not None and layer + 1 < spec.num_layers
+                above = reserve.inputs[layer + 1] if reserve and kept else new((len(rows), spec.output_size), dtype)
+                for direction, steps in directions_of(spec, schedule):
+                    p = layer * spec.num_dirs + direction
+                    out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
+                    w = for_steps(weights[p], len(steps))
+                    run(cell, spec, w, rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
+                if drawn and layer + 1 < spec.num_layers:
+                    mask = dropout_mask(drawn, spec, layer + 1, 0, above.shape)
+                    drop(above, mask, spec.dropout)
+                    if reserve:
+                        reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
+                rows = above
+            return *results(rows, h, c, spec, schedule), reserve
 
     def weights(self, spec: RNNSpec, params: Array) -> list[Weights]:
         """Read params into what the cells work with: views of it, where its dtype and layout are theirs."""
@@ -134,10 +134,13 @@ class NumpyEngine:
         dh = sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
         dc = sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype)
         drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else pack(dy, schedule, dtype)
-        reserve.touched = True
         if not isinstance(reserve, NumpyReserve):
-            drows = reserve.backward(all_stacks(self.layout(spec), spec), drows, dh, dc)
-            return results(drows, dh, dc, spec, schedule)
+            found = results(
+                reserve.backward(all_stacks(self.layout(spec), spec), drows, dh, dc), dh, dc, spec, schedule
+            )
+            reserve.touched = True  # what is kept is read alone: a backward that failed can be tried again
+            return found
+        reserve.touched = True
         for layer in reversed(range(spec.num_layers)):
             below: Array = new((schedule.num_rows, spec.layer_input_size(layer)), dtype)
             for direction, steps in directions_of(spec, schedule):
@@ -151,6 +154,9 @@ class NumpyEngine:
             drows = below
         return results(drows, dh, dc, spec, schedule)
 
+    def check_gradient(self, out: Array) -> None:
+        """Do nothing: NumPy writes to any address."""
+
     @np.errstate(all="ignore")
     def backward_weights(self, reserve: NumpyReserve | RecomputeReserve, out: Array, *, accumulate: bool) -> None:
         spec, schedule = reserve.spec, reserve.schedule
@@ -158,17 +164,21 @@ class NumpyEngine:
         if not accumulate and (not schedule.num_rows or sum(region.size for region in layout.regions) < layout.size):
             out[:] = 0
         stacks = all_stacks(layout, spec)
+        # Added to a copy: memory that runs out on the way would leave a part in `out`, and a second try add it again.
+        total = out.copy() if accumulate else out
         if not isinstance(reserve, NumpyReserve):
             for p, sums in enumerate(reserve.gradients):
-                sums.put(out, stacks[p], accumulate=accumulate)
-            return
-        cell = cell_of(spec)
-        for layer in range(spec.num_layers):
-            for direction, steps in directions_of(spec, schedule):
-                p = layer * spec.num_dirs + direction
-                sums = GradientSums(spec, stacks[p], None if accumulate else out)
-                sums.add_run(cell, steps, reserve.tapes[p], reserve.inputs[layer])
-                sums.put(out, stacks[p], accumulate=accumulate)
+                sums.put(total, stacks[p], accumulate=accumulate)
+        else:
+            cell = cell_of(spec)
+            for layer in range(spec.num_layers):
+                for direction, steps in directions_of(spec, schedule):
+                    p = layer * spec.num_dirs + direction
+                    sums = GradientSums(spec, stacks[p], None if accumulate else out)
+                    sums.add_run(cell, steps, reserve.tapes[p], reserve.inputs[layer])
+                    sums.put(total, stacks[p], accumulate=accumulate)
+        if accumulate:
+            out[...] = total
 
 
 @functools.lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -91,9 +92,12 @@ class Stacks:
 def all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[Stacks]:
     gates = spec.num_gates
 
+    own: defaultdict[tuple[int, str], list[Region]] = defaultdict(list)
+    for region in layout.regions:
+        own[region.pseudo_layer, region.kind].append(region)
+
     def pick(p: int, kind: str, first: int, last: int) -> Stack:
-        own = (r for r in layout.regions if r.pseudo_layer == p and r.kind == kind)
-        return Stack(tuple(r for r in own if first <= r.lin_layer_id < last))
+        return Stack(tuple(r for r in own[p, kind] if first <= r.lin_layer_id < last))
 
     return [
         Stacks(

@@ -1,0 +1,89 @@
+"""The book of a folder: which of its checkpoints is the latest, and which others were kept."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._source import Source
+from pycudnnrnn.errors import ArgumentError, CheckpointError
+
+BOOK: Final = "checkpoint.json"
+"""The file beside the checkpoints that says which is the latest."""
+
+BOOK_MAX: Final = 1 << 20
+"""Most bytes of it."""
+
+
+def latest(folder: Path) -> Path | None:
+    """Return the file that the book names, None where there is no book, or no such file.
+
+    Raises:
+        CheckpointError: the book is damaged, or it cannot be told whether the file is there.
+    """
+    content = _read(folder)
+    if content is None:
+        return None
+    try:
+        name = content["latest"]
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(folder / BOOK, "header text", f"not a book of checkpoints: {error}") from error
+    if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:
+        raise CheckpointError(folder / BOOK, "metadata", f"{shorten(name)} is not the name of a file in this folder")
+    found = folder / name
+    try:
+        return found if stat.S_ISREG(found.stat().st_mode) else None
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # it may well be there
+        raise CheckpointError(found, "unreadable", str(error)) from error
+
+
+def check_name(path: Path) -> None:
+    """Refuse a checkpoint under the book's name.
+
+    Raises:
+        ArgumentError: it has that name.
+    """
+    if path.name.casefold() == BOOK:  # on some file systems both are one file
+        raise ArgumentError("path", f"another name than {BOOK!r}, which is the folder's book", repr(str(path)))
+
+
+def check_ours(folder: Path) -> None:
+    """Refuse to overwrite a file of the book's name that is not a book.
+
+    Raises:
+        CheckpointError: there is one.
+    """
+    content = _read(folder)
+    if content is not None and not (isinstance(content, dict) and content.keys() == {"latest", "all"}):
+        detail = "not written by this package, and not overwritten: save into another folder, or move it"
+        raise CheckpointError(folder / BOOK, "metadata", detail)
+
+
+def image(newest: Path, kept: Sequence[Path]) -> bytes:
+    """Return the bytes of a book."""
+    content = {"latest": newest.name, "all": [path.name for path in kept if path.parent == newest.parent]}
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def _read(folder: Path) -> Any:
+    """Return what the book says, None where there is none."""
+    book = folder / BOOK
+    try:
+        with Source(book) as source:
+            if source.size > BOOK_MAX:
+                raise CheckpointError(book, "size", f"more than {BOOK_MAX} bytes")
+            text = source.whole(BOOK_MAX)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(book, "unreadable", error.strerror or str(error)) from error
+    try:
+        return json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(book, "header text", f"not a book of checkpoints: {error}") from error

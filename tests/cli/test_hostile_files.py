@@ -1,0 +1,135 @@
+"""Commands given what is not a file of weights: pipes, devices, the advice of others, values that look like others."""
+
+import os
+import pickle
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pycudnnrnn import RNNSpec, checkpoint, convert, ops
+from pycudnnrnn.errors import ArgumentError, CheckpointError
+from tests.helpers.oracles import need, random_canonical
+
+need("torch", "onnx", "h5py")
+import onnx  # noqa: E402
+import torch  # noqa: E402
+from onnx import helper  # noqa: E402
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".h5", ".hdf5", ".onnx", ".safetensors"])
+def test_convert_refuses_a_pipe_and_waits_for_nobody(run, tmp_path, suffix, patience):
+    os.mkfifo(tmp_path / f"m{suffix}")
+    (tmp_path / f"link{suffix}").symlink_to(f"m{suffix}")
+    for name in ("m", "link"):
+        code, out, err = run("convert", name + suffix, "n.safetensors", "--to", "pytorch", *_from(suffix))
+        assert (code, out, len(err.splitlines())) == (1, "", 1)
+        assert "not a regular file" in err
+
+
+def _from(suffix):
+    return ["--from", "pytorch"] if suffix == ".safetensors" else []
+
+
+def test_no_reader_waits_for_a_pipe(run, tmp_path, monkeypatch, patience):
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / checkpoint.BOOK)
+    for arguments in (["inspect", "pipe"], ["demo", "--text", "pipe"]):
+        code, _, err = run(*arguments)
+        assert (code, "not a regular file" in err) == (1, True)
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        checkpoint.latest_checkpoint(tmp_path)
+    with pytest.raises(OSError, match="not a regular file"):
+        ops.algorithm_choices(tmp_path / "pipe")
+    monkeypatch.setenv("PYCUDNNRNN_ALGO_CACHE", str(tmp_path / "pipe"))
+    code, out, err = run("info")
+    assert (code, err) == (0, "")
+    assert "not a regular file" in out
+
+
+def test_choices_of_more_bytes_than_anybody_tunes_are_refused(tmp_path):
+    path = tmp_path / "choices.json"
+    path.write_bytes(b"")
+    os.truncate(path, 1 << 30)
+    with pytest.raises(OSError, match="at most"):
+        ops.algorithm_choices(path)
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(ArgumentError, match="algorithm choices"):
+        ops.algorithm_choices(path)
+
+
+class Exploit:
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+def test_a_refused_pt_file_is_never_advised_to_be_run(run, tmp_path, recwarn):
+    torch.save({"a": Exploit()}, tmp_path / "code.pt")
+    (tmp_path / "pickle.pt").write_bytes(pickle.dumps({"a": Exploit()}))
+    (tmp_path / "noise.pt").write_bytes(bytes(range(256)) * 9)
+    torch.save({"weight_ih_l0": torch.zeros(3)}, tmp_path / "short.pt")
+    os.truncate(tmp_path / "short.pt", 900)
+    (tmp_path / "protocol.pt").write_bytes(pickle.dumps({"a": 1}, protocol=5))  # torch warns of it
+    for name in ("code", "pickle", "noise", "short", "protocol"):
+        code, out, err = run("convert", f"{name}.pt", "x.onnx")
+        assert (code, out, len(err.splitlines())) == (1, "", 1)
+        assert "not a file of weights only" in err
+        assert not {"weights_only", "False", "trust", "torch.load", "allowlist"} & set(err.replace("=", " ").split())
+        assert "\x1b" not in err
+    assert not [warning for warning in recwarn if "pickle protocol" in str(warning.message)]
+    assert "posix.system" in run("convert", "code.pt", "x.onnx")[2]
+
+
+def test_an_onnx_constant_without_an_output_is_no_ones_constant(run, tmp_path):
+    constant = helper.make_node("Constant", [], [], value=helper.make_tensor("x", 1, [1], [1.0]))
+    lstm = helper.make_node("LSTM", ["X", "W", "R"], ["Y"])
+    onnx.save(helper.make_model(helper.make_graph([constant, lstm], "g", [], [])), tmp_path / "m.onnx")
+    code, out, err = run("convert", "m.onnx", "m.pt")
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert "not a constant" in err or "no constant" in err
+
+
+@pytest.mark.parametrize("prefix", ["0", "none", "true", "1.5"])
+def test_a_prefix_is_text_whatever_it_looks_like(run, tmp_path, prefix):
+    arrays = convert.pytorch.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 0), prefix=f"{prefix}.")
+    save_file(arrays, tmp_path / "m.safetensors")
+    options = ["--from", "pytorch", "--to", "pytorch", "-s", f"prefix={prefix}", "-t", f"prefix={prefix}."]
+    code, _, err = run("convert", "m.safetensors", "n.safetensors", *options)
+    assert (code, err) == (0, "")
+    assert {k: v.tolist() for k, v in load_file(tmp_path / "n.safetensors").items()} == {
+        k: v.tolist() for k, v in arrays.items()
+    }
+
+
+def test_values_of_other_kinds_are_read_by_kind(run, tmp_path):
+    c = random_canonical(RNNSpec("lstm", 2, 4, 3), 0)
+    save_file(convert.keras.from_canonical(c, layers=["1", "none"]), tmp_path / "m.safetensors")
+    to_jax = ["--from", "keras", "-s", "layers=1,none", "--to", "jax_rnn"]
+    assert run("convert", "m.safetensors", "n.safetensors", *to_jax)[0] == 0
+    sizes = [f"-s{key}" for key in ("input_size=3", "hidden_size=4", "num_layers=2", "bidirectional=false")]
+    code, _, err = run("convert", "n.safetensors", "m.pt", "--from", "jax_rnn", *sizes)
+    assert (code, err) == (0, "")
+    for wrong in ("num_layers=true", "num_layers=2.0", "bidirectional=1"):
+        assert run("convert", "n.safetensors", "o.pt", "--from", "jax_rnn", *sizes, f"-s{wrong}")[0] == 1
+
+
+def test_a_deep_model_is_converted_in_steps_that_grow_with_it(run, tmp_path, monkeypatch):
+    """Where what is in each array comes from is found by a number of conversions that does not depend on the depth."""
+    calls = []
+    real = convert.pytorch.from_canonical
+    monkeypatch.setattr(convert.pytorch, "from_canonical", lambda *a, **k: calls.append(1) or real(*a, **k))
+    for layers in (2, 40):
+        calls.clear()
+        save_file(real(random_canonical(RNNSpec("lstm", layers, 4, 3), 0)), tmp_path / "m.safetensors")
+        options = ["--from", "pytorch", "--to", "pytorch", "--force"]
+        assert run("convert", "m.safetensors", "n.safetensors", *options)[0] == 0
+        assert len(calls) == 17  # once to write, and once for each of an LSTM's 16 linear layers and biases
+
+
+def test_too_deep_a_layout_says_its_size_and_lists_nothing(run):
+    code, out, err = run("layout", "lstm", "1000000", "4", "4")
+    assert code == 1
+    assert "160,000,000 elements" in out
+    assert "1000000 layers have 16000000 regions, and at most 262144 are listed" in err
+    code, out, _ = run("layout", "lstm", "100", "4", "4")
+    assert code == 0
+    assert "and 600 rows more: --json prints them all" in out

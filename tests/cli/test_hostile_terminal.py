@@ -1,0 +1,201 @@
+"""What is printed, whatever a file holds and wherever it goes: every terminal, closed and full streams, pipes."""
+
+import io
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.cli._output import ROWS_MAX, SafeConsole, console, print_table
+from pycudnnrnn.cli._text import one_line, printable
+from pycudnnrnn.errors import PycudnnrnnError
+from tests.helpers.oracles import random_canonical
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "a\x1b]0;owned\x07\x1b[31m\u202egnp.\u2066\udc80\u0085é☃\nchecksum: right"
+"""A title, a colour, text read backwards, half a surrogate pair, and a line that is not ours."""
+
+
+def process(arguments, *, shell="", **environment):
+    """Run `pycudnnrnn` in a process, with a shell's redirections after its arguments."""
+    command = f'exec "{sys.executable}" -m pycudnnrnn {arguments} {shell}'
+    usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, check=False, cwd=ROOT, env=usual | environment, timeout=300
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def is_plain(text):
+    return all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.fixture
+def hostile_file(tmp_path):
+    """A file of hostile names, under a hostile name."""
+    path = tmp_path / f"{HOSTILE.replace('/', '')}.safetensors"
+    save_file({HOSTILE.replace("\udc80", ""): np.ones((2, 3), "f4"), "plain": np.ones(1, "f4")}, path)
+    return path
+
+
+def test_names_in_files_and_of_files_are_written_out_wherever_they_are_printed(run, hostile_file, tmp_path):
+    code, out, err = run("inspect", hostile_file)
+    assert (code, err) == (0, "")
+    assert is_plain(out)
+    assert "\\x1b]0;owned" in out
+    assert not any(line.strip().startswith("checksum: right") for line in out.splitlines())
+    json.loads(run("inspect", hostile_file, "--json")[1])
+    code, out, err = run("convert", hostile_file, "x.onnx", "--from", "flax")  # the keys are in the error
+    assert (code, out) == (1, "")
+    assert is_plain(err)
+    assert len(err.splitlines()) == 1
+    for arguments in (
+        ["inspect", tmp_path / HOSTILE], ["convert", tmp_path / HOSTILE, "x.pt"], [HOSTILE], ["layout", HOSTILE],
+        ["convert", hostile_file, "x.pt", "--from", "flax", "-s", HOSTILE], ["demo", "--text", hostile_file],
+    ):  # fmt: skip
+        code, out, err = run(*arguments)
+        assert code in (1, 2)
+        assert is_plain(out + err)
+        assert "owned" in err
+
+
+def test_names_of_keras_layers_are_written_out(run, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    arrays = convert.keras.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 0))
+    name_of_model = HOSTILE.replace("\udc80", "").replace("\n", "")
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        for name, array in arrays.items():
+            file[f"{name_of_model}/{name}"] = array
+    code, out, err = run("convert", "m.h5", "m.safetensors", "--to", "pytorch")
+    assert (code, err) == (0, "")
+    assert is_plain(out)
+    assert "\\x1b]0;owned" in out
+
+
+def test_a_console_lets_nothing_through_but_its_own_colours():
+    stream = io.StringIO()
+    out = SafeConsole(
+        file=stream, force_terminal=True, color_system="standard", width=80, markup=False, highlight=False
+    )
+    out.print(HOSTILE.replace("\n", "|"), style="red")
+    out.say(HOSTILE)
+    print_table(out, ["name"], [[HOSTILE]])
+    assert is_plain(re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()))
+    assert "\x1b[31ma\\x1b]0;owned" in stream.getvalue()
+    assert printable("plain é ☃") == "plain é ☃"
+    assert one_line("a\n  b\x1b\n") == "a b\\x1b"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_of_any_encoding_gets_names_that_it_does_not_have(hostile_file, encoding):
+    code, out, err = process(f"inspect '{hostile_file}'", PYTHONIOENCODING=encoding)
+    assert (code, err) == (0, b"")
+    assert ("☃" if encoding == "utf-8" else "\\u2603") in out.decode(encoding)
+    assert process("layout lstm 1 4 3", LC_ALL="C", PYTHONIOENCODING=encoding)[0] == 0
+
+
+@pytest.mark.parametrize("arguments", ["info", "layout lstm 1 4 3", "layout lstm 1 4 3 --json", "--help", "--version"])
+def test_closed_and_full_streams_are_one_line_and_an_exit_status(arguments):
+    code, out, err = process(arguments, shell=">&-")
+    assert (code, out, err) == (1, b"", b"pycudnnrnn: standard output is closed\n")
+    code, out, err = process(arguments, shell=">/dev/full")
+    assert (code, out, len(err.splitlines())) == (1, b"", 1)
+    assert b"No space left" in err
+    assert process(arguments, shell=">/dev/full 2>/dev/full") == (1, b"", b"")
+    code, out, err = process(arguments, shell="2>&-")
+    assert (code, err) == (0, b"")
+    assert out
+
+
+def test_a_reader_that_leaves_is_no_error():
+    code, out, err = process("layout lstm 60 4 3 --json", shell="| head -n 1")
+    assert (code, out, err) == (0, b"{\n", b"")
+
+
+def test_what_is_written_does_not_get_the_number_of_a_closed_stream(tmp_path):
+    arrays = convert.pytorch.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 0))
+    save_file(arrays, tmp_path / "m.safetensors")
+    command = f"convert {tmp_path}/m.safetensors {tmp_path}/n.safetensors --from pytorch --to pytorch"
+    code, out, err = process(command, shell="<&- 2>&-")
+    assert (code, err) == (0, b"")
+    assert b"written" in out
+    size = struct.unpack("<Q", (tmp_path / "n.safetensors").read_bytes()[:8])[0]
+    json.loads((tmp_path / "n.safetensors").read_bytes()[8 : 8 + size])
+
+
+@pytest.mark.parametrize("columns", ["0", "-3", "x", "1", "7", "20", "40", "80", "9" * 30])
+def test_a_terminal_of_any_width_gets_every_word_and_every_column(run, monkeypatch, columns):
+    expected = [line.split() for line in run("layout", "lstm", "1", "4", "3")[1].splitlines() if "forward" in line]
+    assert len(expected) == 16
+    monkeypatch.setenv("COLUMNS", columns)
+    code, out, err = run("layout", "lstm", "1", "4", "3")
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines() if "forward" in line] == expected
+    assert "RNNSpec('lstm', 1, 4, 3)\n" in out
+    assert max(map(len, out.splitlines())) < 5000
+
+
+def test_a_name_that_is_wider_than_the_terminal_is_folded_and_whole(run, monkeypatch, tmp_path):
+    name = "".join(f"part_{i}/" for i in range(30))
+    save_file({name: np.ones((2, 3), "f4")}, tmp_path / "m.safetensors")
+    monkeypatch.setenv("COLUMNS", "60")
+    out = run("inspect", "m.safetensors")[1]
+    rows = out[out.index("─") :].splitlines()[1:]
+    assert max(map(len, rows)) <= 80
+    assert name == "".join(line.split()[0] for line in rows if "part_" in line or "/" in line)
+    assert "[2, 3]" in out
+    assert "float32" in out
+
+
+def test_of_a_long_table_the_first_rows_are_printed_and_how_many_more_there_are(run, tmp_path):
+    count = ROWS_MAX + 23
+    save_file({f"t{i:05}": np.ones(1, "f4") for i in range(count)}, tmp_path / "m.safetensors")
+    out = run("inspect", "m.safetensors")[1]
+    assert f"t{ROWS_MAX - 1:05}" in out
+    assert f"t{ROWS_MAX:05}" not in out
+    assert "and 23 rows more: --json prints them all" in out
+    assert f"{count} tensors, {count:,} elements" in out
+    assert len(json.loads(run("inspect", "m.safetensors", "--json")[1])["tensors"]) == count
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(PycudnnrnnError, 1), (OSError, 1), (click.ClickException, 1), (click.UsageError, 2)]
+)
+def test_an_error_quotes_what_is_in_a_file_written_out_and_not_at_length(run, monkeypatch, error, status):
+    def fail(_):
+        raise error(HOSTILE + "x" * 100_000)
+
+    monkeypatch.setattr("pycudnnrnn.cli.layout.arithmetic_layout", fail)
+    code, out, err = run("layout", "lstm", "1", "4", "3")
+    assert (code, out) == (status, "")
+    assert is_plain(err)
+    assert "owned" in err
+    assert len(err) < 6000
+    assert not any(line.startswith("checksum") for line in err.splitlines())
+
+
+def test_too_little_memory_and_ctrl_c_are_told_in_a_line_or_none(run, monkeypatch):
+    for error, ending in (
+        (MemoryError(), (1, "", "pycudnnrnn: there is not enough memory\n")),
+        (KeyboardInterrupt(), (130, "", "\n")),
+    ):
+        monkeypatch.setattr(
+            "pycudnnrnn.cli.layout.arithmetic_layout", lambda _, error=error: (_ for _ in ()).throw(error)
+        )
+        assert run("layout", "lstm", "1", "4", "3") == ending
+
+
+def test_a_console_has_the_width_of_the_terminal_and_no_more_than_anything_has(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "33")
+    assert console().width == console(stderr=True).width == 33
+    monkeypatch.setenv("COLUMNS", "9" * 9)
+    assert console().width == 4096

@@ -1,0 +1,121 @@
+"""Calls of the operating system that fail, one after another: the n-th call of a piece of work, for every n.
+
+What SQLite does with its file system: whatever call fails, the data are whole, and what comes after works.
+"""
+
+import contextlib
+import os
+
+CALLS = (
+    "open", "write", "fsync", "close", "replace", "unlink", "stat", "lstat", "fstat", "access", "fchmod", "fchown",
+    "scandir", "pread", "mkdir", "link", "rename", "getcwd", "readlink",
+)  # fmt: skip
+"""What may be called; whatever is not, costs nothing here."""
+
+
+class Faults:
+    """The calls while this is in force: the one of this number meets `fail`; 0 is the first."""
+
+    def __init__(self, number, fail):
+        self.number, self.fail, self.count, self.failed = number, fail, 0, None
+
+    def __enter__(self):
+        self._real = {name: getattr(os, name) for name in CALLS}
+        for name, real in self._real.items():
+            setattr(os, name, self._counting(name, real))
+        return self
+
+    def __exit__(self, *_):
+        for name, real in self._real.items():
+            setattr(os, name, real)
+
+    def _counting(self, name, real):
+        def call(*arguments, **keywords):
+            number, self.count = self.count, self.count + 1
+            if number != self.number:
+                return real(*arguments, **keywords)
+            self.failed = name
+            return self.fail(name, real, arguments, keywords)
+
+        return call
+
+
+def _error(code, arguments):
+    """The error as the system makes it: it names the path of the call, and for a descriptor none."""
+    named = [a for a in arguments[:1] if isinstance(a, (str, bytes, os.PathLike))]
+    return OSError(code, os.strerror(code), *map(os.fspath, named))
+
+
+def refused(code):
+    """Nothing is done; but a descriptor is closed, as Linux does it, whatever `close` says."""
+
+    def fail(name, _real, arguments, _keywords):
+        if name == "close":
+            _close(*arguments)
+        raise _error(code, arguments)
+
+    return fail
+
+
+def reported_late(code):
+    """It is done, and fails all the same: `close` where a quota is reached, a rename whose answer is lost."""
+
+    def fail(name, real, arguments, keywords):
+        done = real(*arguments, **keywords)
+        if name == "open":
+            _close(done)
+        if name == "scandir":
+            done.close()
+        raise _error(code, arguments)
+
+    return fail
+
+
+def cut_short(name, real, arguments, keywords):
+    """A write takes one byte, a read gives one; other calls are as ever."""
+    if name == "write":
+        return real(arguments[0], bytes(arguments[1][:1]))
+    if name == "pread":
+        return real(arguments[0], 1, arguments[2])
+    return real(*arguments, **keywords)
+
+
+_close = os.close
+
+
+def each(work, fail, most=500):
+    """Do `work` with its first call failing, then with its second, and so on until none is left.
+
+    Yields the name of the call that failed, and what `work` raised or None. Whoever takes it puts things back before
+    the next.
+    """
+    for number in range(most):
+        raised = None
+        with Faults(number, fail) as faults:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001  whatever it is, the caller of this judges it
+                raised = error
+        if faults.failed is None:
+            assert raised is None, raised
+            return
+        yield faults.failed, raised
+    raise AssertionError("there is no end")
+
+
+def killed_at(number, work, after):
+    """Do `work` in a forked child that is killed at its n-th call, before or after it; say whether it came to that."""
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+
+            def die(_name, real, arguments, keywords):
+                if after:
+                    real(*arguments, **keywords)
+                os.kill(os.getpid(), 9)
+
+            with Faults(number, die):
+                work()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)

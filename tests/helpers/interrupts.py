@@ -1,0 +1,41 @@
+"""Ctrl-C at every moment: Python looks for it between its instructions, so it comes at each of them in turn."""
+
+import contextlib
+import sys
+
+
+def at_every_moment(call, files, step=1):
+    """Interrupt `call` at its first instruction within `files`, then at a later one, and so on until none is left.
+
+    Yields the moment after each run; the last run was not interrupted.
+    """
+    files, before = set(files), sys.gettrace()
+    left = None
+
+    def instruction(_frame, event, _argument):
+        nonlocal left
+        if event == "opcode" and left is not None:
+            left -= 1
+            if left < 0:
+                left = None
+                raise KeyboardInterrupt
+        return instruction
+
+    def function(frame, _event, _argument):
+        if frame.f_code.co_filename not in files:
+            return None
+        frame.f_trace_opcodes = True
+        return instruction
+
+    for moment in range(0, 100_000, step):
+        left = moment
+        sys.settrace(function)
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                call()
+            finally:
+                sys.settrace(before)
+        yield moment
+        if left is not None:
+            return
+    raise AssertionError("there is no end")

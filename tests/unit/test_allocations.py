@@ -1,0 +1,132 @@
+"""R8 on the NumPy engine: each allocation of array memory fails in turn, and nothing is changed by it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.errors import StateError
+from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.numpy_memory import until_it_works
+
+SPECS = {
+    "lstm": ops.CudnnLSTM(2, 3, 4, direction="bidirectional", num_proj=2, cell_clip=0.5, dtype="float64").spec,
+    "gru, dropping": ops.CudnnGRU(3, 3, 4, dropout=0.5, seed=1).spec,
+    "half": ops.CudnnLSTM(2, 3, 4, dtype="float16").spec,
+    "relu": ops.CudnnRNNRelu(1, 3, 4, bias_mode="none").spec,
+}
+
+
+@pytest.fixture(params=SPECS)
+def problem(request):
+    return make_problem(ops.from_spec(SPECS[request.param]), 5, 3, [5, 0, 2], seed=3)
+
+
+@pytest.fixture(params=[None, 1], ids=["kept", "recomputed"])
+def every(request):
+    return request.param
+
+
+def numbers(problem):
+    return {f.name: getattr(problem, f.name).tobytes() for f in dataclasses.fields(problem) if f.name not in _REST}
+
+
+_REST = {"op", "lengths"}
+
+
+def test_an_allocation_that_fails_in_a_forward_leaves_arguments_and_dropout_as_they_were(problem, every, measured):
+    before, start = numbers(problem), problem.op.dropout_state()
+    expected = problem.forward(checkpoint_every=every).output
+    problem.op.set_dropout_state(start)
+
+    def check():
+        assert numbers(problem) == before
+        assert problem.op.dropout_state() == start
+
+    fwd, failed = until_it_works(lambda: problem.forward(checkpoint_every=every), check)
+    assert failed >= 8
+    assert np.array_equal(fwd.output, expected)
+    measured("R8", allocations_failed=failed)
+
+
+def test_an_allocation_that_fails_in_a_backward_leaves_it_right_or_says_that_it_is_used_up(problem, every, measured):
+    start = ops.DropoutState("numpy", problem.spec.seed)
+
+    def forward():
+        problem.op.set_dropout_state(start)
+        return problem.forward(checkpoint_every=every)
+
+    expected = forward().backward(*problem.upstream())
+    before, tried = numbers(problem), [forward()]
+
+    def check():
+        assert numbers(problem) == before
+        try:
+            found = tried[-1].backward_data(*problem.upstream())
+        except StateError:
+            assert every is None, "what recomputes keeps what it started from"
+        else:
+            assert np.array_equal(found.input, expected.input)
+        tried.append(forward())
+
+    found, failed = until_it_works(lambda: tried[-1].backward_data(*problem.upstream()), check)
+    assert failed >= 6
+    assert np.array_equal(found.input, expected.input)
+    params, more = until_it_works(tried[-1].backward_weights, lambda: None)
+    assert np.array_equal(params, expected.params)
+    measured("R8", allocations_failed=failed + more)
+
+
+def test_an_allocation_that_fails_while_a_gradient_is_added_has_added_nothing(problem, every, measured):
+    fwd = problem.forward(checkpoint_every=every)
+    fwd.backward_data(*problem.upstream())
+    start = np.full_like(problem.params, 2)
+    expected = fwd.backward_weights(start.copy(), accumulate=True)
+    assert not np.array_equal(expected, start)
+    out = start.copy()
+
+    def check():
+        assert np.array_equal(out, start)
+
+    _, failed = until_it_works(lambda: fwd.backward_weights(out, accumulate=True), check)
+    assert failed >= 2
+    assert np.array_equal(out, expected)
+    measured("R8", allocations_failed=failed)
+
+
+def test_an_allocation_that_fails_while_a_plan_adds_has_added_nothing(problem, measured):
+    spec = problem.spec
+    plan = problem.op.prepare(5, 3, is_training=True, sequence_lengths=problem.lengths)
+    x, dy, hx, cx, dhy, dcy = (np.ascontiguousarray(getattr(problem, n)) for n in ("x", "dy", "hx", "cx", "dhy", "dcy"))
+    cx, dcy = (cx, dcy) if spec.has_cell_state else (None, None)
+    y, reserve = np.empty_like(dy), np.empty(plan.reserve_nbytes, np.uint8)
+    plan.forward(problem.params, x, hx, cx, y, None, None, reserve)
+    plan.backward_data(problem.params, y, dy, hx, dhy, None, cx, dcy, None, np.empty_like(x), reserve)
+    start = np.full_like(problem.params, 2)
+    expected = start.copy()
+    plan.backward_weights(x, hx, y, expected, reserve, accumulate=True)
+    out = start.copy()
+
+    def check():
+        assert np.array_equal(out, start)
+
+    _, failed = until_it_works(lambda: plan.backward_weights(x, hx, y, out, reserve, accumulate=True), check)
+    assert failed >= 2
+    assert np.array_equal(out, expected)
+    measured("R8", allocations_failed=failed)
+
+
+def test_a_forward_that_failed_gives_its_masks_back_unless_another_has_drawn_since():
+    op = ops.from_spec(SPECS["gru, dropping"])
+    problem = make_problem(op, 5, 3, None, seed=3)
+    dropout = op._dropout_on(engine_for("cpu"))
+    with pytest.raises(KeyboardInterrupt), dropout.forward():
+        raise KeyboardInterrupt
+    assert op.dropout_state().position == 0
+    failing = dropout.forward()
+    failing.__enter__()
+    problem.forward()
+    assert not failing.__exit__(MemoryError, MemoryError(), None)
+    assert op.dropout_state().position == 2

@@ -1,0 +1,73 @@
+"""The one opener of files that others may have put there."""
+
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from pycudnnrnn._source import Source
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(range(10)))
+    return tmp_path / "file"
+
+
+def test_what_is_not_a_regular_file_is_refused_and_not_waited_for(tmp_path, path, patience):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link", "", "nothing", "nul\0", "half \ud800"):
+        with pytest.raises(OSError, match=r"regular|directory|not a path|No such"):
+            Source(f"{tmp_path}/{name}")
+    with pytest.raises(OSError, match="regular"):
+        Source("/dev/zero")
+    with Source(path) as source:
+        assert source.read() == bytes(range(10))
+
+
+def test_it_is_opened_once_and_read_as_it_was_then(tmp_path, path):
+    with Source(path) as source:
+        (tmp_path / "other").write_bytes(b"another")
+        (tmp_path / "other").rename(path)
+        assert source.whole(10) == bytes(range(10))
+    with Source(path) as source, path.open("ab") as file:
+        file.write(b"more")
+        file.flush()
+        assert source.whole(10) == b"another"
+
+
+def test_more_than_the_most_is_not_read(path):
+    with Source(path) as source, pytest.raises(OSError, match="at most 9"):
+        source.whole(9)
+
+
+def test_a_file_that_becomes_shorter_is_an_error_however_it_is_read(path):
+    with Source(path) as source:
+        os.truncate(path, 4)
+        with pytest.raises(OSError, match="shorter"):
+            source.whole(10)
+        with pytest.raises(OSError, match="shorter"):
+            source.readinto(bytearray(10))
+
+
+def test_hdf5_does_not_take_what_was_never_read_for_data(tmp_path):
+    """Its driver for Python's files does not look at how many bytes came; memory that was never written is not 0."""
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["x"] = np.ones(1 << 16)
+    with Source(tmp_path / "m.h5") as source, h5py.File(source, "r") as file:
+        dataset = file["x"]
+        os.truncate(tmp_path / "m.h5", 1 << 17)
+        with pytest.raises(OSError, match="shorter"):
+            dataset[()]
+
+
+def test_nothing_stays_open_behind_a_refusal(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(OSError, match="regular"):
+            Source(tmp_path / "pipe")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
