@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 EXTRAS := demo test reliability lint docs
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
+# Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
+NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
 .PHONY: demo test test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
 	free-threaded clean
@@ -64,12 +66,11 @@ bench-gpu:
 OUT ?= tests/gpu/results
 NOW := $(shell date -u +%Y-%m-%d-%H%M)
 gpu-check:
-	PYCUDNNRNN_REQUIRE_GPU=1 PYCUDNNRNN_GPU_RESULTS=$(OUT)/$(NOW).json PYCUDNNRNN_GPU_ARGS="$(ARGS)" \
-		$(PYTHON) -m pytest -c tests/gpu/pytest.ini --rootdir . tests/gpu $(ARGS)
+	$(PYTHON) -m tests.gpu.suite --out $(OUT)/$(NOW).jsonl -- $(ARGS)
 
 # The small cases of tests/gpu/cases.py under compute-sanitizer's memcheck, initcheck and racecheck; needs CUDA's toolkit.
 gpu-sanitize:
-	$(PYTHON) -m tests.gpu.sanitize --out $(OUT)/$(NOW)-sanitizer.json $(ARGS)
+	$(PYTHON) -m tests.gpu.sanitize --out $(OUT)/$(NOW)-sanitizer.jsonl $(ARGS)
 
 # The table R1 to R20: measured, each row with a fault that must turn it red; docs/reliability.md is made from it.
 reliability: $(VENV)/.test $(VENV)/.cudnn $(VENV)/.reliability
@@ -102,5 +103,5 @@ $(EXTRAS:%=$(VENV)/.%): $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.cudnn: Makefile | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)' '$(NVRTC)'
 	@touch $@

@@ -19,13 +19,11 @@ ROOT = Path(__file__).parents[1]
 
 def environment(command: str, **settings: Any) -> dict[str, Any]:
     """Describe the machine, the commit and the command; `settings` are the run's own."""
-    checkout = (ROOT / "pyproject.toml").exists()  # an installed suite may lie inside somebody else's repository
-    commit = _output("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD") if checkout else None
-    changed = _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
+    known, changed = commit(), _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
     return {
         "date": now(),
-        "commit": commit or "unknown",
-        "dirty": bool(changed) if commit else None,
+        "commit": known[:7] if known else "unknown",
+        "dirty": bool(changed) if known and changed is not None else None,
         "command": command,
         "machine": cpu(),
         "cores": os.cpu_count(),
@@ -38,6 +36,13 @@ def environment(command: str, **settings: Any) -> dict[str, Any]:
         },
         "units": "microseconds",
     } | settings
+
+
+def commit() -> str | None:
+    """What PYCUDNNRNN_COMMIT says, for a copy of the tree without its history; or the checkout's own."""
+    given = os.environ.get("PYCUDNNRNN_COMMIT")
+    checkout = (ROOT / "pyproject.toml").exists()  # an installed suite may lie inside somebody else's repository
+    return given or (_output("git", "-C", str(ROOT), "rev-parse", "HEAD") if checkout else None)
 
 
 def now() -> str:

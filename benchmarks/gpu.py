@@ -17,7 +17,7 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import PycudnnrnnError
 
 from .adapters import COMPETITORS
-from .hosts import Host, Local
+from .hosts import Host, Local, Remote
 from .problems import GROUPS, Row
 from .results_files import FOLDER
 from .runner import Part, Settings, rows_of
@@ -29,6 +29,12 @@ BUDGET_S = 440.0
 OURS = ("eager", "plan", "graph", "auto")
 PEERS = ("torch", "torch-graph", "raw", "raw-graph", "jax")
 ALGORITHMS = ("rule", "standard", "persist_static", "persist_dynamic", "small_h")
+
+APART = ("auto", "jax", *(name for name in ALGORITHMS if name != "standard"))
+"""Who runs in a process of its own: kernels that may wait for each other for ever, and who wants the whole memory."""
+
+ANSWER_WITHIN_S = 60.0
+"""After that a kernel is taken to wait for itself; its process is ended, and the next row gets another."""
 
 
 def plan() -> list[tuple[list[Row], Sequence[str]]]:
@@ -86,7 +92,12 @@ def main() -> None:
         engine_for("cuda")
     except PycudnnrnnError as error:
         sys.exit(f"bench-gpu needs an NVIDIA GPU, CuPy and cuDNN 9, and writes nothing without them: {error}")
-    hosts: dict[str, Host] = {name: Local(name) for name in COMPETITORS if COMPETITORS[name].device == "cuda"}
+    apart = ALGORITHMS if options.grid else APART
+    hosts: dict[str, Host] = {
+        name: Remote(name, None, ANSWER_WITHIN_S) if name in apart else Local(name)
+        for name in COMPETITORS
+        if COMPETITORS[name].device == "cuda"
+    }
     parts = [
         Part(rows, [(name, None, hosts[name]) for name in names])
         for rows, names in (grid() if options.grid else plan())

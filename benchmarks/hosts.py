@@ -75,6 +75,7 @@ class Local:
             raise Failed("nothing is prepared")
         time.sleep(SETTLE_S)
         calibration = calibrate()
+        self._prepared.spin()
         return self._prepared.sample(seconds), calibration
 
     def release(self) -> None:
@@ -91,8 +92,8 @@ class Local:
 class Remote:
     """The same in a process of its own, with so many threads; a process that dies or hangs is replaced."""
 
-    def __init__(self, name: str, threads: int | None) -> None:
-        self._name, self._threads = name, threads
+    def __init__(self, name: str, threads: int | None, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+        self._name, self._threads, self._answer_within_s = name, threads, answer_within_s
         self._process: Any = None
         self._connection: Any = None
 
@@ -131,7 +132,7 @@ class Remote:
             self._start()
         try:
             self._connection.send((method, arguments))
-            answered = self._connection.poll(ANSWER_WITHIN_S)
+            answered = self._connection.poll(self._answer_within_s)
             kind, answer = self._connection.recv() if answered else ("late", "")
         except (EOFError, OSError) as error:
             self._process.join(5)
@@ -141,7 +142,7 @@ class Remote:
         if kind == "late":
             self._process.kill()
             self.close()
-            raise Failed(f"{method}: no answer within {ANSWER_WITHIN_S:g} s")
+            raise Failed(f"{method}: no answer within {self._answer_within_s:g} s")
         if kind == "ok":
             return answer
         raise (NotRun if kind == "not_run" else Failed)(answer)
@@ -151,6 +152,7 @@ class Remote:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, self._name, self._threads), daemon=True)
         wanted = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) if self._threads else {}
+        wanted |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or JAX takes three quarters of a GPU from the others
         before = {name: os.environ.get(name) for name in wanted}
         os.environ.update(wanted)  # a process reads them as it starts
         try:

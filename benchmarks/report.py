@@ -20,6 +20,7 @@ from .problems import DTYPES, GROUPS, PASSES
 from .published import deepbench_v100
 from .results_files import FOLDER, Record, Run, newest, runs
 from .runner import ANYONE
+from .suite import HOST_TIMED, timed_by
 
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "performance.md"
 PICTURES: Final = "performance"
@@ -242,12 +243,16 @@ def _comparison(rows: Sequence[Record], ours: str) -> str:
         peers = []
         for name in names:
             row = line.get(name)
-            text = "" if row is None else _time(row)
+            text = "" if row is None else _time(row) + (timed_by(row) if row["status"] == "ok" else "")
             if row and own and row["status"] == own["status"] == "ok":
                 text += f" ({own['median_us'] / row['median_us']:.2f})"
             peers.append(text)
         body.append((problem, which, dtype, threads or "", "" if own is None else _time(own), *peers))
-    return "Median microseconds, and in brackets ours over it:\n\n" + _table(
+    by_host = any(HOST_TIMED in text for line in body for text in map(str, line))
+    note = (
+        f"; {HOST_TIMED} by the host's clock, with its waiting, and the others by events on the GPU" if by_host else ""
+    )
+    return f"Median microseconds, and in brackets ours over it{note}:\n\n" + _table(
         ("problem", "pass", "type", "threads", ours, *names), body
     )
 

@@ -58,7 +58,10 @@ def _progress(total: int, console: Console) -> Iterator[Callable[[str], None]]:
 
 def table(rows: Sequence[Record], ours: str, theirs: Sequence[str]) -> Table:
     """Microseconds of every row, and ours over each peer's: below 1 is faster. What has no figure says so."""
-    made = Table(title=f"microseconds, median; and {ours} over each of the others")
+    made = Table(
+        title=f"microseconds, median; and {ours} over each of the others",
+        caption=f"{HOST_TIMED} by the host's clock, with its waiting, where the others are timed by events on the GPU",
+    )
     for heading in ("problem", "pass", "dtype", "threads", ours, *theirs):
         made.add_column(heading, no_wrap=heading == "problem")
     lines: dict[Any, dict[str, Record]] = {}
@@ -74,6 +77,16 @@ def table(rows: Sequence[Record], ours: str, theirs: Sequence[str]) -> Table:
     return made
 
 
+HOST_TIMED = "(h)"
+"""Beside a figure of a GPU: it was timed by the host's clock."""
+
+
+def timed_by(row: Record) -> str:
+    """Return the mark of what was timed on a GPU by the host's clock, which counts more than events do."""
+    on_gpu = getattr(COMPETITORS.get(row["competitor"]), "device", "") == "cuda"
+    return f" {HOST_TIMED}" if on_gpu and row.get("clock") == "host" else ""
+
+
 def cell(row: Record | None, ours: Record | None = None) -> str:
     """One figure with its ratio, or why there is none."""
     if row is None:
@@ -81,6 +94,7 @@ def cell(row: Record | None, ours: Record | None = None) -> str:
     if row["status"] != "ok":
         return str(row["status"]).replace("_", " ")
     text = f"{row['median_us']:,.0f}" if row["median_us"] >= 100 else f"{row['median_us']:.1f}"
+    text += timed_by(row)
     if ours is not None and ours["status"] == "ok":
         text += f"  {ours['median_us'] / row['median_us']:.2f}"
     return text

@@ -19,6 +19,9 @@ Call = Callable[[], Any]
 WARM_UP: Final = 5
 """Calls before the first that counts: plans, pools, code caches and clocks settle in them."""
 
+SPIN_S: Final = 0.1
+"""How long a GPU works before it is timed: one that waits, while a row is checked, runs at a sixth of its clock."""
+
 EVENT_SAMPLE_US: Final = 2000
 """Least time between two events: their resolution is half a microsecond."""
 
@@ -32,6 +35,9 @@ QUEUE_LAUNCHES: Final = 1000
 class Clock(Protocol):
     """Marks in time, and the microseconds between two of them."""
 
+    name: str
+    """What a report says: "host" or "events"."""
+
     def mark(self) -> Any: ...
 
     def microseconds(self, start: Any, stop: Any) -> float: ...
@@ -42,6 +48,8 @@ class Clock(Protocol):
 
 class HostClock:
     """The host's monotonic clock. `synchronize` is for calls that return before they are done."""
+
+    name = "host"
 
     def __init__(self, synchronize: Call = lambda: None) -> None:
         self.synchronize = synchronize
@@ -57,6 +65,8 @@ class HostClock:
 
 class EventClock:
     """CUDA events on the current stream: of CuPy (`cupy.cuda`) or of torch (`torch.cuda`)."""
+
+    name = "events"
 
     def __init__(self, record: Call, elapsed_ms: Callable[[Any, Any], float], synchronize: Call) -> None:
         self.mark, self._elapsed_ms, self.synchronize = record, elapsed_ms, synchronize
@@ -96,6 +106,13 @@ def warm_up(call: Call, clock: Clock, calls: int = WARM_UP) -> None:
     for _ in range(calls):
         call()
     clock.synchronize()
+
+
+def spin(call: Call, clock: Clock, seconds: float) -> None:
+    """Keep a device at work for so long, a few calls at a time."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        warm_up(call, clock)
 
 
 def host_sample(call: Call, clock: Clock, seconds: float, least: int = 3) -> Sample:

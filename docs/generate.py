@@ -17,6 +17,7 @@ from pycudnnrnn import _discovery
 from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.errors import version_text
 from tests.api.public_api import modules
+from tests.gpu.results_file import load
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -61,10 +62,10 @@ def gpu_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
         ValueError: a file that was written without a GPU.
     """
     found = []
-    for path in folder.glob("*.json"):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        if result["on_shim"]:
-            raise ValueError(f"{path} was written on the shim: it says nothing of a GPU")
+    for path in folder.glob("*.jsonl"):
+        result = load(path)
+        if result["on_shim"] or "gpu" not in result:
+            raise ValueError(f"{path} was written without a GPU")
         found.append({"file": path.name, **result})
     return sorted(found, key=lambda result: str(result["date"]), reverse=True)
 
@@ -77,13 +78,14 @@ def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 def gpu_verification(results: list[dict[str, Any]]) -> str:
     """Return the page that says what a GPU has shown, and what none has."""
-    outcomes, answers = _newest(results, "tests"), _newest(results, "questions")
+    outcomes, answers = gpu_outcomes(results), _answers(results)
     tests = [(f"`{a.name}`", _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
     open_questions = [(f"`{q}`", f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
     about = (
-        "`make gpu-check` runs `tests/gpu` on a CUDA machine and writes one JSON file to `tests/gpu/results/`. This "
-        "page is made from those files and from the suite's source. The same suite runs on every change over a "
-        "stand-in for the GPU; that checks the suite's own code, and counts for nothing here.\n"
+        "`make gpu-check` runs `tests/gpu` on a CUDA machine and writes to `tests/gpu/results/`; `tests/gpu/PLAN.md` "
+        "has the same in several calls. This page is made from those files and from the suite's source. The same suite "
+        "runs on every change over a stand-in for the GPU; that checks the suite's own code, and counts for nothing "
+        "here.\n"
     )
     parts = ["# What a GPU has verified\n", NOTE, about]
     if not results:
@@ -91,12 +93,16 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
     else:
         runs = [
             (f"`{r['file']}`", r["date"], f"`{r['commit'][:12]}`", r["gpu"], version_text(r["cudnn"]),
-             r["cuda_runtime"], r["cupy"], r["python"], r["passed"], r["failed"] + r["error"], r["skipped"])
+             r["cuda_runtime"], r["cupy"], r["python"], r["passed"], r["failed"] + r["error"] + r["ended"],
+             r["skipped"])
             for r in results
         ]  # fmt: skip
         head = ("file", "date", "commit", "GPU", "cuDNN", "CUDA", "CuPy", "Python", "passed", "failed", "skipped")
         parts += ["## Runs\n", table(head, runs)]
-        parts.append("Below, each test and each question has what the newest run said that had it.\n")
+        parts.append(
+            "Below, each case of a test counts as it came out last, in the runs of the newest commit that ran the "
+            "test; each question has its newest answer.\n"
+        )
     parts += ["## Tests\n", table(("test", "outcome"), tests)]
     if answers:
         rows = [(name, f"`{json.dumps(value)}`") for name, value in answers.items()]
@@ -107,9 +113,32 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def _newest(results: list[dict[str, Any]], key: str) -> dict[str, Any]:
-    """What each name under `key` has in the newest result that has it."""
-    return {name: value for result in reversed(results) for name, value in result[key].items()}
+def gpu_outcomes(results: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """By test, how many of its cases came out how; `results` are the newest first, and each may have some of the cases.
+
+    What another commit had of a test does not count beside what a newer one has: its cases may be others.
+    """
+    commits: dict[str, str] = {}
+    cases: dict[str, str] = {}
+    for result in results:
+        for case, outcome in result["cases"].items():
+            if commits.setdefault(_test(case), result["commit"]) == result["commit"]:
+                cases.setdefault(case, outcome)
+    found: dict[str, dict[str, int]] = {}
+    for case, outcome in sorted(cases.items()):
+        counts = found.setdefault(_test(case), {})
+        counts[outcome] = counts.get(outcome, 0) + 1
+    return found
+
+
+def _test(case: str) -> str:
+    """Return the test of a case, as `gpu_suite` names it."""
+    return case.removeprefix("tests/gpu/").partition("[")[0]
+
+
+def _answers(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the newest answer to each question."""
+    return {name: answer for result in reversed(results) for name, answer in result["questions"].items()}
 
 
 def _outcome(counts: dict[str, int]) -> str:

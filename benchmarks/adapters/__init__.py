@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..data import Array, Data
 from ..problems import Problem
-from ..timing import Clock, HostClock, Sample, event_sample, host_sample, warm_up
+from ..timing import SPIN_S, Clock, HostClock, Sample, event_sample, host_sample, spin, warm_up
 
 
 class NotRun(Exception):  # noqa: N818  a result, not an error
@@ -21,7 +21,8 @@ class Prepared:
     """A call ready to be timed, and what it gives.
 
     `results` makes one call from the initial states and returns what `data.reference` returns, on the host. `launches`
-    is what a call puts on a stream, about; `figures` go into the row as they are.
+    is what a call puts on a stream, about; `figures` go into the row as they are, with the clock's name. `on_gpu` is
+    for calls on a GPU that the host's clock times.
     """
 
     call: Callable[[], Any]
@@ -29,9 +30,19 @@ class Prepared:
     clock: Clock = dataclasses.field(default_factory=HostClock)
     launches: int = 1
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    on_gpu: bool = False
+
+    def __post_init__(self) -> None:
+        self.figures = {"clock": self.clock.name} | self.figures
+        self.on_gpu = self.on_gpu or self.clock.name == "events"
 
     def warm_up(self) -> None:
         warm_up(self.call, self.clock)
+
+    def spin(self) -> None:
+        """Bring a GPU's clocks up, just before a sample."""
+        if self.on_gpu:
+            spin(self.call, self.clock, SPIN_S)
 
     def sample(self, seconds: float) -> Sample:
         """Time one round."""

@@ -65,4 +65,4 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
         return {"y": host(y).swapaxes(0, 1), "dx": host(dx).swapaxes(0, 1), "dw": dw}
 
     call = call_infer if which == "infer" else lambda: jax.block_until_ready(step(weights, next(turn)))
-    return Prepared(call, results, HostClock())
+    return Prepared(call, results, HostClock(), on_gpu=True)

@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import functools
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -19,7 +20,7 @@ from pycudnnrnn.errors import EngineError
 
 from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
 from ..problems import Problem
-from ..timing import Sample
+from ..timing import SPIN_S, Sample
 from . import NotRun, Prepared
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -43,7 +44,9 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         _write(Path(folder), spec, data)
         figures = server.ask(f"prepare --data {folder} {_options(spec, problem, which, option, data)}")
         found = _read(Path(folder), spec, problem, which)
-    return RawPrepared(lambda: None, lambda: found, figures=figures | {"algo": str(spec.algo)}, server=server)
+    return RawPrepared(
+        lambda: None, lambda: found, figures=figures | {"algo": str(spec.algo), "clock": "events"}, server=server
+    )
 
 
 @dataclasses.dataclass
@@ -51,6 +54,10 @@ class RawPrepared(Prepared):
     """What the program holds ready; it times itself."""
 
     server: Any = None
+
+    def spin(self) -> None:
+        """Time one sample for nothing: the program warms up at its first alone."""
+        self.server.ask(f"sample {SPIN_S}")
 
     def sample(self, seconds: float) -> Sample:
         figures = self.server.ask(f"sample {seconds}")
@@ -94,12 +101,24 @@ def _read(folder: Path, spec: Any, problem: Problem, which: str) -> dict[str, Ar
     return {name: found[name] for name in GRADIENTS[which]}
 
 
+def _nvrtc_folders() -> list[str]:
+    """Where NVRTC is, which cuDNN opens by name for its dynamic algorithm; nowhere, if it is not found."""
+    try:
+        from cuda import pathfinder
+
+        return [str(Path(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path).parent)]
+    except (ImportError, RuntimeError):
+        return []
+
+
 class Server:
     """The program, waiting for lines."""
 
     def __init__(self, path: Path) -> None:
+        folders = [*_nvrtc_folders(), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(folders)}
         self._process = subprocess.Popen(
-            [path, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [path, "--serve"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         atexit.register(self._process.communicate, "quit\n")
 

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from benchmarks import data, timing
+from benchmarks import adapters, data, timing
 from benchmarks.adapters import NotRun, numpy_engine, torch_eager
 from benchmarks.hosts import Failed, Local
 from benchmarks.problems import GROUPS, Row
@@ -228,3 +228,35 @@ def test_a_call_goes_on_from_the_states_that_the_last_one_left_where_they_carry(
     left = [(1,), (2,), 4, 5] if carried else [None] * 4
     assert [x for x, _ in given] == ["a", "b", "a"] * 2
     assert [states for _, states in (*given[1:3], *given[4:])] == left
+
+
+class FakeEvents(timing.HostClock):
+    name = "events"
+
+
+@pytest.mark.parametrize(("clock", "on_gpu", "spins"), [
+    (timing.HostClock(), False, False), (timing.HostClock(), True, True), (FakeEvents(), False, True),
+])  # fmt: skip
+def test_what_runs_on_a_gpu_works_for_a_while_before_it_is_timed(clock, on_gpu, spins, monkeypatch):
+    monkeypatch.setattr(adapters, "SPIN_S", 0.001)
+    calls = []
+    prepared = adapters.Prepared(lambda: calls.append(1), dict, clock, on_gpu=on_gpu)
+    prepared.spin()
+    assert bool(calls) == spins
+    assert prepared.figures["clock"] == clock.name
+
+
+def test_a_host_spins_before_each_sample(monkeypatch):
+    done = []
+
+    class Told(adapters.Prepared):
+        def spin(self):
+            done.append("spin")
+
+        def sample(self, seconds):
+            done.append("sample")
+
+    host = Local("numpy")
+    host._prepared = Told(lambda: None, dict)
+    host.sample(0.0)
+    assert done == ["spin", "sample"]

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import data, gpu
+from benchmarks import data, gpu, suite
 from benchmarks.adapters import NotRun, ours_cuda, raw_cudnn
-from benchmarks.hosts import Local
+from benchmarks.hosts import Local, Remote
 from benchmarks.problems import GROUPS
 from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, check, rows_of, run
@@ -294,3 +294,28 @@ def test_the_cpp_program_is_built_against_the_library_that_the_package_uses(tmp_
     found = json.loads(done.stdout)
     assert (found["cell"], found["units"], found["cudnn_loaded"]) == ("gru", 7, 92800)
     assert Path(found["linked"]) == CUDNN / "lib" / "libcudnn.so.9"
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_what_may_hang_runs_in_a_process_of_its_own(grid, played, tmp_path, monkeypatch, capsys):
+    """A kernel that waits for itself would end the report with it; and JAX takes a GPU's memory for itself."""
+    taken = {}
+
+    def measure(parts, *_):
+        taken.update({name: host for part in parts for name, _, host in part.hosts})
+        return Results(None, {})
+
+    monkeypatch.setattr(gpu, "measure", measure)
+    monkeypatch.setattr("sys.argv", ["gpu", "--out", str(tmp_path), *(["--grid"] if grid else [])])
+    gpu.main()
+    capsys.readouterr()
+    apart = {name for name, host in taken.items() if isinstance(host, Remote)}
+    persistent = {"rule", "persist_static", "persist_dynamic", "small_h"}
+    assert apart == (persistent | {"standard"} if grid else persistent | {"auto", "jax"})
+
+
+def test_a_figure_of_a_gpu_by_the_hosts_clock_says_so():
+    row = {"competitor": "jax", "status": "ok", "median_us": 5.0, "clock": "host"}
+    assert suite.cell(row) == "5.0 (h)"
+    assert suite.cell(row | {"clock": "events"}) == "5.0"
+    assert suite.cell(row | {"competitor": "numpy"}) == "5.0", "nothing else times a CPU"

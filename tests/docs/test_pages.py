@@ -1,7 +1,6 @@
 """The pages say what is so: generated ones are up to date, every error has its row, and links lead somewhere."""
 
 import inspect
-import json
 import re
 import subprocess
 import warnings
@@ -11,6 +10,7 @@ import pytest
 from docs import generate
 from pycudnnrnn import errors
 from tests.docs.blocks import PAGES, ROOT
+from tests.gpu.results_file import ResultsFile
 
 NATIVE = ("pycudnnrnn/_libcudnn.py", "pycudnnrnn/_libcudnn_abi.py", "pycudnnrnn/engines/cudnn/")
 """What a GPU result is about: when it has changed, the result is of something else."""
@@ -60,15 +60,20 @@ def test_every_file_of_the_repository_that_a_page_names_is_there():
     assert made <= {"build/docs"}, "what `make` makes, and nothing else"
 
 
-def result(**changes):
-    questions = {"SET mode": {"equal to ADD on zeros": True}, "padding float16": {"zero": True}}
-    return {
-        "schema": 1, "date": "2030-01-02T03:04:05+00:00", "commit": "0123456789abcdef", "on_shim": False,
-        "gpu": "NVIDIA X", "compute_capability": "9.0", "driver": 13000, "cuda_runtime": 13000, "cudnn": 92800,
-        "cupy": "14.2.0", "numpy": "2.4.6", "python": "3.11.7", "collected": 3, "passed": 1, "failed": 1,
-        "skipped": 1, "error": 0, "failures": ["tests/gpu/test_layers.py::test_a"], "questions": questions,
-        "tests": {"test_questions.py::test_set_mode_of_the_weight_gradient": {"passed": 1}}, "reliability": {},
-    } | changes  # fmt: skip
+def write_result(path, cases, *, questions=(), date="2030-01-02T03:04:05+00:00", **changes):
+    """Write a results file: cases with their outcomes, and questions with their answers."""
+    file = ResultsFile(path)
+    machine = {
+        "commit": "0123456789abcdef", "on_shim": False, "gpu": "NVIDIA X", "compute_capability": "9.0",
+        "driver": 13000, "cuda_runtime": 13000, "cudnn": 92800, "cupy": "14.2.0", "numpy": "2.4.6",
+        "python": "3.11.7",
+    }  # fmt: skip
+    file.start("python -m tests.gpu.suite", machine | {"date": date} | changes)
+    for case, outcome in cases.items():
+        file.add(begin=f"tests/gpu/{case}")
+        file.add(end=f"tests/gpu/{case}", outcome=outcome, why="", measured=[], seconds=1.0)
+    for question, answer in questions:
+        file.add(question=question, answer=answer)
 
 
 def test_without_a_result_the_page_lists_every_test_as_not_run():
@@ -86,15 +91,19 @@ def test_without_a_result_the_page_lists_every_test_as_not_run():
 REPLAYS = "test_a_hundred_replays_of_a_training_step_are_the_eager_one"
 
 
+SET = "test_questions.py::test_set_mode_of_the_weight_gradient"
+
+
 def test_a_result_shows_up_with_its_counts_and_answers(tmp_path):
-    tests = {name: {"failed": 1} for name in (*result()["tests"], "test_graphs.py::" + REPLAYS)}
-    older = result(date="2029-01-01T00:00:00+00:00", gpu="NVIDIA W", tests=tests)
-    (tmp_path / "old.json").write_text(json.dumps(older))
-    (tmp_path / "new.json").write_text(json.dumps(result()))
+    old = {SET: "failed", f"test_graphs.py::{REPLAYS}[a]": "failed"}
+    write_result(tmp_path / "old.jsonl", old, date="2029-01-01T00:00:00+00:00", gpu="NVIDIA W", commit="89abcdef")
+    new = {SET: "passed", "test_layers.py::test_a": "failed", "test_layers.py::test_b": "skipped"}
+    answers = [("SET mode", {"equal to ADD on zeros": True}), ("padding float16", {"zero": True})]
+    write_result(tmp_path / "new.jsonl", new, questions=answers)
     results = generate.gpu_results(tmp_path)
     page = generate.gpu_verification(results)
     assert "Nothing has been verified" not in page
-    assert page.index("| `new.json` |") < page.index("| `old.json` |")
+    assert page.index("| `new.jsonl` |") < page.index("| `old.jsonl` |")
     assert "9.28.0 | 13000 | 14.2.0 | 3.11.7 | 1 | 1 | 1 |" in page
     assert "test_set_mode_of_the_weight_gradient` | 1 passed |" in page
     assert f"{REPLAYS}` | 1 failed |" in page, "of the older one, where the newest has none"
@@ -109,9 +118,26 @@ def test_a_result_shows_up_with_its_counts_and_answers(tmp_path):
     assert re.search(r"^\| 8\.9\.7 \|.*\| no \|$", compatible, re.MULTILINE)
 
 
+def test_the_cases_of_one_test_are_counted_over_the_files_of_several_processes(tmp_path):
+    """A case counts as it came out last; those that another commit ran beside them do not."""
+    test = f"test_graphs.py::{REPLAYS}"
+    days = [f"2030-01-0{day}T00:00:00+00:00" for day in range(1, 5)]
+    write_result(tmp_path / "a.jsonl", {f"{test}[gone]": "passed"}, date=days[0], commit="another")
+    write_result(tmp_path / "b.jsonl", {f"{test}[lstm]": "failed", f"{test}[gru]": "passed"}, date=days[1])
+    write_result(tmp_path / "c.jsonl", {f"{test}[relu]": "passed", f"{test}[lstm]": "passed"}, date=days[2])
+    write_result(tmp_path / "d.jsonl", {f"{test}[tanh]": "ended"}, date=days[3])
+    assert generate.gpu_outcomes(generate.gpu_results(tmp_path)) == {test: {"passed": 3, "ended": 1}}
+
+
 def test_a_result_of_the_stand_in_is_refused(tmp_path):
-    (tmp_path / "shim.json").write_text(json.dumps(result(on_shim=True)))
-    with pytest.raises(ValueError, match="says nothing of a GPU"):
+    write_result(tmp_path / "shim.jsonl", {}, on_shim=True)
+    with pytest.raises(ValueError, match="was written without a GPU"):
+        generate.gpu_results(tmp_path)
+
+
+def test_a_run_that_found_no_gpu_is_refused(tmp_path):
+    ResultsFile(tmp_path / "none.jsonl").start("x", {"commit": "0", "on_shim": False})
+    with pytest.raises(ValueError, match="was written without a GPU"):
         generate.gpu_results(tmp_path)
 
 

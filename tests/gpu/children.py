@@ -138,6 +138,8 @@ def accepted(cuda, algo):
 
     small = {"num_units": 8, "B": 4} if cuda.on_shim else {}
     changes = KINDS_AND_SIZES[:1] + KINDS_AND_SIZES[-1:] if cuda.on_shim else KINDS_AND_SIZES
+    if algo == "persist_dynamic":  # cuDNN compiles each of its plans for seconds
+        changes = changes[::5]
     for changed in changes:
         for dtype in ("float16", "bfloat16", "float32", "float64"):
             for kind in ("lstm", "gru", "rnn_tanh") if changed == {} else ("lstm", "gru"):

@@ -1,10 +1,9 @@
-"""The GPU suite: `make gpu-check`. It writes one JSON file with what ran, what came out, and the questions' answers.
+"""The GPU suite: `python -m tests.gpu.suite`. Each test's outcome, and each answer, is in the results file at once.
 
 With PYCUDNNRNN_GPU_ON_SHIM=1 it runs on the shim, without a GPU: that checks the suite's own code, and says nothing of
 a GPU.
 """
 
-import datetime as dt
 import json
 import os
 import signal
@@ -12,36 +11,98 @@ from pathlib import Path
 
 import pytest
 
-from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.errors import PycudnnrnnError
 from tests.conftest import measured  # noqa: F401  a fixture; pytest.ini ends the search for it here
 from tests.gpu.machine import REQUIRED, environment, machine
+from tests.gpu.results_file import ResultsFile
 
-RESULTS = pytest.StashKey()
-OUTCOMES = ("passed", "failed", "skipped", "error")
+SUITE = pytest.StashKey()
 
 
-def pytest_collection_modifyitems(items):
+class Suite:
+    """A plugin that writes the results file; it knows the answers so far, and the GPU once a test has asked for it."""
+
+    def __init__(self):
+        self.file, self.command = ResultsFile.of_environment(), os.environ.get("PYCUDNNRNN_GPU_COMMAND", "pytest")
+        self.answers, self.cuda, self.phases = {}, None, []
+        self.file.end_half_a_line()
+        self.file.start(self.command, environment(None))
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.file.add(end=report.nodeid, outcome="error", why=str(report.longrepr)[-2000:], measured=[])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item):
+        self.phases.clear()
+        self.file.add(begin=item.nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item):
+        report = yield
+        self.phases.append(report)
+        if report.when == "teardown":
+            self.end(item)
+        return report
+
+    def end(self, item):
+        """Write down how a test came out: as the first of its phases that did not pass."""
+        worst = next((report for report in self.phases if not report.passed), self.phases[-1])
+        outcome = "error" if worst.failed and worst.when != "call" else worst.outcome
+        why = "" if worst.passed else worst.longrepr[-1] if worst.skipped else str(worst.longrepr)[-2000:]
+        self.file.add(
+            end=item.nodeid,
+            outcome=outcome,
+            why=why,
+            measured=[[name, json.loads(value)] for name, value in item.user_properties],
+            seconds=round(sum(report.duration for report in self.phases), 3),
+        )
+        if worst.failed and self.device_is_lost():
+            item.session.shouldstop = f"the device was lost in {item.nodeid}"
+
+    def device_is_lost(self):
+        """Whether CUDA fails for good in this process: every test after this one would fail with it."""
+        if self.cuda is None or self.cuda.on_shim:
+            return False
+        try:
+            self.cuda.device.xp.cuda.runtime.deviceSynchronize()
+        except RuntimeError:
+            return True
+        return False
+
+    def pytest_sessionfinish(self, session):
+        if not session.shouldstop and session.exitstatus in {0, 1, 5}:
+            self.file.add(complete=session.testscollected)
+
+
+def pytest_configure(config):
+    config.stash[SUITE] = suite = Suite()
+    config.pluginmanager.register(suite, "gpu-suite")
+    if suite.file.path is not None:  # what is stopped by `timeout` says how far it came
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Mark what is here, and leave out what began in this results file already."""
+    begun = set(config.stash[SUITE].file.begun())
+    again = [item for item in items if item.nodeid in begun]
+    items[:] = [item for item in items if item.nodeid not in begun]
+    config.hook.pytest_deselected(items=again)
     for item in items:
         if Path(__file__).parent in Path(item.path).parents:
             item.add_marker(pytest.mark.gpu)
 
 
-def pytest_configure(config):
-    if os.environ.get("PYCUDNNRNN_GPU_RESULTS"):  # what is stopped by `timeout` writes down how far it came
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    config.stash[RESULTS] = {"questions": {}, "environment": environment(None)}
-
-
 @pytest.fixture(scope="session")
 def cuda(request):
-    results = request.config.stash[RESULTS]
+    suite = request.config.stash[SUITE]
     context = machine()
     try:
         found = context.__enter__()
     except PycudnnrnnError as error:
         (pytest.fail if REQUIRED else pytest.skip)(f"no GPU: {error}")
-    results["environment"] = environment(found)
+    suite.cuda = found
+    suite.file.start(suite.command, environment(found))
     yield found
     context.__exit__(None, None, None)
 
@@ -60,63 +121,23 @@ def whole_cupy(cuda, monkeypatch):
 @pytest.fixture
 def answer(request):
     """Give a function that records the answer to a named question."""
-    return request.config.stash[RESULTS]["questions"].__setitem__
+    suite = request.config.stash[SUITE]
+
+    def record(question, found):
+        suite.answers[question] = found
+        suite.file.add(question=question, answer=found)
+
+    return record
 
 
 @pytest.fixture
 def beside():
     """Where a file goes that is to be kept with the results; None where no results are written."""
-    path = os.environ.get("PYCUDNNRNN_GPU_RESULTS")
-    return path and Path(path).parent
+    path = ResultsFile.of_environment().path
+    return path and path.parent
 
 
 def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.section("answers")
-    for question, found in config.stash[RESULTS]["questions"].items():
+    for question, found in config.stash[SUITE].answers.items():
         terminalreporter.write_line(f"{question}: {json.dumps(found, default=str)[:160]}")
-
-
-def _outcomes(reporter):
-    """By test, without its parameters: how many of its cases passed, failed, were skipped."""
-    found = {}
-    for outcome in OUTCOMES:
-        for report in reporter.stats.get(outcome, []):
-            counts = found.setdefault(report.nodeid.removeprefix("tests/gpu/").partition("[")[0], {})
-            counts[outcome] = counts.get(outcome, 0) + 1
-    return found
-
-
-def _rows(reporter):
-    """By row of the reliability table: what its tests measured, and which of them failed."""
-    found = {}
-    for outcome in ("passed", "failed"):
-        for report in reporter.stats.get(outcome, []):
-            for name, value in report.user_properties:
-                row = found.setdefault(name, {"tests": 0, "measured": {}, "failed": []})
-                row["tests"] += 1
-                row["failed"] += [report.nodeid] if outcome == "failed" else []
-                for what, number in json.loads(value).items():
-                    worst, before = what.startswith(("worst_", "peak_")), row["measured"].get(what, 0)
-                    row["measured"][what] = max(before, number) if worst else before + number
-    return found
-
-
-def pytest_sessionfinish(session):
-    path = os.environ.get("PYCUDNNRNN_GPU_RESULTS")
-    if not path:
-        return
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    results = session.config.stash[RESULTS]
-    content = {
-        "schema": 2,
-        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["make gpu-check", os.environ.get("PYCUDNNRNN_GPU_ARGS", "")]).strip(),
-        **results["environment"],
-        "collected": session.testscollected,
-        **{name: len(reporter.stats.get(name, [])) for name in OUTCOMES},
-        "failures": [report.nodeid for name in ("failed", "error") for report in reporter.stats.get(name, [])],
-        "tests": _outcomes(reporter),
-        "reliability": _rows(reporter),
-        "questions": results["questions"],
-    }
-    write_atomically(Path(path), (json.dumps(content, indent=1, default=str) + "\n").encode())

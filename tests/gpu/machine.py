@@ -3,14 +3,16 @@
 import contextlib
 import importlib.metadata
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.environment import commit
 from pycudnnrnn.engines import use_engine
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes three quarters of the card
 
 ON_SHIM = os.environ.get("PYCUDNNRNN_GPU_ON_SHIM") == "1"
 REQUIRED = os.environ.get("PYCUDNNRNN_REQUIRE_GPU") == "1"
@@ -49,8 +51,7 @@ def machine():
 
 def environment(cuda):
     """What a results file says of the machine; nothing where there is no GPU."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    head = {"commit": commit or os.environ.get("PYCUDNNRNN_COMMIT", "unknown"), "on_shim": ON_SHIM}
+    head = {"commit": commit() or "unknown", "on_shim": ON_SHIM}
     if ON_SHIM or cuda is None:
         return head
     xp, library = cuda.device.xp, cuda.engine.library

@@ -1,56 +1,60 @@
-"""Run the small cases under compute-sanitizer: `make gpu-sanitize`. It writes one JSON file, beside the suite's.
+"""Run the small cases under compute-sanitizer: `make gpu-sanitize`. It writes a results file, as the suite does.
 
 What `suppressions.toml` does not explain is a finding, and so is a tool that did not get to the end of the cases; one
 that refuses the device is skipped.
 """
 
 import argparse
-import datetime as dt
 import json
+import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
 
-from pycudnnrnn._atomic import write_atomically
 from tests.gpu.cases import CASES
 from tests.gpu.machine import environment, machine
+from tests.gpu.results_file import ResultsFile
 
 TOOLS = {"memcheck": ("--report-api-errors=no",), "initcheck": (), "racecheck": ()}
+FOLDERS = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
+"""Where CUDA's toolkit puts it, beside PATH."""
+
 SUPPRESSIONS = Path(__file__).with_name("suppressions.toml")
 REFUSED = "Device not supported"
-MARK = "========= "
-ABOUT_ITSELF = (
-    "COMPUTE-SANITIZER",
-    "ERROR SUMMARY",
-    "RACECHECK SUMMARY",
-    "Target application",
-    "Saved host",
-    "LEAK SUM",
-)
+MARK = "========="
+ABOUT_ITSELF = ("COMPUTE-SANITIZER", "Target application", "LEAK SUM")
+SUMMARY = re.compile(r"^=+ [A-Z]+ SUMMARY: (\d+)", re.MULTILINE)
 
 
 def findings_in(log):
-    """Each finding's text, and the case that it came in: its lines stand together between bare marks."""
-    case, lines = "before the first", []
-    for line in [*log.splitlines(), MARK.strip()]:
+    """Each finding's text, and the case that it came in.
+
+    It begins with a line of the tool's that is not indented, and has the indented ones after it.
+    """
+    case, found = "before the first", []
+    for line in log.splitlines():
+        text = line.removeprefix(MARK).strip() if line.startswith(MARK) else ""
         if line.startswith("case: "):
             case = line.removeprefix("case: ")
-        elif line.startswith(MARK) and line.strip() != MARK.strip():
-            text = line.removeprefix(MARK).strip()
-            if not text.startswith(ABOUT_ITSELF):
-                lines.append(text)
-                continue
-        if lines and not line.startswith(MARK.strip() + "  "):
-            yield case, " | ".join(lines)
-            lines = []
+        elif text and found and line.startswith(f"{MARK}  "):
+            found[-1][1].append(text)
+        elif text:
+            found.append((case, [text]))
+    return [
+        (case, " | ".join(lines))
+        for case, lines in found
+        if not lines[0].startswith(ABOUT_ITSELF) and " SUMMARY: " not in lines[0]
+    ]
 
 
 def summary_of(log):
     """How many errors the tool itself counted; None if it never came to that."""
-    found = re.search(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", log, re.MULTILINE)
+    found = SUMMARY.search(log)
     return int(found[1]) if found else None
 
 
@@ -58,20 +62,39 @@ def suppressed(tool, text, suppressions):
     return any(known["tool"] == tool and re.search(known["pattern"], text) for known in suppressions)
 
 
+def program():
+    """Where compute-sanitizer is.
+
+    Raises:
+        FileNotFoundError: on PATH it is not, nor where CUDA's toolkit has it.
+    """
+    found = shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *FOLDERS]))
+    if found is None:
+        raise FileNotFoundError(f"compute-sanitizer: expecting it on PATH or in {', '.join(FOLDERS)}")
+    return found
+
+
+def log_of(command, timeout_s):
+    """What a program and those that it starts write; after a while they are all ended."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as process:
+        try:
+            log, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the sanitizer alone would leave the cases on the GPU
+            log, _ = process.communicate()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return log.decode(errors="replace")
+
+
 def watch(tool, command, suppressions, timeout_s):
     """Run the cases under one tool."""
     started = time.perf_counter()
-    whole = ["compute-sanitizer", "--tool", tool, *TOOLS[tool], *command]
-    try:
-        done = subprocess.run(
-            whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False
-        )
-        log = done.stdout
-    except subprocess.TimeoutExpired as late:
-        log = (late.stdout or b"").decode(errors="replace")
-    found = list(findings_in(log))
+    log = log_of([program(), "--tool", tool, "--show-backtrace=no", *TOOLS[tool], *command], timeout_s)
+    found = findings_in(log)
     left = [f"{case}: {text}" for case, text in found if not suppressed(tool, text, suppressions)]
-    counted = summary_of(log)
+    counted, explained = summary_of(log), len(found) - len(left)
     if REFUSED in log:
         return {"tool": tool, "skipped": REFUSED, "suppressed": 0, "findings": []}
     if counted is None or "cases: all" not in log:
@@ -82,33 +105,33 @@ def watch(tool, command, suppressions, timeout_s):
         "tool": tool,
         "cases": log.count("case: "),
         "counted": counted,
-        "suppressed": len(found) - sum(1 for case, text in found if not suppressed(tool, text, suppressions)),
+        "suppressed": explained,
         "findings": left,
         "seconds": round(time.perf_counter() - started, 1),
     }
 
 
-def content_of(found, machine_):
-    """The results file's content: of the suite's form, with one row for the reliability table."""
-    ran = [result for result in found if "skipped" not in result]
-    failed = [f"{result['tool']}: {text}" for result in ran for text in result["findings"]]
-    passed = sum(not result["findings"] for result in ran)
-    measured = {
-        "tools": len(ran), "cases": len(CASES), "findings": len(failed),
-        "suppressed": sum(result["suppressed"] for result in found),
-    }  # fmt: skip
-    return {
-        "schema": 2,
-        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "command": "make gpu-sanitize",
-        **machine_,
-        "collected": len(found), "passed": passed, "failed": len(ran) - passed, "skipped": len(found) - len(ran),
-        "error": 0,
-        "failures": failed,
-        "tests": {},
-        "reliability": {"R11": {"tests": len(ran), "measured": measured, "failed": failed}} if ran == found else {},
-        "questions": {f"compute-sanitizer {result['tool']}": result for result in found},
-    }  # fmt: skip
+def write(file, result):
+    """Add what one tool found to a results file."""
+    skipped = result.get("skipped", "")
+    file.add(
+        end=f"sanitize.py::{result['tool']}",
+        outcome="skipped" if skipped else "failed" if result["findings"] else "passed",
+        why=skipped or "\n".join(result["findings"])[:2000],
+        measured=[],
+    )
+    file.add(question=f"compute-sanitizer {result['tool']}", answer=result)
+
+
+def write_row(file, results):
+    """Add the row R11, which is for every tool: not unless each of them ran."""
+    if [result["tool"] for result in results if "skipped" not in result] != list(TOOLS):
+        return
+    findings = sum(len(result["findings"]) for result in results)
+    explained = sum(result["suppressed"] for result in results)
+    numbers = {"tools": len(results), "cases": len(CASES), "findings": findings, "suppressed": explained}
+    outcome = "failed" if findings else "passed"
+    file.add(end="sanitize.py::every tool", outcome=outcome, why="", measured=[["R11", numbers]])
 
 
 def main():
@@ -117,15 +140,19 @@ def main():
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="these alone")
     parser.add_argument("--seconds", type=float, default=140, help="for each tool")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    file = ResultsFile(asked.out)
     with machine() as cuda:
-        about = environment(cuda)
+        file.start("make gpu-sanitize", environment(cuda))
     suppressions = tomllib.loads(SUPPRESSIONS.read_text()).get("suppression", [])
-    command = [sys.executable, "-m", "tests.gpu.cases"]
-    found = [watch(tool, command, suppressions, asked.seconds) for tool in asked.tool or TOOLS]
-    write_atomically(asked.out, (json.dumps(content_of(found, about), indent=1) + "\n").encode())
-    for result in found:
-        print(json.dumps(result)[:2000])  # noqa: T201  a program that reports
-    sys.exit(any(result["findings"] for result in found))
+    command, results = [sys.executable, "-m", "tests.gpu.cases"], []
+    for tool in asked.tool or TOOLS:
+        file.add(begin=f"sanitize.py::{tool}")
+        results.append(watch(tool, command, suppressions, asked.seconds))
+        write(file, results[-1])
+        print(json.dumps(results[-1])[:2000], flush=True)  # noqa: T201  a program that reports
+    write_row(file, results)
+    sys.exit(any(result["findings"] for result in results))
 
 
 if __name__ == "__main__":

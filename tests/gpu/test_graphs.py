@@ -7,6 +7,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.errors import CaptureError, CudnnError
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.test_numbers import ALGORITHMS
 
 INPUTS = ("x", "hx", "cx", "dy", "dhy", "dcy")
 NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")
@@ -51,7 +52,7 @@ def test_a_hundred_replays_of_a_training_step_are_the_eager_one(cuda, answer, ki
     assert different == 0
 
 
-@pytest.mark.parametrize("algo", ["standard", "persist_static", "persist_dynamic", "persist_static_small_h"])
+@pytest.mark.parametrize("algo", ALGORITHMS)
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -1,5 +1,7 @@
 """R18: after a real illegal access every call fails at once. In a child process: its device is of no more use."""
 
+import re
+
 import pytest
 
 from tests.gpu.children import child
@@ -8,6 +10,26 @@ from tests.helpers.every_call import CALLS
 LIMIT_MS = 10
 
 
+def without_cupys(err):
+    """What a process wrote, without CuPy's own complaints of objects that it cannot free on a lost device.
+
+    Python writes each as a block: "Exception ignored in", lines of a traceback, and the error.
+    """
+    kept, block = [], []
+    for line in err.splitlines():
+        if line.startswith("Exception ignored"):
+            block = [line]
+        elif not block:
+            kept.append(line)
+        elif line.startswith((" ", "Traceback")):
+            block.append(line)
+        else:
+            kept += [] if re.match(r"cupy\S*\.CUDA(Runtime|Driver)Error: ", line) else [*block, line]
+            block = []
+    return "\n".join(kept + block)
+
+
+@pytest.mark.apart
 @pytest.mark.parametrize("how", ["told", "found"])
 def test_after_an_illegal_access_every_call_fails_at_once(cuda, answer, measured, how):
     """`told`: CuPy said so to the caller, who goes on all the same; `found`: nobody knows of it before our call."""
@@ -18,6 +40,6 @@ def test_after_an_illegal_access_every_call_fails_at_once(cuda, answer, measured
     assert {line["error"] for line in answers} == {"DeviceLostError"}
     assert {line["code"] for line in answers} <= ({700} if cuda.on_shim else {700, 716, 717, 719})
     assert lines[-1] == {"ended": True}
-    assert (code, err) == (0, "")
+    assert (code, without_cupys(err)) == (0, "")
     later = max(line["ms"] for line in answers[1:])
     measured("R18", calls_refused=len(answers), worst_ms=round(later, 3), over_the_limit=int(later > LIMIT_MS))

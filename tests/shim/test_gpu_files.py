@@ -1,6 +1,5 @@
 """The tools of a GPU run, without one: the sanitizer's reports, the files that come back, and what is made of them."""
 
-import json
 import os
 import stat
 import subprocess
@@ -13,10 +12,15 @@ import pytest
 from tests.gpu import sanitize
 from tests.gpu.cases import CASES
 from tests.gpu.machine import environment
+from tests.gpu.results_file import ResultsFile, load
 from tests.gpu.test_demo import FIXTURE, largest_difference
+from tests.gpu.test_lost import without_cupys
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "tests/gpu/results"
+
+LOG = ROOT / "tests/gpu/fixtures/compute-sanitizer.log"
+"""What the tools write, in the format of NVIDIA's manual and of logs that others have published, one after another."""
 
 INVALID_WRITE = """\
 ========= Invalid __global__ write of size 4 bytes
@@ -82,16 +86,113 @@ def test_a_tool_that_broke_off_or_cannot_be_read_has_found_nothing_out(tool, opt
     assert "did not get to the end" in finding or "none could be read" in finding
 
 
-def test_a_tool_that_refuses_the_device_has_not_run(tool):
+def test_every_finding_of_a_log_is_read_with_its_case():
+    found = sanitize.findings_in(LOG.read_text())
+    assert [(case, text.partition(" | ")[0]) for case, text in found] == [
+        ("lstm float32 unidirectional equal", "Invalid __global__ write of size 4 bytes"),
+        ("lstm float32 unidirectional equal", "Invalid __global__ read of size 2 bytes"),
+        ("lstm float32 unidirectional equal", "Error: Race reported between Write access at theirs(float *)+0xb0"),
+        ("clip", "Warning: Race reported between Write access at fold(float *)+0x550"),
+        ("clip", "Uninitialized __global__ memory read of size 4 bytes"),
+    ]
+    assert "at void elemWiseRNNcell<float>(int, float *)+0x160 in rnn_cell.cu:34" in found[0][1]
+    assert sanitize.summary_of(LOG.read_text()) == 105
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("========= RACECHECK SUMMARY: 3 hazards displayed (1 error, 2 warnings)", 3),
+        ("========= ERROR SUMMARY: 0 errors", 0),
+        ("========= Error: No attachable process found. compute-sanitizer timed-out.", None),
+    ],
+)
+def test_the_tools_own_count_is_read(line, count):
+    assert sanitize.summary_of(f"========= COMPUTE-SANITIZER\n{line}\n") == count
+
+
+def written(results, path):
+    file = ResultsFile(path)
+    file.start("make gpu-sanitize", environment(None))
+    for result in results:
+        file.add(begin=f"sanitize.py::{result['tool']}")
+        sanitize.write(file, result)
+    sanitize.write_row(file, results)
+    return load(path)
+
+
+def test_a_tool_that_refuses_the_device_has_not_run(tool, tmp_path):
     tool("========= Error: Device not supported", ends=False)
-    content = sanitize.content_of([sanitize.watch("memcheck", ["cases"], [], 60)], environment(None))
+    content = written([sanitize.watch("memcheck", ["cases"], [], 60)], tmp_path / "a.jsonl")
     assert (content["skipped"], content["failed"], content["reliability"]) == (1, 0, {})
 
 
 def test_nothing_found_is_a_row_without_failures(tool, tmp_path):
     tool()
-    found = [sanitize.watch(name, ["cases"], [], 60) for name in sanitize.TOOLS]
-    content = sanitize.content_of(found, environment(None))
+    content = written([sanitize.watch(name, ["cases"], [], 60) for name in sanitize.TOOLS], tmp_path / "a.jsonl")
     assert content["reliability"]["R11"]["failed"] == []
-    assert (content["collected"], content["passed"], content["failed"]) == (3, 3, 0)
-    assert json.loads(json.dumps(content)) == content
+    assert content["reliability"]["R11"]["measured"]["tools"] == 3
+    assert (content["collected"], content["passed"], content["failed"]) == (4, 4, 0)
+
+
+def test_the_row_is_red_by_one_finding_and_not_there_for_some_of_the_tools(tool, tmp_path):
+    tool(INVALID_WRITE)
+    results = [sanitize.watch(name, ["cases"], [], 60) for name in sanitize.TOOLS]
+    assert written(results, tmp_path / "a.jsonl")["reliability"]["R11"]["failed"] == ["sanitize.py::every tool"]
+    content = written(results[:1], tmp_path / "b.jsonl")
+    assert (content["reliability"], content["failed"]) == ({}, 1)
+
+
+def test_the_program_is_found_beside_path_and_missed_by_name(tmp_path, monkeypatch, tool):
+    tool()
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sanitize, "FOLDERS", (str(tmp_path),))
+    assert sanitize.program() == str(tmp_path / "compute-sanitizer")
+    monkeypatch.setattr(sanitize, "FOLDERS", ("/nor/here",))
+    with pytest.raises(FileNotFoundError, match="compute-sanitizer: expecting it on PATH or in /nor/here"):
+        sanitize.program()
+
+
+@pytest.mark.long
+def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path):
+    """The cases run as a child of the sanitizer, and would keep the GPU."""
+    pid = tmp_path / "pid"
+    log = sanitize.log_of(["bash", "-c", f"echo begun; sleep 1000 & echo $! > {pid}; wait"], 3)
+    assert log == "begun\n"
+    stat = Path(f"/proc/{pid.read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+
+
+def test_cupys_noise_of_a_lost_device_is_told_from_what_we_write():
+    """The shape of what CuPy 14 leaves on stderr at the end of a process whose device is lost."""
+    noise = (
+        "Exception ignored in: 'cupy.cuda.graph.Graph.__dealloc__'\n"
+        "Traceback (most recent call last):\n"
+        '  File "cupy/cuda/graph.pyx", line 40, in cupy.cuda.graph.Graph.__dealloc__\n'
+        "cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorIllegalAddress: an illegal memory access was met\n"
+        "Exception ignored in: <function finish at 0x7f>\n"
+        "Traceback (most recent call last):\n"
+        '  File "cupy/cuda/memory.pyx", line 1, in x\n'
+        "cupy_backends.cuda.api.driver.CUDADriverError: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was met\n"
+    )
+    ours = (
+        "Exception ignored in: <function Owned.close at 0x7f>\n"
+        "Traceback (most recent call last):\n"
+        '  File "pycudnnrnn/engines/cudnn/owned.py", line 1, in close\n'
+        "ValueError: no"
+    )
+    assert without_cupys(noise) == ""
+    assert without_cupys(f"{noise}{ours}") == ours
+    assert without_cupys("a warning") == "a warning"
+
+
+@pytest.mark.filterwarnings("default")
+def test_nccl_is_found_where_nobody_has_imported_it():
+    """In a process of its own: once imported by anyone it is an attribute."""
+    source = (
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "import cupy; from tests.gpu.test_distributed import nccl_of\n"
+        "assert not hasattr(cupy.cuda, 'nccl'); print(nccl_of(cupy).available)"
+    )
+    done = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr

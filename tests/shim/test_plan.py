@@ -351,3 +351,17 @@ def test_a_plan_is_for_one_device_and_refuses_to_pickle(play):
 def test_a_plan_needs_a_batch(T, B):
     with pytest.raises(ArgumentError):
         LSTM.prepare(T, B)
+
+
+def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(play, monkeypatch):
+    """CuDNN compiles there, and finds NVRTC's builtins only where they are loaded."""
+    from pycudnnrnn.engines.cudnn import passes
+
+    played, _, _ = play()
+    builds = []
+    monkeypatch.setattr(passes, "load_nvrtc", lambda: builds.append(played.counts["cudnnBuildRNNDynamic"]))
+    ops.CudnnLSTM(1, 8, 8, algo="standard").prepare(3, 2, device="cuda")
+    assert builds == []
+    ops.CudnnLSTM(1, 8, 8, algo="persist_dynamic").prepare(3, 2, device="cuda")
+    assert builds == [0]
+    assert played.counts["cudnnBuildRNNDynamic"] == 1

@@ -13,6 +13,7 @@ from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescr
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
+from pycudnnrnn.engines.cudnn.nvrtc import load_nvrtc
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
 
@@ -55,6 +56,7 @@ class Passes:
         self._h = TensorDescriptor(library, spec.dtype, self.h_shape)
         self._c = TensorDescriptor(library, spec.dtype, self.c_shape) if self.c_shape else None
         if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
+            load_nvrtc()
             library.cudnnBuildRNNDynamic(handle, self._rnn, schedule.B)
         self._equal, self._own = self.data_of_its_own(self.batch), threading.local()
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE

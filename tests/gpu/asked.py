@@ -1,0 +1,110 @@
+"""What is asked of a device both by the triage, which reports it, and by tests, which hold the code to it."""
+
+import ctypes
+
+import numpy as np
+
+from pycudnnrnn import ops
+from pycudnnrnn._libcudnn import cudnnForwardMode_t
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.testing.strategies import make_problem
+
+RAGGED = (6, 2, 4, 1)
+T, B = len(RAGGED) + 2, len(RAGGED)
+
+
+def lstm(dtype="float32", units=24, inputs=17):
+    return ops.CudnnLSTM(2, units, inputs, dtype=dtype, direction="bidirectional")
+
+
+def problem_of(op, lengths):
+    return make_problem(op, T, B, None if lengths is None else list(lengths), seed=3)
+
+
+def largest_differences(one, other):
+    return {name: float(np.abs(one[name].astype("f8") - other[name].astype("f8")).max()) for name in one}
+
+
+def null_states(cuda, lengths):
+    """By result: what comes with NULL hx, cx, dhx and dcx is what comes with zeros."""
+    op = lstm()
+    p, found = problem_of(op, lengths), []
+    put, zeros, full = (
+        cuda.put,
+        lambda like: cuda.put(np.zeros_like(like)),
+        lambda like: cuda.put(np.full_like(like, 7)),
+    )
+    plan = op.prepare(T, B, is_training=True, sequence_lengths=p.lengths, device="cuda")
+    x, params, dy = put(p.x), put(p.params), put(p.dy)
+    for given in (False, True):
+        y, hy, cy, dx, d_params = full(p.dy), full(p.hx), full(p.cx), full(p.x), full(p.params)
+        hx, cx, dhx, dcx = (zeros(p.hx), zeros(p.cx), full(p.hx), full(p.cx)) if given else (None,) * 4
+        reserve = put(np.zeros(plan.reserve_nbytes, np.uint8))
+        plan.forward(params, x, hx, cx, y, hy, cy, reserve)
+        plan.backward_data(params, y, dy, hx, zeros(p.hx), dhx, cx, zeros(p.cx), dcx, dx, reserve)
+        plan.backward_weights(x, hx, y, d_params, reserve)
+        found.append({"y": y, "hy": hy, "cy": cy, "dx": dx, "d_params": d_params})
+    null, zero = ({name: cuda.get(array) for name, array in results.items()} for results in found)
+    return {name: bool(np.array_equal(null[name], zero[name])) for name in null}
+
+
+def batch_major(cuda, lengths):
+    """By result: how far [B, T, ...] is from [T, B, ...]."""
+    op, found = lstm(), []
+    p = problem_of(op, lengths)
+    states = cuda.put(p.hx), cuda.put(p.cx), cuda.put(p.params)
+    for time_major in (True, False):
+
+        def turn(array, time_major=time_major):
+            return array if time_major else np.ascontiguousarray(array.swapaxes(0, 1))
+
+        fwd = op.forward(cuda.put(turn(p.x)), *states, sequence_lengths=p.lengths, time_major=time_major)
+        grads = fwd.backward(cuda.put(turn(p.dy)), cuda.put(p.dhy), cuda.put(p.dcy))
+        of_data = {"output": turn(cuda.get(fwd.output)), "input": turn(cuda.get(grads.input))}
+        of_states = {"output_h": fwd.output_h, "output_c": fwd.output_c, "input_h": grads.input_h}
+        found.append(of_data | {name: cuda.get(a) for name, a in (of_states | {"params": grads.params}).items()})
+    return largest_differences(*found)
+
+
+def unaligned(cuda, dtype, inputs, units):
+    """By result: how far arrays that begin one element behind an aligned address are from those that begin on it."""
+    op, found = ops.CudnnLSTM(1, units, inputs, dtype=dtype), []
+    p = problem_of(op, None)
+
+    def behind(array):
+        whole = cuda.put(np.concatenate([array.reshape(-1)[:1], array.reshape(-1)]))
+        return whole[1:].reshape(array.shape)
+
+    for put in (cuda.put, behind):
+        fwd = op.forward(put(p.x), put(p.hx), put(p.cx), cuda.put(p.params))
+        grads = fwd.backward(put(p.dy), put(p.dhy), put(p.dcy))
+        results = {"output": fwd.output, "output_h": fwd.output_h, "input": grads.input, "params": grads.params}
+        found.append({name: cuda.get(array) for name, array in results.items()})
+    return largest_differences(*found)
+
+
+def padding(cuda):
+    """Whether y and dx are zero past the sequences' ends, where the memory they are given was NaN before."""
+    op = ops.CudnnGRU(2, 24, 17, direction="bidirectional")
+    p = problem_of(op, RAGGED)
+    put = {name: cuda.put(getattr(p, name)) for name in ("x", "hx", "params", "dy", "dhy")}
+    used = [cuda.put(np.full(size, np.nan, "f4")) for size in 8 * (p.x.size, p.dy.size)]
+    del used  # the pool gives these blocks out again
+    fwd = op.forward(put["x"], put["hx"], put["params"], sequence_lengths=p.lengths)
+    found = {"y": cuda.get(fwd.output), "dx": cuda.get(fwd.backward(put["dy"], put["dhy"]).input)}
+    return {name: all(not a[n:, b].any() for b, n in enumerate(RAGGED)) for name, a in found.items()}
+
+
+def reserves(cuda):
+    """Bytes of reserve: what a ragged training call is given, and what cuDNN asks for by lengths."""
+    plan = lstm().prepare(T, B, is_training=True, sequence_lengths=list(RAGGED), device="cuda")
+    passes, handle = plan._native._passes, cuda.engine.native.handle_on(cuda.device.stream())
+    found = {"given": plan.reserve_nbytes}
+    for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), RAGGED, (T,) + (1,) * (B - 1)):
+        workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
+        data = passes.data_of_its_own(Schedule(T, B, lengths))
+        cuda.engine.library.cudnnGetRNNTempSpaceSizes(
+            handle, passes._rnn, cudnnForwardMode_t.TRAINING, data.x, workspace, reserve
+        )
+        found[str(lengths)] = reserve.value
+    return found

@@ -1,0 +1,110 @@
+"""Results of the GPU suite: a line of JSON for each thing as soon as it is known, so that what is killed leaves them.
+
+Several processes, one after another, may write to one file; what began in it is not begun again.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import os
+from pathlib import Path
+
+SCHEMA = 3
+
+OUTCOMES = ("passed", "failed", "skipped", "error", "ended")
+"""How a case came out; `ended`: with its process, which crashed or was stopped in it."""
+
+
+class ResultsFile:
+    """One results file; without a path nothing is written, and nothing is there."""
+
+    def __init__(self, path=None):
+        self.path = Path(path) if path else None
+
+    @classmethod
+    def of_environment(cls):
+        return cls(os.environ.get("PYCUDNNRNN_GPU_RESULTS"))
+
+    def start(self, command, environment):
+        """Say what was called, and where; a process says it again when it has found the GPU."""
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        self.add(run={"schema": SCHEMA, "date": now, "command": command, **environment})
+
+    def add(self, **line):
+        """Write a line, and see it on the disk: the machine may be taken away."""
+        if self.path is None:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def lines(self):
+        """Every whole line; the last may be half of one."""
+        if self.path is None or not self.path.is_file():
+            return []
+        found = []
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+    def begun(self):
+        """The cases that began, in their order."""
+        return [line["begin"] for line in self.lines() if "begin" in line]
+
+    def written(self):
+        """When something was last written, as `time.time` has it; 0 for never."""
+        return self.path.stat().st_mtime if self.path.is_file() else 0.0
+
+    def complete(self):
+        """Whether the last process came to its end."""
+        return any("complete" in line for line in self.lines()[-1:])
+
+    def end_half_a_line(self):
+        """End a line that was cut off, so that the next one stands by itself."""
+        if self.path is not None and self.path.is_file() and not self.path.read_bytes().endswith(b"\n"):
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n")
+
+
+def load(path):
+    """What a file says: of the machine, how many cases came out how, what was measured, and the answers.
+
+    Raises:
+        ValueError: it does not say where it was made.
+    """
+    head, cases, why, rows, questions = {}, {}, {}, {}, {}
+    for line in ResultsFile(path).lines():
+        head |= line.get("run", {})
+        if "begin" in line:
+            cases[line["begin"]] = "ended"
+        if "end" in line:
+            cases[line["end"]], why[line["end"]] = line["outcome"], line["why"]
+            for row, numbers in line["measured"]:
+                _measure(rows, row, numbers, line)
+        if "question" in line:
+            questions[line["question"]] = line["answer"]
+    if "on_shim" not in head:
+        raise ValueError(f"{path}: no line says where it was made")
+    bad = [case for case, outcome in cases.items() if outcome not in {"passed", "skipped"}]
+    return head | {
+        "collected": len(cases),
+        **{name: sum(outcome == name for outcome in cases.values()) for name in OUTCOMES},
+        "failures": {case: why.get(case, "its process ended") for case in bad},
+        "cases": cases,
+        "reliability": rows,
+        "questions": questions,
+    }
+
+
+def _measure(rows, name, numbers, line):
+    """Add what one case measured to a row of the reliability table: the largest of what is named so, or the sum."""
+    row = rows.setdefault(name, {"tests": 0, "measured": {}, "failed": []})
+    row["tests"] += 1
+    row["failed"] += [line["end"]] if line["outcome"] != "passed" else []
+    for what, number in numbers.items():
+        before = row["measured"].get(what, 0)
+        row["measured"][what] = (
+            max(before, number) if what.startswith(("worst_", "peak_")) else round(before + number, 9)
+        )

@@ -1,0 +1,83 @@
+"""Run the GPU suite to its end: `python -m tests.gpu.suite --out FILE.jsonl -- PYTEST-ARGUMENT...`.
+
+pytest runs in a process of its own. One that crashes, hangs, or loses the device is replaced by another, which goes on
+behind the test that did it; that test has ended with its process.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.gpu.results_file import ResultsFile, load
+
+ROOT = Path(__file__).parents[2]
+FOLDER = "tests/gpu"
+LOOK_EVERY_S = 0.2
+
+
+def end(process):
+    """End a process and those that it started; let it say how far it came."""
+    for sign, patience_s in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+            return
+
+
+def run_once(command, environment, file, hang_s, stop_at):
+    """Run one process to its end; return why it had to be ended, or nothing."""
+    process, started = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True), time.time()
+    try:
+        while process.poll() is None:
+            time.sleep(LOOK_EVERY_S)
+            if time.time() > stop_at:
+                return "no time was left"
+            if time.time() - max(started, file.written()) > hang_s:
+                return f"nothing ended for {hang_s:g} s"
+    finally:
+        end(process)
+    return "" if process.returncode >= 0 else f"signal {-process.returncode}"
+
+
+def run(out, arguments, seconds, hang_s):
+    """Start processes until one comes to the end of the suite; return whether one did."""
+    file, stop_at = ResultsFile(out), time.time() + seconds
+    words = ["-c", f"{FOLDER}/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", FOLDER, *arguments]
+    environment = os.environ | {
+        "PYCUDNNRNN_GPU_RESULTS": str(out.resolve()),
+        "PYCUDNNRNN_GPU_COMMAND": " ".join(["python -m tests.gpu.suite --", *arguments]),
+        "PYCUDNNRNN_REQUIRE_GPU": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    while True:
+        before = len(file.begun())
+        why = run_once([sys.executable, "-m", "pytest", *words], environment, file, hang_s, stop_at)
+        if file.complete():
+            return True
+        file.end_half_a_line()
+        file.add(process_ended=why or "the device was lost, or pytest could not run", after=file.begun()[-1:])
+        if time.time() > stop_at or len(file.begun()) == before:
+            return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="results file; one that is there is continued")
+    parser.add_argument("--seconds", type=float, default=3600, help="for all of it")
+    parser.add_argument("--hang", type=float, default=150, help="seconds without a test that begins or ends")
+    parser.add_argument("arguments", nargs="*", help="pytest's, after --")
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` stops what was started here, too
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    whole = run(asked.out, asked.arguments, asked.seconds, asked.hang)
+    sys.exit(0 if whole and not load(asked.out)["failures"] else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Where cuDNN's documents leave a way open: what it does there, and that what we pass it does not depend on it."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.errors import ArgumentError, CudnnError
+from pycudnnrnn.testing.goldens import KINDS
+from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu import asked
+from tests.gpu.test_numbers import run, run_numpy, worst
+from tests.gpu.test_questions import Prepared
+
+LENGTHS = pytest.mark.parametrize("lengths", [None, asked.RAGGED], ids=["equal", "ragged"])
+RESULTS = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")
+
+
+@LENGTHS
+def test_null_states_are_zeros_in_all_three_calls(cuda, answer, lengths):
+    same = asked.null_states(cuda, lengths)
+    answer(f"NULL states equal zeros, {'ragged' if lengths else 'equal'}", same)
+    assert all(same.values())
+
+
+@LENGTHS
+def test_batch_major_data_gives_the_time_major_numbers(cuda, answer, lengths):
+    found = asked.batch_major(cuda, lengths)
+    answer(f"batch major, {'ragged' if lengths else 'equal'}: largest differences", found)
+    assert max(found.values()) <= 1e-5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@LENGTHS
+def test_batch_major_data_is_near_the_numpy_engines(cuda, kind, lengths):
+    """Each sequence by itself would do; all at once have the layout that is asked for."""
+    op = KINDS[kind](2, 24, 17, direction="bidirectional")
+    problem = asked.problem_of(op, lengths)
+    turn = lambda array: np.ascontiguousarray(array.swapaxes(0, 1))  # noqa: E731
+    put, expected = cuda.put, run_numpy(problem)
+    states = (put(problem.hx), put(problem.cx)) if op.spec.has_cell_state else (put(problem.hx),)
+    fwd = op.forward(
+        put(turn(problem.x)), *states, put(problem.params), sequence_lengths=problem.lengths, time_major=False
+    )
+    dx = fwd.backward(
+        put(turn(problem.dy)), put(problem.dhy), put(problem.dcy) if op.spec.has_cell_state else None
+    ).input
+    found = {"y": turn(cuda.get(fwd.output)), "dx": turn(cuda.get(dx))}
+    assert worst(found, expected, problem)[0] <= 16
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("sizes", [(17, 24), (64, 64)], ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_data_that_begins_on_any_element_is_read_right_or_refused(cuda, answer, dtype, sizes):
+    """A kernel that reads vectors faults on such an address, which takes the device with it."""
+    try:
+        found = asked.unaligned(cuda, dtype, *sizes)
+    except ArgumentError as error:
+        found = {"refused": str(error)}
+    answer(f"unaligned {dtype} I={sizes[0]} U={sizes[1]}", found)
+    if "refused" in found:
+        return
+    assert max(found.values()) <= {"float16": 1.5e-2, "bfloat16": 0.1, "float32": 1e-5, "float64": 1e-12}[dtype]
+
+
+def test_gradients_past_a_sequences_end_are_zero_in_memory_that_was_not(cuda, answer):
+    zero = asked.padding(cuda)
+    answer("zero past a sequence's end, in memory that was NaN", zero)
+    assert zero == {"y": True, "dx": True}
+
+
+def test_gradients_past_a_sequences_end_are_zero_in_the_callers_own_buffers(cuda, answer):
+    """A prepared call writes where the caller says; Prepared fills that with 77."""
+    b = Prepared(cuda, lengths=list(asked.RAGGED))
+    b.forward()
+    b.backward_data()
+    zero = {
+        name: all(not cuda.get(array)[n:, i].any() for i, n in enumerate(asked.RAGGED))
+        for name, array in (("y", b.y), ("dx", b.dx))
+    }
+    answer("a prepared call fills past a sequence's end", zero)
+    assert zero["y"]
+
+
+def test_no_lengths_take_more_reserve_than_a_ragged_call_is_given(cuda, answer):
+    """What they change is not documented: a call is sized once, by equal lengths and by those hardly ragged."""
+    found = asked.reserves(cuda)
+    answer("reserve by lengths", found)
+    assert max(found.values()) == found["given"]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_without_dropout_runs_whatever_stands_for_its_descriptor(cuda, kind, layers):
+    """PyTorch passes a descriptor of dropout 0 with NULL states; a NULL descriptor is not documented."""
+    problem = make_problem(KINDS[kind](layers, 24, 17), 6, 4, None, seed=3)
+    assert worst(run(cuda, problem), run_numpy(problem), problem)[0] <= 16
+
+
+def test_threads_with_prepared_calls_of_their_own_share_descriptors(cuda):
+    """Their plans are of one kind, so that cuDNN reads the same descriptors on several handles at once."""
+    count, rounds = (2, 3) if cuda.on_shim else (8, 100)
+    expected, wrong = Prepared(cuda), []
+    expected.forward()
+    expected.backward_data()
+    expected.backward_weights()
+    arrays = {name: cuda.get(getattr(expected, name)).copy() for name in RESULTS}
+    start = threading.Barrier(count)
+
+    def work():
+        with use_engine(cuda.engine):
+            b = Prepared(cuda)
+            start.wait()
+            for _ in range(rounds):
+                cuda.device.fill_zero(b.d_params)
+                b.forward()
+                b.backward_data()
+                b.backward_weights()
+                wrong.extend(name for name in RESULTS if not np.array_equal(cuda.get(getattr(b, name)), arrays[name]))
+
+    run_all(work, count)
+    assert not wrong
+
+
+def test_threads_may_take_turns_with_one_prepared_call(cuda):
+    """Each waits for the device before it lets the next one in: the plan has one workspace."""
+    b, turn, wrong = Prepared(cuda), threading.Lock(), []
+    b.forward()
+    first = cuda.get(b.y).copy()
+
+    def work():
+        with use_engine(cuda.engine):
+            for _ in range(5 if cuda.on_shim else 100):
+                with turn:
+                    b.forward()
+                    b.backward_data()
+                    wrong.extend([] if np.array_equal(cuda.get(b.y), first) else ["y"])
+
+    run_all(work, 4)
+    assert not wrong
+
+
+def run_all(work, count):
+    failures = []
+
+    def guarded():
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  a thread's error is the test's
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("units", [64, 128, 160, 192, 256, 384])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_small_h_algorithm_refuses_training_when_it_is_prepared_and_not_in_backward(
+    cuda, answer, kind, units, dtype
+):
+    """PyTorch takes it for fewer units in training than in inference: a forward that runs may have no backward."""
+    op, steps = KINDS[kind](1, units, units, dtype=dtype, algo="persist_static_small_h"), {}
+    problem = make_problem(op, 6, 4, None, seed=3)
+    for training in (False, True):
+        name = "training" if training else "inference"
+        try:
+            op.prepare(6, 4, is_training=training, device="cuda")
+            steps[name] = "prepared"
+        except (CudnnError, ArgumentError) as error:
+            steps[name] = f"refused: {error}"[:150]
+    if steps["training"] == "prepared":
+        try:
+            steps["ratio"] = worst(run(cuda, problem), run_numpy(problem), problem)[0]
+        except CudnnError as error:
+            steps["ran"] = f"{error.function}: {error.status}"
+    answer(f"small H {kind} {dtype} U={units}", steps)
+    assert "ran" not in steps, "what cannot be trained is refused before a forward"
+    assert steps.get("ratio", 0) <= 16
+
+
+@pytest.mark.parametrize("lengths", [None, [6, 2, 4, 1]], ids=["equal", "ragged"])
+def test_an_accumulated_gradient_is_what_was_there_and_the_new_one(cuda, answer, lengths):
+    """ADD is the mode that is used; what comes on zeros, and on what was there, is the same gradient."""
+    op = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
+    b = Prepared(cuda, op, lengths)
+    b.forward()
+    b.backward_data()
+    b.backward_weights()
+    alone = cuda.get(b.d_params).copy()
+    before = np.random.default_rng(0).normal(size=alone.shape)
+    target = cuda.put(before)
+    b.plan.backward_weights(b.x, b.hx, b.y, target, b.reserve, accumulate=True)
+    error = float(np.abs(cuda.get(target) - before - alone).max())
+    answer(f"ADD on other numbers, {'ragged' if lengths else 'equal'}: largest error", error)
+    assert error <= 1e-12 * max(1.0, float(np.abs(alone).max()))
