@@ -26,6 +26,7 @@ from pycudnnrnn.spec import TIME_MAX, Algorithm, DType, RNNSpec
 try:
     import jax
     import jax.numpy as jnp
+    from jax.core import Tracer
 
     from pycudnnrnn.interop._jax_passes import CudnnRunner, NumpyRunner, Runner, Traced, axes_of, varying
 except ImportError as error:
@@ -193,13 +194,14 @@ def _by_rows(call: Traced, position: Any, params: Any, x: Any, *states: Any) -> 
     some = tuple(lengths[row] for row in rows)
     part = dataclasses.replace(schedule, B=len(rows), lengths=None if set(some) == {schedule.T} else some)
     axis = 1 if schedule.time_major else 0
-    found, *final = _rnn(
+    results: Any = _rnn(
         dataclasses.replace(call, schedule=part),
         position,
         params,
         jnp.take(x, rows, axis=axis),
         *(jnp.take(state, rows, axis=1) for state in states),
     )
+    found, *final = results
     output = output.at[:, rows].set(found) if schedule.time_major else output.at[rows].set(found)
     return output, *(state.at[:, rows].set(new) for state, new in zip(states, final, strict=True))
 
@@ -211,7 +213,7 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
         ArgumentError: a platform that is not known here, or a spec that cannot be traced for it.
     """
     if platform is None:
-        traced = any(isinstance(array, jax.core.Tracer) for array in arrays)
+        traced = any(isinstance(array, Tracer) for array in arrays)
         placed = () if traced else (array for array in arrays if isinstance(array, jax.Array))
         places = {place.platform for array in placed for place in array.devices()}
         platform = places.pop() if len(places) == 1 else _default_platform()
@@ -292,7 +294,7 @@ def _for_cudnn(call: Traced, position: Any) -> Traced:
         raise ArgumentError("T", expected, call.schedule.T)
     if not call.drops:
         return call
-    if isinstance(position, jax.core.Tracer):
+    if isinstance(position, Tracer):
         expected = "an integer known while tracing: cuDNN is seeded from the host; platform='host' takes a traced one"
         raise ArgumentError("dropout_position", expected, "a traced value")
     return dataclasses.replace(call, position=int(position))
@@ -307,7 +309,7 @@ def _position(call: Traced, position: Any) -> Any:
     if isinstance(position, (jax.Array, np.ndarray)):
         if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
             raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
-        if isinstance(position, jax.core.Tracer):
+        if isinstance(position, Tracer):
             return position
         position = int(position)
     most = min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(np.int64)).max))

@@ -80,8 +80,9 @@ def _joined(states: Words, nbytes: int, first: int) -> int:
 
 def _zeros(nbytes: int) -> Words:
     """Return the matrix, a word for each bit of a state, of what `nbytes` zero bytes make of a state."""
-    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    power, found = _byte_table()[bits & 0xFF] ^ (bits >> 8), bits
+    bits: Words = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32), dtype=np.uint32)
+    power: Words = np.bitwise_xor(_byte_table()[bits & 0xFF], bits >> 8, dtype=np.uint32)
+    found = bits
     while nbytes:
         if nbytes & 1:
             found = _times(power, found)

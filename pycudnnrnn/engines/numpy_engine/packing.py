@@ -53,10 +53,9 @@ def sorted_states(
 
     It is the caller's `out` where that is ordered so, and otherwise a fresh one.
     """
-    if out is None or not schedule.is_sorted or out.dtype != dtype:
-        out = new(shape, dtype)
-    out[...] = 0 if states is None else states[:, schedule.order]
-    return out
+    found: Array = new(shape, dtype) if out is None or not schedule.is_sorted or out.dtype != dtype else out
+    found[...] = 0 if states is None else states[:, schedule.order]
+    return found
 
 
 def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | None) -> Array:
