@@ -162,8 +162,8 @@ ROWS = (
         "R20", "an eager forward, all checks on, costs little host time", "20 us above the bare call (median)",
         measure="host_cost",
         fault=Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "            handle = self._native.handle_on(stream)\n",
-            "            handle = self._native.handle_on(stream)\n            sum(range(5000))\n",
+            "pycudnnrnn/engines/cudnn/eager.py", "            handle = self._runtime.handle_on(stream)\n",
+            "            handle = self._runtime.handle_on(stream)\n            sum(range(5000))\n",
         ),
     ),
 )  # fmt: skip
