@@ -100,7 +100,7 @@ class Saver:
         cannot be deleted is a warning, and is tried again by the next save.
 
         With `format="tensorflow"` it is one of TensorFlow's: `path` is the prefix of its files, "model.ckpt" at 100
-        "model.ckpt-100". It holds what the cells of TensorFlow have: one bias a gate (a warning says where two that
+        "model.ckpt-100". It holds what the cells of TensorFlow have: one bias per gate (a warning says where two that
         differ become one), a projection as `LSTMCell` has it, variables and arrays; neither where dropout stands, nor
         descriptions. First the tensors take their name, then their index, then the folder's "checkpoint": over a
         checkpoint of this name there is a moment with new tensors under the old index, which every reader refuses.
@@ -137,8 +137,8 @@ class Saver:
 
         A checkpoint of TensorFlow's is named by its prefix ("model.ckpt-1000"), its `.index` or its folder. An RNN is
         looked for under its key as scope, under its own name as TensorFlow would, and last as the only one of its kind
-        that is in the file and no other's; its one bias a gate is halved, as TensorFlow does. Where dropout stands is
-        not in such a file, and stays. What else the file has is left alone.
+        that is in the file and no other's; its one bias per gate is halved, as TensorFlow does. Where dropout stands is
+        not in such a file, and stays. The rest of the file is left as it is.
 
         Raises:
             CheckpointError: the file is damaged, or not what this saver holds.

@@ -21,7 +21,7 @@ def test_tensorflow_restores_every_layer_and_computes_the_same(tmp_path):
         layer.params[...] = rng.normal(scale=0.3, size=layer.params.shape)
         np.save(tmp_path / f"{model.name}-x.npy", rng.normal(size=(T, B, INPUT_SIZE)).astype("f4"))
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "TensorFlow's cells have one bias a gate")
+            warnings.filterwarnings("ignore", "TensorFlow's cells have one bias per gate")
             saver = Saver({model.scope: layer, "global_step": np.array(model.num_layers)})
             saver.save(tmp_path / model.name, format="tensorflow")
     latest = run_tensorflow("restore_models", tmp_path).strip()

@@ -16,7 +16,7 @@ from tests.helpers.faults import refused as refused_call
 from tests.helpers.layers import OF_MODE, built
 from tests.helpers.oracles import random_canonical
 
-TWO_BIASES = pytest.mark.filterwarnings("ignore:TensorFlow's cells have one bias a gate")
+TWO_BIASES = pytest.mark.filterwarnings("ignore:TensorFlow's cells have one bias per gate")
 
 SPEC = RNNSpec("lstm", 2, 3, 5, dtype="float64")
 
@@ -294,7 +294,7 @@ def test_a_warning_says_where_two_biases_become_one_and_only_there(tmp_path, rec
     Saver({"halves": things["halves"]}).restore(written(tmp_path, variables("m/")))
     Saver({"halves": things["halves"]}).save(tmp_path / "a", format="tensorflow")
     assert not recwarn
-    with pytest.warns(UserWarning, match="one bias a gate.* in 'apart'$") as said:
+    with pytest.warns(UserWarning, match="one bias per gate.* in 'apart'$") as said:
         Saver(things).save(tmp_path / "b", format="tensorflow")
     assert said[0].filename == __file__
 

@@ -40,7 +40,7 @@ OTHER_DTYPES: Final = {
     24: "float8_e5m2", 25: "float8_e4m3fn", 26: "float8_e4m3fnuz", 27: "float8_e4m3b11fnuz", 28: "float8_e5m2fnuz",
     29: "int4", 30: "uint4", 31: "int2", 32: "uint2",
 }  # fmt: skip
-"""The numbers of what is no array of numbers of NumPy's."""
+"""The numbers of what is not an array of numbers of NumPy's."""
 
 
 Extents = tuple[tuple[int, int], ...]
@@ -113,7 +113,7 @@ class Entry(NamedTuple):
             Refusal: no array of numbers, or more of them than any file has.
         """
         if self.kind not in DTYPES:
-            raise Refusal("dtype", f"it is of {self.dtype_name}, which is no array of numbers of NumPy's")
+            raise Refusal("dtype", f"it is of {self.dtype_name}, which is not an array of numbers of NumPy's")
         spec = TensorSpec(self.shape, numpy_dtype(DTYPES[self.kind]))
         # NumPy multiplies the sizes beside a 0, too.
         if math.prod(max(size, 1) for size in self.shape) * spec.dtype.itemsize > NBYTES_MAX:
