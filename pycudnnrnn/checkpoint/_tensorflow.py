@@ -120,7 +120,7 @@ def files(prefix: Path, items: Mapping[str, Item]) -> list[tuple[Path, bytes]]:
         found |= own
     written = images(prefix, found)
     if summed:
-        text = "TensorFlow's cells have one bias per gate: the sum of two that differ is written, and restored in halves"
+        text = "TensorFlow's cells have one bias per gate: of two that differ the sum is written, restored in halves"
         warnings.warn(f"{text}, in {', '.join(summed)}", UserWarning, stacklevel=3)
     return written
 
