@@ -98,7 +98,7 @@ def padding(cuda):
 def reserves(cuda):
     """Bytes of reserve: what a ragged training call is given, and what cuDNN asks for by lengths."""
     plan = lstm().prepare(T, B, is_training=True, sequence_lengths=list(RAGGED), device="cuda")
-    passes, handle = plan._native._passes, cuda.engine.native.handle_on(cuda.device.stream())
+    passes, handle = plan._native._passes, cuda.engine.runtime.handle_on(cuda.device.stream())
     found = {"given": plan.reserve_nbytes}
     for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), RAGGED, (T,) + (1,) * (B - 1)):
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()

@@ -64,7 +64,7 @@ def tools():
 def library(cuda):
     """Without torch: which libcudnn, whether it opens what it needs, and how long its first handle takes."""
     started = time.perf_counter()
-    cuda.engine.native.handles.get()
+    cuda.engine.runtime.handles.get()
     loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
     wanted = ("libcudnn", "cublasLt", "nvrtc")
     say(
