@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.gpu.children import child
+from tests.gpu.children import child, lost
 from tests.helpers.every_call import CALLS
 
 LIMIT_MS = 10
@@ -33,7 +33,7 @@ def without_cupys(err):
 @pytest.mark.parametrize("how", ["told", "found"])
 def test_after_an_illegal_access_every_call_fails_at_once(cuda, answer, measured, how):
     """`told`: CuPy said so to the caller, who goes on all the same; `found`: nobody knows of it before our call."""
-    lines, code, err = child("lost", how)
+    lines, code, err = child(lost, how)
     answers = [line for line in lines if "call" in line]
     answer(f"illegal access, {how}", {"lines": lines, "exit code": code, "stderr": err[-2000:]})
     assert [line["call"] for line in answers] == ["the first of all", *CALLS], err

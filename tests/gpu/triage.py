@@ -285,10 +285,10 @@ def nccl(cuda):
 @check
 def lost():
     """What a process with a lost device leaves on stderr; last, for it takes the device from its own process."""
-    from tests.gpu.children import child
+    from tests.gpu import children
     from tests.gpu.test_lost import without_cupys
 
-    lines, code, err = child("lost", "found")
+    lines, code, err = children.child(children.lost, "found")
     errors = sorted({str(line.get("error")) for line in lines if "call" in line})
     left = without_cupys(err)
     mend = "" if (errors, code, left) == (["DeviceLostError"], 0, "") else "a lost device is not reported as one"
