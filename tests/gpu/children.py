@@ -209,7 +209,7 @@ def jax_process(cuda, how):
     def step(p, _):
         return p - 1e-4 * jax.grad(lambda p: (rnn(p, x, spec=op)[0] ** 2).sum())(p), None
 
-    trained, _ = jax.jit(lambda p: jax.lax.scan(step, p, None, length=200))(params)
+    trained, _ = jax.jit(lambda p: jax.lax.scan(step, p, None, length=steps))(params)
     if how == "in flight":
         say(started=True)
         return

@@ -270,7 +270,7 @@ def torch_step(cuda):
             times.append(time.perf_counter() - started)
             torch.cuda.synchronize()
         say(module=name, sums=sums[name], host_us_of_a_step=round(sorted(times)[10] * 1e6))
-    off = max(abs(a - b) / max(1, abs(a)) for a, b in zip(sums["torch"], sums["ours"], strict=True))
+    off = asked.largest(sums["ours"], sums["torch"]) / max(1.0, *map(abs, sums["torch"]))
     say(mend="" if off <= 1e-4 else "the torch module's numbers", sums_differ_by=off)
 
 
