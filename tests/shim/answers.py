@@ -85,8 +85,9 @@ class Answers:
 
     def _spec(self, rnn):
         settings = native.rnn(self.library, rnn)
-        dropout = self._dropouts[settings.dropout][0] if settings.dropout else 0.0
-        return native.spec_of(settings, dropout), settings
+        if not settings.dropout:
+            raise native.Refused(native.NULL_POINTER, "whether a dropout descriptor may be NULL is not known")
+        return native.spec_of(settings, self._dropouts[settings.dropout][0]), settings
 
     def cudnnBuildRNNDynamic(self, handle, rnn, batch):
         self._handle(handle)

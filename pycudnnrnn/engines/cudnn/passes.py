@@ -52,6 +52,7 @@ class Passes:
         self.h_shape = (*states, spec.state_size)
         self.c_shape = (*states, spec.num_units) if spec.has_cell_state else None
         self._library = library
+        dropout = dropout or DropoutDescriptor.of_none(handle)
         self._rnn = RNNDescriptor(library, spec, dropout, algo=spec.untuned_algo)
         self._h = TensorDescriptor(library, spec.dtype, self.h_shape)
         self._c = TensorDescriptor(library, spec.dtype, self.c_shape) if self.c_shape else None
