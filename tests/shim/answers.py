@@ -288,7 +288,10 @@ class Answers:
             states(dhy, spec.state_size).copy(),
             states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
         )
-        data(dx, spec.input_size)[...] = out[0]
+        written = data(dx, spec.input_size)
+        for b, length in enumerate(x_data.lengths):  # whether cuDNN writes behind a sequence's end is not known
+            rows = (slice(length), b) if schedule.time_major else (b, slice(length))
+            written[rows] = out[0][rows]
         if dhx:
             states(dhx, spec.state_size)[...] = out[1]
         if dcx and spec.has_cell_state:

@@ -208,6 +208,10 @@ class HostDevice:
         self._cuda("fill")
         self._do(lambda: host(array).fill(0))
 
+    def zero_at(self, address, nbytes, stream):
+        self._cuda("memset")
+        ctypes.memset(address, 0, nbytes)
+
     def refuse_capture(self, stream, what):
         try:
             self._cuda("isCapturing")

@@ -142,6 +142,8 @@ def _run_backward(
         part.cut(dy, back.dy)
         part.cut_states(dh, back.dhy)
         part.cut_states(dc, back.dcy)
+        if piece.passes.ragged:
+            piece.passes.device.fill_zero(back.dx)
         piece.passes.backward_data(
             handle, piece.data(), params, piece.y, back.dy, piece.hx, back.dhy, back.dhx, piece.cx, back.dcy, back.dcx,
             back.dx, workspace, piece.space,

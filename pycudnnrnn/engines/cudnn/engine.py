@@ -215,7 +215,8 @@ class CudnnEngine:
             workspace = scratch(device, reserve.workspace_nbytes)
             if not reserve.whole:
                 return chunked.backward_data(device, handle, reserve, dy, dhy, dcy, workspace)
-            dx = device.empty(schedule.data_shape(spec.input_size), dtype)
+            make = device.empty if schedule.lengths is None else device.zeros  # cuDNN may write no more than its steps
+            dx = make(schedule.data_shape(spec.input_size), dtype)
             dhx = device.empty((*states, spec.state_size), dtype)
             dcx = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
             (piece,) = reserve.pieces

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 from collections.abc import Iterator
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
@@ -86,6 +87,8 @@ class InPlace:
         with self._on(stream) as handle:
             passes = self._passes(handle, states, seeded=False)
             x_desc, y_desc = passes.data(self._schedule).pointers
+            if passes.ragged:
+                self._runtime.device.zero_at(dx, math.prod(passes.x_shape) * self._spec.dtype.itemsize, stream)
             passes.call_backward_data(
                 handle.pointer, y_desc, y, dy, x_desc, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve
             )  # fmt: skip

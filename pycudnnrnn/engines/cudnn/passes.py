@@ -27,6 +27,8 @@ class Passes:
 
     Ragged lengths are no part of it: new ones set the two data descriptors, of which every thread has its own, and
     nothing else. Scratch memory is for the worst of them. What several threads share is only read once it is made.
+    Where lengths are ragged, the caller fills dx with zeros before backward-data: cuDNN's documents promise its padding
+    fill for y alone.
 
     Source: cudnnGetRNNTempSpaceSizes, cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
     (cudnn_adv.h, 9.28).

@@ -45,7 +45,7 @@ class CudnnPlan:
             return False
         at = self._plain_backward_data.addresses((y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve))
         if at is not None:
-            self._backward_data(at)
+            self._backward_data(dx, at)
         return at is not None
 
     def backward_weights_if_plain(
@@ -71,11 +71,10 @@ class CudnnPlan:
         self, params: Any, y: Any, dy: Any, hx: Any | None, dhy: Any, dhx: Any | None, cx: Any | None,
         dcy: Any | None, dcx: Any | None, dx: Any, reserve: Any,
     ) -> None:  # fmt: skip
-        self._backward_data(
-            self._at(
-                y=y, dy=dy, dx=dx, hx=hx, dhy=dhy, dhx=dhx, cx=cx, dcy=dcy, dcx=dcx, params=params, reserve=reserve
-            )
+        at = self._at(
+            y=y, dy=dy, dx=dx, hx=hx, dhy=dhy, dhx=dhx, cx=cx, dcy=dcy, dcx=dcx, params=params, reserve=reserve
         )
+        self._backward_data(dx, at)
 
     def backward_weights(
         self, x: Any, hx: Any | None, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
@@ -113,11 +112,13 @@ class CudnnPlan:
                 with self._dropout.forward_on(stream):
                     self._passes.call_forward(*call)
 
-    def _backward_data(self, at: Sequence[int | None]) -> None:
+    def _backward_data(self, dx: Any, at: Sequence[int | None]) -> None:
         y, dy, *others, reserve = at
         with self._device.active():
             handle = self._runtime.handle_on(self._device.stream())
             x_desc, y_desc = self._passes.data(self._schedule).pointers
+            if self._passes.ragged:
+                self._device.fill_zero(dx)
             self._passes.call_backward_data(handle.pointer, y_desc, y, dy, x_desc, *others, self._workspace_at, reserve)
 
     def _backward_weights(self, d_params: Any, at: Sequence[int | None], *, accumulate: bool) -> None:
