@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.gpu import asked
 from tests.gpu.machine import ON_SHIM
 
 ROOT = Path(__file__).parents[2]
@@ -90,40 +91,94 @@ def lost(cuda, how):
     say(ended=True)
 
 
-def zero_length(cuda, training):
-    """Ask cuDNN itself for a batch with an empty sequence, which the engine never does."""
-    from pycudnnrnn import ops
+def by_cudnn_alone(cuda, problem, put, *, training=True):
+    """Call cuDNN on a problem as the engine never does; yield the results of each pass as soon as it ran."""
     from pycudnnrnn.engines.cudnn.passes import Passes
     from pycudnnrnn.schedule import Schedule
-    from pycudnnrnn.testing.strategies import make_problem
 
-    op = ops.CudnnLSTM(1, 12, 7)
-    problem = make_problem(op, 6, 4, [6, 0, 4, 1], seed=5)
-    device, put = cuda.device, cuda.put
+    device, (T, B, _) = cuda.device, problem.x.shape
     handle = cuda.engine.runtime.handle_on(device.stream())
-    schedule = Schedule(6, 4, (6, 0, 4, 1))
-    passes = Passes(handle, device, op.spec, schedule, training=training == "training", dropout=None)
+    schedule = Schedule(T, B, None if problem.lengths is None else tuple(problem.lengths))
+    passes = Passes(handle, device, problem.spec, schedule, training=training, dropout=None)
     workspace, reserve = (
-        put(np.zeros(nbytes, np.uint8)) if nbytes else None
+        cuda.put(np.zeros(nbytes, np.uint8)) if nbytes else None
         for nbytes in (passes.workspace_nbytes, passes.reserve_nbytes)
     )
-    x, hx, cx, params, dy, dhy, dcy = (
-        put(getattr(problem, name)) for name in ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
+    params, cell = cuda.put(problem.params), problem.spec.has_cell_state
+    x, hx, cx, dy, dhy, dcy = (put(getattr(problem, name)) for name in ("x", "hx", "cx", "dy", "dhy", "dcy"))
+    y, hy, cy, dx, dhx, dcx = (
+        put(np.full_like(getattr(problem, name), 7)) for name in ("dy", "hx", "cx", "x", "hx", "cx")
     )
-    y, hy, cy, dx, dhx, dcx = (put(np.full_like(a, 7)) for a in (problem.dy, problem.hx, problem.cx, problem.x,
-                                                                 problem.hx, problem.cx))  # fmt: skip
+    cx, cy, dcy, dcx = (cx, cy, dcy, dcx) if cell else (None,) * 4
+
+    def on_host(**results):
+        return {name: cuda.get(array) for name, array in results.items() if array is not None}
+
     call = handle, passes.data(schedule)
     passes.forward(*call, params, x, hx, cx, y, hy, cy, workspace, reserve)
-    found, given = [cuda.get(a) for a in (y, hy, cy)], (problem.hx, problem.cx)
-    say(
-        forward="ran",
-        output_is_zero=not found[0][:, 1].any(),
-        states_pass_through=[bool(np.array_equal(a[:, 1], b[:, 1])) for a, b in zip(found[1:], given, strict=True)],
-    )
-    if passes.training:
+    yield on_host(y=y, hy=hy, cy=cy)
+    if training:
         passes.backward_data(*call, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, workspace, reserve)
-        through = [np.array_equal(cuda.get(a)[:, 1], b[:, 1]) for a, b in ((dhx, problem.dhy), (dcx, problem.dcy))]
-        say(backward="ran", gradients_pass_through=[bool(same) for same in through])
+        yield on_host(dx=dx, dhx=dhx, dcx=dcx)
+
+
+def zero_length(cuda, mode):
+    """Give cuDNN a batch with an empty sequence."""
+    from pycudnnrnn import ops
+    from pycudnnrnn.testing.strategies import make_problem
+
+    p = make_problem(ops.CudnnLSTM(1, 12, 7), 6, 4, [6, 0, 4, 1], seed=5)
+    passes = by_cudnn_alone(cuda, p, cuda.put, training=mode == "training")
+
+    def same(*pairs):
+        return [bool(np.array_equal(found[:, 1], given[:, 1])) for found, given in pairs]
+
+    found = next(passes)
+    through = same((found["hy"], p.hx), (found["cy"], p.cx))
+    say(forward="ran", output_is_zero=not found["y"][:, 1].any(), states_pass_through=through)
+    for found in passes:
+        say(backward="ran", gradients_pass_through=same((found["dhx"], p.dhy), (found["dcx"], p.dcy)))
+
+
+def unaligned(cuda, dtype):
+    """Give cuDNN data that begin one element behind an aligned address; what faults loses this process its device."""
+    from pycudnnrnn import ops
+    from pycudnnrnn.testing.strategies import make_problem
+
+    for inputs, units in ((17, 24), (64, 64)):
+        p = make_problem(ops.CudnnLSTM(1, units, inputs, dtype=dtype), 6, 4, None, seed=5)
+        passes = zip(by_cudnn_alone(cuda, p, cuda.put), by_cudnn_alone(cuda, p, cuda.put_behind), strict=True)
+        for aligned, behind in passes:
+            say(sizes=[inputs, units], differences=asked.largest_differences(aligned, behind))
+
+
+def fill(cuda):
+    """See what cuDNN leaves behind the ends of ragged sequences where dx was 7."""
+    from pycudnnrnn import ops
+    from pycudnnrnn.testing.strategies import make_problem
+
+    p = make_problem(ops.CudnnGRU(1, 12, 7), 6, 4, list(asked.RAGGED), seed=5)
+    for found in by_cudnn_alone(cuda, p, cuda.put):
+        for name in {"y", "dx"} & found.keys():
+            behind = [found[name][n:, b].ravel() for b, n in enumerate(asked.RAGGED)]
+            say(result=name, behind=sorted(set(np.concatenate(behind).tolist()))[:8])
+
+
+def small_h(cuda, kind):
+    """Give cuDNN training by its algorithm for small H, with units around those that PyTorch trains."""
+    from pycudnnrnn.errors import CudnnError
+    from pycudnnrnn.testing.goldens import KINDS
+    from pycudnnrnn.testing.strategies import make_problem
+
+    for units in (128, 160, 192, 256, 384):
+        p = make_problem(KINDS[kind](1, units, units, algo="persist_static_small_h"), 6, 4, None, seed=5)
+        row = {"units": units, "passes": []}
+        try:
+            for found in by_cudnn_alone(cuda, p, cuda.put):
+                row["passes"].append("forward" if "y" in found else "backward")
+        except CudnnError as error:
+            row["refused"] = f"{error.function}: {error.status}"
+        say(**row)
 
 
 KINDS_AND_SIZES = [

@@ -187,10 +187,16 @@ class Answers:
         T, B = schedule.T, schedule.B
         dtype = spec.dtype.numpy
 
+        def aligned(address):
+            if address % 16:
+                raise native.Refused(native.NOT_SUPPORTED, "whether arrays may begin anywhere is not known")
+
         def data(address, width):
+            aligned(address)
             return native.view(address, (T, B, width) if schedule.time_major else (B, T, width), dtype)
 
         def states(address, width):
+            aligned(address)
             return native.view(address, (spec.num_pseudo_layers, B, width), dtype)
 
         return data, states
@@ -200,7 +206,7 @@ class Answers:
         if workspace_nbytes < needed_workspace or not workspace:
             raise native.Refused(native.BAD_SIZE, "workspace")
         native.view(workspace, (workspace_nbytes,), np.uint8)[:] = WORKSPACE_FILL
-        if mode and (reserve_nbytes < needed_reserve or not reserve):
+        if mode and (reserve_nbytes < needed_reserve or not reserve or reserve % 16):
             raise native.Refused(native.BAD_SIZE, "reserve")
 
     def _keep(self, reserve, nbytes, kept, stage):

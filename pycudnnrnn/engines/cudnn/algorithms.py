@@ -7,7 +7,7 @@ the layout of params change: a candidate whose layout, as cuDNN tells it, differ
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -52,14 +52,14 @@ class Data(NamedTuple):
     cx: Any | None
 
 
-def candidates(spec: RNNSpec, schedule: Schedule) -> Iterator[RNNSpec]:
+def candidates(spec: RNNSpec, schedule: Schedule, *, training: bool = False) -> Iterator[RNNSpec]:
     """Give the spec with each algorithm and math type that it may run with, as far as Python knows the rules."""
     asked = STRICTNESS.index(spec.math_type)
     for algo in ALGORITHMS:
         for math_type in reversed(STRICTNESS[: asked + 1]):
             try:
                 candidate = spec.replace(algo=algo, math_type=math_type)
-                check_sizes(candidate, schedule)
+                check_sizes(candidate, schedule, training=training)
             except ArgumentError:
                 continue
             yield candidate
@@ -105,7 +105,8 @@ def choose(
             data = data or _stand_in(runtime, spec, schedule)
             dropout = CudnnDropout(handle, runtime.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
             bench = _Bench(runtime.device, handle, spec, schedule, data, dropout, training=training)
-            trials, failures = _tried(runtime, bench, kind.spec, schedule, runtime.layout(spec))
+            specs = candidates(kind.spec, schedule, training=training)
+            trials, failures = _tried(runtime, bench, specs, runtime.layout(spec))
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
             if failures and all(isinstance(error, MemoryError) for error in failures):
@@ -117,12 +118,12 @@ def choose(
 
 
 def _tried(
-    runtime: Runtime, bench: _Bench, spec: RNNSpec, schedule: Schedule, layout: ParamLayout
+    runtime: Runtime, bench: _Bench, specs: Iterable[RNNSpec], layout: ParamLayout
 ) -> tuple[list[AlgorithmTrial], list[Exception]]:
     """Time each candidate whose layout is the one that params have; say of the others why not."""
     trials: list[AlgorithmTrial] = []
     failures: list[Exception] = []
-    for candidate in candidates(spec, schedule):
+    for candidate in specs:
         time, reason = None, ""
         try:
             if runtime.layout(candidate) == layout:

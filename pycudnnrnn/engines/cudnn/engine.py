@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pycudnnrnn import _libcudnn
@@ -13,7 +13,7 @@ from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
 from pycudnnrnn.engines.cudnn.algorithms import Data, choose
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
+from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES, PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.eager import CudnnForward
@@ -60,7 +60,7 @@ class CudnnEngine:
             return CudnnDropout(handle, self._device, spec, state)
 
     def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> CudnnPlan:
-        check_sizes(spec, schedule)
+        check_sizes(spec, schedule, training=training)
         if schedule.has_empty:
             raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
         if schedule.T > TIME_MAX:
@@ -72,7 +72,7 @@ class CudnnEngine:
 
     def in_place(self, spec: RNNSpec, schedule: Schedule, *, training: bool, position: int | None) -> InPlace:
         """Prepare a batch on another library's memory; with a position dropout is seeded for it."""
-        check_sizes(spec, schedule)
+        check_sizes(spec, schedule, training=training)
         return InPlace(self.runtime, spec, schedule, training=training, position=position)
 
     def device_of(self, address: int) -> int:
@@ -105,7 +105,7 @@ class CudnnEngine:
         dropout: CudnnDropout | None,
         checkpoint_every: int | None,
     ) -> Memory:
-        check_sizes(spec, schedule)
+        check_sizes(spec, schedule, training=training)
         chunks = self._chunks(spec, schedule, checkpoint_every, dropout)
         recomputes = checkpoint_every is not None
         return memory(self.runtime, spec, schedule, chunks, training=training, dropout=dropout, recomputes=recomputes)
@@ -172,10 +172,11 @@ class CudnnEngine:
         checkpoint_every: int | None = None,
     ) -> tuple[Any, Any, Any | None, Any]:
         device, dtype = self._device, spec.dtype.numpy
-        check_sizes(spec, schedule)
+        check_sizes(spec, schedule, training=keep_reserve or dropout is not None)
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
             self._check(name, array, dtype.itemsize)
         self._check("params", params, PARAMS_ALIGNMENT_NBYTES)
+        x, hx, cx = self._aligned(x, hx, cx)
         every = checkpoint_every if keep_reserve else None
         if every is None or every >= schedule.T:
             data = Data(params, x, hx, cx)
@@ -206,6 +207,7 @@ class CudnnEngine:
             return recompute.backward_data(self, self.runtime, reserve, dy, dhy, dcy)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             self._check(name, array, dtype.itemsize)
+        dy, dhy, dcy = self._aligned(dy, dhy, dcy)
         states = (spec.num_pseudo_layers, schedule.B)
         with self.runtime.following(reserve.stream) as handle:
             dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
@@ -250,6 +252,15 @@ class CudnnEngine:
     def _check(self, name: str, array: Any | None, alignment: int) -> None:
         if array is not None and array.size:
             check_array(name, array, self._device.address(array), alignment)
+
+    def _aligned(self, *arrays: Any | None) -> Sequence[Any | None]:
+        """Return arrays that cuDNN may read, whichever its loads: copies of those that begin where it may not."""
+        device = self._device
+        apart = [a is not None and device.address(a) % DATA_ALIGNMENT_NBYTES != 0 for a in arrays]
+        if not any(apart):
+            return arrays
+        with self.runtime.launching("copying what is not aligned, which takes memory"):
+            return [device.copy(array) if copied else array for array, copied in zip(arrays, apart, strict=True)]
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

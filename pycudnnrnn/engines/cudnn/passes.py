@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted
+from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES, PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
@@ -127,12 +127,12 @@ class Passes:
     def _wanted(self) -> dict[str, tuple[Wanted, ...]]:
         dtype = self.spec.dtype.numpy
         x, y, h, c = (
-            Wanted.contiguous(shape, dtype, dtype.itemsize)
+            Wanted.contiguous(shape, dtype, DATA_ALIGNMENT_NBYTES)
             for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
         )
         params = Wanted.contiguous((self.params_nbytes // dtype.itemsize,), dtype, PARAMS_ALIGNMENT_NBYTES)
         bytes_kept = (self.reserve_nbytes,) if self.training else None
-        reserve = Wanted.contiguous(bytes_kept, BYTES, optional=not self.training)
+        reserve = Wanted.contiguous(bytes_kept, BYTES, DATA_ALIGNMENT_NBYTES, optional=not self.training)
         hx, cx, dcy = h._replace(optional=True), c._replace(optional=True), c._replace(optional=self.c_shape is None)
         return {
             "eager": (x, hx, cx, params),

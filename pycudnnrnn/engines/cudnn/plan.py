@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array
+from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES, PARAMS_ALIGNMENT_NBYTES, check_array
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
@@ -95,7 +95,7 @@ class CudnnPlan:
                 continue
             address = self._device.address(array)
             params = name in {"params", "d_params"}
-            check_array(name, array, address, PARAMS_ALIGNMENT_NBYTES if params else array.dtype.itemsize)
+            check_array(name, array, address, PARAMS_ALIGNMENT_NBYTES if params else DATA_ALIGNMENT_NBYTES)
             found.append(address)
         return found
 
