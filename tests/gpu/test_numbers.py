@@ -79,7 +79,8 @@ def test_every_result_and_gradient_is_near_the_numpy_engines(cuda, answer, kind,
 
 FEATURES = {
     "projection": ("lstm", {"num_proj": 9}),
-    "clip": ("lstm", {"cell_clip": 0.25}),  # a float: what cuDNN makes of others is asked in test_questions
+    "clip": ("lstm", {"cell_clip": 0.25}),
+    "clip, rounded": ("lstm", {"cell_clip": 0.3}),
     "skip lstm": ("lstm", {"input_mode": "skip_input"}),
     "skip gru": ("gru", {"input_mode": "skip_input"}),
     "skip relu": ("rnn_relu", {"input_mode": "skip_input"}),

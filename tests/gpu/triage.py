@@ -174,12 +174,10 @@ def reserves(cuda):
 
 @check
 def clip(cuda):
-    """Whether a bound is clipped with as a float: then 0.3 is another number in float64, and 0.25 is not."""
+    """Cells that are clipped in float64, to a bound that is a float and to one that is rounded to a float."""
     for bound in (0.3, 0.25):
         found, ratio = errors_of(cuda, "lstm", None, cell_clip=bound, dtype="float64", num_layers=1)
-        mend = (
-            "" if ratio <= 16 else f"cell_clip={bound} in float64 is clipped with as a float: round bounds in the spec"
-        )
+        mend = "" if ratio <= 16 else f"cell_clip={bound} in float64"
         say(mend, bound=bound, ratio=ratio, largest_cy=repr(float(abs(found["cy"]).max())))
 
 
