@@ -186,6 +186,32 @@ def test_cupys_noise_of_a_lost_device_is_told_from_what_we_write():
     assert without_cupys("a warning") == "a warning"
 
 
+PROGRAMS = sorted(
+    f"{path.parent.name}.{path.stem}" if path.stem != "__main__" else path.parent.name
+    for folder in ("api", "fuzz", "gpu", "reliability", "shim", "wheel")
+    for path in (ROOT / "tests" / folder).glob("*.py")
+    if "__main__" in path.read_text() or path.stem == "__main__"
+)
+
+
+def test_another_package_of_the_name_tests_is_never_taken_for_ours(tmp_path):
+    """Python takes a package that somebody has installed before a folder without `__init__.py`, wherever they are."""
+    assert len(PROGRAMS) > 8
+    theirs = tmp_path / "tests"
+    (theirs / "gpu").mkdir(parents=True)
+    for folder in (theirs, theirs / "gpu"):
+        (folder / "__init__.py").write_text("raise ImportError('this is not ours')\n")
+    source = (
+        "import importlib.util, sys\nfor name in sys.argv[1:]: print(importlib.util.find_spec('tests.' + name).origin)"
+    )
+    for order in ([str(tmp_path)], [str(tmp_path), str(ROOT)]):
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(order)}
+        command = [sys.executable, "-c", source, *PROGRAMS]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert all(line.startswith(f"{ROOT}/tests/") for line in done.stdout.splitlines()), done.stdout
+        assert len(done.stdout.splitlines()) == len(PROGRAMS), done.stderr
+
+
 @pytest.mark.filterwarnings("default")
 def test_nccl_is_found_where_nobody_has_imported_it():
     """In a process of its own: once imported by anyone it is an attribute."""
