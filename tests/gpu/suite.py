@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.gpu.processes import stoppable
 from tests.gpu.results_file import ResultsFile, load
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +82,7 @@ def main():
     parser.add_argument("--hang", type=float, default=150, help="seconds without a test that begins or ends")
     parser.add_argument("arguments", nargs="*", help="pytest's, after --")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` stops what was started here, too
+    stoppable()
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     whole = run(asked.out, asked.arguments, asked.seconds, asked.hang)
     sys.exit(0 if whole and not load(asked.out)["failures"] else 1)

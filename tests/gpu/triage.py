@@ -10,15 +10,14 @@ import contextlib
 import importlib.metadata
 import inspect
 import json
+import math
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from tests.gpu import asked
+from tests.gpu import asked, children, processes
 from tests.gpu.machine import environment, machine
 from tests.gpu.results_file import ResultsFile
 
@@ -273,7 +272,6 @@ def nccl(cuda):
 @check
 def lost():
     """What a process with a lost device leaves on stderr; last, for it takes the device from its own process."""
-    from tests.gpu import children
     from tests.gpu.test_lost import without_cupys
 
     lines, code, err = children.child(children.lost, "found")
@@ -295,41 +293,32 @@ def alone(function):
 def ask(name, limit_s):
     """Run one check in a process of its own; return its lines, and why it did not come to its end."""
     command = [sys.executable, "-m", "tests.gpu.triage", name]
-    environment_ = os.environ | {"PYTHONPATH": str(ROOT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, env=environment_, start_new_session=True, **pipes) as process:
-        why = ""
-        try:
-            out, err = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            why = f"no end within {limit_s:g} s: "
-            os.killpg(process.pid, signal.SIGKILL)
-            out, err = process.communicate()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    if process.returncode:
-        why = why or f"exit code {process.returncode}: "
+    code, out, err = processes.run(command, limit_s, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    why = "" if code == 0 else f"no end within {limit_s:g} s: " if code is None else f"exit code {code}: "
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")], why and why + err[-1500:]
 
 
-def triage(file, names, limit_s):
-    """Ask every check; return what is to be mended, by check."""
-    to_mend = {}
+def triage(file, names, limit_s, seconds=math.inf):
+    """Ask every check, each for so long at most, until the seconds are over; return what is to be mended, by check."""
+    to_mend, stop_at = {}, time.monotonic() + seconds
     for name in names:
+        left = stop_at - time.monotonic()
+        if left <= 0:
+            to_mend[name] = ["not asked: no time was left"]
+            continue
         file.add(begin=f"triage.py::{name}")
         started = time.perf_counter()
-        lines, why = ask(name, limit_s)
+        lines, why = ask(name, min(limit_s, left))
         wrong = [line["mend"] for line in lines if "mend" in line] + ([why] if why else [])
         if wrong:
             to_mend[name] = wrong
-        seconds = round(time.perf_counter() - started, 1)
+        took = round(time.perf_counter() - started, 1)
         file.add(question=f"triage {name}", answer=lines)
         outcome = "failed" if wrong else "passed"
-        file.add(end=f"triage.py::{name}", outcome=outcome, why="\n".join(wrong), measured=[], seconds=seconds)
+        file.add(end=f"triage.py::{name}", outcome=outcome, why="\n".join(wrong), measured=[], seconds=took)
         for line in lines:
             print(json.dumps({"check": name, **line}), flush=True)  # noqa: T201
-        print(json.dumps({"check": name, "seconds": seconds, "mend": wrong}), flush=True)  # noqa: T201
+        print(json.dumps({"check": name, "seconds": took, "mend": wrong}), flush=True)  # noqa: T201
     return to_mend
 
 
@@ -338,13 +327,15 @@ def main():
     parser.add_argument("names", nargs="*", choices=[[], *CHECKS], help="one runs in this process")
     parser.add_argument("--out", type=Path, help="results file")
     parser.add_argument("--limit", type=float, default=60, help="seconds for each check")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="for all of them")
     given = parser.parse_args()
     if given.names and given.out is None:
         alone(CHECKS[given.names[0]])
         return
+    processes.stoppable()
     file = ResultsFile(given.out)
     file.start("python -m tests.gpu.triage", environment(None))
-    to_mend = triage(file, given.names or CHECKS, given.limit)
+    to_mend = triage(file, given.names or CHECKS, given.limit, given.seconds)
     with contextlib.suppress(Exception), machine() as cuda:  # after all checks: none of them needs it to be free
         file.start("python -m tests.gpu.triage", environment(cuda))
     print("\nmend before the long calls:" if to_mend else "\nnothing to mend")  # noqa: T201

@@ -153,16 +153,6 @@ def test_the_program_is_found_beside_path_and_missed_by_name(tmp_path, monkeypat
         sanitize.program()
 
 
-@pytest.mark.long
-def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path):
-    """The cases run as a child of the sanitizer, and would keep the GPU."""
-    pid = tmp_path / "pid"
-    log = sanitize.log_of(["bash", "-c", f"echo begun; sleep 1000 & echo $! > {pid}; wait"], 3)
-    assert log == "begun\n"
-    stat = Path(f"/proc/{pid.read_text().strip()}/stat")
-    assert not stat.exists() or stat.read_text().split()[2] == "Z"
-
-
 def test_cupys_noise_of_a_lost_device_is_told_from_what_we_write():
     """The shape of what CuPy 14 leaves on stderr at the end of a process whose device is lost."""
     noise = (

@@ -27,13 +27,20 @@ FILES = 8
 
 def test_every_call_is_short_ends_in_ten_minutes_and_needs_no_git_and_no_make():
     assert len(CALLS) == len(re.findall(r"^## Call \d", PLAN, re.MULTILINE)) == 6
-    for call in CALLS:
+    told = [[int(n) for n in row.split("+")] for row in re.findall(r"^\| \d \| ([\d +]+) \|", PLAN, re.MULTILINE)]
+    for call, seconds in zip(CALLS, told, strict=True):
         assert len(call) <= 2000
         limits = [int(a) + int(b) for a, b in re.findall(r"timeout -k (\d+) (\d+) python3 -m", call)]
         assert len(limits) == call.count("python3") >= 1
+        assert limits == seconds
         assert sum(limits) <= 600
         assert not re.search(r"\b(git|make|pip|curl|sudo)\b", call)
         assert call.count('| tee "$OUT/') == len(limits)
+        inner = [int(n) for n in re.findall(r"--seconds (\d+)", call)]
+        assert all(3 * n < all_ if "sanitize" in call else n < all_ for n, all_ in zip(inner, limits, strict=True))
+    half_an_hour = sum(map(sum, told[:4]))
+    assert f"Those are {half_an_hour:,} seconds" in PLAN
+    assert half_an_hour <= 30 * 60 - 2 * 90, "two machines are started"
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +99,7 @@ def test_the_triage_finds_nothing_to_mend_on_the_stand_in(machine):
 @pytest.mark.long
 def test_the_suite_runs_in_parts_that_are_all_of_it_and_are_counted_together(machine):
     found = []
-    for number, names in ((1, ("main", "apart")), (3, ("long",))):
+    for number, names in ((1, ("main", "apart")), (3, ("soak", "accepted"))):
         done, out = machine(number)
         for name in names:
             result = load(out / f"{name}.jsonl")
