@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu import suite
-from tests.gpu.results_file import load
+from tests.gpu.results_file import ResultsFile, load
 
 ROOT = Path(__file__).parents[2]
 
