@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines import use_engine
 from pycudnnrnn.errors import ArgumentError, CudnnError
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu import asked
 from tests.gpu.children import child, fill, small_h, unaligned
 from tests.gpu.test_numbers import run, run_numpy, worst
-from tests.gpu.test_questions import Prepared
+from tests.gpu.test_questions import Prepared, run_all
 
 LENGTHS = pytest.mark.parametrize("lengths", [None, asked.RAGGED], ids=["equal", "ragged"])
-RESULTS = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")
 
 
 @LENGTHS
@@ -108,63 +106,46 @@ def test_training_without_dropout_runs_whatever_stands_for_its_descriptor(cuda, 
 
 
 def test_threads_with_prepared_calls_of_their_own_share_descriptors(cuda):
-    """Their plans are of one kind, so that cuDNN reads the same descriptors on several handles at once."""
-    count, rounds = (2, 3) if cuda.on_shim else (8, 100)
-    expected, wrong = Prepared(cuda), []
-    expected.forward()
-    expected.backward_data()
-    expected.backward_weights()
-    arrays = {name: cuda.get(getattr(expected, name)).copy() for name in RESULTS}
-    start = threading.Barrier(count)
+    """Their plans are of one kind: cuDNN reads the same descriptors on several handles, streams and data at once."""
+    count, rounds = (3, 2) if cuda.on_shim else (8, 100)
+    expected, wrong = [step(cuda, Prepared(cuda, seed=seed)) for seed in range(count)], []
+    together = threading.Barrier(count)
 
-    def work():
-        with use_engine(cuda.engine):
-            b = Prepared(cuda)
-            start.wait()
-            for _ in range(rounds):
-                cuda.device.fill_zero(b.d_params)
-                b.forward()
-                b.backward_data()
-                b.backward_weights()
-                wrong.extend(name for name in RESULTS if not np.array_equal(cuda.get(getattr(b, name)), arrays[name]))
+    def work(n):
+        b = Prepared(cuda, seed=n)
+        for _ in range(rounds):
+            found = step(cuda, b, together.wait)
+            wrong.extend(name for name in found if not np.array_equal(found[name], expected[n][name]))
 
-    run_all(work, count)
+    run_all(cuda, work, count, together)
     assert not wrong
 
 
 def test_threads_may_take_turns_with_one_prepared_call(cuda):
     """Each waits for the device before it lets the next one in: the plan has one workspace."""
-    b, turn, wrong = Prepared(cuda), threading.Lock(), []
-    b.forward()
-    first = cuda.get(b.y).copy()
+    count, rounds = (3, 2) if cuda.on_shim else (4, 100)
+    expected, wrong = [step(cuda, Prepared(cuda, seed=seed)) for seed in range(count)], []
+    plan, turn = Prepared(cuda).plan, threading.Lock()
 
-    def work():
-        with use_engine(cuda.engine):
-            for _ in range(5 if cuda.on_shim else 100):
-                with turn:
-                    b.forward()
-                    b.backward_data()
-                    wrong.extend([] if np.array_equal(cuda.get(b.y), first) else ["y"])
+    def work(n):
+        b = Prepared(cuda, seed=n)
+        b.plan = plan
+        for _ in range(rounds):
+            with turn:
+                found = step(cuda, b)
+            wrong.extend(name for name in found if not np.array_equal(found[name], expected[n][name]))
 
-    run_all(work, 4)
+    run_all(cuda, work, count)
     assert not wrong
 
 
-def run_all(work, count):
-    failures = []
-
-    def guarded():
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001  a thread's error is the test's
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+def step(cuda, b, before_each=lambda: None):
+    """Forward and backward; its results, for which it waits."""
+    cuda.device.fill_zero(b.d_params)
+    for work in (b.forward, b.backward_data, b.backward_weights):
+        before_each()
+        work()
+    return b.results(cuda)
 
 
 @pytest.mark.apart

@@ -277,6 +277,8 @@ class Answers:
     ):  # fmt: skip
         spec, _, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
         self._refuse("cudnnRNNBackwardData_v8", spec)
+        if spec.algo == "persist_static_small_h" and spec.num_units > (256 if spec.mode.startswith("rnn") else 128):
+            raise native.Refused(native.NOT_SUPPORTED, "PyTorch trains no more units with it")
         if schedule.lengths is not None and 0 in schedule.lengths:
             raise native.Refused(native.EXECUTION_FAILED, "a length is zero")
         self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
