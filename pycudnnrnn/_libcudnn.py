@@ -148,10 +148,10 @@ class Function:
             raise self._library.status_error(prototype.name, result)
         return result
 
-    def bind(self, **given: Any) -> Bound:
-        """Give all arguments but some pointers once; see `Bound`."""
+    def bind(self, *left: str, **given: Any) -> Bound:
+        """Give all arguments but some pointers once; see `Bound`. `left` names those, in their order."""
         self._check_there()
-        return _bound(self._library, self.prototype, self._foreign, given)
+        return _bound(self._library, self.prototype, self._foreign, left, given)
 
     def _check_there(self) -> None:
         if self._foreign is not None:
@@ -167,7 +167,7 @@ class Function:
 
 
 Bound = Callable[..., None]
-"""What `Function.bind` gives: call it with the pointers that were left open, in their order.
+"""What `Function.bind` gives: call it with the pointers that were left open.
 
 These go through ctypes' own types, which cost a fraction of our checks: a pointer of another opaque type is refused as
 ever, and addresses are to come from arrays that were checked. What was given is kept alive by whoever gave it.
@@ -179,10 +179,11 @@ Raises:
 """
 
 
-def _bound(library: Library, prototype: Prototype, foreign: Any, given: Mapping[str, Any]) -> Bound:
-    parameters = prototype.parameters
-    left = tuple(name for name in parameters if name not in given)
-    if given.keys() - parameters.keys() or not all(isinstance(parameters[name], (Opaque, Address)) for name in left):
+def _bound(
+    library: Library, prototype: Prototype, foreign: Any, left: tuple[str, ...], given: Mapping[str, Any]
+) -> Bound:
+    pointers = [name for name, kind in prototype.parameters.items() if isinstance(kind, (Opaque, Address))]
+    if sorted((*left, *given)) != sorted(prototype.parameters) or not {*pointers}.issuperset(left):
         raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
 
     def refused(*pointers: Any) -> None:

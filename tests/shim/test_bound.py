@@ -24,7 +24,8 @@ def forward(library, **changes):
         "rnnDesc": rnn, "fwdMode": 0, "devSeqLengths": None, "xDesc": data, "yDesc": data, "hDesc": tensor,
         "cDesc": None, "weightSpaceSize": 1, "workSpaceSize": 2, "reserveSpaceSize": 3,
     }  # fmt: skip
-    return library.cudnnRNNForward.bind(**given | changes)
+    left = "handle", "x", "y", "hx", "hy", "cx", "cy", "weightSpace", "workSpace", "reserveSpace"
+    return library.cudnnRNNForward.bind(*left, **given | changes)
 
 
 def test_what_is_open_arrives_in_its_place_and_what_was_given_in_its(played):

@@ -59,10 +59,8 @@ class InPlace:
         _check_params("params", params)
         with self._on(stream) as handle:
             passes = self._passes(handle, states, seeded=True)
-            x_desc, y_desc = passes.data(self._schedule).pointers
-            passes.call_forward(
-                handle.pointer, x_desc, x, y_desc, y, hx, hy, cx, cy, params, workspace, reserve
-            )  # fmt: skip
+            descriptors = passes.data(self._schedule).pointers
+            passes.call_forward(handle.pointer, *descriptors, workspace, x, y, hx, hy, cx, cy, params, reserve)
 
     def backward_data(
         self,
@@ -85,10 +83,10 @@ class InPlace:
         _check_params("params", params)
         with self._on(stream) as handle:
             passes = self._passes(handle, states, seeded=False)
-            x_desc, y_desc = passes.data(self._schedule).pointers
+            descriptors = passes.data(self._schedule).pointers
             passes.call_backward_data(
-                handle.pointer, y_desc, y, dy, x_desc, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve
-            )  # fmt: skip
+                handle.pointer, *descriptors, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve
+            )
 
     def backward_weights(
         self,
@@ -105,8 +103,8 @@ class InPlace:
         _check_params("d_params", d_params)
         with self._on(stream) as handle:
             passes = self._passes(handle, states, seeded=False)
-            x_desc, y_desc = passes.data(self._schedule).pointers
-            passes.call_backward_weights(handle.pointer, x_desc, x, hx, y_desc, y, d_params, workspace, reserve)
+            descriptors = passes.data(self._schedule).pointers
+            passes.call_backward_weights(handle.pointer, *descriptors, workspace, x, hx, y, d_params, reserve)
 
     @contextlib.contextmanager
     def _on(self, stream: int) -> Iterator[Handle]:
