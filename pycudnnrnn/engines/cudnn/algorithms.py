@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, CallKind
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.passes import Inputs, Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.step import Step
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
@@ -42,15 +42,6 @@ BLOCK: Final = 1 << 20
 """Random numbers drawn for data of our own; longer arrays repeat them."""
 
 
-class Data(NamedTuple):
-    """What candidates run on: the caller's arrays, which they only read."""
-
-    params: Any
-    x: Any
-    hx: Any | None
-    cx: Any | None
-
-
 def candidates(spec: RNNSpec, schedule: Schedule) -> Iterator[RNNSpec]:
     """Give the spec with each algorithm and math type that it may run with, as far as Python knows the rules."""
     asked = STRICTNESS.index(spec.math_type)
@@ -64,14 +55,6 @@ def candidates(spec: RNNSpec, schedule: Schedule) -> Iterator[RNNSpec]:
             yield candidate
 
 
-def kind_of_call(runtime: Runtime, spec: RNNSpec, schedule: Schedule, *, training: bool, drops: bool) -> CallKind:
-    """Return what a choice is remembered by."""
-    book = runtime.choices
-    spec = spec.replace(seed=0) if drops else spec.without_dropout
-    ragged = schedule.lengths is not None
-    return CallKind(book.gpu, book.cudnn, spec, schedule.T, schedule.B, ragged, schedule.time_major, training)
-
-
 def choose(
     runtime: Runtime,
     spec: RNNSpec,
@@ -79,7 +62,7 @@ def choose(
     *,
     training: bool,
     drops: bool,
-    data: Data | None,
+    data: Inputs | None,
 ) -> AlgorithmChoice:
     """Return the fastest candidate, from memory if it is known there, measured on `data` otherwise.
 
@@ -92,18 +75,20 @@ def choose(
         MemoryError: there is no memory for any of them.
         DeviceLostError: a candidate has taken the device with it; no other is tried.
     """
-    kind = kind_of_call(runtime, spec, schedule, training=training, drops=drops)
-    known = runtime.choices.find(kind)
+    book, ragged = runtime.choices, schedule.lengths is not None
+    asked = spec.replace(seed=0) if drops else spec.without_dropout
+    kind = CallKind(book.gpu, book.cudnn, asked, schedule.T, schedule.B, ragged, schedule.time_major, training)
+    known = book.find(kind)
     if known is not None:
         return known
-    with runtime.choices.lock:
-        known = runtime.choices.find(kind)
+    with book.lock:
+        known = book.find(kind)
         if known is not None:
             return known
         with runtime.launching("measuring algo='auto'") as (handle, _):
             data = data or _stand_in(runtime, spec, schedule)
             dropout = CudnnDropout(handle, runtime.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
-            trials, failures = _tried(runtime, handle, kind.spec, schedule, data, dropout, training=training)
+            trials, failures = _tried(runtime, handle, asked, schedule, data, dropout, training=training)
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
             if failures and all(isinstance(error, MemoryError) for error in failures):
@@ -111,7 +96,7 @@ def choose(
             reasons = "; ".join(f"{trial.algo} with {trial.math_type}: {trial.reason}" for trial in trials)
             raise EngineError(f"algo='auto': no algorithm runs {spec!r} with T={schedule.T}, B={schedule.B}: {reasons}")
         _, best = min(ran, key=lambda pair: pair[0])
-        return runtime.choices.add(AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials)))
+        return book.add(AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials)))
 
 
 def _tried(
@@ -119,7 +104,7 @@ def _tried(
     handle: Handle,
     spec: RNNSpec,
     schedule: Schedule,
-    data: Data,
+    data: Inputs,
     dropout: CudnnDropout | None,
     *,
     training: bool,
@@ -144,7 +129,7 @@ def _tried(
     return trials, failures
 
 
-def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Data) -> float:
+def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Inputs) -> float:
     """Return a candidate's median time in microseconds; results and gradients go to memory that is thrown away."""
     device, step = passes.device, Step(passes, passes.data(schedule), *data)
 
@@ -159,11 +144,11 @@ def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Data) -> flo
     return statistics.median(device.timed(work) for _ in range(ROUNDS))
 
 
-def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Data:
+def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Inputs:
     """Normal numbers, params scaled so that gates stay open; no states."""
     block = np.random.default_rng(0).standard_normal(BLOCK, np.float32)
     dtype = spec.dtype.numpy
     x = np.resize(block, schedule.data_shape(spec.input_size))
     params = np.resize(block, runtime.layout(spec).size) * spec.num_units**-0.5
     move = runtime.device.from_host
-    return Data(move(params.astype(dtype)), move(x.astype(dtype)), None, None)
+    return Inputs(move(params.astype(dtype)), move(x.astype(dtype)), None, None)

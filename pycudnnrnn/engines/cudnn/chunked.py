@@ -14,6 +14,7 @@ from pycudnnrnn.engines.cudnn.device import scratch, started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.parts import Part
+from pycudnnrnn.engines.cudnn.passes import Inputs
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Gradients, Piece
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Chunk, Schedule
@@ -25,15 +26,13 @@ def forward(
     spec: RNNSpec,
     schedule: Schedule,
     chunks: Sequence[Chunk],
-    params: Any,
-    x: Any,
-    hx: Any | None,
-    cx: Any | None,
+    inputs: Inputs,
     *,
     dropout: CudnnDropout | None,
     keep_reserve: bool,
 ) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
     """Run the chunks; "auto" runs the standard algorithm, and nothing is tuned. See `engines.Engine.forward`."""
+    params, x, hx, cx = inputs
     device, dtype, states = runtime.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
     training = keep_reserve or dropout is not None
     with runtime.launching("a batch in parts, which takes memory") as (handle, stream):

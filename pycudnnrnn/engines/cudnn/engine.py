@@ -12,7 +12,7 @@ from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
-from pycudnnrnn.engines.cudnn.algorithms import Data, choose
+from pycudnnrnn.engines.cudnn.algorithms import choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
@@ -20,6 +20,7 @@ from pycudnnrnn.engines.cudnn.eager import CudnnForward
 from pycudnnrnn.engines.cudnn.in_place import InPlace
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
+from pycudnnrnn.engines.cudnn.passes import Inputs
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve
@@ -127,7 +128,7 @@ class CudnnEngine:
         *,
         training: bool,
         dropout: CudnnDropout | None,
-        data: Data | None = None,
+        data: Inputs | None = None,
     ) -> RNNSpec:
         """Return the spec with "auto" decided."""
         if spec.algo is not Algorithm.AUTO:
@@ -143,7 +144,7 @@ class CudnnEngine:
         *,
         dropout: CudnnDropout | None,
         keep_reserve: bool,
-        data: Data | None = None,
+        data: Inputs | None = None,
     ) -> CudnnForward | None:
         if not schedule.T or not schedule.B or schedule.T > TIME_MAX or schedule.has_empty:
             return None
@@ -166,27 +167,24 @@ class CudnnEngine:
         keep_reserve: bool,
         checkpoint_every: int | None = None,
     ) -> tuple[Any, Any, Any | None, Any]:
-        device = self._device
         check_sizes(spec, schedule)
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
-            check_array(name, array, device)
-        check_array("params", params, device, PARAMS_ALIGNMENT_NBYTES)
-        every = checkpoint_every if keep_reserve else None
+            check_array(name, array, self._device)
+        check_array("params", params, self._device, PARAMS_ALIGNMENT_NBYTES)
+        inputs, keeps = Inputs(params, x, hx, cx), keep_reserve
+        every = checkpoint_every if keeps else None
         if every is None or every >= schedule.T:
-            data = Data(params, x, hx, cx)
-            call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
+            call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keeps, data=inputs)
             if call is not None:
-                return call.run(schedule, params, x, hx, cx)
+                return call.run(schedule, *inputs)
         chunks = self._chunks(spec, schedule, every, dropout)
         if len(chunks) > 1 and spec.num_dirs == 2:
             return long_bidirectional.forward(
-                self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve, checkpoint_every=every
+                self, self._device, spec, schedule, inputs, keep_reserve=keeps, checkpoint_every=every
             )
         if len(chunks) > 1 and every is not None:
-            return recompute.forward(self, self.runtime, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
-        return chunked.forward(
-            self.runtime, spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
-        )
+            return recompute.forward(self, self.runtime, spec, schedule, chunks, inputs, dropout=dropout)
+        return chunked.forward(self.runtime, spec, schedule, chunks, inputs, dropout=dropout, keep_reserve=keeps)
 
     def backward_data(
         self, reserve: AnyReserve, dy: Any | None, dhy: Any | None, dcy: Any | None

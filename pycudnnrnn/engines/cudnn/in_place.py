@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-from collections.abc import Iterator
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
@@ -57,10 +55,8 @@ class InPlace:
     ) -> None:
         """Write the results, the reserve and the dropout states."""
         _check_params("params", params)
-        with self._on(stream) as handle:
-            passes = self._passes(handle, states, seeded=True)
-            descriptors = passes.data(self._schedule).pointers
-            passes.call_forward(handle.pointer, *descriptors, workspace, x, y, hx, hy, cx, cy, params, reserve)
+        at = x, y, hx, hy, cx, cy, params, reserve
+        self._launch("call_forward", stream, states, workspace, *at, seeded=True)
 
     def backward_data(
         self,
@@ -81,12 +77,8 @@ class InPlace:
     ) -> None:
         """Write the gradients of x and the states, rewriting the reserve."""
         _check_params("params", params)
-        with self._on(stream) as handle:
-            passes = self._passes(handle, states, seeded=False)
-            descriptors = passes.data(self._schedule).pointers
-            passes.call_backward_data(
-                handle.pointer, *descriptors, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve
-            )
+        at = y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve
+        self._launch("call_backward_data", stream, states, workspace, *at)
 
     def backward_weights(
         self,
@@ -101,16 +93,15 @@ class InPlace:
     ) -> None:
         """Add the gradient of params to `d_params`."""
         _check_params("d_params", d_params)
-        with self._on(stream) as handle:
-            passes = self._passes(handle, states, seeded=False)
-            descriptors = passes.data(self._schedule).pointers
-            passes.call_backward_weights(handle.pointer, *descriptors, workspace, x, hx, y, d_params, reserve)
+        self._launch("call_backward_weights", stream, states, workspace, x, hx, y, d_params, reserve)
 
-    @contextlib.contextmanager
-    def _on(self, stream: int) -> Iterator[Handle]:
+    def _launch(self, call: str, stream: int, states: int | None, *at: int | None, seeded: bool = False) -> None:
+        """Make a call of `Passes` on another library's stream."""
         device = self._runtime.device
         with device.active():
-            yield self._runtime.handle_on(device.stream_at(stream))
+            handle = self._runtime.handle_on(device.stream_at(stream))
+            passes = self._passes(handle, states, seeded=seeded)
+            getattr(passes, call)(handle.pointer, *passes.data(self._schedule).pointers, *at)
 
     def _passes(self, handle: Handle, states: int | None, *, seeded: bool) -> Passes:
         """Return what runs it; with dropout it is this call's own, on states seeded now, before, or not yet."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from pycudnnrnn.engines import Engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.passes import Inputs
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, InputMode, RNNSpec
@@ -81,15 +82,13 @@ def forward(
     device: CudaDevice,
     spec: RNNSpec,
     schedule: Schedule,
-    params: Any,
-    x: Any,
-    hx: Any | None,
-    cx: Any | None,
+    inputs: Inputs,
     *,
     keep_reserve: bool,
     checkpoint_every: int | None,
 ) -> tuple[Any, Any, Any | None, LongReserve | None]:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
+    params, x, hx, cx = inputs
     dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
     with device.active():
         hy = device.empty((*states, spec.state_size), dtype)

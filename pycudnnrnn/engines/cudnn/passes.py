@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
@@ -30,6 +30,15 @@ BACKWARD_WEIGHTS: Final = ("x", "hx", "y", "d_params", "reserve")
 of y, the workspace."""
 
 _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve": "reserveSpace"}
+
+
+class Inputs(NamedTuple):
+    """What a forward reads."""
+
+    params: Any
+    x: Any
+    hx: Any | None
+    cx: Any | None
 
 
 class Passes:

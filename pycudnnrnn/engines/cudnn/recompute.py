@@ -14,6 +14,7 @@ from pycudnnrnn.engines import DropoutState, Engine
 from pycudnnrnn.engines.cudnn.device import started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.parts import Part
+from pycudnnrnn.engines.cudnn.passes import Inputs
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -97,14 +98,12 @@ def forward(
     spec: RNNSpec,
     schedule: Schedule,
     chunks: list[Chunk],
-    params: Any,
-    x: Any,
-    hx: Any | None,
-    cx: Any | None,
+    inputs: Inputs,
     *,
     dropout: CudnnDropout | None,
 ) -> tuple[Any, Any, Any | None, RecomputeReserve]:
     """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
+    params, x, hx, cx = inputs
     device, dtype = runtime.device, spec.dtype.numpy
     states = (spec.num_pseudo_layers, schedule.B)
     lock = contextlib.nullcontext() if dropout is None else dropout.lock
