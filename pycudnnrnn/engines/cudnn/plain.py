@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-import operator
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from operator import add, gt, itemgetter
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+
+APART_NBYTES: Final = 2**48
+"""Between the places below all addresses where absent arrays are taken to be; each stands apart from all."""
 
 
 class Wanted(NamedTuple):
@@ -38,7 +40,7 @@ def recogniser(ndarray: type, device: int, wanted: Mapping[str, Wanted], *, apar
         sizes.append(math.prod(shape or ()) * dtype.itemsize)
         strides = tuple(dtype.itemsize * math.prod((shape or ())[i + 1 :]) for i in range(len(shape or ())))
         looked_for.append((shape, strides, dtype, alignment, optional or shape is None))
-    overlap = functools.partial(_overlap, sizes) if apart else _may_overlap
+    overlap = _Overlap(sizes) if apart and len(sizes) > 1 else _not_asked
     recognise: Recogniser = _writer(tuple(wanted))(ndarray, device, overlap, weakref.ref, _nobody, *looked_for)
     return recognise
 
@@ -68,6 +70,7 @@ def _writer(names: tuple[str, ...]) -> Callable[..., Recogniser]:
         for a in names
     )
     at, known = (", ".join(f"{a}_{what}" for a in names) for what in ("at", "known"))
+    starts = ", ".join(f"{a}_at or {-place * APART_NBYTES}" for place, a in enumerate(names, 1))
     source = f"""
 def write(ndarray, device, overlap, ref, nobody, {wanted}):{unpacked}
     last = (None,) * {len(names)}, (nobody,) * {len(names)}
@@ -77,7 +80,7 @@ def write(ndarray, device, overlap, ref, nobody, {wanted}):{unpacked}
         {at}, = before{checks}
         at = {at},
         if at != before:
-            if overlap(at):
+            if overlap(({starts},)):
                 return None
             last = at, ({known},)
         return at
@@ -89,18 +92,35 @@ def write(ndarray, device, overlap, ref, nobody, {wanted}):{unpacked}
     return write
 
 
-def _overlap(sizes: list[int], at: tuple[int | None, ...]) -> bool:
-    """Whether any two share memory; if none do, each ends before the next begins."""
-    starts = [*filter(None, at)]
-    ends = sorted(map(operator.add, starts, itertools.compress(sizes, at)))
-    starts.sort()
-    del starts[0]
-    return any(map(operator.gt, ends, starts))
+class _Overlap:
+    """Say whether any two of some arrays share memory: not where each ends before the next begins.
+
+    They are tried in the order in which those before lay; it is as good as sorting where it is still right.
+    """
+
+    def __init__(self, sizes: list[int]) -> None:
+        self._sizes = sizes
+        self._last = self._in_order([*range(len(sizes))])
+
+    def _in_order(self, order: list[int]) -> tuple[Any, Any, list[int]]:
+        pick = itemgetter(*order)
+        return pick, pick(self._sizes), order
+
+    def __call__(self, starts: tuple[int, ...]) -> bool:
+        pick, sizes, before = self._last
+        ordered = pick(starts)
+        if not any(map(gt, map(add, ordered, sizes), ordered[1:])):
+            return False
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        if order == before:
+            return True
+        self._last = self._in_order(order)
+        return self(starts)
 
 
 def _nobody() -> None:
     """Stand for a reference to an array that nobody can give."""
 
 
-def _may_overlap(_: tuple[int | None, ...]) -> bool:
+def _not_asked(_: tuple[int, ...]) -> bool:
     return False
