@@ -236,20 +236,27 @@ def plain(*wanted, apart=True):
     return recogniser(cupy.ndarray, 0, {f"array_{i}": one for i, one in enumerate(wanted)}, apart=apart)
 
 
+PLACING = st.lists(st.integers(0, 12), min_size=5, max_size=5)
+
+
 @examples(100)
-@example([(3, 2), (0, 3), (5, 1)])
-@example([(3, 2), (0, 4)])
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=1, max_size=5))
-def test_arrays_are_apart_exactly_when_no_two_share_a_byte(play, places):
+@example([2, 3, 1], [[3, 0, 5], [5, 0, 3], [0, 2, 5]])
+@example([2, 4], [[3, 0], [4, 0], [0, 2]])
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=5), st.lists(st.lists(st.integers(0, 12), min_size=5), max_size=4)
+)
+def test_arrays_are_apart_exactly_when_no_two_share_a_byte_however_those_before_lay(play, sizes, placings):
     _, _, device = play()
-    base = device.empty((16,), np.dtype(np.uint8))
-    arrays = [cupy.ndarray((n,), np.dtype(np.uint8), memptr=base.data + start) for start, n in places]
-    wanted = [Wanted((n,), np.dtype(np.uint8)) for _, n in places]
-    recognise, touched = plain(*wanted), [set(range(start, start + n)) for start, n in places]
-    disjoint = sum(map(len, touched)) == len(set().union(*touched))
-    for _ in range(2):
+    base, u1 = device.empty((16,), np.dtype(np.uint8)), np.dtype(np.uint8)
+    wanted = [Wanted((n,), u1) for n in sizes]
+    recognise = plain(*wanted)
+    for starts in [placing for placing in placings for _ in range(2)]:
+        places = list(zip(starts, sizes, strict=False))
+        arrays = [cupy.ndarray((n,), u1, memptr=base.data + start) for start, n in places]
+        touched = [set(range(start, start + n)) for start, n in places]
+        disjoint = sum(map(len, touched)) == len(set().union(*touched))
         assert (recognise(*arrays) is not None) == disjoint
-    assert plain(*wanted, apart=False)(*arrays) == tuple(a.data.ptr for a in arrays)
+        assert plain(*wanted, apart=False)(*arrays) == tuple(a.data.ptr for a in arrays)
 
 
 def test_a_known_array_is_looked_at_again(play):
