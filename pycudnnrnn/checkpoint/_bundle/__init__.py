@@ -144,10 +144,7 @@ class Bundle:
         raw, crc = array.reshape(-1).view(np.uint8), 0
         for at in range(0, entry.size, PIECE_NBYTES):
             count = min(PIECE_NBYTES, entry.size - at)
-            try:
-                data = self._shards[entry.shard].read_at(entry.offset + at, count)
-            except OSError as error:
-                raise Refusal("unreadable", str(error)) from error
+            data = self._shards[entry.shard].read_at(entry.offset + at, count)
             crc = checksum(data, crc)
             raw[at : at + count] = np.frombuffer(data, np.uint8)
         if masked(crc) != entry.crc:
