@@ -20,7 +20,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn import _discovery
@@ -151,7 +151,19 @@ class Function:
     def bind(self, *left: str, **given: Any) -> Bound:
         """Give all arguments but some pointers once; see `Bound`. `left` names those, in their order."""
         self._check_there()
-        return _bound(self._library, self.prototype, self._foreign, left, given)
+        prototype, parameters = self.prototype, self.prototype.parameters
+        pointers = {name for name, kind in parameters.items() if isinstance(kind, (Opaque, Address))}
+        if sorted((*left, *given)) != sorted(parameters) or not pointers.issuperset(left):
+            raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
+
+        def refused(*pointers: Any) -> None:
+            prototype.convert(dict(zip(left, pointers, strict=True)))  # names the argument, in our own error
+
+        def failed(status: int) -> CudnnError:
+            return self._library.status_error(prototype.name, status)
+
+        bound: Bound = _writer(prototype.name, left)(self._foreign, refused, failed, **prototype.convert(given))
+        return bound
 
     def _check_there(self) -> None:
         if self._foreign is not None:
@@ -177,23 +189,6 @@ Raises:
     ArgumentError: NULL for a pointer that must not be; nothing was called.
     CudnnError: the function returned a status other than success.
 """
-
-
-def _bound(
-    library: Library, prototype: Prototype, foreign: Any, left: tuple[str, ...], given: Mapping[str, Any]
-) -> Bound:
-    pointers = [name for name, kind in prototype.parameters.items() if isinstance(kind, (Opaque, Address))]
-    if sorted((*left, *given)) != sorted(prototype.parameters) or not {*pointers}.issuperset(left):
-        raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
-
-    def refused(*pointers: Any) -> None:
-        prototype.convert(dict(zip(left, pointers, strict=True)))  # names the argument, in our own error
-
-    def failed(status: int) -> CudnnError:
-        return library.status_error(prototype.name, status)
-
-    bound: Bound = _writer(prototype.name, left)(foreign, refused, failed, **prototype.convert(given))
-    return bound
 
 
 @functools.lru_cache(maxsize=256)

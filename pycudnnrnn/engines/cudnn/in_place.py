@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
+from typing import Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
@@ -55,8 +58,8 @@ class InPlace:
     ) -> None:
         """Write the results, the reserve and the dropout states."""
         _check_params("params", params)
-        at = x, y, hx, hy, cx, cy, params, reserve
-        self._launch("call_forward", stream, states, workspace, *at, seeded=True)
+        with self._on(stream, states, workspace, seeded=True) as (passes, head):
+            passes.call_forward(*head, x, y, hx, hy, cx, cy, params, reserve)
 
     def backward_data(
         self,
@@ -77,8 +80,8 @@ class InPlace:
     ) -> None:
         """Write the gradients of x and the states, rewriting the reserve."""
         _check_params("params", params)
-        at = y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve
-        self._launch("call_backward_data", stream, states, workspace, *at)
+        with self._on(stream, states, workspace) as (passes, head):
+            passes.call_backward_data(*head, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
 
     def backward_weights(
         self,
@@ -93,15 +96,19 @@ class InPlace:
     ) -> None:
         """Add the gradient of params to `d_params`."""
         _check_params("d_params", d_params)
-        self._launch("call_backward_weights", stream, states, workspace, x, hx, y, d_params, reserve)
+        with self._on(stream, states, workspace) as (passes, head):
+            passes.call_backward_weights(*head, x, hx, y, d_params, reserve)
 
-    def _launch(self, call: str, stream: int, states: int | None, *at: int | None, seeded: bool = False) -> None:
-        """Make a call of `Passes` on another library's stream."""
+    @contextlib.contextmanager
+    def _on(
+        self, stream: int, states: int | None, workspace: int | None, *, seeded: bool = False
+    ) -> Iterator[tuple[Passes, tuple[Any, ...]]]:
+        """Give what runs on another library's stream, and what its calls take before the arrays."""
         device = self._runtime.device
         with device.active():
             handle = self._runtime.handle_on(device.stream_at(stream))
             passes = self._passes(handle, states, seeded=seeded)
-            getattr(passes, call)(handle.pointer, *passes.data(self._schedule).pointers, *at)
+            yield passes, (handle.pointer, *passes.data(self._schedule).pointers, workspace)
 
     def _passes(self, handle: Handle, states: int | None, *, seeded: bool) -> Passes:
         """Return what runs it; with dropout it is this call's own, on states seeded now, before, or not yet."""
