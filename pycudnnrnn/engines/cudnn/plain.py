@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import add, gt, itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -35,19 +35,23 @@ place, its shape; weak references tell it from a later one with the same `id`.
 
 def recogniser(ndarray: type, device: int, wanted: Mapping[str, Wanted], *, apart: bool) -> Recogniser:
     """Return what recognises arrays on a device, in the order of `wanted`; `apart` refuses two that share memory."""
-    looked_for, sizes = [], []
+    looked_for, nbytes = [], []
     for shape, dtype, alignment, optional in wanted.values():
-        sizes.append(math.prod(shape or ()) * dtype.itemsize)
-        strides = tuple(dtype.itemsize * math.prod((shape or ())[i + 1 :]) for i in range(len(shape or ())))
+        sizes = shape or ()
+        strides = tuple(dtype.itemsize * math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
         looked_for.append((shape, strides, dtype, alignment, optional or shape is None))
-    overlap = _Overlap(sizes) if apart and len(sizes) > 1 else _not_asked
+        nbytes.append(dtype.itemsize * math.prod(sizes))
+    overlap = _Overlap(nbytes) if apart and len(nbytes) > 1 else _not_asked
     recognise: Recogniser = _writer(tuple(wanted))(ndarray, device, overlap, weakref.ref, _nobody, *looked_for)
     return recognise
 
 
 @functools.lru_cache(maxsize=16)
 def _writer(names: tuple[str, ...]) -> Callable[..., Recogniser]:
-    """Write the checks of one array after those of another: a loop over them takes half as long again."""
+    """Write the checks of one array after those of another: a loop over them takes half as long again.
+
+    `last` has what the arrays of the latest call are known by: their addresses, and weak references to them.
+    """
     wanted = ", ".join(f"{a}_wanted" for a in names)
     unpacked = "".join(f"\n    {a}_shape, {a}_strides, {a}_dtype, {a}_alignment, {a}_null = {a}_wanted" for a in names)
     checks = "".join(
@@ -100,22 +104,20 @@ class _Overlap:
 
     def __init__(self, sizes: list[int]) -> None:
         self._sizes = sizes
-        self._last = self._in_order([*range(len(sizes))])
+        self._last = self._in_order(range(len(sizes)))
 
-    def _in_order(self, order: list[int]) -> tuple[Any, Any, list[int]]:
+    def _in_order(self, order: Iterable[int]) -> tuple[Any, Any]:
         pick = itemgetter(*order)
-        return pick, pick(self._sizes), order
+        return pick, pick(self._sizes)
 
     def __call__(self, starts: tuple[int, ...]) -> bool:
-        pick, sizes, before = self._last
+        pick, sizes = self._last
         ordered = pick(starts)
         if not any(map(gt, map(add, ordered, sizes), ordered[1:])):
             return False
-        order = sorted(range(len(starts)), key=starts.__getitem__)
-        if order == before:
-            return True
-        self._last = self._in_order(order)
-        return self(starts)
+        pick, sizes = self._last = self._in_order(sorted(range(len(starts)), key=starts.__getitem__))
+        ordered = pick(starts)
+        return any(map(gt, map(add, ordered, sizes), ordered[1:]))
 
 
 def _nobody() -> None:
