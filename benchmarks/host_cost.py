@@ -161,13 +161,15 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
     passes = engine.runtime.compiled.values()[0]
-    x_desc, y_desc = passes.data(Schedule(1, 1)).pointers
+    descriptors = passes.data(Schedule(1, 1)).pointers
     known, known_lists, known_none = ShortWay(), ShortWay(), ShortWay()
     handle = engine.runtime.handles.get().pointer
-    at = [device.address(a) for a in (x, y, hx, hy, cx, cy, params, device.empty((1 << 20,), np.dtype("u1")))]
+    workspace, *at = (
+        device.address(a) for a in (device.empty((1 << 20,), np.dtype("u1")), x, y, hx, hy, cx, cy, params)
+    )
     times = measured(
         {
-            "foreign": lambda: passes.call_forward(handle, x_desc, at[0], y_desc, *at[1:], None),
+            "foreign": lambda: passes.call_forward(handle, *descriptors, workspace, *at, None),
             "fixed": lambda: plan.forward(params, x, hx, cx, y, hy, cy),
             "changing": lambda: other_plan.forward(params, x, hx, cx, *next(sets)),
             "eager": eager,

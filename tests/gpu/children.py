@@ -93,6 +93,7 @@ def lost(cuda, how):
 
 def by_cudnn_alone(cuda, problem, put, *, training=True):
     """Call cuDNN on a problem as the engine never does; yield the results of each pass as soon as it ran."""
+    from pycudnnrnn.engines.cudnn.device import addresses
     from pycudnnrnn.engines.cudnn.passes import Passes
     from pycudnnrnn.schedule import Schedule
 
@@ -118,7 +119,8 @@ def by_cudnn_alone(cuda, problem, put, *, training=True):
     passes.forward(*call, params, x, hx, cx, y, hy, cy, workspace, reserve)
     yield on_host(y=y, hy=hy, cy=cy)
     if training:
-        passes.backward_data(*call, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, workspace, reserve)
+        at = addresses(device, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
+        passes.call_backward_data(handle.pointer, *call[1].pointers, *at)  # bare: nothing is filled before
         yield on_host(dx=dx, dhx=dhx, dcx=dcx)
 
 

@@ -13,7 +13,7 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.checks import check_matrices
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
 from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
@@ -59,18 +59,10 @@ class Runtime:
 
     @contextlib.contextmanager
     def following(self, earlier: Any) -> Iterator[Handle]:
-        """Launch a backward on the current stream after its forward's, which then waits, whatever became of it.
-
-        The memory that was used goes back to the earlier stream's pool.
-        """
-        with self.launching("an eager backward, which takes memory") as (handle, stream):
-            self.device.wait(stream, earlier)
-            try:
-                with self.device.watch:  # it has to know first whether there is a device left to wait on
-                    yield handle
-            finally:
-                if not self.device.watch.lost:
-                    self.device.wait(earlier, stream)
+        """Launch a backward on the current stream, after its forward's: where the memory used goes back to its pool."""
+        what = "an eager backward, which takes memory"
+        with self.launching(what) as (handle, stream), in_order(self.device, stream, [earlier]):
+            yield handle
 
     def handle_on(self, stream: Any) -> Handle:
         """Give this thread's handle, set to a stream."""
@@ -118,12 +110,3 @@ class Runtime:
         indices, event = found
         self.device.wait_for(stream, event)
         return Part(self.device, schedule, chunk, indices)
-
-    def sizes(
-        self, spec: RNNSpec, schedule: Schedule, chunks: list[Chunk], *, training: bool, dropout: CudnnDropout | None
-    ) -> list[tuple[int, int]]:
-        """Ask cuDNN for the workspace and the reserve of each chunk, in bytes."""
-        with self.launching() as (handle, _):
-            batches = (chunk.within(schedule) for chunk in chunks)
-            found = [self.passes(handle, spec, batch, training=training, dropout=dropout) for batch in batches]
-        return [(passes.workspace_nbytes, passes.reserve_nbytes) for passes in found]
