@@ -50,7 +50,8 @@ ROWS = (
         Fault("pycudnnrnn/engines/cudnn/owned.py", "            self._destroy(self._pointer)\n", "            pass\n"),
     ),
     Row(
-        "R3", "models that are made, run and closed leave no device memory", "10,000 cycles, drift 0 B",
+        "R3", "models that are made, run and closed leave no device memory",
+        "10,000 cycles: drift of the pool 0 B, growth of the last 5,000 at most 2 driver pages",
         ("-m", "gpu", "tests/gpu/test_soak.py", "-k", "ten_thousand"),
         Fault(
             "pycudnnrnn/engines/cudnn/eager.py", "            if not self._keep_reserve:\n",
