@@ -23,6 +23,9 @@ class Plan:
     forward fills it, `backward_data` rewrites it, `backward_weights` reads it then. The workspace is the plan's own, so
     that a plan is for one thread and one stream at a time. A plan refuses to pickle.
 
+    On a GPU every array has to begin at a multiple of 16 bytes, as new ones do and slices may not: no document says
+    that cuDNN reads others. An op's own calls copy those.
+
     Where cuDNN allows NULL, None is allowed: hx and cx (zeros), hy and cy, dhx and dcx (not wanted).
 
     Source: cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8 (cudnn_adv.h, 9.28).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -47,7 +48,7 @@ class Passes:
     Ragged lengths are no part of it: new ones set the two data descriptors, of which every thread has its own, and
     nothing else. Scratch memory is for the worst of them. What several threads share is only read once it is made.
     Where lengths are ragged dx has to be zeros before backward-data: cuDNN's documents promise its padding fill for y
-    alone. `backward_data` sees to that; who makes the bare call does it.
+    alone. `backward_data` sees to that; who makes the bare call does so by `clear`.
 
     Source: cudnnGetRNNTempSpaceSizes, cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
     (cudnn_adv.h, 9.28).
@@ -172,6 +173,11 @@ class Passes:
             self.device.fill_zero(dx)
         at = addresses(self.device, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
         self.call_backward_data(handle.pointer, *data.pointers, *at)
+
+    def clear(self, dx: int, stream: int) -> None:
+        """Fill dx with zeros on a stream where lengths are ragged; both by their addresses."""
+        if self.ragged:
+            self.device.zero_at(dx, math.prod(self.x_shape) * self.spec.dtype.itemsize, stream)
 
     def backward_weights(
         self, handle: Handle, data: DataDescriptors, x: Any, hx: Any | None, y: Any, d_params: Any,
