@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import jax
 import numpy as np
@@ -50,13 +50,18 @@ def _scratch(nbytes: int) -> Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """What is fixed about a call while it is traced; hashable. `position` is dropout's, where it has to be known."""
+    """What is fixed about a call while it is traced; hashable.
+
+    Its first argument is dropout's: the position, or, where it `carries` them, the states, and then the moved ones are
+    its last result. `position` is the position where that has to be known.
+    """
 
     spec: RNNSpec
     schedule: Schedule
     training: bool
     runner: Runner
     position: int | None = None
+    carries: bool = False
 
     @property
     def drops(self) -> bool:
@@ -75,7 +80,9 @@ class Traced:
 
     @property
     def results(self) -> list[Shape]:
-        return [_shape(self.schedule.data_shape(self.spec.output_size), self.spec.dtype.numpy), *self.states]
+        output = _shape(self.schedule.data_shape(self.spec.output_size), self.spec.dtype.numpy)
+        carried = [_scratch(self.runner.states_nbytes)] if self.carries else []
+        return [output, *self.states, *carried]
 
     @functools.cached_property
     def params(self) -> Shape:
@@ -98,7 +105,14 @@ class Runner(Protocol):
     @property
     def engine(self) -> Any: ...
 
-    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
+    @property
+    def states_nbytes(self) -> int:
+        """The bytes of dropout's states as a value."""
+
+    def states_from(self, seed: int) -> Any:
+        """Return the dropout states of a model's first forward."""
+
+    def forward(self, call: Traced, dropout: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
         """Return the results, and what a backward needs beside them and the arguments."""
 
     def backward(
@@ -136,6 +150,9 @@ def in_place(run: Pass, shapes: Sequence[Shape], arrays: Sequence[Any], aliases:
 
 # --- the NumPy engine -------------------------------------------------------------------------------------------------
 
+_STATES: Final = np.dtype(np.uint64)
+"""Dropout's states as a value are a seed and a position, as bytes: JAX may be without 64-bit numbers."""
+
 
 @dataclasses.dataclass(frozen=True)
 class NumpyRunner:
@@ -144,10 +161,17 @@ class NumpyRunner:
     engine: Any
     copies: bool = False
 
-    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
+    @property
+    def states_nbytes(self) -> int:
+        return 2 * _STATES.itemsize
+
+    def states_from(self, seed: int) -> Any:
+        return jax.numpy.asarray(np.array([seed, 0], _STATES).view(np.uint8))
+
+    def forward(self, call: Traced, dropout: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
         run = _NumpyForward(call, keep)
         kept = [_scratch(run.plan.reserve_nbytes)] if keep else []
-        ins = [position, *arguments] if call.drops else arguments
+        ins = [dropout, *arguments] if call.drops else arguments
         found = self._run(run, [*call.results, *kept], ins)
         results = len(call.results)
         return found[:results], found[results:]
@@ -192,10 +216,11 @@ def _numpy(buffers: Sequence[Any]) -> list[Array]:
 class _NumpyPass:
     call: Traced
 
-    def _plan(self, *, keep: bool, position: int) -> EnginePlan:
+    def _plan(self, dropout: DropoutState | None = None, *, keep: bool) -> EnginePlan:
         call, engine = self.call, self.call.runner.engine
-        dropout = engine.dropout(call.spec, DropoutState("numpy", call.spec.seed, position)) if call.drops else None
-        plan: EnginePlan = engine.plan(call.spec, call.schedule, training=keep, dropout=dropout)
+        state = dropout or DropoutState("numpy", call.spec.seed)
+        drawn = engine.dropout(call.spec, state) if call.drops else None
+        plan: EnginePlan = engine.plan(call.spec, call.schedule, training=keep, dropout=drawn)
         return plan
 
 
@@ -206,17 +231,27 @@ class _NumpyForward(_NumpyPass):
     @functools.cached_property
     def plan(self) -> EnginePlan:
         """The plan of every such call, but for where dropout stands."""
-        return self._plan(keep=self.keep, position=0)
+        return self._plan(keep=self.keep)
 
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
         arrays, plan = _numpy(ins), self.plan
-        if self.call.drops:  # a position moves: each call has its own
-            position = check_int("dropout_position", int(arrays.pop(0)), 0, POSITION_MAX)
-            plan = self._plan(keep=self.keep, position=position)
+        if self.call.drops:  # where dropout stands moves: each call has its own
+            state = self._state(arrays.pop(0))
+            plan = self._plan(state, keep=self.keep)
         params, x, hx, *cx = arrays
         y, hy, *rest = _numpy(outs)
         cy = rest.pop(0) if cx else None
+        if self.call.carries:
+            rest.pop(0).view(_STATES)[:] = state.seed, state.position + 1
         plan.forward(params, x, hx, cx[0] if cx else None, y, hy, cy, rest[0] if rest else None)
+
+    def _state(self, dropout: Array) -> DropoutState:
+        """Where dropout stands, by what the call was given."""
+        if self.call.carries:
+            seed, position = map(int, dropout.view(_STATES))
+            return DropoutState("numpy", seed, position)
+        position = check_int("dropout_position", int(dropout), 0, POSITION_MAX)
+        return DropoutState("numpy", self.call.spec.seed, position)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +259,7 @@ class _NumpyBackward(_NumpyPass):
     @functools.cached_property
     def plan(self) -> EnginePlan:
         """The plan of every such call: the masks are in the reserve."""
-        return self._plan(keep=True, position=0)
+        return self._plan(keep=True)
 
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
         params, x, dy, dhy, *rest = _numpy(ins)
@@ -244,15 +279,22 @@ class CudnnRunner:
 
     engine: Any
 
-    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
-        del position  # known while tracing: the call's
+    @property
+    def states_nbytes(self) -> int:
+        nbytes: int = self.engine.dropout_states_nbytes()
+        return nbytes
+
+    def states_from(self, seed: int) -> Any:
+        return in_place(_CudnnSeed(self, seed), [_scratch(self.states_nbytes)], ())[0]
+
+    def forward(self, call: Traced, dropout: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
         run = _CudnnForward(call, keep)
         batch = run.batch(self.engine)
-        kept = [_scratch(nbytes) for nbytes in (batch.reserve_nbytes, batch.states_nbytes)]
-        shapes = [*call.results, *kept, _scratch(batch.workspace_nbytes)]
-        found = in_place(run, shapes, arguments)
-        results = len(call.results)
-        return found[:results], found[results : results + len(kept)]
+        plain = [call.results[0], *call.states]
+        shapes = [*plain, *map(_scratch, (batch.states_nbytes, batch.reserve_nbytes, batch.workspace_nbytes))]
+        ins, aliases = ([dropout, *arguments], {0: len(plain)}) if call.carries else (arguments, None)
+        found = in_place(run, shapes, ins, aliases)
+        return found[: len(call.results)], found[len(plain) : -1]
 
     def backward(
         self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
@@ -260,11 +302,24 @@ class CudnnRunner:
         run = _CudnnBackward(call)
         gradients = [call.params, call.data, *call.states]
         zeros = jax.numpy.zeros(call.params.shape, call.params.dtype)  # cuDNN adds to what is there
+        _, reserve = kept
         ins = (zeros, *arguments, output, *upstream, *kept)
-        workspace = run.batch(self.engine).workspace_nbytes
-        shapes = [*gradients, _scratch(kept[0].size), _scratch(workspace)]
-        found: Sequence[Any] = in_place(run, shapes, ins, {0: 0, len(ins) - len(kept): len(gradients)})
+        shapes = [*gradients, _scratch(reserve.size), _scratch(run.batch(self.engine).workspace_nbytes)]
+        found: Sequence[Any] = in_place(run, shapes, ins, {0: 0, len(ins) - 1: len(gradients)})
         return found[: len(gradients)]
+
+    def at(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
+        """Return the engine of the device that the buffers are on, XLA's stream, and the buffers' addresses."""
+        try:
+            sources, targets = ([_address(buffer) for buffer in buffers] for buffers in (ins, outs))
+            stream = _stream(context)
+        except jax.errors.JaxRuntimeError as error:
+            raise EngineError("this was traced for CUDA and runs on another device: platform= says which") from error
+        engine = self.engine
+        index = engine.device_of(next(address for address in targets if address is not None))
+        if engine.device != f"cuda:{index}":
+            engine = engine_for(f"cuda:{index}")
+        return engine, stream, sources, targets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,26 +334,15 @@ class _CudnnPass:
     def training(self) -> bool:
         return True
 
-    def on_device(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
-        """Return the batch on the device that the buffers are on, XLA's stream, and the buffers' addresses."""
-        try:
-            sources, targets = ([_address(buffer) for buffer in buffers] for buffers in (ins, outs))
-            stream = _stream(context)
-        except jax.errors.JaxRuntimeError as error:
-            raise EngineError("this was traced for CUDA and runs on another device: platform= says which") from error
-        engine = self.call.runner.engine
-        index = engine.device_of(next(address for address in targets if address is not None))
-        if engine.device != f"cuda:{index}":
-            engine = engine_for(f"cuda:{index}")
-        return self.batch(engine), stream, sources, targets
+    def at(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
+        engine, *rest = self.call.runner.at(context, outs, ins)
+        return self.batch(engine), *rest
 
 
 @functools.lru_cache(maxsize=256)
 def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
-    call = run.call
-    return engine.in_place(
-        call.spec, call.schedule, training=run.training, position=call.position if call.drops else None
-    )
+    call, training = run.call, run.training
+    return engine.in_place(call.spec, call.schedule, training=training, drops=call.drops, position=call.position)
 
 
 def _address(buffer: Any) -> int | None:
@@ -312,6 +356,16 @@ def _stream(context: Any) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
+class _CudnnSeed:
+    runner: CudnnRunner
+    seed: int
+
+    def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
+        engine, stream, _, (states,) = self.runner.at(context, outs, ins)
+        engine.write_dropout_states(stream, states, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
 class _CudnnForward(_CudnnPass):
     keep: bool
 
@@ -320,22 +374,25 @@ class _CudnnForward(_CudnnPass):
         return self.keep or self.call.drops
 
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        batch, stream, (params, x, hx, *cx), (y, hy, *more) = self.on_device(context, outs, ins)
+        batch, stream, sources, (y, hy, *more) = self.at(context, outs, ins)
+        if self.call.carries:
+            del sources[0]  # the states' memory is that of the moved ones
+        params, x, hx, *cx = sources
         cy = more.pop(0) if cx else None
-        reserve, states, workspace = more
+        states, reserve, workspace = more
         batch.forward(stream, params, x, hx, cx[0] if cx else None, y, hy, cy, reserve, states, workspace)
 
 
 @dataclasses.dataclass(frozen=True)
 class _CudnnBackward(_CudnnPass):
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        batch, stream, (_, params, x, hx, *rest), (d_params, dx, dhx, *more) = self.on_device(context, outs, ins)
+        batch, stream, (_, params, x, hx, *rest), (d_params, dx, dhx, *more) = self.at(context, outs, ins)
         cx = dcy = dcx = None
         if self.call.spec.has_cell_state:
-            cx, y, dy, dhy, dcy, _, states = rest
+            cx, y, dy, dhy, dcy, states, _ = rest
             dcx, reserve, workspace = more
         else:
-            y, dy, dhy, _, states = rest
+            y, dy, dhy, states, _ = rest
             reserve, workspace = more
         batch.backward_data(stream, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve, states, workspace)
         batch.backward_weights(stream, x, hx, y, d_params, reserve, states, workspace)

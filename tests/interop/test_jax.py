@@ -445,9 +445,13 @@ def test_a_negative_position_that_is_traced_is_named_when_it_is_met():
         jax.jit(lambda k: rnn(P, X, spec=SPEC.replace(dropout=0.5), dropout_position=k))(-1)[0].block_until_ready()
 
 
-def test_forward_mode_is_refused_by_jax():
-    with pytest.raises(TypeError, match="forward-mode"):
-        jax.jvp(lambda p: rnn(p, X, spec=SPEC)[0], (jnp.asarray(P),), (jnp.asarray(P),))
+@pytest.mark.parametrize("way", [lambda f: f, jax.jit, jax.checkpoint], ids=["eager", "jit", "checkpoint"])
+def test_forward_mode_is_refused_by_name(way):
+    function, params = way(lambda p: rnn(p, X, spec=SPEC)[0]), jnp.asarray(P)
+    with pytest.raises(EngineError, match=r"forward-mode derivatives of lstm were asked for \(jvp, jacfwd\)"):
+        jax.block_until_ready(jax.jvp(function, (params,), (params,)))
+    with pytest.raises(EngineError, match="forward-mode"):
+        jax.jit(jax.jacfwd(function))(params)
 
 
 def test_without_jax_the_module_names_the_extra(monkeypatch):
