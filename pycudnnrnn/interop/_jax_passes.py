@@ -15,13 +15,17 @@ from typing import Any, Final, Protocol
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.experimental.buffer_callback import buffer_callback
 
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan, engine_for
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
+
+try:
+    from jax.experimental.buffer_callback import buffer_callback
+except ImportError:  # JAX before 0.6.2, which has the host path alone
+    buffer_callback = None
 
 Array = npt.NDArray[Any]
 
@@ -249,6 +253,7 @@ class _NumpyForward(_NumpyPass):
         """Where dropout stands, by what the call was given."""
         if self.call.carries:
             seed, position = map(int, dropout.view(_STATES))
+            check_int("position in dropout_states", position, 0, POSITION_MAX)
             return DropoutState("numpy", seed, position)
         position = check_int("dropout_position", int(dropout), 0, POSITION_MAX)
         return DropoutState("numpy", self.call.spec.seed, position)

@@ -27,10 +27,18 @@ try:
     import jax.numpy as jnp
     from jax.core import Tracer
 
-    from pycudnnrnn.interop._jax_passes import CudnnRunner, NumpyRunner, Runner, Traced, axes_of, varying
+    from pycudnnrnn.interop._jax_passes import (
+        CudnnRunner,
+        NumpyRunner,
+        Runner,
+        Traced,
+        axes_of,
+        buffer_callback,
+        varying,
+    )
     from pycudnnrnn.interop._jax_rules import run
 except ImportError as error:
-    raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "jax") from error
+    raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error
 
 PLATFORMS: Final = ("cpu", "cuda", "host")
 """Where a call can be made to run; "host" is the NumPy engine on copies, for every platform that JAX has."""
@@ -153,6 +161,7 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
 
     Raises:
         ArgumentError: a platform that is not known here, or a spec that cannot be traced for it.
+        MissingDependencyError: a JAX that does not let XLA's buffers be used in place.
     """
     if platform is None:
         traced = any(isinstance(array, Tracer) for array in arrays)
@@ -164,6 +173,8 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
             raise ArgumentError("platform", "'host': nothing of this package runs there by itself", repr(platform))
     if platform not in PLATFORMS:
         raise ArgumentError("platform", f"one of {', '.join(map(repr, PLATFORMS))}, or None", repr(platform))
+    if platform != "host" and buffer_callback is None:
+        raise MissingDependencyError("JAX 0.10 or newer", "jax", "interop.jax without platform='host'", "'jax>=0.10'")
     if platform != "cuda":
         return NumpyRunner(engine_for("cpu"), copies=platform == "host")
     if spec.algo is Algorithm.AUTO:
@@ -273,7 +284,9 @@ def _position(call: Traced, position: Any) -> Any:
     """Check dropout's position; return an int, or what is traced."""
     if position is None:
         if call.drops:
-            raise ArgumentError("dropout_position", "an integer that differs from step to step, or dropout_states", None)
+            raise ArgumentError(
+                "dropout_position", "an integer that differs from step to step, or dropout_states", None
+            )
         return 0
     if isinstance(position, (jax.Array, np.ndarray)):
         if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):

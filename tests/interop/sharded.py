@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from pycudnnrnn import ops
-from pycudnnrnn.interop.jax import rnn
+from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing.strategies import make_problem
 
 jax.config.update("jax_enable_x64", True)
@@ -119,6 +119,23 @@ def others():
 
     halves = [rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_position=k)[0] for k in range(2)]
     close([dropping(params, x)], [jnp.concatenate(halves, axis=1)])
+    own = jnp.stack([dropout_states(spec, seed) for seed in (1, 2)])
+    both = (P(None, "data"), P("data"))
+
+    @partial(jax.shard_map, mesh=MESH, in_specs=(P(), *both), out_specs=both)
+    def carrying(params, x, states):
+        def step(states, _):
+            output, _, moved = rnn(params, x, spec=spec, dropout_states=states[0])
+            return moved[None], output
+
+        moved, outputs = jax.lax.scan(step, states, length=2)
+        return outputs[-1], moved
+
+    outputs, moved = jax.jit(carrying)(params, x, own)
+    for k in range(2):
+        _, _, before = rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_states=own[k])
+        output, _, after = rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_states=before)
+        close([outputs[:, 2 * k : 2 * k + 2], moved[k]], [output, after])
     stacked = jnp.stack([x, 2 * x])
 
     def one(x):
