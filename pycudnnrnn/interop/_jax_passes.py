@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
@@ -23,9 +24,12 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 try:
-    from jax.experimental.buffer_callback import buffer_callback
-except ImportError:  # JAX before 0.6.2, which has the host path alone
-    buffer_callback = None
+    _buffer_callback: Any = importlib.import_module("jax.experimental.buffer_callback").buffer_callback
+except ImportError:
+    _buffer_callback = None
+
+HAS_BUFFERS: Final = _buffer_callback is not None
+"""Whether XLA's buffers can be used in place: JAX has had that since 0.6.2. Without it there is the host path alone."""
 
 Array = npt.NDArray[Any]
 
@@ -148,7 +152,7 @@ def varying(array: Any, axes: frozenset[Any]) -> Any:
 
 def in_place(run: Pass, shapes: Sequence[Shape], arrays: Sequence[Any], aliases: Aliases = None) -> Any:
     """Run on XLA's own buffers."""
-    call = buffer_callback(run, tuple(shapes), vmap_method="sequential", input_output_aliases=aliases)
+    call = _buffer_callback(run, tuple(shapes), vmap_method="sequential", input_output_aliases=aliases)
     return varying_like(call(*arrays), arrays)
 
 
@@ -195,15 +199,25 @@ class NumpyRunner:
         if not self.copies:
             return in_place(run, shapes, ins, aliases)
 
-        def on_host(*ins: Any) -> list[Array]:
-            arrays = [np.asarray(array) for array in ins]
-            outs = [np.empty(shape.shape, shape.dtype) for shape in shapes]
-            for source, target in (aliases or {}).items():
-                outs[target] = arrays[source] = arrays[source].copy()
-            run(None, outs, *arrays)
-            return outs
+        on_copies = _OnCopies(run, tuple(shapes), tuple((aliases or {}).items()))
+        return varying_like(jax.pure_callback(on_copies, on_copies.shapes, *ins, vmap_method="sequential"), ins)
 
-        return varying_like(jax.pure_callback(on_host, tuple(shapes), *ins, vmap_method="sequential"), ins)
+
+@dataclasses.dataclass(frozen=True)
+class _OnCopies:
+    """A pass on arrays of the host's own; equal ones are compiled once."""
+
+    run: Pass
+    shapes: tuple[Shape, ...]
+    aliases: tuple[tuple[int, int], ...]
+
+    def __call__(self, *ins: Any) -> list[Array]:
+        arrays = [np.asarray(array) for array in ins]
+        outs = [np.empty(shape.shape, shape.dtype) for shape in self.shapes]
+        for source, target in self.aliases:
+            outs[target] = arrays[source] = arrays[source].copy()
+        self.run(None, outs, *arrays)
+        return outs
 
 
 def _numpy(buffers: Sequence[Any]) -> list[Array]:
@@ -340,7 +354,8 @@ class _CudnnPass:
         return True
 
     def at(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
-        engine, *rest = self.call.runner.at(context, outs, ins)
+        runner: Any = self.call.runner
+        engine, *rest = runner.at(context, outs, ins)
         return self.batch(engine), *rest
 
 

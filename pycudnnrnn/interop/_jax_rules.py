@@ -1,8 +1,8 @@
 """What an RNN is to JAX: a primitive, with rules for `vmap` and for gradients.
 
 A primitive, and not `jax.custom_vjp`, because only so it is known which comes first. The gradient of a `vmap` is one
-wide batch, forward and backward, and the gradient of its params is the sum that was asked for; `vmap` of a gradient asks
-for each element's own, which no engine gives in one call.
+wide batch, forward and backward, whose params' gradient is the sum that was asked for. A `vmap` of gradients asks for
+each element's own, which no engine gives in one call: there one element runs after the other.
 """
 
 from __future__ import annotations
@@ -96,10 +96,8 @@ def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced) -> list[A
 
 
 def _pushed(*_: Any, call: Traced) -> Any:
-    raise EngineError(
-        f"forward-mode derivatives of {call.spec.mode} were asked for (jvp, jacfwd): reverse mode alone is there (grad, "
-        "vjp, jacrev)"
-    )
+    asked = f"forward-mode derivatives of {call.spec.mode} were asked for (jvp, jacfwd)"
+    raise EngineError(f"{asked}: there is reverse mode alone (grad, vjp, jacrev)")
 
 
 # --- vmap -------------------------------------------------------------------------------------------------------------
@@ -113,7 +111,7 @@ def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Trac
     size = _size(arguments, axes)
     if not size:
         none = [jnp.zeros((0, *shape.shape), shape.dtype) for shape in call.results]
-        found = varying_like(none, arguments)
+        found = [*varying_like(none, arguments)]
     elif axes[0] is not None or axes[1] is not None or call.drops:
         return _looped(_rnn, arguments, axes, call=call)
     else:
@@ -148,7 +146,8 @@ def _looped(
 
 
 def _size(arguments: Sequence[Any], axes: Sequence[int | None]) -> int:
-    return next(array.shape[axis] for array, axis in zip(arguments, axes, strict=True) if axis is not None)
+    size: int = next(array.shape[axis] for array, axis in zip(arguments, axes, strict=True) if axis is not None)
+    return size
 
 
 def _joined(array: Any, axis: int) -> Any:

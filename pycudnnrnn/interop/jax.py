@@ -17,7 +17,7 @@ import numpy as np
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._checks import check_int, plain
 from pycudnnrnn.engines import POSITION_MAX, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, LayoutError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, MissingDependencyError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import SEED_MAX, TIME_MAX, Algorithm, DType, RNNSpec
@@ -28,12 +28,12 @@ try:
     from jax.core import Tracer
 
     from pycudnnrnn.interop._jax_passes import (
+        HAS_BUFFERS,
         CudnnRunner,
         NumpyRunner,
         Runner,
         Traced,
         axes_of,
-        buffer_callback,
         varying,
     )
     from pycudnnrnn.interop._jax_rules import run
@@ -85,7 +85,9 @@ def rnn(
     Raises:
         ArgumentError: a wrong shape or dtype, a bad length, dropout without a position or states, or what `platform`
             does not have; when the call is traced.
-        EngineError: second or forward-mode derivatives are asked for; as JAX's own error, a trace that runs on another platform.
+        EngineError: second or forward-mode derivatives are asked for; as JAX's own error, a trace that runs on another
+            platform.
+        MissingDependencyError: a JAX from before 0.6.2, and not platform="host".
     """
     spec = _spec_of(spec)
     time_major, is_training = _flag("time_major", time_major), _flag("is_training", is_training)
@@ -112,7 +114,7 @@ def rnn(
     no_rows = not T * B or (lengths is not None and not any(lengths))
     parted = isinstance(call.runner, CudnnRunner) and lengths is not None and 0 in lengths  # cuDNN takes no length of 0
     found: tuple[Any, ...] = (_by_rows if no_rows or parted else run)(call, *given)
-    return found if dropout_states is None or call.carries else (*found, dropout_states)
+    return found if dropout_states is None or call.carries else (*found, jnp.asarray(dropout_states))
 
 
 def dropout_states(spec: RNNSpec | ops.CudnnRNN, seed: int | None = None, *, platform: str | None = None) -> Any:
@@ -173,7 +175,7 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
             raise ArgumentError("platform", "'host': nothing of this package runs there by itself", repr(platform))
     if platform not in PLATFORMS:
         raise ArgumentError("platform", f"one of {', '.join(map(repr, PLATFORMS))}, or None", repr(platform))
-    if platform != "host" and buffer_callback is None:
+    if platform != "host" and not HAS_BUFFERS:
         raise MissingDependencyError("JAX 0.10 or newer", "jax", "interop.jax without platform='host'", "'jax>=0.10'")
     if platform != "cuda":
         return NumpyRunner(engine_for("cpu"), copies=platform == "host")

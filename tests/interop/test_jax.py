@@ -156,7 +156,7 @@ def test_states_may_be_left_out_and_an_op_stands_for_its_spec():
           problem.op(problem.x, None, problem.cx, problem.params))  # fmt: skip
 
 
-# --- training loops, threads -------------------------------------------------------------------------------------------
+# --- training loops, threads ------------------------------------------------------------------------------------------
 
 
 def test_a_training_loop_in_scan_is_the_loop_in_numpy():

@@ -1,6 +1,7 @@
 """`interop.jax.rnn` in XLA's own buffers: what is run, what is copied, where it may run, and what a failure leaves."""
 
 import tracemalloc
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +48,15 @@ def engine_calls(monkeypatch):
 
 @pytest.mark.parametrize("platform", ["cpu", "host"])
 @pytest.mark.parametrize(
-    ("way", "forwards"), [(lambda f: f, 1), (jax.jit, 1), (jax.checkpoint, 2)], ids=["eager", "jit", "checkpoint"]
+    ("way", "forwards"),
+    [
+        (lambda f: f, 1),
+        (jax.jit, 1),
+        (jax.checkpoint, 2),
+        (partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable), 2),
+        (partial(jax.checkpoint, policy=jax.checkpoint_policies.everything_saveable), 1),
+    ],
+    ids=["eager", "jit", "checkpoint", "checkpoint, products kept", "checkpoint, all kept"],
 )
 def test_a_gradient_is_one_forward_and_one_backward_unless_it_recomputes(engine_calls, way, forwards, platform):
     gradient = jax.value_and_grad(way(lambda params, x: loss(params, x, platform=platform)))
@@ -128,12 +137,32 @@ def test_large_results_are_computed_where_they_stay():
     assert peak < output.nbytes, "scratch alone: no second output"
 
 
-def test_one_trace_is_compiled_once():
-    traces = jax.jit(lambda p, x: rnn(p, x, spec=OP)[0])
-    for _ in range(3):
+@pytest.mark.parametrize("platform", ["cpu", "host"])
+def test_one_kind_of_call_is_traced_and_compiled_once(platform):
+    compiled = []
+
+    def listener(event, _, **__):
+        compiled.extend([event] * ("backend_compile" in event))
+
+    traces = jax.jit(jax.grad(partial(loss, platform=platform)))
+
+    def run():
         jax.block_until_ready(traces(PARAMS, X))
-        jax.block_until_ready(rnn(PARAMS, X, spec=OP)[0])
+        jax.block_until_ready(jax.grad(partial(loss, platform=platform))(PARAMS, X))
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        run()
+        assert compiled
+        compiled.clear()
+        run()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+    assert not compiled
     assert traces._cache_size() == 1
+
+
+def test_what_xla_calls_is_known_by_its_value():
     spec = OP.spec
     first, second = (_jax_passes._NumpyForward(call_of(spec), keep=False) for _ in range(2))
     assert first == second

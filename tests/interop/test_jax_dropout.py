@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.interop.jax import dropout_states, rnn
@@ -165,7 +164,7 @@ def test_states_are_refused_that_are_none():
             call(wrong)
         with pytest.raises(ArgumentError, match="Invalid dropout_states"):
             jax.eval_shape(call, wrong)
-    with pytest.raises(ArgumentTypeError, match="Invalid dropout_states: <class 'int'>, expecting what interop.jax"):
+    with pytest.raises(ArgumentTypeError, match=r"Invalid dropout_states: <class 'int'>, expecting what interop\.jax"):
         call(3)
     with pytest.raises(ArgumentError, match="Invalid dropout_position: a position, expecting None beside"):
         call(states, dropout_position=1)

@@ -1,4 +1,4 @@
-"""`interop.jax` on a JAX without `jax.experimental.buffer_callback` (before 0.6.2): what is missing, and what is there."""
+"""`interop.jax` on a JAX before 0.6.2, without `jax.experimental.buffer_callback`: what is missing, what is there."""
 
 import os
 import subprocess

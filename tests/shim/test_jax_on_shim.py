@@ -297,7 +297,9 @@ def test_what_cuda_cannot_have_is_refused_while_it_is_traced(play, monkeypatch):
     with pytest.raises(ArgumentError, match="Invalid spec algo: 'auto', expecting one algorithm: 'auto' is found by"):
         rnn(*arguments, spec=problem.spec.replace(algo="auto"), platform="cuda")
     drops = problem.spec.replace(dropout=0.5)
-    text = "Invalid dropout_position: a traced value, expecting an integer known while tracing, .* dropout_states may be"
+    text = (
+        "Invalid dropout_position: a traced value, expecting an integer known while tracing, .* dropout_states may be"
+    )
     with pytest.raises(ArgumentError, match=text):
         jax.jit(lambda k: rnn(*arguments, spec=drops, dropout_position=k, platform="cuda"))(1)
     monkeypatch.setattr("pycudnnrnn.interop.jax.TIME_MAX", 4)
