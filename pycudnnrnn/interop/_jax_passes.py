@@ -198,7 +198,6 @@ class NumpyRunner:
     def _run(self, run: Pass, shapes: Sequence[Shape], ins: Sequence[Any], aliases: Aliases = None) -> Any:
         if not self.copies:
             return in_place(run, shapes, ins, aliases)
-
         on_copies = _OnCopies(run, tuple(shapes), tuple((aliases or {}).items()))
         return varying_like(jax.pure_callback(on_copies, on_copies.shapes, *ins, vmap_method="sequential"), ins)
 
