@@ -216,7 +216,16 @@ def _array(name: str, array: Any, spec: RNNSpec) -> Any:
         array = plain(name, array)
     if array.dtype != spec.dtype.numpy:
         raise ArgumentError(name, f"{spec.dtype}, the model's", array.dtype, aspect="dtype")
-    return jnp.asarray(array)
+    array = jnp.asarray(array)
+    sharded: Any = jax.typeof(
+        array
+    ).sharding.spec  # over axes that the user looks after: those of a mesh that is Explicit
+    if any(axis is not None for axis in sharded):
+        expected = (
+            "no axis: jax.shard_map divides the work over a mesh, and jax.sharding.reshard brings an array together"
+        )
+        raise ArgumentError(name, expected, sharded, aspect="sharding")
+    return array
 
 
 def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
@@ -269,7 +278,7 @@ def _dropout(call: Traced, position: Any, states: Any) -> tuple[Traced, Any]:
             "so may a position with platform='host'"
         )
         raise ArgumentError("dropout_position", expected, "a traced value")
-    return dataclasses.replace(call, position=position), jnp.asarray(0)
+    return dataclasses.replace(call, position=int(position)), jnp.asarray(0)
 
 
 def _states(call: Traced, states: Any) -> Any:
@@ -283,18 +292,22 @@ def _states(call: Traced, states: Any) -> Any:
 
 
 def _position(call: Traced, position: Any) -> Any:
-    """Check dropout's position; return an int, or what is traced."""
+    """Check dropout's position; return an int, or an array of one."""
     if position is None:
         if call.drops:
             raise ArgumentError(
                 "dropout_position", "an integer that differs from step to step, or dropout_states", None
             )
         return 0
-    if isinstance(position, (jax.Array, np.ndarray)):
-        if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
-            raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
-        if isinstance(position, Tracer):
-            return position
-        position = int(position)
-    most = min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(np.int64)).max))
-    return check_int("dropout_position", position, 0, most)
+    if not isinstance(position, (jax.Array, np.ndarray)):
+        return check_int("dropout_position", position, 0, _position_max(np.int64))
+    if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
+        raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
+    if not isinstance(position, Tracer):
+        check_int("dropout_position", int(position), 0, _position_max(position.dtype))
+    return position
+
+
+def _position_max(dtype: Any) -> int:
+    """The last position that JAX does not cut off in an array of a type."""
+    return min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(dtype)).max))

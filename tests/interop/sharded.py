@@ -6,10 +6,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing.strategies import make_problem
 
@@ -145,6 +147,36 @@ def others():
         close([ours], [theirs])
 
 
+def sharded_arrays():
+    """Without `shard_map` sharded arrays give what whole ones give, by JAX's own choice of axes and by the user's."""
+    problem = problem_of(ops.CudnnGRU, None)
+    whole = [jnp.asarray(a) for a in (problem.params, problem.x, problem.hx)]
+
+    def loss(params, x, h):
+        return sum((array**2).sum() for array in rnn(params, x, h, spec=problem.spec))
+
+    gradient = jax.value_and_grad(loss, argnums=(0, 1, 2))
+    value, gradients = gradient(*whole)
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        mesh = jax.make_mesh((2,), ("data",), axis_types=(kind,))
+        with jax.set_mesh(mesh):
+            params, *data = (
+                jax.device_put(a, NamedSharding(mesh, spec))
+                for a, spec in zip(whole, (P(), SHARDED, SHARDED), strict=True)
+            )
+            if kind is AxisType.Explicit:
+                with pytest.raises(ArgumentError, match="Invalid input_data sharding: "):
+                    gradient(params, *data)
+                data = [jax.sharding.reshard(array, P()) for array in data]
+            for way in (gradient, jax.jit(gradient)):
+                found, ours = way(params, *data)
+                close([found, *ours], [value, *gradients])
+    there = [jax.device_put(a, jax.devices()[1]) for a in whole]
+    found, ours = gradient(*there)
+    assert {device for array in (found, *ours) for device in array.devices()} == {jax.devices()[1]}
+    close([found, *ours], [value, *gradients])
+
+
 def main():
     assert len(jax.devices()) == 2
     match sys.argv[1:]:
@@ -154,6 +186,8 @@ def main():
             training()
         case ["others"]:
             others()
+        case ["sharded arrays"]:
+            sharded_arrays()
     sys.stdout.write("equal\n")
 
 

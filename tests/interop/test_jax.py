@@ -137,7 +137,7 @@ def test_what_jax_promises_of_its_lstm_holds_for_ours(ragged, bidirectional, siz
     assert not jnp.where(inside, 0, y).any()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_every_dtype_goes_through(dtype):
     problem = problem_of(dtype=dtype)
     results, gradients = expected_of(problem)
