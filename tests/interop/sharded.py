@@ -113,6 +113,18 @@ def others():
         found, ours = both(params, x, h, dy)
         value, theirs = jax.value_and_grad(way)(params, x, h, dy)
         close([found, ours], [value, theirs])
+    nothing = jnp.zeros((0, 5, 2, 12))
+
+    @partial(jax.shard_map, mesh=MESH, in_specs=(P(), SHARDED), out_specs=P(None, None, "data"))
+    def none_mapped(params, x):
+        """Both branches vary over the mesh, or JAX would refuse the condition."""
+
+        def mapped(x):
+            return jax.vmap(lambda x: rnn(params, x, spec=problem.spec)[0])(x[None][:0])
+
+        return jax.lax.cond(x.sum() > 0, mapped, lambda x: nothing + x.sum(), x)
+
+    assert none_mapped(params, x).shape == (0, 5, 4, 12)
     spec = problem.spec.replace(dropout=0.5)
 
     @partial(jax.shard_map, mesh=MESH, in_specs=(P(), SHARDED), out_specs=SHARDED)
