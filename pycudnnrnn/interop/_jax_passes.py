@@ -29,7 +29,7 @@ except ImportError:
     _buffer_callback = None
 
 HAS_BUFFERS: Final = _buffer_callback is not None
-"""Whether XLA's buffers can be used in place: JAX has had that since 0.6.2. Without it there is the host path alone."""
+"""Whether XLA's buffers can be used in place: JAX has had that since 0.6.2. If not, there is only the host path."""
 
 Array = npt.NDArray[Any]
 

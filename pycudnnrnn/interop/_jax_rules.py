@@ -97,7 +97,7 @@ def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced) -> list[A
 
 def _pushed(*_: Any, call: Traced) -> Any:
     asked = f"forward-mode derivatives of {call.spec.mode} were asked for (jvp, jacfwd)"
-    raise EngineError(f"{asked}: there is reverse mode alone (grad, vjp, jacrev)")
+    raise EngineError(f"{asked}: reverse mode (grad, vjp, jacrev) is all there is")
 
 
 # --- vmap -------------------------------------------------------------------------------------------------------------
