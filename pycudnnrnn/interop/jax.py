@@ -27,15 +27,9 @@ try:
     import jax.numpy as jnp
     from jax.core import Tracer
 
-    from pycudnnrnn.interop._jax_passes import (
-        HAS_BUFFERS,
-        CudnnRunner,
-        NumpyRunner,
-        Runner,
-        Traced,
-        axes_of,
-        varying,
-    )
+    from pycudnnrnn.interop._jax_cudnn import CudnnRunner
+    from pycudnnrnn.interop._jax_numpy import NumpyRunner
+    from pycudnnrnn.interop._jax_passes import HAS_BUFFERS, Runner, Traced, axes_of, varying
     from pycudnnrnn.interop._jax_rules import run
 except ImportError as error:
     raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error

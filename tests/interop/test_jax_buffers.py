@@ -12,7 +12,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.interop import _jax_passes
+from pycudnnrnn.interop import _jax_numpy, _jax_passes
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
@@ -101,8 +101,8 @@ def test_the_backward_works_on_the_reserve_where_the_forward_left_it(monkeypatch
 
         monkeypatch.setattr(kind, "__call__", watched)
 
-    watch(_jax_passes._NumpyForward, lambda outs, _: address(np.asarray(outs[-1])))
-    watch(_jax_passes._NumpyBackward, lambda outs, ins: [address(np.asarray(a)) for a in (ins[-1], outs[-1])])
+    watch(_jax_numpy._NumpyForward, lambda outs, _: address(np.asarray(outs[-1])))
+    watch(_jax_numpy._NumpyBackward, lambda outs, ins: [address(np.asarray(a)) for a in (ins[-1], outs[-1])])
     gradient = jax.jit(jax.grad(lambda p, x: loss(p, x) * 3))
     jax.block_until_ready(gradient(PARAMS, X))
     left, found = seen
@@ -164,13 +164,13 @@ def test_one_kind_of_call_is_traced_and_compiled_once(platform):
 
 def test_what_xla_calls_is_known_by_its_value():
     spec = OP.spec
-    first, second = (_jax_passes._NumpyForward(call_of(spec), keep=False) for _ in range(2))
+    first, second = (_jax_numpy._NumpyForward(call_of(spec), keep=False) for _ in range(2))
     assert first == second
     assert hash(first) == hash(second)
 
 
 def call_of(spec):
-    runner = _jax_passes.NumpyRunner(engine_for("cpu"))
+    runner = _jax_numpy.NumpyRunner(engine_for("cpu"))
     return _jax_passes.Traced(spec, Schedule(6, 4), training=True, runner=runner)
 
 

@@ -13,7 +13,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, use_engine
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
-from pycudnnrnn.interop import _jax_passes
+from pycudnnrnn.interop import _jax_cudnn
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
@@ -29,8 +29,8 @@ def _xla_buffers_are_device_memory(monkeypatch):
     def address(buffer):
         return np.asarray(buffer).ctypes.data if np.asarray(buffer).size else None
 
-    monkeypatch.setattr(_jax_passes, "_address", address)
-    monkeypatch.setattr(_jax_passes, "_stream", lambda _: STREAM)
+    monkeypatch.setattr(_jax_cudnn, "_address", address)
+    monkeypatch.setattr(_jax_cudnn, "_stream", lambda _: STREAM)
     with jax.enable_x64(True):
         yield
 
@@ -135,7 +135,7 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
         return {"cuda": first, "cuda:1": other}[name]
 
     monkeypatch.setattr(device, "index_of", lambda _: 1)
-    monkeypatch.setattr(_jax_passes, "engine_for", engine_for)
+    monkeypatch.setattr(_jax_cudnn, "engine_for", engine_for)
     problem = problem_of()
     equal(run(problem), expected_of(problem))
     assert set(asked) == {"cuda:1"}
