@@ -39,15 +39,25 @@ class CudnnRunner:
         return found[: len(call.results)], found[len(plain) : -1]
 
     def backward(
-        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
+        self,
+        call: Traced,
+        arguments: Sequence[Any],
+        output: Any,
+        upstream: Sequence[Any],
+        kept: Sequence[Any],
+        *,
+        weights: bool,
     ) -> Sequence[Any]:
-        run = _CudnnBackward(call)
-        gradients = [call.params, call.data, *call.states]
-        zeros = jax.numpy.zeros(call.params.shape, call.params.dtype)  # cuDNN adds to what is there
+        run = _CudnnBackward(call, weights)
         _, reserve = kept
-        ins = (zeros, *arguments, output, *upstream, *kept)
+        gradients, ins, aliases = [call.data, *call.states], [*arguments, output, *upstream, *kept], {}
+        if weights:  # cuDNN adds to what is there
+            gradients.insert(0, call.params)
+            ins.insert(0, jax.numpy.zeros(call.params.shape, call.params.dtype))
+            aliases[0] = 0
+        aliases[len(ins) - 1] = len(gradients)
         shapes = [*gradients, scratch(reserve.size), scratch(run.batch(self.engine).workspace_nbytes)]
-        found: Sequence[Any] = in_place(run, shapes, ins, {0: 0, len(ins) - 1: len(gradients)})
+        found: Sequence[Any] = in_place(run, shapes, ins, aliases)
         return found[: len(gradients)]
 
     def at(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
@@ -128,8 +138,16 @@ class _CudnnForward(_CudnnPass):
 
 @dataclasses.dataclass(frozen=True)
 class _CudnnBackward(_CudnnPass):
+    weights: bool
+
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        batch, stream, (_, params, x, hx, *rest), (d_params, dx, dhx, *more) = self.at(context, outs, ins)
+        batch, stream, sources, targets = self.at(context, outs, ins)
+        d_params = None
+        if self.weights:
+            del sources[0]  # its zeros: their memory is that of d_params
+            d_params = targets.pop(0)
+        params, x, hx, *rest = sources
+        dx, dhx, *more = targets
         cx = dcy = dcx = None
         if self.call.spec.has_cell_state:
             cx, y, dy, dhy, dcy, states, _ = rest
@@ -138,4 +156,5 @@ class _CudnnBackward(_CudnnPass):
             y, dy, dhy, states, _ = rest
             reserve, workspace = more
         batch.backward_data(stream, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve, states, workspace)
-        batch.backward_weights(stream, x, hx, y, d_params, reserve, states, workspace)
+        if d_params is not None:
+            batch.backward_weights(stream, x, hx, y, d_params, reserve, states, workspace)

@@ -45,14 +45,21 @@ class NumpyRunner:
         return found[:results], found[results:]
 
     def backward(
-        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
+        self,
+        call: Traced,
+        arguments: Sequence[Any],
+        output: Any,
+        upstream: Sequence[Any],
+        kept: Sequence[Any],
+        *,
+        weights: bool,
     ) -> Sequence[Any]:
         del output  # what of it is needed is in the reserve
         params, x, *_ = arguments
-        gradients = [call.params, call.data, *call.states]
+        gradients = [*([call.params] if weights else []), call.data, *call.states]
         ins = (params, x, *upstream, *kept)
         shapes = [*gradients, scratch(kept[0].size)]
-        found: Sequence[Any] = self._run(_NumpyBackward(call), shapes, ins, {len(ins) - 1: len(gradients)})
+        found: Sequence[Any] = self._run(_NumpyBackward(call, weights), shapes, ins, {len(ins) - 1: len(gradients)})
         return found[: len(gradients)]
 
     def _run(self, run: Pass, shapes: Sequence[Shape], ins: Sequence[Any], aliases: Aliases = None) -> Any:
@@ -134,6 +141,8 @@ class _NumpyForward(_NumpyPass):
 
 @dataclasses.dataclass(frozen=True)
 class _NumpyBackward(_NumpyPass):
+    weights: bool
+
     @functools.cached_property
     def plan(self) -> EnginePlan:
         """The plan of every such call: the masks are in the reserve."""
@@ -141,8 +150,10 @@ class _NumpyBackward(_NumpyPass):
 
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
         params, x, dy, dhy, *rest = _numpy(ins)
-        d_params, dx, dhx, *more = _numpy(outs)
-        dcy, dcx = (rest[0], more[0]) if self.call.spec.has_cell_state else (None, None)
-        reserve = more[-1]
+        *gradients, reserve = _numpy(outs)
+        d_params = gradients.pop(0) if self.weights else None
+        dx, dhx, *more = gradients
+        dcy, dcx = (rest[0], more[0]) if more else (None, None)
         self.plan.backward_data(params, None, dy, None, dhy, dhx, None, dcy, dcx, dx, reserve)
-        self.plan.backward_weights(x, None, None, d_params, reserve, accumulate=False)
+        if d_params is not None:
+            self.plan.backward_weights(x, None, None, d_params, reserve, accumulate=False)

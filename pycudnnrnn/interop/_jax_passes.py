@@ -117,9 +117,16 @@ class Runner(Protocol):
         """Return the results, and what a backward needs beside them and the arguments."""
 
     def backward(
-        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
+        self,
+        call: Traced,
+        arguments: Sequence[Any],
+        output: Any,
+        upstream: Sequence[Any],
+        kept: Sequence[Any],
+        *,
+        weights: bool,
     ) -> Sequence[Any]:
-        """Return the gradients of the arguments: params, input_data and the states."""
+        """Return the gradients of the arguments: params, where `weights` are asked for, input_data and the states."""
 
 
 def varying_like(results: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:

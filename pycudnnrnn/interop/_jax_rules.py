@@ -24,7 +24,7 @@ _rnn: Final = Primitive("cudnn_rnn")
 """(dropout, params, input_data, states...) to the results of a call."""
 
 _tangent: Final = Primitive("cudnn_rnn_tangent")
-"""(what the forward kept, tangents of all but dropout) to the tangents of the results. It is there to be transposed."""
+"""(what the forward kept, tangents) to the tangents of the results: there to be transposed. Params have one or none."""
 
 
 def run(call: Traced, dropout: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -58,11 +58,11 @@ def _keeping(call: Traced, dropout: Any, *arguments: Any) -> Any:
     return call.runner.forward(call, dropout, arguments, keep=True)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _backward(call: Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the gradients of params, input_data and the states."""
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _backward(call: Traced, weights: bool, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the gradients of params, where `weights` are asked for, of input_data and the states."""
     arguments, output, reserve = kept
-    return tuple(call.runner.backward(call, arguments, output, upstream, reserve))
+    return tuple(call.runner.backward(call, arguments, output, upstream, reserve, weights=weights))
 
 
 @_keeping.defjvp  # type: ignore[untyped-decorator]
@@ -73,29 +73,31 @@ def _second(call: Traced, *_: Any) -> Any:
 
 def _derivative(primals: Sequence[Any], tangents: Sequence[Any], *, call: Traced) -> tuple[Any, Any]:
     results, reserve = _keeping(call, *primals)
-    _, *moved = map(ad.instantiate_zeros, tangents)
-    found = _tangent.bind(*primals[1:], results[0], *reserve, *moved, call=call)
+    weights = type(tangents[1]) is not ad.Zero
+    moved = map(ad.instantiate_zeros, tangents[1 if weights else 2 :])
+    found = _tangent.bind(*primals[1:], results[0], *reserve, *moved, call=call, weights=weights)
     carried = [ad.Zero(jax.typeof(states).to_tangent_aval()) for states in results[len(found) :]]
     return results, [*found, *carried]
 
 
-def _second_of_tangents(*_: Any, call: Traced) -> Any:
+def _second_of_tangents(*_: Any, call: Traced, **__: Any) -> Any:
     return _second(call)
 
 
-def _tangent_avals(*given: Any, call: Traced) -> list[Any]:
+def _tangent_avals(*given: Any, call: Traced, **_: Any) -> list[Any]:
     return _avals(*given, call=call)[: 1 + len(call.states)]
 
 
-def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced) -> list[Any]:
+def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced, weights: bool) -> list[Any]:
     count = 2 + len(call.states)
-    arguments, (output, *reserve) = operands[:count], operands[count:-count]
+    kept = operands[: len(operands) - count + (not weights)]  # behind them the tangents, which are asked for
+    arguments, (output, *reserve) = kept[:count], kept[count:]
     given = tuple(map(ad.instantiate_zeros, upstream))
-    gradients = _backward(call, (arguments, output, tuple(reserve)), given)
-    return [*(None for _ in operands[:-count]), *gradients]
+    gradients = _backward(call, weights, (arguments, output, tuple(reserve)), given)
+    return [*(None for _ in kept), *gradients]
 
 
-def _pushed(*_: Any, call: Traced) -> Any:
+def _pushed(*_: Any, call: Traced, **__: Any) -> Any:
     asked = f"forward-mode derivatives of {call.spec.mode} were asked for (jvp, jacfwd)"
     raise EngineError(f"{asked}: reverse mode (grad, vjp, jacrev) is all there is")
 
@@ -131,7 +133,7 @@ def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Trac
 
 
 def _looped(
-    primitive: Any, arguments: Sequence[Any], axes: Sequence[int | None], *, call: Traced
+    primitive: Any, arguments: Sequence[Any], axes: Sequence[int | None], **fixed: Any
 ) -> tuple[Any, list[int]]:
     """Run one element after the other."""
     mapped = [jnp.moveaxis(array, axis, 0) for array, axis in zip(arguments, axes, strict=True) if axis is not None]
@@ -139,7 +141,7 @@ def _looped(
     def one(elements: Sequence[Any]) -> Any:
         left = iter(elements)
         given = [array if axis is None else next(left) for array, axis in zip(arguments, axes, strict=True)]
-        return primitive.bind(*given, call=call)
+        return primitive.bind(*given, **fixed)
 
     found = jax.lax.map(one, mapped)
     return found, [0] * len(found)

@@ -66,6 +66,18 @@ def test_a_gradient_is_one_forward_and_one_backward_unless_it_recomputes(engine_
     assert [name for name, *_ in engine_calls] == ["forward"] * forwards + ["backward_data", "backward_weights"]
 
 
+@pytest.mark.parametrize(
+    "way", [lambda f: f, jax.jit, jax.checkpoint, jax.vmap], ids=["eager", "jit", "checkpoint", "vmap"]
+)
+def test_params_that_no_gradient_is_asked_of_have_none_computed(engine_calls, way):
+    x = X[None] if way is jax.vmap else X
+    both = jax.block_until_ready(jax.grad(lambda p, x: way(lambda x: loss(p, x))(x).sum(), argnums=(0, 1))(PARAMS, x))
+    engine_calls.clear()
+    found = jax.block_until_ready(jax.grad(lambda x: way(lambda x: loss(PARAMS, x))(x).sum())(x))
+    assert {name for name, *_ in engine_calls} == {"forward", "backward_data"}
+    np.testing.assert_array_equal(found, both[1])
+
+
 def address(array):
     return array.__array_interface__["data"][0]
 

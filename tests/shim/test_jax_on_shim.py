@@ -107,6 +107,21 @@ def test_a_call_takes_no_memory_and_waits_for_nothing(play):
     assert [name for name, *_ in played.calls if name != "cudnnSetStream"] == [*PASSES], "one of each, and nothing else"
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_params_that_no_gradient_is_asked_of_have_none_computed(play, kind):
+    played, _, _ = play()
+    problem = problem_of(kind)
+    options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"}
+    params, *rest = arguments_of(problem)
+    results, pullback = jax.vjp(lambda *a: rnn(params, *a, **options), *rest)
+    gradients = pullback(tuple(jnp.asarray(array) for array in problem.upstream() if array is not None))
+    expected = expected_of(problem)
+    del expected[len(results)]
+    equal([*map(np.asarray, (*results, *gradients))], expected)
+    assert not played.counts["cudnnRNNBackwardWeights_v8"]
+    assert not played.complaints
+
+
 def test_work_goes_on_xlas_stream_and_leaves_the_current_one(play):
     played, _, device = play()
     before = device.current
