@@ -10,10 +10,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from pycudnnrnn.engines import Engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, InputMode, RNNSpec
@@ -37,7 +36,7 @@ class LongReserve:
 
 def forward(
     engine: Engine,
-    device: CudaDevice,
+    runtime: Runtime,
     spec: RNNSpec,
     schedule: Schedule,
     params: Any,
@@ -49,7 +48,7 @@ def forward(
     checkpoint_every: int | None,
 ) -> tuple[Any, Any, Any | None, LongReserve | None]:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
-    dtype = spec.dtype.numpy
+    device, dtype = runtime.device, spec.dtype.numpy
     hy = device.empty((spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
     cy = device.empty((spec.num_pseudo_layers, schedule.B, spec.num_units), dtype) if spec.has_cell_state else None
     reserve = LongReserve(spec, schedule, [])
@@ -61,10 +60,10 @@ def forward(
             own = _repacked(engine, device, spec, part_spec, p, params)
             states = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
             out, h, c, part = engine.forward(
-                part_spec, schedule, own, _turned(device, schedule, x, direction), *states,
+                part_spec, schedule, own, _turned(runtime, schedule, x, direction), *states,
                 dropout=None, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
             )  # fmt: skip
-            device.copy_into(_half(y, spec, direction), _turned(device, schedule, out, direction))
+            device.copy_into(_half(y, spec, direction), _turned(runtime, schedule, out, direction))
             device.copy_into(hy[p : p + 1], h)
             if cy is not None:
                 device.copy_into(cy[p : p + 1], c)
@@ -74,11 +73,11 @@ def forward(
 
 
 def backward_data(
-    engine: Engine, device: CudaDevice, reserve: LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
+    engine: Engine, runtime: Runtime, reserve: LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
 ) -> tuple[Any, Any, Any | None]:
     """Go back through every pseudo-layer; see `engines.Engine.backward_data`."""
     spec, schedule = reserve.spec, reserve.schedule
-    dtype = spec.dtype.numpy
+    device, dtype = runtime.device, spec.dtype.numpy
     dhx = device.empty((spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
     dcx = device.empty((spec.num_pseudo_layers, schedule.B, spec.num_units), dtype) if spec.has_cell_state else None
     for layer in reversed(range(spec.num_layers)):
@@ -86,13 +85,13 @@ def backward_data(
         for direction in range(2):
             p = 2 * layer + direction
             own = None if dy is None else device.copy(_half(dy, spec, direction))
-            turned = None if own is None else _turned(device, schedule, own, direction)
+            turned = None if own is None else _turned(runtime, schedule, own, direction)
             states = (None if s is None else device.copy(s[p : p + 1]) for s in (dhy, dcy))
             dx, dh, dc = engine.backward_data(reserve.parts[p], turned, *states)
             device.copy_into(dhx[p : p + 1], dh)
             if dcx is not None:
                 device.copy_into(dcx[p : p + 1], dc)
-            dx = _turned(device, schedule, dx, direction)
+            dx = _turned(runtime, schedule, dx, direction)
             below = dx if below is None else device.add_into(below, dx)
         dy = below
     return dy, dhx, dcx
@@ -149,14 +148,6 @@ def _half(data: Any, spec: RNNSpec, direction: int) -> Any:
     return data[..., direction * spec.state_size : (direction + 1) * spec.state_size]
 
 
-def _turned(device: CudaDevice, schedule: Schedule, data: Any, direction: int) -> Any:
-    """Reverse each sequence within its length, for the backward direction; padding stays where it is."""
-    if direction == 0:
-        return data
-    lengths = np.full(schedule.B, schedule.T) if schedule.lengths is None else np.array(schedule.lengths)
-    step = np.arange(schedule.T)[:, None]
-    step = np.where(step < lengths, lengths - 1 - step, step)
-    sequence = np.arange(schedule.B)
-    return (
-        device.gather(data, step, sequence) if schedule.time_major else device.gather(data, sequence[:, None], step.T)
-    )
+def _turned(runtime: Runtime, schedule: Schedule, data: Any, direction: int) -> Any:
+    """Reverse each sequence for the backward direction."""
+    return runtime.turned(schedule, data) if direction else data
