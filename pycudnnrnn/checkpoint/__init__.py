@@ -25,9 +25,10 @@ from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _book, _file, _tensorflow
 from pycudnnrnn.checkpoint._book import BOOK
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
-from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, Refusal, TensorSpec
+from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, TensorSpec
 from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
 from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, Kept, book
+from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
 from pycudnnrnn.layers._layer import RNNLayer
@@ -288,10 +289,8 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
         return Inspection(specs, {name: summing[name].summary() for name in specs}, models, about, verified=True)
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
-    try:
+    with refused(path):
         items = _item_states(metadata) if verified else {}
-    except Refusal as refusal:
-        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal
     return Inspection(tensors, {name: summing[name].summary() for name in tensors}, items, metadata, verified)
 
 

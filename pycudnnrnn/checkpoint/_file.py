@@ -9,7 +9,6 @@ Source: the safetensors format: 8 bytes little-endian header length, JSON header
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +21,8 @@ import safetensors.numpy
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._source import Source
-from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
+from pycudnnrnn.checkpoint._refusal import Refusal, refused
+from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
 Array = npt.NDArray[Any]
@@ -45,8 +45,6 @@ SIZE_MAX: Final = 2**128
 PIECE_NBYTES: Final = 1 << 22
 """Most bytes of a tensor that `scan` holds at once."""
 
-DETAIL_MAX: Final = 1000
-"""Most characters of a reason's detail, which quotes what is in the file."""
 METADATA: Final = "__metadata__"
 """The entry of the header that is not a tensor."""
 
@@ -106,15 +104,6 @@ Expectation = Callable[[Mapping[str, str]], Mapping[str, TensorSpec]]
 """From the metadata to the tensors that there must be; it may raise `Refusal`."""
 
 
-class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointError does
-    """A reason to refuse a file, before its path is known."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason = reason
-        self.detail = detail if len(detail) <= DETAIL_MAX else f"{detail[:DETAIL_MAX]}..."
-
-
 def image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
     """Return the bytes of a file, with the hash of all it holds.
 
@@ -164,7 +153,7 @@ def read(path: Path, expect: Expectation, *, data_max: int | None, require_finit
     Raises:
         CheckpointError: the file is not what is expected.
     """
-    with _opened(path) as source:
+    with refused(path), Source(path) as source:
         return _read(source, expect, data_max, require_finite=require_finite)
 
 
@@ -179,7 +168,7 @@ def scan(
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
     """
-    with _opened(path) as source:
+    with refused(path), Source(path) as source:
         limits = (FOREIGN_HEADER_MAX, None) if foreign else (HEADER_MAX, TENSORS_MAX)
         entries, metadata, data_start = _header(source, *limits)
         ours = _is_ours(metadata, foreign=foreign)
@@ -205,23 +194,11 @@ def read_foreign(path: Path) -> dict[str, Array]:
     Raises:
         CheckpointError: not a sound safetensors file, or a dtype that NumPy has no name for.
     """
-    with _opened(path) as source:
+    with refused(path), Source(path) as source:
         entries, _, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
         specs = _specs(entries)
         _check_end(source, entries, specs, data_start)
         return _parsed(source.read_at(0, source.size), specs)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Source]:
-    """Open a file, and name every reason against it with its path."""
-    try:
-        with Source(path) as source:
-            yield source
-    except Refusal as refusal:
-        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
-    except OSError as error:
-        raise CheckpointError(path, "unreadable", error.strerror or str(error)) from error
 
 
 def _read(source: Source, expect: Expectation, data_max: int | None, *, require_finite: bool) -> Contents:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
+from pycudnnrnn.checkpoint._file import TensorSpec
+from pycudnnrnn.checkpoint._refusal import Refusal
 from pycudnnrnn.engines import POSITION_MAX, DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer

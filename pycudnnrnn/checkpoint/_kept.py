@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from pycudnnrnn.checkpoint import _book
 from pycudnnrnn.checkpoint._bundle import paths
-from pycudnnrnn.checkpoint._file import Refusal
+from pycudnnrnn.checkpoint._refusal import refused
 from pycudnnrnn.errors import CheckpointError
 
 TENSORFLOW: Final = "tensorflow"
@@ -48,10 +48,11 @@ def book(newest: Path, kept: Sequence[Path], form: str) -> tuple[Path, bytes]:
         _book.check_ours(folder)
         return folder / _book.BOOK, _book.image(newest, kept)
     try:
-        paths.check_book(folder)
-    except Refusal as refusal:
-        detail = f"{refusal.detail}, and not overwritten: save into another folder, or move it"
-        raise CheckpointError(folder / paths.BOOK, refusal.reason, detail) from refusal.__cause__
+        with refused(folder / paths.BOOK):
+            paths.check_book(folder)
+    except CheckpointError as error:
+        detail = f"{error.detail}, and not overwritten: save into another folder, or move it"
+        raise CheckpointError(error.path, error.reason, detail) from error.__cause__
     return folder / paths.BOOK, paths.book_image(newest, kept)
 
 

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from pycudnnrnn._tf1.canonical import cell_scope, cell_tensors, names_of, tf_tensors
 from pycudnnrnn._tf1.models import FoundRNN, find_models, is_below
 from pycudnnrnn.checkpoint._bundle import Bundle, images, paths
-from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, check_finite
+from pycudnnrnn.checkpoint._file import TensorSpec, check_finite
 from pycudnnrnn.checkpoint._items import Item
-from pycudnnrnn.errors import ArgumentError, CheckpointError
+from pycudnnrnn.checkpoint._refusal import Refusal, refused
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
@@ -47,10 +48,8 @@ def is_one(path: Path) -> bool:
     Raises:
         CheckpointError: it cannot be told.
     """
-    try:
+    with refused(path):
         return paths.is_one(path)
-    except Refusal as refusal:
-        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
 
 
 def scan(path: Path, visit: Callable[[str, Array], None]) -> tuple[dict[str, TensorSpec], dict[str, Any], list[str]]:
@@ -61,21 +60,18 @@ def scan(path: Path, visit: Callable[[str, Array], None]) -> tuple[dict[str, Ten
     Raises:
         CheckpointError: the checkpoint is damaged.
     """
-    try:
-        with Bundle(path) as bundle:
-            specs = bundle.numbers
-            for name in specs:
-                flat = bundle.read(name).reshape(-1)
-                for at in range(0, flat.size, PIECE):
-                    visit(name, flat[at : at + PIECE])
-            models = find_models({name: spec.shape for name, spec in specs.items()})
-            scopes = [model.scope for model in models]
-            keys = [scope if scopes.count(scope) == 1 else f"{scope} ({model.cell}, {model.num_dirs} directions)"
-                    for scope, model in zip(scopes, models, strict=True)]  # fmt: skip
-            found = {key: model._asdict() for key, model in zip(keys, models, strict=True)}
-            return specs, found, sorted(bundle.others)
-    except Refusal as refusal:
-        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+    with refused(path), Bundle(path) as bundle:
+        specs = bundle.numbers
+        for name in specs:
+            flat = bundle.read(name).reshape(-1)
+            for at in range(0, flat.size, PIECE):
+                visit(name, flat[at : at + PIECE])
+        models = find_models({name: spec.shape for name, spec in specs.items()})
+        scopes = [model.scope for model in models]
+        keys = [scope if scopes.count(scope) == 1 else f"{scope} ({model.cell}, {model.num_dirs} directions)"
+                for scope, model in zip(scopes, models, strict=True)]  # fmt: skip
+        found = {key: model._asdict() for key, model in zip(keys, models, strict=True)}
+        return specs, found, sorted(bundle.others)
 
 
 def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) -> list[Write]:
@@ -84,16 +80,11 @@ def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) ->
     Raises:
         CheckpointError: the checkpoint is damaged, or does not have what the items need, each its own.
     """
-    try:
-        with Bundle(path) as bundle:
-            plan = _plan(bundle, items)
-            arrays = {
-                key: {name: bundle.read(place.theirs) for name, place in own.items()} for key, own in plan.items()
-            }
+    with refused(path), Bundle(path) as bundle:
+        plan = _plan(bundle, items)
+        arrays = {key: {name: bundle.read(place.theirs) for name, place in own.items()} for key, own in plan.items()}
         if require_finite:
             check_finite({place.theirs: arrays[key][name] for key, own in plan.items() for name, place in own.items()})
-    except Refusal as refusal:
-        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
     return [write for key, item in items.items() for write in item.writes(arrays[key], [])]
 
 

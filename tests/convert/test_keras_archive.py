@@ -98,6 +98,18 @@ def test_a_trained_functional_model_with_models_in_it_and_the_same_classes_twice
     check_against_keras(rnn_of(tmp_path / "m.keras", layers=["a_last"]), end.input, end.output)
 
 
+def test_layers_of_one_name_in_two_models_of_a_model_are_told_apart_by_the_models(tmp_path):
+    parts = {
+        name: keras.Sequential([keras.Input((None, 4)), layers.GRU(4, return_sequences=True, name="inside")], name=name)
+        for name in ("left", "right")
+    }
+    saved(tmp_path / "m.keras", keras.Sequential([keras.Input((None, 4)), *parts.values()]))
+    arrays = convert.keras.read_keras(tmp_path / "m.keras")
+    for name, part in parts.items():
+        c = convert.keras.to_canonical(arrays, layers=[f"{name}/inside"])
+        check_against_keras(c, part.layers[0].input, part.layers[0].output)
+
+
 def test_a_wrong_name_is_answered_with_the_names_of_the_file(tmp_path):
     inner = keras.Sequential([keras.Input((None, 5)), layers.GRU(5, return_sequences=True, name="inside")])
     both = layers.Bidirectional(layers.LSTM(5, return_sequences=True), name="both")

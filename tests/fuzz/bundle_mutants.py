@@ -1,27 +1,15 @@
 """Mutated checkpoints of TensorFlow's, read one after the other: `python -m tests.fuzz.bundle_mutants`.
 
-Prints one line of JSON: how often each reason to refuse was reached, the worst time and the worst memory. Exits with 1
-and a traceback when anything but `CheckpointError` came out, or when a file was accepted with other values in it.
-
 A mutant is the bytes of an index and of its shards. Most have checksums that fit, as somebody would make them who wants
 to get past them.
 """
 
-import argparse
-import collections
-import json
-import random
-import resource
-import tempfile
-import time
-import tracemalloc
-import warnings
 from pathlib import Path
 
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint._bundle import crc32c, table
 from pycudnnrnn.checkpoint._bundle.wire import Cursor, varint
-from pycudnnrnn.errors import CheckpointError
+from tests.fuzz.mutants import Victim, main
 
 FIXTURES = Path(__file__).parents[1] / "tensorflow" / "files"
 SIZES = [0, 1, 2, 3, 63, 64, 127, 128, 2**16, 2**31 - 1, 2**31, 2**32, 2**48, 2**62, 2**63, 2**64 - 1]
@@ -233,51 +221,31 @@ HEAVY = [add_entries]
 """A thousandth of the files each: they cost more than all others together."""
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-    warnings.simplefilter("ignore")
-    rng = random.Random(options.seed)
-    reasons, by_mutation = collections.Counter(), collections.defaultdict(collections.Counter)
-    worst, peak = (0.0, ""), (0.0, "")
-    files = fixture("mixed")
-    shared_memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=shared_memory if shared_memory.is_dir() else None) as made:
-        prefix = Path(made) / "mutant"
-        files.write(prefix)
-        right = checkpoint.read_tensorflow(prefix)
-        for number in range(options.count):
-            mutation = rng.choice(HEAVY) if number % 1000 == 999 else MUTATIONS[number % len(MUTATIONS)]
-            mutant = mutation(rng, files)
-            mutant.write(prefix)
-            names = None if rng.randrange(2) else sorted(right)
-            traced = number % 41 == 0
-            if traced:
-                tracemalloc.start()
-            started = time.process_time()
-            try:
-                found = checkpoint.read_tensorflow(prefix, names)
-                reason = "accepted"
-            except CheckpointError as error:
-                found, reason = {}, error.reason
-            worst = max(worst, (time.process_time() - started, mutation.__name__))
-            if traced:
-                most = tracemalloc.get_traced_memory()[1] - 2 * (len(mutant.index) + sum(map(len, mutant.shards)))
-                peak = max(peak, (most, mutation.__name__))
-                tracemalloc.stop()
-            assert sum(array.nbytes for array in found.values()) <= sum(map(len, mutant.shards)), mutation.__name__
-            if mutation in {flip_bits, flip_a_bit_of_a_shard, truncate, truncate_a_shard}:
-                assert all(found[name].tobytes() == right[name].tobytes() for name in found), mutation.__name__
-            reasons[reason] += 1
-            by_mutation[mutation.__name__][reason] += 1
-    print(json.dumps({
-        "count": options.count, "reasons": reasons, "by_mutation": by_mutation, "worst_seconds": worst,
-        "peak_over_twice_the_file": peak,
-    }))  # fmt: skip
+class Bundle(Victim):
+    """One of TensorFlow's own checkpoints, read whole or by its names."""
+
+    def __init__(self, folder):
+        self.prefix, self.files, self.found = folder / "mutant", fixture("mixed"), {}
+        self.files.write(self.prefix)
+        self.right = checkpoint.read_tensorflow(self.prefix)
+
+    def put(self, rng, mutation):
+        self.mutant = mutation(rng, self.files)
+        self.mutant.write(self.prefix)
+        self.names = None if rng.randrange(2) else sorted(self.right)
+
+    def read(self):
+        self.found = {}
+        self.found = checkpoint.read_tensorflow(self.prefix, self.names)
+
+    def check(self, mutation):
+        assert sum(array.nbytes for array in self.found.values()) <= sum(map(len, self.mutant.shards)), mutation
+        if mutation in {flip_bits, flip_a_bit_of_a_shard, truncate, truncate_a_shard}:
+            assert all(array.tobytes() == self.right[name].tobytes() for name, array in self.found.items()), mutation
+
+    def fair_nbytes(self):
+        return 2 * (len(self.mutant.index) + sum(map(len, self.mutant.shards)))
 
 
 if __name__ == "__main__":
-    main()
+    main(Bundle, MUTATIONS, HEAVY, 1000)

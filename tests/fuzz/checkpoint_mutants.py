@@ -1,25 +1,13 @@
-"""Mutated checkpoints, structure-aware, restored one after the other: `python -m tests.fuzz.checkpoint_mutants`.
+"""Mutated checkpoints, structure-aware, restored one after the other: `python -m tests.fuzz.checkpoint_mutants`."""
 
-Prints one line of JSON: how often each reason to refuse was reached, the worst time and the worst memory. Exits with 1
-and a traceback when anything but `CheckpointError` came out, or when a file was accepted with other values in it.
-"""
-
-import argparse
-import collections
 import hashlib
 import json
 import os
-import random
-import resource
-import tempfile
-import time
-import tracemalloc
-from pathlib import Path
 
 import numpy as np
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver
-from pycudnnrnn.errors import CheckpointError
+from tests.fuzz.mutants import Victim, main
 
 KEYWORDS = [
     b"dtype", b"shape", b"data_offsets", b"__metadata__", b"F32", b"F64", b"BF16", b"I64", b"{", b"}", b"[", b"]", b",",
@@ -28,10 +16,6 @@ KEYWORDS = [
 ]  # fmt: skip
 DTYPES = ["F16", "BF16", "F32", "F64", "I32", "I64", "U8", "BOOL", "F8_E4M3", "C64", "f32", ""]
 SIZES = [0, 1, 2, 3, 2**16, 2**31, 2**32, 2**63, 2**64, 10**13, 10**30]
-
-
-TEXT_MAX = 2000
-"""Most characters of an error: what it quotes is in the file."""
 
 
 class Sparse(bytes):
@@ -299,52 +283,31 @@ HEAVY = [add_entries, grow]
 """A hundredth of the files each: they cost more than all others together."""
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-    rng = random.Random(options.seed)
-    reasons, by_mutation = collections.Counter(), collections.defaultdict(collections.Counter)
-    worst, peak = (0.0, ""), (0, "")
-    shared_memory = Path("/dev/shm")  # on a disk, truncating a file costs ten times what reading it does
-    with tempfile.TemporaryDirectory(dir=shared_memory if shared_memory.is_dir() else None) as made:
-        folder = Path(made)
-        sources = Sources(folder)
-        path = folder / "mutant.safetensors"
-        for number in range(options.count):
-            which = rng.randrange(2)
-            saver, arrays = sources.both[which]
-            mutation = rng.choice(HEAVY) if number % 100 == 99 else MUTATIONS[number % len(MUTATIONS)]
-            mutant = mutation(rng, sources.bytes[which], sources.bytes[1 - which])
-            path.write_bytes(mutant)
-            if isinstance(mutant, Sparse):
-                os.truncate(path, 32 << 20)
-            before = [array.copy() for array in arrays]
-            traced = number % 41 == 0  # 41 and the number of mutations share no factor
-            if traced:
-                tracemalloc.start()
-            started = time.perf_counter()
-            try:
-                saver.restore(path, require_finite=True)
-                reason, text = "accepted", ""
-            except CheckpointError as error:
-                reason, text = error.reason, str(error)
-            worst = max(worst, (time.perf_counter() - started, mutation.__name__))
-            if traced:
-                peak = max(peak, (tracemalloc.get_traced_memory()[1], mutation.__name__))
-                tracemalloc.stop()
-            assert len(text) < TEXT_MAX, (mutation.__name__, text[:TEXT_MAX])
-            for array, value in zip(arrays, before, strict=True):
-                assert np.array_equal(array, value), (mutation.__name__, reason)
-            reasons[reason] += 1
-            by_mutation[mutation.__name__][reason] += 1
-    print(json.dumps({
-        "count": options.count, "reasons": reasons, "by_mutation": by_mutation, "worst_seconds": worst,
-        "peak_bytes": peak, "expected_bytes": sum(array.nbytes for array in arrays),
-    }))  # fmt: skip
+class Ours(Victim):
+    """One of two files of different things, restored into its own."""
+
+    def __init__(self, folder):
+        self.path, self.sources = folder / "mutant.safetensors", Sources(folder)
+
+    def put(self, rng, mutation):
+        which = rng.randrange(2)
+        self.saver, self.arrays = self.sources.both[which]
+        mutant = mutation(rng, self.sources.bytes[which], self.sources.bytes[1 - which])
+        self.path.write_bytes(mutant)
+        if isinstance(mutant, Sparse):
+            os.truncate(self.path, 32 << 20)
+        self.before = [array.copy() for array in self.arrays]
+
+    def read(self):
+        self.saver.restore(self.path, require_finite=True)
+
+    def check(self, mutation):
+        for array, value in zip(self.arrays, self.before, strict=True):
+            assert np.array_equal(array, value), mutation
+
+    def fair_nbytes(self):
+        return 2 * sum(array.nbytes for array in self.arrays)
 
 
 if __name__ == "__main__":
-    main()
+    main(Ours, MUTATIONS, HEAVY, 100)

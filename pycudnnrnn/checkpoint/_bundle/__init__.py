@@ -22,12 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn._atomic import write_together
+from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, Header, slice_key
-from pycudnnrnn.checkpoint._bundle.paths import INDEX, opened, prefix_of, shard_paths, with_suffix
-from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
+from pycudnnrnn.checkpoint._bundle.paths import INDEX, prefix_of, shard_paths, with_suffix
+from pycudnnrnn.checkpoint._file import TensorSpec
+from pycudnnrnn.checkpoint._refusal import Refusal, refused
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 Array = npt.NDArray[Any]
 
@@ -60,12 +62,9 @@ def read(path: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
     Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
     """
     wanted = None if names is None else _names(names)
-    try:
-        with Bundle(Path(path)) as bundle:
-            found = {name: bundle.read(name) for name in (bundle.numbers if wanted is None else wanted)}
-            left = sorted(bundle.others.keys() - {OBJECT_GRAPH}) if wanted is None else []
-    except Refusal as refusal:
-        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+    with refused(path), Bundle(Path(path)) as bundle:
+        found = {name: bundle.read(name) for name in (bundle.numbers if wanted is None else wanted)}
+        left = sorted(bundle.others.keys() - {OBJECT_GRAPH}) if wanted is None else []
     if left:
         named = ", ".join(map(repr, left[:8]))
         warnings.warn(f"{path}: left out, since they hold no numbers: {named}", UserWarning, stacklevel=2)
@@ -83,7 +82,7 @@ class Bundle:
 
     def __init__(self, path: Path) -> None:
         self.prefix = prefix_of(path)
-        with opened(with_suffix(self.prefix, INDEX)) as source:
+        with Source(with_suffix(self.prefix, INDEX)) as source:
             if source.size > INDEX_MAX:
                 raise Refusal("size", f"an index of {source.size} bytes; the cap is {INDEX_MAX}")
             raw = dict(table.read(source.read_at(0, source.size)))
@@ -94,7 +93,7 @@ class Bundle:
         self._parts = {key: entry for key, entry in entries.items() if key.startswith(b"\0")}
         self.entries = {_name(key): entry for key, entry in entries.items() if key not in self._parts}
         with contextlib.ExitStack() as stack:
-            self._shards = [stack.enter_context(opened(path)) for path in shard_paths(self.prefix, header.num_shards)]
+            self._shards = [stack.enter_context(Source(path)) for path in shard_paths(self.prefix, header.num_shards)]
             self._check_places(entries.values())
             self._open = stack.pop_all()
 
@@ -145,10 +144,7 @@ class Bundle:
         raw, crc = array.reshape(-1).view(np.uint8), 0
         for at in range(0, entry.size, PIECE_NBYTES):
             count = min(PIECE_NBYTES, entry.size - at)
-            try:
-                data = self._shards[entry.shard].read_at(entry.offset + at, count)
-            except OSError as error:
-                raise Refusal("unreadable", str(error)) from error
+            data = self._shards[entry.shard].read_at(entry.offset + at, count)
             crc = checksum(data, crc)
             raw[at : at + count] = np.frombuffer(data, np.uint8)
         if masked(crc) != entry.crc:

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from pycudnnrnn.checkpoint._bundle.wire import FIXED32, Message, field
-from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
+from pycudnnrnn.checkpoint._file import TensorSpec
+from pycudnnrnn.checkpoint._refusal import Refusal
 from pycudnnrnn.errors import MissingDependencyError
 from pycudnnrnn.spec import DType
 

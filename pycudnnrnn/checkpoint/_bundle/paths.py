@@ -5,17 +5,16 @@ Source: tensorflow/core/util/tensor_bundle/naming.cc; tensorflow/python/training
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint._bundle import table
-from pycudnnrnn.checkpoint._file import Refusal
+from pycudnnrnn.checkpoint._refusal import Refusal
 
 INDEX: Final = ".index"
 
@@ -33,7 +32,7 @@ def is_one(path: Path) -> bool:
     """Say whether a path means a checkpoint of TensorFlow's, whole or not: a folder, a part of one, or a prefix.
 
     Raises:
-        Refusal: it cannot be told.
+        OSError, Refusal: it cannot be told.
     """
     mode = _mode(path)
     if stat.S_ISDIR(mode) or path.suffix == INDEX or _PART.fullmatch(path.suffix):
@@ -48,6 +47,7 @@ def prefix_of(path: Path) -> Path:
     moved.
 
     Raises:
+        OSError: a file cannot be read.
         Refusal: nothing of the kind; what is there instead is named.
     """
     mode = _mode(path)
@@ -58,7 +58,7 @@ def prefix_of(path: Path) -> Path:
     if _PART.fullmatch(path.suffix):
         raise Refusal("unreadable", f"it is a part of a checkpoint: give {path.with_suffix('').name!r}, its prefix")
     if stat.S_ISREG(mode) and not _mode(with_suffix(path, INDEX)):
-        with opened(path) as source:
+        with Source(path) as source:
             count = min(source.size, len(table.MAGIC))
             end = source.read_at(source.size - count, count)
         if table.looks_like_one(end):
@@ -73,17 +73,7 @@ def _mode(path: Path) -> int:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return 0
-    except (OSError, ValueError) as error:
-        raise Refusal("unreadable", str(error)) from error
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[Source]:
-    """Open a file of a checkpoint; what the operating system has against it is a `Refusal`."""
-    try:
-        with Source(path) as source:
-            yield source
-    except OSError as error:
+    except ValueError as error:  # a NUL
         raise Refusal("unreadable", str(error)) from error
 
 
@@ -122,7 +112,7 @@ def _escaped(name: str) -> str:
 
 
 def _latest(folder: Path) -> str:
-    with opened(folder / BOOK) as source:
+    with Source(folder / BOOK) as source:
         if source.size > BOOK_MAX:
             raise Refusal("size", f"{BOOK} has {source.size} bytes; the cap is {BOOK_MAX}")
         text = source.read_at(0, source.size).decode("utf-8", "surrogateescape")

@@ -14,7 +14,7 @@ from typing import Final
 
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.wire import Cursor, varint
-from pycudnnrnn.checkpoint._file import Refusal
+from pycudnnrnn.checkpoint._refusal import Refusal
 
 MAGIC: Final = (0xDB4775248B80FB57).to_bytes(8, "little")
 

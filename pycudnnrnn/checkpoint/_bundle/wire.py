@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pycudnnrnn.checkpoint._file import Refusal
+from pycudnnrnn.checkpoint._refusal import Refusal
 
 VARINT: Final = 0
 FIXED64: Final = 1
