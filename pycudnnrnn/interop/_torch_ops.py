@@ -2,9 +2,10 @@
 
 Eager code, `torch.compile`, `torch.export` and `torch.func` all come through these operators. On CUDA they hand cuDNN
 the tensors' addresses (`_torch_cudnn`); what that does not take, and the CPU, goes through prepared calls. An operator
-returns tensors and nothing else, so the reserve is one: a uint8 tensor that autograd keeps and frees like any other. A forward that nothing will be differentiated through keeps none.
-The backward works on a copy, so that it changes nothing that it is given and `retain_graph=True` gives the same
-gradients again: the copy takes 2 to 6 % of a step (LSTM, 128 to 512 units), and running the forward again 30 %.
+returns tensors and nothing else, so the reserve is one: a uint8 tensor that autograd keeps and frees like any other. A
+forward that nothing will be differentiated through keeps none. The backward works on a copy, so that it changes nothing
+that it is given and `retain_graph=True` gives the same gradients again: the copy takes 2 to 6 % of a step (LSTM, 128 to
+512 units), and running the forward again 30 %.
 
 Dropout's seed is an argument, drawn by the caller from torch's generator. Masks depend only on it: they come again
 with `torch.manual_seed`, in the backward, and where activation checkpointing runs a forward a second time.
