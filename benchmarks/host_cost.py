@@ -32,7 +32,7 @@ from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
 from tests.shim.host_device import HostDevice, host_allocator
 
-from . import host_jax
+from . import host_jax, host_torch
 from .environment import command_line, environment, now
 from .results_files import FOLDER, Record, place, record, write
 
@@ -161,13 +161,15 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
     passes = engine.runtime.compiled.values()[0]
-    x_desc, y_desc = passes.data(Schedule(1, 1)).pointers
+    descriptors = passes.data(Schedule(1, 1)).pointers
     known, known_lists, known_none = ShortWay(), ShortWay(), ShortWay()
     handle = engine.runtime.handles.get().pointer
-    at = [device.address(a) for a in (x, y, hx, hy, cx, cy, params, device.empty((1 << 20,), np.dtype("u1")))]
+    workspace, *at = (
+        device.address(a) for a in (device.empty((1 << 20,), np.dtype("u1")), x, y, hx, hy, cx, cy, params)
+    )
     times = measured(
         {
-            "foreign": lambda: passes.call_forward(handle, x_desc, at[0], y_desc, *at[1:], None),
+            "foreign": lambda: passes.call_forward(handle, *descriptors, workspace, *at, None),
             "fixed": lambda: plan.forward(params, x, hx, cx, y, hy, cy),
             "changing": lambda: other_plan.forward(params, x, hx, cx, *next(sets)),
             "eager": eager,
@@ -209,6 +211,9 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     for what, which, taken in host_jax.measured(measured, ROUNDS):
         yield row("JAX", "<= 60 us; 64 MiB <= 1 ms", which, what, taken, whole=False,
             least_us=round(min(taken), 1))  # fmt: skip
+    for what, which, bound, taken in host_torch.measured(measured, path, ROUNDS):
+        yield row("torch", bound, which, what, taken, whole=False, least_us=round(min(taken), 1),
+            memory="torch's CPU tensors in the place of CUDA's")  # fmt: skip
 
 
 def _hot_path(played: Any, device: RingDevice, calls: dict[str, Callable[[], Any]]) -> dict[str, dict[str, int]]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn import _discovery
@@ -148,10 +148,22 @@ class Function:
             raise self._library.status_error(prototype.name, result)
         return result
 
-    def bind(self, **given: Any) -> Bound:
-        """Give all arguments but some pointers once; see `Bound`."""
+    def bind(self, *left: str, **given: Any) -> Bound:
+        """Give all arguments but some pointers once; see `Bound`. `left` names those, in their order."""
         self._check_there()
-        return _bound(self._library, self.prototype, self._foreign, given)
+        prototype, parameters = self.prototype, self.prototype.parameters
+        pointers = {name for name, kind in parameters.items() if isinstance(kind, (Opaque, Address))}
+        if sorted((*left, *given)) != sorted(parameters) or not pointers.issuperset(left):
+            raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
+
+        def refused(*pointers: Any) -> None:
+            prototype.convert(dict(zip(left, pointers, strict=True)))  # names the argument, in our own error
+
+        def failed(status: int) -> CudnnError:
+            return self._library.status_error(prototype.name, status)
+
+        bound: Bound = _writer(prototype.name, left)(self._foreign, refused, failed, **prototype.convert(given))
+        return bound
 
     def _check_there(self) -> None:
         if self._foreign is not None:
@@ -167,7 +179,7 @@ class Function:
 
 
 Bound = Callable[..., None]
-"""What `Function.bind` gives: call it with the pointers that were left open, in their order.
+"""What `Function.bind` gives: call it with the pointers that were left open.
 
 These go through ctypes' own types, which cost a fraction of our checks: a pointer of another opaque type is refused as
 ever, and addresses are to come from arrays that were checked. What was given is kept alive by whoever gave it.
@@ -177,22 +189,6 @@ Raises:
     ArgumentError: NULL for a pointer that must not be; nothing was called.
     CudnnError: the function returned a status other than success.
 """
-
-
-def _bound(library: Library, prototype: Prototype, foreign: Any, given: Mapping[str, Any]) -> Bound:
-    parameters = prototype.parameters
-    left = tuple(name for name in parameters if name not in given)
-    if given.keys() - parameters.keys() or not all(isinstance(parameters[name], (Opaque, Address)) for name in left):
-        raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
-
-    def refused(*pointers: Any) -> None:
-        prototype.convert(dict(zip(left, pointers, strict=True)))  # names the argument, in our own error
-
-    def failed(status: int) -> CudnnError:
-        return library.status_error(prototype.name, status)
-
-    bound: Bound = _writer(prototype.name, left)(foreign, refused, failed, **prototype.convert(given))
-    return bound
 
 
 @functools.lru_cache(maxsize=256)

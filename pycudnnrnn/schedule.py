@@ -107,10 +107,6 @@ class Chunk:
         batch = schedule.B if self.rows is None else len(self.rows)
         return Schedule(self.stop - self.start, batch, self.lengths, schedule.time_major)
 
-    def covers(self, schedule: Schedule) -> bool:
-        """Whether this is the batch as it stands, so that nothing has to be cut out of its arrays."""
-        return self.rows is None and (self.start, self.stop) == (0, schedule.T)
-
 
 def native_chunks(schedule: Schedule, limit: int) -> list[Chunk]:
     """Split a batch into calls that cuDNN accepts: at most `limit` steps each, and no sequence of length 0.

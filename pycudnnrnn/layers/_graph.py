@@ -16,13 +16,13 @@ class _Layer(Protocol):
 class LayerGraph(Graph):
     """An op's `Graph` with the layer's names: `inputs` and `outputs`, and states always in a tuple."""
 
-    _layer: _Layer
+    _layer: _Layer | None = None
 
     @classmethod
     def of(cls, graph: Graph, layer: _Layer) -> Self:
         """Take over a graph that captured the layer's buffer."""
-        own = cls.__new__(cls)
-        own.__dict__ = graph.__dict__ | {"_layer": layer}
+        own = cls(graph._native, graph._schedule, graph._kind, graph.params)  # noqa: SLF001
+        own._layer = layer
         return own
 
     @property
@@ -47,7 +47,7 @@ class LayerGraph(Graph):
         Raises:
             CaptureError: other sequence lengths, or the layer has been moved, cast or restored into another buffer.
         """
-        if self._layer.params is not self.params:
+        if self._layer is not None and self._layer.params is not self.params:
             raise CaptureError("the layer's weights are in another buffer than the one that was captured: capture anew")
         super().replay(sequence_lengths=sequence_lengths)
 

@@ -24,8 +24,7 @@ class Graph:
     """
 
     def __init__(self, native: EngineGraph, schedule: Schedule, kind: ArrayKind, params: Any) -> None:
-        self._native, self._schedule = native, schedule
-        self.params = params
+        self._native, self._schedule, self._kind, self.params = native, schedule, kind, params
 
         def given(name: str) -> Any:
             array = getattr(native, name)

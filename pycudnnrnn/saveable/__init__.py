@@ -58,6 +58,13 @@ class SaveSpec(NamedTuple):
     tensor: Array
 
 
+class _Described(NamedTuple):
+    """A buffer with all of its RNN's description, of which TF's arguments are a part (not the algorithm, for one)."""
+
+    opaque_params: Any
+    spec: RNNSpec
+
+
 class CudnnOpaqueParamsSaveable:
     """Save and restore an opaque buffer as the tensors that TF's plain cells have, under their names.
 
@@ -86,28 +93,29 @@ class CudnnOpaqueParamsSaveable:
         mode = getattr(self, "_mode", None)
         if mode is None:
             raise ArgumentTypeError("class", "one of the four saveables, each of one rnn_mode", type(self).__name__)
-        spec = RNNSpec(
-            mode, num_layers, num_units, input_size, input_mode, direction,
-            value_of(opaque_params).dtype, num_proj=num_proj, bias_mode=bias_mode,
-        )  # fmt: skip
-        self._setup(opaque_params, spec, scope, name)
+        scope = getattr(scope, "name", scope)  # TF's VariableScope has a name
+        if scope is not None and not isinstance(scope, str):
+            raise ArgumentTypeError("scope", "a string or None", type(scope))
+        self.name = check_text("name", name)
+        self.scope = scope or ""
+        if isinstance(opaque_params, _Described):
+            self._opaque, spec = opaque_params
+        else:
+            self._opaque = opaque_params
+            spec = RNNSpec(
+                mode, num_layers, num_units, input_size, input_mode, direction,
+                value_of(opaque_params).dtype, num_proj=num_proj, bias_mode=bias_mode,
+            )  # fmt: skip
+        self._converter = CudnnParamsFormatConverter.of(spec)
+        self._converter.check(self._opaque)
 
     @staticmethod
     def of(opaque_params: Any, spec: RNNSpec, scope: str | None, name: str) -> CudnnOpaqueParamsSaveable:
         """Return the saveable of `spec` over a buffer."""
-        saveable = CudnnOpaqueParamsSaveable.__new__(_SAVEABLES[spec.mode])
-        saveable._setup(opaque_params, spec, scope, name)  # noqa: SLF001
-        return saveable
-
-    def _setup(self, opaque_params: Any, spec: RNNSpec, scope: Any, name: str) -> None:
-        scope = getattr(scope, "name", scope)  # TF's VariableScope has a name
-        if scope is not None and not isinstance(scope, str):
-            raise ArgumentTypeError("scope", "a string or None", type(scope))
-        self._opaque = opaque_params
-        self.name = check_text("name", name)
-        self.scope = scope or ""
-        self._converter = CudnnParamsFormatConverter.of(spec)
-        self._converter.check(opaque_params)
+        return _SAVEABLES[spec.mode](
+            _Described(opaque_params, spec), spec.num_layers, spec.num_units, spec.input_size, spec.input_mode,
+            spec.direction, scope, name, num_proj=spec.num_proj, bias_mode=spec.bias_mode,
+        )  # fmt: skip
 
     @property
     def spec(self) -> RNNSpec:

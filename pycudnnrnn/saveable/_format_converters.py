@@ -54,8 +54,11 @@ class CudnnParamsFormatConverter:
     @classmethod
     def of(cls, spec: RNNSpec) -> CudnnParamsFormatConverter:
         """Return the converter of `spec`; buffers may have any dtype."""
-        converter = CudnnParamsFormatConverter.__new__(_CONVERTERS[spec.mode])
-        converter._spec = spec  # noqa: SLF001
+        converter = _CONVERTERS[spec.mode](
+            spec.num_layers, spec.num_units, spec.input_size, spec.input_mode, spec.direction,
+            num_proj=spec.num_proj, bias_mode=spec.bias_mode,
+        )  # fmt: skip
+        converter._spec = spec  # noqa: SLF001  with what TF's arguments do not say: the algorithm, for one
         return converter
 
     @property

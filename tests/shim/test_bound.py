@@ -16,7 +16,10 @@ def played(play):
     return played
 
 
-def forward(library, **changes):
+LEFT = ("handle", "x", "y", "hx", "hy", "cx", "cy", "weightSpace", "workSpace", "reserveSpace")
+
+
+def forward(library, left=LEFT, **changes):
     data = RNNDataDescriptor(library, "float32", 3, 2, 4)
     rnn = ctypes.cast(0x40, libcudnn.cudnnRNNDescriptor_t)
     tensor = ctypes.cast(0x50, libcudnn.cudnnTensorDescriptor_t)
@@ -24,7 +27,7 @@ def forward(library, **changes):
         "rnnDesc": rnn, "fwdMode": 0, "devSeqLengths": None, "xDesc": data, "yDesc": data, "hDesc": tensor,
         "cDesc": None, "weightSpaceSize": 1, "workSpaceSize": 2, "reserveSpaceSize": 3,
     }  # fmt: skip
-    return library.cudnnRNNForward.bind(**given | changes)
+    return library.cudnnRNNForward.bind(*left, **given | changes)
 
 
 def test_what_is_open_arrives_in_its_place_and_what_was_given_in_its(played):
@@ -38,6 +41,22 @@ def test_what_is_open_arrives_in_its_place_and_what_was_given_in_its(played):
     assert (found[5], found[7], found[9], found[10]) == (0x100, 0x200, 0, 0x300)
     assert (found[12], found[13]) == (0, 0x400)
     assert found[14:] == (1, 0x500, 2, 0x600, 3, 0)
+
+
+def test_what_is_open_comes_in_the_order_in_which_it_was_named(played):
+    handle, values = Handle(played.library), [None, 0x100, 0x200, None, 0x300, None, 0x400, 0x500, 0x600, None]
+    played.cudnnRNNForward = lambda *arguments: arrived.append(arguments)
+    arrived = []
+    values[0] = handle.pointer
+    forward(played.library)(*values)
+    forward(played.library, LEFT[::-1])(*values[::-1])
+    assert arrived[0] == arrived[1]
+
+
+@pytest.mark.parametrize("left", [LEFT[1:], (*LEFT, "x"), (*LEFT[1:], "rnnDesc"), (*LEFT, "z")])
+def test_each_pointer_is_left_open_once_or_given(played, left):
+    with pytest.raises(ArgumentTypeError, match="all but pointers"):
+        forward(played.library, left)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 7])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CaptureError, CudnnError, ForkError
+from pycudnnrnn.layers import LayerGraph
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.shim.host_device import NotCapturableError, Stream, host
@@ -377,6 +378,27 @@ def test_a_layers_graph_refuses_to_run_on_weights_that_the_layer_has_left(play):
     layer._attach(problem.op, device.from_host(problem.params), "cuda:0")
     with pytest.raises(CaptureError, match="another buffer"):
         graph.replay()
+
+
+def test_a_kind_of_layer_graph_of_the_users_own_is_made_by_its_constructor(play):
+    _, _, device = play()
+    problem = make_problem(LSTM, 1, 2, None, seed=3)
+    layer = layer_on(device, CudnnLSTM(2, 3, dtype="float64"), problem)
+
+    class Counting(LayerGraph):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.replays = 0
+
+        def replay(self, **keywords):
+            super().replay(**keywords)
+            self.replays += 1
+
+    graph = Counting.of(LSTM.prepare(1, 2, device="cuda:0").capture(layer.params), layer)
+    fill(graph, problem)
+    graph.replay()
+    assert graph.replays == 1
+    assert np.array_equal(host(graph.outputs), run_numpy(problem)["y"])
 
 
 def test_a_layer_on_the_cpu_has_no_graph():

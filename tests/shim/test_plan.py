@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.cudnn.checks import PlainArrays, Wanted
+from pycudnnrnn.engines.cudnn.plain import Wanted, recogniser
 from pycudnnrnn.engines.numpy_engine import engine as numpy_engine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
@@ -245,64 +245,73 @@ def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_cr
     assert not played.complaints
 
 
+def plain(*wanted, apart=True):
+    return recogniser(cupy.ndarray, 0, {f"array_{i}": one for i, one in enumerate(wanted)}, apart=apart)
+
+
+PLACING = st.lists(st.integers(0, 12), min_size=5, max_size=5)
+
+
 @examples(100)
-@example([(3, 2), (0, 3), (5, 1)])
-@example([(3, 2), (0, 4)])
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), min_size=1, max_size=5))
-def test_arrays_are_apart_exactly_when_no_two_share_a_byte(play, places):
+@example([2, 3, 1], [[3, 0, 5], [5, 0, 3], [0, 2, 5]])
+@example([2, 4], [[3, 0], [4, 0], [0, 2]])
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=5), st.lists(st.lists(st.integers(0, 12), min_size=5), max_size=4)
+)
+def test_arrays_are_apart_exactly_when_no_two_share_a_byte_however_those_before_lay(play, sizes, placings):
     _, _, device = play()
-    base = device.empty((16,), np.dtype(np.uint8))
-    arrays = [cupy.ndarray((n,), np.dtype(np.uint8), memptr=base.data + start) for start, n in places]
-    plain = PlainArrays(cupy.ndarray, 0, [Wanted.contiguous((n,), np.dtype(np.uint8)) for _, n in places], apart=True)
-    touched = [set(range(start, start + n)) for start, n in places]
-    disjoint = sum(map(len, touched)) == len(set().union(*touched))
-    for _ in range(2):
-        assert (plain.addresses(arrays) is not None) == disjoint
-    assert PlainArrays(
-        cupy.ndarray, 0, [Wanted.contiguous((n,), np.dtype(np.uint8)) for _, n in places], apart=False
-    ).addresses(arrays) == [a.data.ptr for a in arrays]
+    base, u1 = device.empty((16,), np.dtype(np.uint8)), np.dtype(np.uint8)
+    wanted = [Wanted((n,), u1) for n in sizes]
+    recognise = plain(*wanted)
+    for starts in [placing for placing in placings for _ in range(2)]:
+        places = list(zip(starts, sizes, strict=False))
+        arrays = [cupy.ndarray((n,), u1, memptr=base.data + start) for start, n in places]
+        touched = [set(range(start, start + n)) for start, n in places]
+        disjoint = sum(map(len, touched)) == len(set().union(*touched))
+        assert (recognise(*arrays) is not None) == disjoint
+        assert plain(*wanted, apart=False)(*arrays) == tuple(a.data.ptr for a in arrays)
 
 
-def test_a_known_array_is_looked_at_again_for_what_can_change_in_place(play):
+def test_a_known_array_is_looked_at_again(play):
     _, _, device = play()
-    wanted = [Wanted.contiguous((2, 3), np.dtype("f4")), Wanted.contiguous((2, 3), np.dtype("f4"), optional=True)]
-    plain = PlainArrays(cupy.ndarray, 0, wanted, apart=True)
+    wanted = [Wanted((2, 3), np.dtype("f4")), Wanted((2, 3), np.dtype("f4"), optional=True)]
+    recognise = plain(*wanted)
     a, b = (device.empty((2, 3), np.dtype("f4")) for _ in range(2))
-    at = [a.data.ptr, b.data.ptr]
-    assert plain.addresses([a, b]) == at
-    assert plain.addresses([a, b]) == at
+    at = a.data.ptr, b.data.ptr
+    assert recognise(a, b) == at
+    assert recognise(a, b) == at
     b.shape = (3, 2)
-    assert plain.addresses([a, b]) is None
-    assert plain.addresses([a, None]) == [at[0], None]
+    assert recognise(a, b) is None
+    assert recognise(a, None) == (at[0], None)
     b.shape = (2, 3)
-    assert plain.addresses([a, b]) == at
-    assert plain.addresses([b, a]) == at[::-1], "known, and in the other's place"
-    assert plain.addresses([a, a]) is None
-    assert plain.addresses([None, a]) is None
+    assert recognise(a, b) == at
+    assert recognise(b, a) == at[::-1], "known, and in the other's place"
+    assert recognise(a, a) is None
+    assert recognise(None, a) is None
 
 
 def test_an_array_that_is_gone_is_not_taken_for_a_later_one_at_its_id(play):
     """The new array has the address of the dead one in memory, and so its `id`; all else of it is another's."""
     _, _, device = play()
-    plain = PlainArrays(cupy.ndarray, 0, [Wanted.contiguous((4,), np.dtype("f4"))], apart=True)
+    recognise = plain(Wanted((4,), np.dtype("f4")))
     seen = False
     for _ in range(200):
         array = device.empty((4,), np.dtype("f4"))
-        assert plain.addresses([array]) == [array.data.ptr]
+        assert recognise(array) == (array.data.ptr,)
         before = id(array)
         del array
         impostor = device.empty((4,), np.dtype("i4"))
         seen = seen or id(impostor) == before
-        assert plain.addresses([impostor]) is None
+        assert recognise(impostor) is None
         del impostor
     assert seen, "an id came again"
 
 
-def test_arrays_that_are_remembered_are_not_kept_alive(play):
+def test_arrays_that_were_recognised_are_not_kept_alive(play):
     _, _, device = play()
-    plain = PlainArrays(cupy.ndarray, 0, [Wanted.contiguous((4,), np.dtype("f4"))], apart=True)
+    recognise = plain(Wanted((4,), np.dtype("f4")))
     array = device.empty((4,), np.dtype("f4"))
-    assert plain.addresses([array]) is not None
+    assert recognise(array) is not None
     gone = weakref.ref(array)
     del array
     gc.collect()

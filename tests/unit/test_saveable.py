@@ -72,6 +72,41 @@ def test_shapes_are_known_without_the_tensors(spec):
     assert [*of(filled(spec), spec, None).shapes()] == [name[2:] for name in made.shapes()]
 
 
+@examples(500)
+@given(ANY)
+def test_of_keeps_all_of_a_spec_and_the_constructor_what_its_arguments_say(spec):
+    params = filled(spec)
+    made = of(params, spec)
+    assert made.spec == CudnnParamsFormatConverter.of(spec).spec == spec
+    sizes = spec.num_layers, spec.num_units, spec.input_size, spec.input_mode, spec.direction
+    more = {"num_proj": spec.num_proj, "bias_mode": spec.bias_mode}
+    ours = type(made)(params, *sizes, **more)
+    assert ours.spec == RNNSpec(spec.mode, *sizes, spec.dtype, **more)
+    assert vars(ours).keys() == vars(made).keys()
+
+
+def test_whoever_wraps_the_constructors_sees_every_saveable_that_is_made(monkeypatch):
+    """A layer's, a checkpoint's and that of `of`, each with the converter that it works by."""
+    seen = []
+
+    def watch(kind):
+        init = kind.__init__
+
+        def watched(self, *arguments, **keywords):
+            seen.append(self)
+            init(self, *arguments, **keywords)
+
+        monkeypatch.setattr(kind, "__init__", watched)
+
+    watch(CudnnOpaqueParamsSaveable)
+    watch(CudnnParamsFormatConverter)
+    layer = package.CudnnGRU(1, 3, seed=1)
+    layer.build((None, None, 4))
+    made = [layer.saveable, of(filled(RNNSpec("lstm", 1, 3, 4)), RNNSpec("lstm", 1, 3, 4))]
+    found = {id(one) for one in seen}
+    assert {id(one) for which in made for one in (which, which.format_converter)} <= found
+
+
 # --- names and stitching, written out ---------------------------------------------------------------------------------
 
 UNI, BI = "rnn/multi_rnn_cell/cell_{}/{}/", "stack_bidirectional_rnn/cell_{}/bidirectional_rnn/{}/{}/"

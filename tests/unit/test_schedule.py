@@ -62,14 +62,14 @@ def test_groups_are_all_steps_in_order_and_only_a_single_step_exceeds_the_limit(
 @given(batches, st.integers(1, 4), st.booleans())
 def test_a_chunk_is_a_batch_of_its_own_with_its_sequences_and_steps(batch, limit, time_major):
     schedule, full = schedule_of(batch, time_major=time_major)
-    T, B = schedule.T, schedule.B
+    B = schedule.B
     for chunk in native_chunks(schedule, limit):
         part = chunk.within(schedule)
         rows = range(B) if chunk.rows is None else chunk.rows
         expected = [min(full[b], chunk.stop) - chunk.start for b in rows]
         assert (part.T, part.B, part.time_major) == (chunk.stop - chunk.start, len(rows), time_major)
         assert part.lengths == (None if set(expected) == {part.T} else tuple(expected))
-        assert chunk.covers(schedule) == (len(rows) == B and part.T == T)
+        assert (chunk.rows is None) == (len(rows) == B)
 
 
 @pytest.mark.parametrize("lengths", [None, [4, 4, 4], (4, 4, 4), np.array([4, 4, 4])])
@@ -129,7 +129,6 @@ def test_native_chunks_hold_every_valid_step_once_and_nothing_that_cudnn_refuses
         within = [steps] * len(rows) if chunk.lengths is None else chunk.lengths
         assert 1 <= steps <= limit
         assert all(1 <= length <= steps for length in within)
-        assert chunk.covers(schedule) == (list(rows) == list(range(B)) and steps == T)
         seen += [(chunk.start + t, b) for b, length in zip(rows, within, strict=True) for t in range(length)]
     assert sorted(seen) == [(t, b) for t in range(T) for b in range(B) if t < full[b]]
 

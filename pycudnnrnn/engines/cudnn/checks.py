@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
-from weakref import ref
+from typing import Any, Final
 
-import numpy as np
-
+from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import INT32_MAX, STANDARD_ALGORITHMS, RNNSpec
@@ -53,106 +48,18 @@ def check_sizes(spec: RNNSpec, schedule: Schedule) -> None:
         raise ArgumentError("sequence_lengths", f"equal lengths with algo {str(spec.algo)!r}", "ragged ones")
 
 
-def check_array(name: str, array: Any | None, address: int, alignment: int) -> None:
-    """Refuse what cuDNN cannot read in place; nothing is copied silently.
+def check_array(name: str, array: Any | None, device: CudaDevice, alignment: int | None = None) -> None:
+    """Refuse what cuDNN cannot read in place; nothing is copied silently. None and what has no elements are not read.
+
+    Without `alignment` it is that of the elements.
 
     Raises:
         ArgumentError: not contiguous, or not aligned.
     """
-    if array is None:
+    if array is None or not array.size:
         return
     if not array.flags.c_contiguous:
         raise ArgumentError(name, "a contiguous array (cupy.ascontiguousarray makes one)", f"strides {array.strides}")
+    alignment, address = alignment or array.dtype.itemsize, device.address(array)
     if address % alignment:
         raise ArgumentError(name, f"memory aligned to {alignment} bytes", hex(address))
-
-
-APART_NBYTES: Final = 2**48
-"""Between the places below all addresses where absent arrays are taken to be; each stands apart from all."""
-
-
-class Wanted(NamedTuple):
-    """What one array of a call has to be. Without a shape it has to be None; `optional` allows None beside an array."""
-
-    shape: tuple[int, ...] | None
-    strides: tuple[int, ...]
-    nbytes: int
-    dtype: np.dtype[Any]
-    alignment: int
-    optional: bool
-
-    @classmethod
-    def contiguous(
-        cls, shape: tuple[int, ...] | None, dtype: np.dtype[Any], alignment: int = 1, *, optional: bool = False
-    ) -> Wanted:
-        sizes = shape or ()
-        strides = tuple(dtype.itemsize * math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
-        return cls(shape, strides, math.prod(sizes) * dtype.itemsize, dtype, alignment, optional)
-
-
-class PlainArrays:
-    """Recognise, in one pass, arrays that may cross as they are.
-
-    It accepts only what the slower checks accept, and gives no reasons: whoever is turned away goes through those,
-    which do. An array that came last in the same place is known by its identity, and looked at again only for what can
-    change in place, its shape; weak references tell it from a later one with the same `id`.
-    """
-
-    __slots__ = ("_apart", "_device", "_last", "_nbytes", "_ndarray", "_places", "_wanted")
-
-    def __init__(self, ndarray: Any, device: int, wanted: Sequence[Wanted], *, apart: bool) -> None:
-        """Describe the arrays, in the order of `addresses`; `apart` refuses any two that share memory."""
-        self._ndarray, self._device, self._wanted, self._apart = ndarray, device, wanted, apart
-        self._places, self._nbytes = range(len(wanted)), [w.nbytes for w in wanted]
-        places = len(wanted)
-        self._last: tuple[list[Any], list[int | None], list[int]] = [_nobody] * places, [None] * places, [0] * places
-
-    def addresses(self, arrays: Sequence[Any]) -> Sequence[int | None] | None:
-        """Return where the arrays are, None for what is absent; or None if one of them is not plainly right."""
-        known, where, starts = self._last
-        found = None
-        for place, array, last, wanted in zip(self._places, arrays, known, self._wanted, strict=True):
-            if last() is not array:
-                if found is None:
-                    known, found, starts = [*known], [*where], [*starts]
-                if array is None:
-                    if not wanted.optional:
-                        return None
-                    known[place], found[place], starts[place] = _nothing, None, -(place + 1) * APART_NBYTES
-                else:
-                    shape, strides, _, dtype, alignment, _ = wanted
-                    if (
-                        type(array) is not self._ndarray
-                        or array.dtype is not dtype
-                        or array.strides != strides
-                        or array.shape != shape
-                    ):
-                        return None
-                    memory = array.data
-                    found[place] = starts[place] = address = memory.ptr
-                    if memory.device_id != self._device or address % alignment:
-                        return None
-                    known[place] = ref(array)
-            elif array is not None and array.shape != wanted.shape:
-                return None
-        if found is None:
-            return where
-        if self._apart and self._overlap(starts):
-            return None
-        self._last = known, found, starts
-        return found
-
-    def _overlap(self, starts: Sequence[int]) -> bool:
-        """Whether any two share memory; if none do, each ends before the next begins."""
-        ends, starts = sorted(map(operator.add, starts, self._nbytes)), sorted(starts)
-        del starts[0]
-        return any(map(operator.gt, ends, starts))
-
-
-def _nothing() -> None:
-    """Stand for a reference to no array."""
-
-
-def _nobody() -> object:
-    """Stand for a reference to an array that nobody can give."""
-    return _nobody

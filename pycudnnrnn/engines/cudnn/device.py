@@ -6,7 +6,7 @@ What the engine asks of a device is this class. Tests put another object in its 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,28 @@ def scratch(device: CudaDevice, nbytes: int) -> Any | None:
 def started(device: CudaDevice, states: Any | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """Return states to be worked on: a copy of those given, or zeros."""
     return device.zeros(shape, dtype) if states is None else device.copy(states)
+
+
+def addresses(device: CudaDevice, *arrays: Any | None) -> list[int | None]:
+    """Return where arrays are; None for those that are absent."""
+    return [None if array is None else device.address(array) for array in arrays]
+
+
+@contextlib.contextmanager
+def in_order(device: CudaDevice, stream: Any, others: Iterable[Any]) -> Iterator[None]:
+    """Put the block's work on a stream after what is on the others, which then wait for it, whatever became of it.
+
+    Memory that the block used can so be given to whoever works on one of them.
+    """
+    for other in others:
+        device.wait(stream, other)
+    try:
+        with device.watch:  # it has to know first whether there is a device left to wait on
+            yield
+    finally:
+        if not device.watch.lost:
+            for other in others:
+                device.wait(other, stream)
 
 
 class _Foreign:
@@ -160,9 +182,10 @@ class CudaDevice:
         """Write the rows of device indices along `axis` of `target`."""
         target[(slice(None),) * axis + (indices,)] = values
 
-    def gather(self, array: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
-        """A new contiguous array of the rows at (first, second) along the first two axes; the indices broadcast."""
-        return array[self.xp.asarray(first), self.xp.asarray(second)]
+    @staticmethod
+    def gather(array: Any, first: Any, second: Any) -> Any:
+        """A new contiguous array of the rows at device indices along the first two axes; the indices broadcast."""
+        return array[first, second]
 
     @staticmethod
     def copy_into(target: Any, values: Any) -> None:

@@ -78,24 +78,27 @@ class CudnnDropout:
     @contextlib.contextmanager
     def forward_on(self, stream: Any) -> Iterator[None]:
         """Launch one forward on `stream`, after the one before, and count it if that succeeded."""
-        with self.lock:
-            self._device.wait(stream, self._last_stream)
-            self._last_stream = stream
+        with self._turn(stream):
             yield
             self.position += 1
 
     @contextlib.contextmanager
     def left_alone(self, stream: Any) -> Iterator[None]:
         """Let something run that moves the states on, and put them back after it; all of it on or after `stream`."""
-        with self.lock:
-            self._device.wait(stream, self._last_stream)
-            self._last_stream = stream
+        with self._turn(stream):
             before = self._device.copy(self._states)
             try:
                 yield
             finally:
                 if not self._device.watch.lost:
                     self._device.copy_bytes(self._states, before)
+
+    @contextlib.contextmanager
+    def _turn(self, stream: Any) -> Iterator[None]:
+        with self.lock:
+            self._device.wait(stream, self._last_stream)
+            self._last_stream = stream
+            yield
 
     def snapshot(self, stream: Any) -> Any:
         """Copy the states on `stream` as the next launch will find them; the caller holds the lock."""

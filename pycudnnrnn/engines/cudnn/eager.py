@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pycudnnrnn.engines.cudnn.device import scratch
+from pycudnnrnn.engines.cudnn.device import addresses, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
@@ -25,40 +25,37 @@ class CudnnForward:
         self._runtime, self._passes, self._dropout, self._keep_reserve = runtime, passes, dropout, keep_reserve
         self._device = passes.device
         self._dtype = passes.spec.dtype.numpy
-        self._inputs = passes.recogniser("eager")
+        self._plain = passes.recogniser("x", "hx", "cx", "params", apart=False)
 
     def run_if_plain(self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None) -> Results | None:
         """Run if every array is plainly right; None says that one is not, and the slower checks say why."""
-        at = self._inputs.addresses((x, hx, cx, params))
+        at = self._plain(x, hx, cx, params)
         return None if at is None else self._run(schedule, params, x, hx, cx, at)
 
     def run(self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None) -> Results:
         """Run on arrays that have been checked."""
-        at = [None if array is None else self._device.address(array) for array in (x, hx, cx, params)]
-        return self._run(schedule, params, x, hx, cx, at)
+        return self._run(schedule, params, x, hx, cx, addresses(self._device, x, hx, cx, params))
 
     def _run(
         self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None, at: Sequence[int | None]
     ) -> Results:
-        x_at, hx_at, cx_at, params_at = at
-        device, passes, dtype, address = self._device, self._passes, self._dtype, self._device.address
+        device, passes, dtype = self._device, self._passes, self._dtype
         with device.active():
             stream = device.stream()
             device.refuse_capture(stream, "an eager forward, which takes memory")
             handle = self._runtime.handle_on(stream)
-            x_desc, y_desc = passes.data(schedule).pointers
             y, hy = device.empty(passes.y_shape, dtype), device.empty(passes.h_shape, dtype)
             cy = None if passes.c_shape is None else device.empty(passes.c_shape, dtype)
             space = scratch(device, passes.reserve_nbytes)
             workspace = scratch(device, passes.workspace_nbytes)
+            x_at, hx_at, cx_at, params_at = at
+            workspace_at, y_at, hy_at, cy_at, space_at = addresses(device, workspace, y, hy, cy, space)
             with _NOTHING if self._dropout is None else self._dropout.forward_on(stream):
                 passes.call_forward(
-                    handle.pointer, x_desc, x_at, y_desc, address(y), hx_at, address(hy),
-                    cx_at, None if cy is None else address(cy),
-                    params_at, None if workspace is None else address(workspace),
-                    None if space is None else address(space),
+                    handle.pointer, *passes.data(schedule).pointers, workspace_at,
+                    x_at, y_at, hx_at, hy_at, cx_at, cy_at, params_at, space_at,
                 )  # fmt: skip
             if not self._keep_reserve:
                 return y, hy, cy, None
             piece = Piece(passes, schedule, x, hx, cx, y, space)
-            return y, hy, cy, CudnnReserve(passes.spec, schedule, params, [piece], stream, device)
+            return y, hy, cy, CudnnReserve(self._runtime, passes.spec, schedule, params, [piece], stream)

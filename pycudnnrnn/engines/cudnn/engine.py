@@ -12,14 +12,16 @@ from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
-from pycudnnrnn.engines.cudnn.algorithms import Data, choose
+from pycudnnrnn.engines.cudnn.addressed import Addressed
+from pycudnnrnn.engines.cudnn.algorithms import choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
-from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
+from pycudnnrnn.engines.cudnn.device import CudaDevice, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
 from pycudnnrnn.engines.cudnn.eager import CudnnForward
 from pycudnnrnn.engines.cudnn.in_place import InPlace, write_states
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
+from pycudnnrnn.engines.cudnn.passes import Inputs
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.recompute import RecomputeReserve
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve
@@ -86,6 +88,11 @@ class CudnnEngine:
         """Write random states at an address, from a seed."""
         write_states(self.runtime, stream, states, seed)
 
+    def addressed(self, stream: int, spec: RNNSpec, like: Schedule, *, training: bool, drops: bool) -> Addressed:
+        """Prepare batches like this one, which come again and again, on another library's memory and stream."""
+        check_sizes(spec, like)
+        return Addressed(self.runtime, stream, spec, like, training=training, drops=drops)
+
     def device_of(self, address: int) -> int:
         """Return the index of the device whose memory an address is in."""
         return self._device.index_of(address)
@@ -95,17 +102,12 @@ class CudnnEngine:
         device = self._device
         with device.active():
             stream, *around = (device.stream() if a is None else device.stream_at(a) for a in (address, *others))
-            for other in around:
-                device.wait(stream, other)
             try:
-                with device.using(stream):
+                with in_order(device, stream, around), device.using(stream):
                     yield device.stream_address(stream)
             finally:
-                if not device.watch.lost:
-                    for other in around:
-                        device.wait(other, stream)
-                    if wait:
-                        device.synchronize(stream)
+                if wait and not device.watch.lost:
+                    device.synchronize(stream)
 
     def memory(
         self,
@@ -143,7 +145,7 @@ class CudnnEngine:
         *,
         training: bool,
         dropout: CudnnDropout | None,
-        data: Data | None = None,
+        data: Inputs | None = None,
     ) -> RNNSpec:
         """Return the spec with "auto" decided."""
         if spec.algo is not Algorithm.AUTO:
@@ -159,7 +161,7 @@ class CudnnEngine:
         *,
         dropout: CudnnDropout | None,
         keep_reserve: bool,
-        data: Data | None = None,
+        data: Inputs | None = None,
     ) -> CudnnForward | None:
         if not schedule.T or not schedule.B or schedule.T > TIME_MAX or schedule.has_empty:
             return None
@@ -182,84 +184,35 @@ class CudnnEngine:
         keep_reserve: bool,
         checkpoint_every: int | None = None,
     ) -> tuple[Any, Any, Any | None, Any]:
-        device, dtype = self._device, spec.dtype.numpy
         check_sizes(spec, schedule)
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
-            self._check(name, array, dtype.itemsize)
-        self._check("params", params, PARAMS_ALIGNMENT_NBYTES)
-        every = checkpoint_every if keep_reserve else None
+            check_array(name, array, self._device)
+        check_array("params", params, self._device, PARAMS_ALIGNMENT_NBYTES)
+        inputs, keeps = Inputs(params, x, hx, cx), keep_reserve
+        every = checkpoint_every if keeps else None
         if every is None or every >= schedule.T:
-            data = Data(params, x, hx, cx)
-            call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keep_reserve, data=data)
+            call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keeps, data=inputs)
             if call is not None:
-                return call.run(schedule, params, x, hx, cx)
+                return call.run(schedule, *inputs)
         chunks = self._chunks(spec, schedule, every, dropout)
         if len(chunks) > 1 and spec.num_dirs == 2:
-            with device.active():
-                return long_bidirectional.forward(
-                    self, device, spec, schedule, params, x, hx, cx, keep_reserve=keep_reserve, checkpoint_every=every
-                )
+            return long_bidirectional.forward(
+                self, self.runtime, spec, schedule, inputs, keep_reserve=keeps, checkpoint_every=every
+            )
         if len(chunks) > 1 and every is not None:
-            return recompute.forward(self, self.runtime, spec, schedule, chunks, params, x, hx, cx, dropout=dropout)
-        return chunked.forward(
-            self.runtime, spec, schedule, chunks, params, x, hx, cx, dropout=dropout, keep_reserve=keep_reserve
-        )
+            return recompute.forward(self, self.runtime, spec, schedule, chunks, inputs, dropout=dropout)
+        return chunked.forward(self.runtime, spec, schedule, chunks, inputs, dropout=dropout, keep_reserve=keeps)
 
     def backward_data(
         self, reserve: AnyReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
     ) -> tuple[Any, Any, Any | None]:
-        device, spec, schedule = self._device, reserve.spec, reserve.schedule
-        dtype = spec.dtype.numpy
-        if isinstance(reserve, LongReserve):
-            with device.active():
-                return long_bidirectional.backward_data(self, device, reserve, dy, dhy, dcy)
-        if isinstance(reserve, RecomputeReserve):
-            return recompute.backward_data(self, self.runtime, reserve, dy, dhy, dcy)
-        for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
-            self._check(name, array, dtype.itemsize)
-        states = (spec.num_pseudo_layers, schedule.B)
-        with self.runtime.following(reserve.stream) as handle:
-            dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
-            dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
-            if spec.has_cell_state and dcy is None:
-                dcy = device.zeros((*states, spec.num_units), dtype)
-            workspace = scratch(device, reserve.workspace_nbytes)
-            if not reserve.whole:
-                return chunked.backward_data(device, handle, reserve, dy, dhy, dcy, workspace)
-            dx = device.empty(schedule.data_shape(spec.input_size), dtype)
-            dhx = device.empty((*states, spec.state_size), dtype)
-            dcx = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
-            (piece,) = reserve.pieces
-            reserve.touched = True
-            piece.passes.backward_data(
-                handle, piece.data(), reserve.params, piece.y, dy, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx,
-                workspace, piece.space,
-            )  # fmt: skip
-            return dx, dhx, dcx
+        return reserve.backward_data(dy, dhy, dcy)
 
     def check_gradient(self, out: Any) -> None:
-        self._check("out", out, PARAMS_ALIGNMENT_NBYTES)
+        check_array("out", out, self._device, PARAMS_ALIGNMENT_NBYTES)
 
     def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:
-        if isinstance(reserve, LongReserve):
-            with self._device.active():
-                long_bidirectional.backward_weights(self, self._device, reserve, out, accumulate=accumulate)
-            return
-        if isinstance(reserve, RecomputeReserve):
-            recompute.backward_weights(self.runtime, reserve, out, accumulate=accumulate)
-            return
-        with self.runtime.following(reserve.stream) as handle:
-            workspace = scratch(self._device, reserve.workspace_nbytes)
-            if not accumulate:
-                self._device.fill_zero(out)
-            for piece in reserve.pieces:
-                piece.passes.backward_weights(
-                    handle, piece.data(), piece.x, piece.hx, piece.y, out, workspace, piece.space
-                )
-
-    def _check(self, name: str, array: Any | None, alignment: int) -> None:
-        if array is not None and array.size:
-            check_array(name, array, self._device.address(array), alignment)
+        reserve.backward_weights(out, accumulate=accumulate)
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

@@ -28,7 +28,7 @@ class Handle(Owned):
     def __init__(self, library: Library) -> None:
         super().__init__(library, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy")
         self.pointer = self._pointer
-        self._set_stream = library.cudnnSetStream.bind(handle=self)
+        self._set_stream = library.cudnnSetStream.bind("streamId", handle=self)
         self._stream: int | None = None
 
     def use(self, stream: int) -> None:

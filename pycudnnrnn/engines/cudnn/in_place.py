@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
@@ -60,12 +61,8 @@ class InPlace:
     ) -> None:
         """Write the results and the reserve, and move the dropout states on."""
         _check_params("params", params)
-        with self._on(stream) as handle:
-            passes = self._passes(handle, states, seed=self._seed)
-            x_desc, y_desc = passes.data(self._schedule).pointers
-            passes.call_forward(
-                handle.pointer, x_desc, x, y_desc, y, hx, hy, cx, cy, params, workspace, reserve
-            )  # fmt: skip
+        with self._on(stream, states, workspace, seed=self._seed) as (passes, head):
+            passes.call_forward(*head, x, y, hx, hy, cx, cy, params, reserve)
 
     def backward_data(
         self,
@@ -86,12 +83,8 @@ class InPlace:
     ) -> None:
         """Write the gradients of x and the states, rewriting the reserve."""
         _check_params("params", params)
-        with self._on(stream) as handle:
-            passes = self._passes(handle, states)
-            x_desc, y_desc = passes.data(self._schedule).pointers
-            passes.call_backward_data(
-                handle.pointer, y_desc, y, dy, x_desc, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve
-            )  # fmt: skip
+        with self._on(stream, states, workspace) as (passes, head):
+            passes.call_backward_data(*head, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
 
     def backward_weights(
         self,
@@ -106,18 +99,21 @@ class InPlace:
     ) -> None:
         """Add the gradient of params to `d_params`."""
         _check_params("d_params", d_params)
-        with self._on(stream) as handle:
-            passes = self._passes(handle, states)
-            x_desc, y_desc = passes.data(self._schedule).pointers
-            passes.call_backward_weights(handle.pointer, x_desc, x, hx, y_desc, y, d_params, workspace, reserve)
+        with self._on(stream, states, workspace) as (passes, head):
+            passes.call_backward_weights(*head, x, hx, y, d_params, reserve)
 
     @contextlib.contextmanager
-    def _on(self, stream: int) -> Iterator[Handle]:
+    def _on(
+        self, stream: int, states: int | None, workspace: int | None, *, seed: int | None = None
+    ) -> Iterator[tuple[Passes, tuple[Any, ...]]]:
+        """Give what runs on another library's stream, and what its calls take before the arrays."""
         device = self._runtime.device
         with device.active():
-            yield self._runtime.handle_on(device.stream_at(stream))
+            handle = self._runtime.handle_on(device.stream_at(stream))
+            passes = self._passes(handle, states, seed)
+            yield passes, (handle.pointer, *passes.data(self._schedule).pointers, workspace)
 
-    def _passes(self, handle: Handle, states: int | None, *, seed: int | None = None) -> Passes:
+    def _passes(self, handle: Handle, states: int | None, seed: int | None = None) -> Passes:
         """Return what runs it; where it drops it is this call's own, on states as they are, or written from a seed."""
         runtime, spec = self._runtime, self._spec
         if not self._drops:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from pycudnnrnn.engines import Engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.passes import Inputs
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, InputMode, RNNSpec
@@ -23,6 +23,8 @@ from pycudnnrnn.spec import Direction, InputMode, RNNSpec
 class LongReserve:
     """The reserves of the parts, pseudo-layer by pseudo-layer."""
 
+    engine: Engine
+    runtime: Runtime
     spec: RNNSpec
     schedule: Schedule
     parts: list[Any]
@@ -34,86 +36,81 @@ class LongReserve:
     def copy(self) -> LongReserve:
         return dataclasses.replace(self, parts=[part.copy() for part in self.parts])
 
+    def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
+        """Go back through every pseudo-layer."""
+        device, spec, schedule = self.runtime.device, self.spec, self.schedule
+        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+        with device.active():
+            dhx = device.empty((*states, spec.state_size), dtype)
+            dcx = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
+            for layer in reversed(range(spec.num_layers)):
+                below = None
+                for direction in range(2):
+                    p = 2 * layer + direction
+                    own = None if dy is None else device.copy(_half(dy, spec, direction))
+                    turned = None if own is None else _turned(self.runtime, schedule, own, direction)
+                    given = (None if s is None else device.copy(s[p : p + 1]) for s in (dhy, dcy))
+                    dx, dh, dc = self.engine.backward_data(self.parts[p], turned, *given)
+                    device.copy_into(dhx[p : p + 1], dh)
+                    if dcx is not None:
+                        device.copy_into(dcx[p : p + 1], dc)
+                    dx = _turned(self.runtime, schedule, dx, direction)
+                    below = dx if below is None else device.add_into(below, dx)
+                dy = below
+            return dy, dhx, dcx
+
+    def backward_weights(self, out: Any, *, accumulate: bool) -> None:
+        """Collect every pseudo-layer's gradient."""
+        engine, device, spec = self.engine, self.runtime.device, self.spec
+        with device.active():
+            gradients = []
+            for p, part in enumerate(self.parts):
+                layout = engine.layout(one_direction(spec, p // 2))
+                gradient = device.empty((layout.size,), spec.dtype.numpy)
+                engine.backward_weights(part, gradient, accumulate=False)
+                gradients.append((p, layout, gradient))
+            if not accumulate:  # here and not before: what fails above leaves `out` as it was
+                device.fill_zero(out)
+            for p, layout, gradient in gradients:
+                for theirs, ours in _matching(engine.layout(spec), layout, p):
+                    device.add_into(out[theirs], gradient[ours])
+
 
 def forward(
     engine: Engine,
-    device: CudaDevice,
+    runtime: Runtime,
     spec: RNNSpec,
     schedule: Schedule,
-    params: Any,
-    x: Any,
-    hx: Any | None,
-    cx: Any | None,
+    inputs: Inputs,
     *,
     keep_reserve: bool,
     checkpoint_every: int | None,
 ) -> tuple[Any, Any, Any | None, LongReserve | None]:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
-    dtype = spec.dtype.numpy
-    hy = device.empty((spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
-    cy = device.empty((spec.num_pseudo_layers, schedule.B, spec.num_units), dtype) if spec.has_cell_state else None
-    reserve = LongReserve(spec, schedule, [])
-    for layer in range(spec.num_layers):
-        part_spec = one_direction(spec, layer)
-        y = device.empty((*x.shape[:2], spec.output_size), dtype)
-        for direction in range(2):
-            p = 2 * layer + direction
-            own = _repacked(engine, device, spec, part_spec, p, params)
-            states = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
-            out, h, c, part = engine.forward(
-                part_spec, schedule, own, _turned(device, schedule, x, direction), *states,
-                dropout=None, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
-            )  # fmt: skip
-            device.copy_into(_half(y, spec, direction), _turned(device, schedule, out, direction))
-            device.copy_into(hy[p : p + 1], h)
-            if cy is not None:
-                device.copy_into(cy[p : p + 1], c)
-            reserve.parts.append(part)
-        x = y
-    return x, hy, cy, reserve if keep_reserve else None
-
-
-def backward_data(
-    engine: Engine, device: CudaDevice, reserve: LongReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
-) -> tuple[Any, Any, Any | None]:
-    """Go back through every pseudo-layer; see `engines.Engine.backward_data`."""
-    spec, schedule = reserve.spec, reserve.schedule
-    dtype = spec.dtype.numpy
-    dhx = device.empty((spec.num_pseudo_layers, schedule.B, spec.state_size), dtype)
-    dcx = device.empty((spec.num_pseudo_layers, schedule.B, spec.num_units), dtype) if spec.has_cell_state else None
-    for layer in reversed(range(spec.num_layers)):
-        below = None
-        for direction in range(2):
-            p = 2 * layer + direction
-            own = None if dy is None else device.copy(_half(dy, spec, direction))
-            turned = None if own is None else _turned(device, schedule, own, direction)
-            states = (None if s is None else device.copy(s[p : p + 1]) for s in (dhy, dcy))
-            dx, dh, dc = engine.backward_data(reserve.parts[p], turned, *states)
-            device.copy_into(dhx[p : p + 1], dh)
-            if dcx is not None:
-                device.copy_into(dcx[p : p + 1], dc)
-            dx = _turned(device, schedule, dx, direction)
-            below = dx if below is None else device.add_into(below, dx)
-        dy = below
-    return dy, dhx, dcx
-
-
-def backward_weights(engine: Engine, device: CudaDevice, reserve: LongReserve, out: Any, *, accumulate: bool) -> None:
-    """Collect every pseudo-layer's gradient; see `engines.Engine.backward_weights`."""
-    spec = reserve.spec
-    whole = engine.layout(spec)
-    gradients = []
-    for p, part in enumerate(reserve.parts):
-        part_spec = one_direction(spec, p // 2)
-        layout = engine.layout(part_spec)
-        gradient = device.empty((layout.size,), spec.dtype.numpy)
-        engine.backward_weights(part, gradient, accumulate=False)
-        gradients.append((p, layout, gradient))
-    if not accumulate:  # here and not before: what fails above leaves `out` as it was
-        device.fill_zero(out)
-    for p, layout, gradient in gradients:
-        for theirs, ours in _matching(whole, layout, p):
-            device.add_into(out[theirs], gradient[ours])
+    params, x, hx, cx = inputs
+    device, dtype, states = runtime.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+    with device.active():
+        hy = device.empty((*states, spec.state_size), dtype)
+        cy = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
+        reserve = LongReserve(engine, runtime, spec, schedule, [])
+        for layer in range(spec.num_layers):
+            part_spec = one_direction(spec, layer)
+            y = device.empty((*x.shape[:2], spec.output_size), dtype)
+            for direction in range(2):
+                p = 2 * layer + direction
+                own = _repacked(engine, device, spec, part_spec, p, params)
+                given = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
+                out, h, c, part = engine.forward(
+                    part_spec, schedule, own, _turned(runtime, schedule, x, direction), *given,
+                    dropout=None, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
+                )  # fmt: skip
+                device.copy_into(_half(y, spec, direction), _turned(runtime, schedule, out, direction))
+                device.copy_into(hy[p : p + 1], h)
+                if cy is not None:
+                    device.copy_into(cy[p : p + 1], c)
+                reserve.parts.append(part)
+            x = y
+        return x, hy, cy, reserve if keep_reserve else None
 
 
 def one_direction(spec: RNNSpec, layer: int) -> RNNSpec:
@@ -149,14 +146,6 @@ def _half(data: Any, spec: RNNSpec, direction: int) -> Any:
     return data[..., direction * spec.state_size : (direction + 1) * spec.state_size]
 
 
-def _turned(device: CudaDevice, schedule: Schedule, data: Any, direction: int) -> Any:
-    """Reverse each sequence within its length, for the backward direction; padding stays where it is."""
-    if direction == 0:
-        return data
-    lengths = np.full(schedule.B, schedule.T) if schedule.lengths is None else np.array(schedule.lengths)
-    step = np.arange(schedule.T)[:, None]
-    step = np.where(step < lengths, lengths - 1 - step, step)
-    sequence = np.arange(schedule.B)
-    return (
-        device.gather(data, step, sequence) if schedule.time_major else device.gather(data, sequence[:, None], step.T)
-    )
+def _turned(runtime: Runtime, schedule: Schedule, data: Any, direction: int) -> Any:
+    """Reverse each sequence for the backward direction."""
+    return runtime.turned(schedule, data) if direction else data

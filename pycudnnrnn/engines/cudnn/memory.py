@@ -32,8 +32,11 @@ def memory(
             runtime, spec, schedule, chunks, training=training, recomputes=recomputes
         )
         return Memory(workspace, reserve, outputs, gradients, checkpoints)
-    sizes = runtime.sizes(spec, schedule, chunks, training=training, dropout=dropout)
-    workspace, reserves = max((w for w, _ in sizes), default=0), [r for _, r in sizes]
+    with runtime.launching() as (handle, _):
+        batches = (chunk.within(schedule) for chunk in chunks)
+        passes = [runtime.passes(handle, spec, batch, training=training, dropout=dropout) for batch in batches]
+    workspace = max((each.workspace_nbytes for each in passes), default=0)
+    reserves = [each.reserve_nbytes for each in passes]
     if len(chunks) <= 1:
         return Memory(workspace, sum(reserves), outputs, gradients)
     steps = max(chunk.stop - chunk.start for chunk in chunks)

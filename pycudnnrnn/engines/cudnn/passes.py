@@ -5,21 +5,40 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, PlainArrays, Wanted
+from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, addresses
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
 from pycudnnrnn.engines.cudnn.nvrtc import load_nvrtc
+from pycudnnrnn.engines.cudnn.plain import Recogniser, Wanted, recogniser
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+
+FORWARD: Final = ("x", "y", "hx", "hy", "cx", "cy", "params", "reserve")
+BACKWARD_DATA: Final = ("y", "dy", "dx", "hx", "dhy", "dhx", "cx", "dcy", "dcx", "params", "reserve")
+BACKWARD_WEIGHTS: Final = ("x", "hx", "y", "d_params", "reserve")
+"""The arrays of a pass, in the order in which its call takes their addresses, after: a handle, the descriptors of x and
+of y, the workspace."""
+
+_C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve": "reserveSpace"}
+
+
+class Inputs(NamedTuple):
+    """What a forward reads."""
+
+    params: Any
+    x: Any
+    hx: Any | None
+    cx: Any | None
 
 
 class Passes:
@@ -83,20 +102,21 @@ class Passes:
         return max(workspaces), max(reserves)
 
     def _bind(self, mode: cudnnForwardMode_t) -> None:
-        """Give the calls all that does not change; what they are called with: a handle, data descriptors, addresses."""
+        """Give the calls all that does not change."""
         library = self._library
+
+        def left(arrays: tuple[str, ...]) -> list[str]:
+            return ["handle", "xDesc", "yDesc", "workSpace", *(_C_NAMES.get(name, name) for name in arrays)]
+
         sizes = {"workSpaceSize": self.workspace_nbytes, "reserveSpaceSize": self.reserve_nbytes}
         same = {"rnnDesc": self._rnn, "devSeqLengths": None, "weightSpaceSize": self.params_nbytes, **sizes}
         states = {"hDesc": self._h, "cDesc": self._c}
-        self.call_forward = library.cudnnRNNForward.bind(fwdMode=mode, **same, **states)
-        """(handle, x_desc, x, y_desc, y, hx, hy, cx, cy, params, workspace, reserve)"""
+        self.call_forward = library.cudnnRNNForward.bind(*left(FORWARD), fwdMode=mode, **same, **states)
         if self.training:
-            self.call_backward_data = library.cudnnRNNBackwardData_v8.bind(**same, **states)
-            """(handle, y_desc, y, dy, x_desc, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)"""
+            self.call_backward_data = library.cudnnRNNBackwardData_v8.bind(*left(BACKWARD_DATA), **same, **states)
             self.call_backward_weights = library.cudnnRNNBackwardWeights_v8.bind(
-                addGrad=cudnnWgradMode_t.ADD, hDesc=self._h, **same
-            )
-            """(handle, x_desc, x, hx, y_desc, y, d_params, workspace, reserve); cuDNN documents only ADD for it."""
+                *left(BACKWARD_WEIGHTS), addGrad=cudnnWgradMode_t.ADD, hDesc=self._h, **same
+            )  # cuDNN documents only ADD for it
 
     def data(self, schedule: Schedule) -> DataDescriptors:
         """Return descriptors that have a batch's lengths until this thread asks for others."""
@@ -116,55 +136,44 @@ class Passes:
         """Return descriptors that keep a batch's lengths, for a graph: what it reads of them, and when, is unknown."""
         return DataDescriptors(self._library, self.spec, schedule)
 
-    def recogniser(self, call: str) -> PlainArrays:
-        """Return what recognises the arrays of a call, given in the order in which they are passed."""
-        return PlainArrays(self.device.xp.ndarray, self.device.index, self._wanted[call], apart=call != "eager")
+    def recogniser(self, *names: str, apart: bool = True) -> Recogniser:
+        """Return what recognises the arrays of a call, given in this order."""
+        wanted = {name: self._wanted[name] for name in names}
+        return recogniser(self.device.xp.ndarray, self.device.index, wanted, apart=apart)
 
     @functools.cached_property
-    def _wanted(self) -> dict[str, tuple[Wanted, ...]]:
+    def _wanted(self) -> dict[str, Wanted]:
         dtype = self.spec.dtype.numpy
         x, y, h, c = (
-            Wanted.contiguous(shape, dtype, dtype.itemsize)
-            for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
+            Wanted(shape, dtype, dtype.itemsize) for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
         )
-        params = Wanted.contiguous((self.params_nbytes // dtype.itemsize,), dtype, PARAMS_ALIGNMENT_NBYTES)
-        bytes_kept = (self.reserve_nbytes,) if self.training else None
-        reserve = Wanted.contiguous(bytes_kept, BYTES, optional=not self.training)
-        hx, cx, dcy = h._replace(optional=True), c._replace(optional=True), c._replace(optional=self.c_shape is None)
-        return {
-            "eager": (x, hx, cx, params),
-            "forward": (x, y, hx, hx, cx, cx, params, reserve),
-            "backward_data": (y, y, x, hx, h, hx, cx, dcy, cx, params, reserve),
-            "backward_weights": (x, hx, y, params, reserve),
-        }
-
-    def _at(self, *arrays: Any) -> list[int | None]:
-        return [None if array is None else self.device.address(array) for array in arrays]
+        params = Wanted((self.params_nbytes // dtype.itemsize,), dtype, PARAMS_ALIGNMENT_NBYTES)
+        reserve = Wanted((self.reserve_nbytes,) if self.training else None, BYTES)
+        data = {"x": x, "dx": x, "y": y, "dy": y, "params": params, "d_params": params, "reserve": reserve}
+        states = {"hx": h, "hy": h, "dhx": h, "cx": c, "cy": c, "dcx": c}
+        return data | {name: state._replace(optional=True) for name, state in states.items()} | {"dhy": h, "dcy": c}
 
     def forward(
         self, handle: Handle, data: DataDescriptors, params: Any, x: Any, hx: Any | None, cx: Any | None, y: Any,
         hy: Any | None, cy: Any | None, workspace: Any | None, reserve: Any | None,
     ) -> None:  # fmt: skip
-        x_desc, y_desc = data.pointers
-        x_at, y_at, *others = self._at(x, y, hx, hy, cx, cy, params, workspace, reserve)
-        self.call_forward(handle.pointer, x_desc, x_at, y_desc, y_at, *others)
+        at = addresses(self.device, workspace, x, y, hx, hy, cx, cy, params, reserve)
+        self.call_forward(handle.pointer, *data.pointers, *at)
 
     def backward_data(
         self, handle: Handle, data: DataDescriptors, params: Any, y: Any, dy: Any, hx: Any | None, dhy: Any,
         dhx: Any | None, cx: Any | None, dcy: Any | None, dcx: Any | None, dx: Any, workspace: Any | None, reserve: Any,
     ) -> None:  # fmt: skip
-        x_desc, y_desc = data.pointers
-        y_at, dy_at, *others = self._at(y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, workspace, reserve)
-        self.call_backward_data(handle.pointer, y_desc, y_at, dy_at, x_desc, *others)
+        at = addresses(self.device, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
+        self.call_backward_data(handle.pointer, *data.pointers, *at)
 
     def backward_weights(
         self, handle: Handle, data: DataDescriptors, x: Any, hx: Any | None, y: Any, d_params: Any,
         workspace: Any | None, reserve: Any,
     ) -> None:  # fmt: skip
         """Add the params gradient to `d_params`."""
-        x_desc, y_desc = data.pointers
-        x_at, hx_at, *others = self._at(x, hx, y, d_params, workspace, reserve)
-        self.call_backward_weights(handle.pointer, x_desc, x_at, hx_at, y_desc, *others)
+        at = addresses(self.device, workspace, x, hx, y, d_params, reserve)
+        self.call_backward_weights(handle.pointer, *data.pointers, *at)
 
 
 class DataDescriptors:

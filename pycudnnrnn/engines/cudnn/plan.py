@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pycudnnrnn._libcudnn import Bound
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array
-from pycudnnrnn.engines.cudnn.device import scratch
+from pycudnnrnn.engines.cudnn.device import addresses, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Schedule
 
@@ -23,18 +24,17 @@ class CudnnPlan:
         self.spec = passes.spec
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
         self._training = passes.training
-        self._plain_forward = passes.recogniser("forward")
+        self._plain_forward = passes.recogniser(*FORWARD)
         if passes.training:
-            self._plain_backward_data = passes.recogniser("backward_data")
-            self._plain_backward_weights = passes.recogniser("backward_weights")
+            self._plain_backward_data = passes.recogniser(*BACKWARD_DATA)
+            self._plain_backward_weights = passes.recogniser(*BACKWARD_WEIGHTS)
         self._workspace = scratch(self._device, passes.workspace_nbytes)
-        self._workspace_at = None if self._workspace is None else self._device.address(self._workspace)
+        (self._workspace_at,) = addresses(self._device, self._workspace)
 
     def forward_if_plain(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any) -> bool:
-        reserve = reserve if self._training else None
-        at = self._plain_forward.addresses((x, y, hx, hy, cx, cy, params, reserve))
+        at = self._plain_forward(x, y, hx, hy, cx, cy, params, reserve if self._training else None)
         if at is not None:
-            self._forward(at)
+            self._launch(self._passes.call_forward, at, drops=self._dropout)
         return at is not None
 
     def backward_data_if_plain(
@@ -43,9 +43,9 @@ class CudnnPlan:
     ) -> bool:  # fmt: skip
         if not self._training:
             return False
-        at = self._plain_backward_data.addresses((y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve))
+        at = self._plain_backward_data(y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
         if at is not None:
-            self._backward_data(at)
+            self._launch(self._passes.call_backward_data, at)
         return at is not None
 
     def backward_weights_if_plain(
@@ -53,9 +53,9 @@ class CudnnPlan:
     ) -> bool:
         if not self._training:
             return False
-        at = self._plain_backward_weights.addresses((x, hx, y, d_params, reserve))
+        at = self._plain_backward_weights(x, hx, y, d_params, reserve)
         if at is not None:
-            self._backward_weights(d_params, at, accumulate=accumulate)
+            self._add_gradient(d_params, at, accumulate=accumulate)
         return at is not None
 
     def hold(self, params: Any | None) -> None:
@@ -65,68 +65,47 @@ class CudnnPlan:
         self, params: Any, x: Any, hx: Any | None, cx: Any | None, y: Any, hy: Any | None, cy: Any | None,
         reserve: Any | None,
     ) -> None:  # fmt: skip
-        self._forward(self._at(x=x, y=y, hx=hx, hy=hy, cx=cx, cy=cy, params=params, reserve=reserve))
+        at = self._at(FORWARD, x, y, hx, hy, cx, cy, params, reserve)
+        self._launch(self._passes.call_forward, at, drops=self._dropout)
 
     def backward_data(
         self, params: Any, y: Any, dy: Any, hx: Any | None, dhy: Any, dhx: Any | None, cx: Any | None,
         dcy: Any | None, dcx: Any | None, dx: Any, reserve: Any,
     ) -> None:  # fmt: skip
-        self._backward_data(
-            self._at(
-                y=y, dy=dy, dx=dx, hx=hx, dhy=dhy, dhx=dhx, cx=cx, dcy=dcy, dcx=dcx, params=params, reserve=reserve
-            )
-        )
+        at = self._at(BACKWARD_DATA, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
+        self._launch(self._passes.call_backward_data, at)
 
     def backward_weights(
         self, x: Any, hx: Any | None, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
     ) -> None:
-        at = self._at(x=x, hx=hx, y=y, d_params=d_params, reserve=reserve)
-        self._backward_weights(d_params, at, accumulate=accumulate)
+        at = self._at(BACKWARD_WEIGHTS, x, hx, y, d_params, reserve)
+        self._add_gradient(d_params, at, accumulate=accumulate)
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
-        check_array("params", params, self._device.address(params), PARAMS_ALIGNMENT_NBYTES)
+        check_array("params", params, self._device, PARAMS_ALIGNMENT_NBYTES)
         return CudnnGraph(self._runtime, self._passes, self._schedule, self._dropout, params, carry_state=carry_state)
 
-    def _at(self, **arrays: Any) -> list[int | None]:
+    def _at(self, names: tuple[str, ...], *arrays: Any) -> list[int | None]:
         """Addresses of arrays whose shapes were checked, after the check that cuDNN can read them in place."""
-        found: list[int | None] = []
-        for name, array in arrays.items():
-            if array is None:
-                found.append(None)
-                continue
-            address = self._device.address(array)
-            params = name in {"params", "d_params"}
-            check_array(name, array, address, PARAMS_ALIGNMENT_NBYTES if params else array.dtype.itemsize)
-            found.append(address)
-        return found
+        for name, array in zip(names, arrays, strict=True):
+            check_array(name, array, self._device, PARAMS_ALIGNMENT_NBYTES if name in {"params", "d_params"} else None)
+        return addresses(self._device, *arrays)
 
-    def _forward(self, at: Sequence[int | None]) -> None:
-        x, y, hx, hy, cx, cy, params, reserve = at
-        with self._device.active():
-            stream = self._device.stream()
+    def _launch(self, call: Bound, at: Sequence[int | None], *, drops: CudnnDropout | None = None) -> None:
+        """Put a pass on the current stream; a forward that drops is one of its model's, one after the other."""
+        device = self._device
+        with device.active():
+            stream = device.stream()
             handle = self._runtime.handle_on(stream)
             x_desc, y_desc = self._passes.data(self._schedule).pointers
-            call = handle.pointer, x_desc, x, y_desc, y, hx, hy, cx, cy, params, self._workspace_at, reserve
-            if self._dropout is None:
-                self._passes.call_forward(*call)
+            if drops is None:
+                call(handle.pointer, x_desc, y_desc, self._workspace_at, *at)
             else:
-                with self._dropout.forward_on(stream):
-                    self._passes.call_forward(*call)
+                with drops.forward_on(stream):
+                    call(handle.pointer, x_desc, y_desc, self._workspace_at, *at)
 
-    def _backward_data(self, at: Sequence[int | None]) -> None:
-        y, dy, *others, reserve = at
+    def _add_gradient(self, d_params: Any, at: Sequence[int | None], *, accumulate: bool) -> None:
         with self._device.active():
-            handle = self._runtime.handle_on(self._device.stream())
-            x_desc, y_desc = self._passes.data(self._schedule).pointers
-            self._passes.call_backward_data(handle.pointer, y_desc, y, dy, x_desc, *others, self._workspace_at, reserve)
-
-    def _backward_weights(self, d_params: Any, at: Sequence[int | None], *, accumulate: bool) -> None:
-        x, hx, y, d_params_at, reserve = at
-        with self._device.active():
-            handle = self._runtime.handle_on(self._device.stream())
-            x_desc, y_desc = self._passes.data(self._schedule).pointers
             if not accumulate:
                 self._device.fill_zero(d_params)
-            self._passes.call_backward_weights(
-                handle.pointer, x_desc, x, hx, y_desc, y, d_params_at, self._workspace_at, reserve
-            )
+            self._launch(self._passes.call_backward_weights, at)

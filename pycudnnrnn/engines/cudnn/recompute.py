@@ -14,6 +14,7 @@ from pycudnnrnn.engines import DropoutState, Engine
 from pycudnnrnn.engines.cudnn.device import started
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.parts import Part
+from pycudnnrnn.engines.cudnn.passes import Inputs
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -33,6 +34,8 @@ class Start:
 class RecomputeReserve:
     """What such a forward leaves for its backward; `gradient`, of params, is there once that is done."""
 
+    engine: Engine
+    runtime: Runtime
     spec: RNNSpec
     schedule: Schedule
     params: Any
@@ -47,6 +50,47 @@ class RecomputeReserve:
     def copy(self) -> RecomputeReserve:
         return dataclasses.replace(self, gradient=None)
 
+    def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
+        """Run each chunk again and go back through it, weights too."""
+        engine, spec, schedule, device = self.engine, self.spec, self.schedule, self.runtime.device
+        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+        with self.runtime.following(self.stream) as handle:
+            random = self.starts[0].random
+            dropout = None
+            if random is not None:
+                # One of its own: the model's dropout stays where the forward left it.
+                state = DropoutState("cudnn", self.seed)
+                dropout = CudnnDropout(handle, device, spec, state, states=device.copy(random))
+            dx = device.zeros(schedule.data_shape(spec.input_size), dtype)
+            dh = started(device, dhy, (*states, spec.state_size), dtype)
+            dc = started(device, dcy, (*states, spec.num_units), dtype) if spec.has_cell_state else None
+            gradient = device.zeros(self.params.shape, dtype)
+            for start in reversed(self.starts):
+                part = start.part
+                if dropout is not None:
+                    dropout.rewind(start.random)
+                *_, again = engine.forward(
+                    spec, part.schedule, self.params, part.cut(self.x), start.h, start.c,
+                    dropout=dropout, keep_reserve=True,
+                )  # fmt: skip
+                dy_part = None if dy is None else part.cut(dy)
+                dx_part, dhx_part, dcx_part = engine.backward_data(
+                    again, dy_part, part.cut_states(dh), part.cut_states(dc)
+                )
+                engine.backward_weights(again, gradient, accumulate=True)
+                part.put(dx, dx_part)
+                part.put_states(dh, dhx_part)
+                part.put_states(dc, dcx_part)
+            self.gradient, self.touched = gradient, True
+        return dx, dh, dc
+
+    def backward_weights(self, out: Any, *, accumulate: bool) -> None:
+        """Hand over what backward-data has summed."""
+        device = self.runtime.device
+        with self.runtime.following(self.stream):
+            write = device.add_into if accumulate else device.copy_into
+            write(out, self.gradient)
+
 
 def forward(
     engine: Engine,
@@ -54,14 +98,12 @@ def forward(
     spec: RNNSpec,
     schedule: Schedule,
     chunks: list[Chunk],
-    params: Any,
-    x: Any,
-    hx: Any | None,
-    cx: Any | None,
+    inputs: Inputs,
     *,
     dropout: CudnnDropout | None,
 ) -> tuple[Any, Any, Any | None, RecomputeReserve]:
     """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
+    params, x, hx, cx = inputs
     device, dtype = runtime.device, spec.dtype.numpy
     states = (spec.num_pseudo_layers, schedule.B)
     lock = contextlib.nullcontext() if dropout is None else dropout.lock
@@ -85,47 +127,4 @@ def forward(
         if dropout is not None:
             dropout.position = position + 1  # the chunks are one forward
     seed = 0 if dropout is None else dropout.seed
-    return y, h, c, RecomputeReserve(spec, schedule, params, x, starts, seed, stream)
-
-
-def backward_data(
-    engine: Engine, runtime: Runtime, reserve: RecomputeReserve, dy: Any | None, dhy: Any | None, dcy: Any | None
-) -> tuple[Any, Any, Any | None]:
-    """Run each chunk again and go back through it, weights too; see `engines.Engine.backward_data`."""
-    spec, schedule = reserve.spec, reserve.schedule
-    device, dtype = runtime.device, spec.dtype.numpy
-    states = (spec.num_pseudo_layers, schedule.B)
-    with runtime.following(reserve.stream) as handle:
-        random = reserve.starts[0].random
-        dropout = None
-        if random is not None:
-            # One of its own: the model's dropout stays where the forward left it.
-            state = DropoutState("cudnn", reserve.seed)
-            dropout = CudnnDropout(handle, device, spec, state, states=device.copy(random))
-        dx = device.zeros(schedule.data_shape(spec.input_size), dtype)
-        dh = started(device, dhy, (*states, spec.state_size), dtype)
-        dc = started(device, dcy, (*states, spec.num_units), dtype) if spec.has_cell_state else None
-        gradient = device.zeros(reserve.params.shape, dtype)
-        for start in reversed(reserve.starts):
-            part = start.part
-            if dropout is not None:
-                dropout.rewind(start.random)
-            *_, again = engine.forward(
-                spec, part.schedule, reserve.params, part.cut(reserve.x), start.h, start.c,
-                dropout=dropout, keep_reserve=True,
-            )  # fmt: skip
-            dy_part = None if dy is None else part.cut(dy)
-            dx_part, dhx_part, dcx_part = engine.backward_data(again, dy_part, part.cut_states(dh), part.cut_states(dc))
-            engine.backward_weights(again, gradient, accumulate=True)
-            part.put(dx, dx_part)
-            part.put_states(dh, dhx_part)
-            part.put_states(dc, dcx_part)
-        reserve.gradient, reserve.touched = gradient, True
-    return dx, dh, dc
-
-
-def backward_weights(runtime: Runtime, reserve: RecomputeReserve, out: Any, *, accumulate: bool) -> None:
-    """Hand over what backward-data has summed; see `engines.Engine.backward_weights`."""
-    with runtime.following(reserve.stream):
-        write = runtime.device.add_into if accumulate else runtime.device.copy_into
-        write(out, reserve.gradient)
+    return y, h, c, RecomputeReserve(engine, runtime, spec, schedule, params, x, starts, seed, stream)

@@ -24,12 +24,7 @@ DATA_TYPES: Final = {
     DType.FLOAT64: cudnnDataType_t.DOUBLE,
 }
 
-MODES: Final = {
-    RNNMode.RNN_RELU: cudnnRNNMode_t.RNN_RELU,
-    RNNMode.RNN_TANH: cudnnRNNMode_t.RNN_TANH,
-    RNNMode.LSTM: cudnnRNNMode_t.LSTM,
-    RNNMode.GRU: cudnnRNNMode_t.GRU,
-}
+MODES: Final = {ours: cudnnRNNMode_t[ours.name] for ours in RNNMode}
 
 BIAS_MODES: Final = {
     BiasMode.NONE: cudnnRNNBiasMode_t.NO_BIAS,
@@ -38,15 +33,9 @@ BIAS_MODES: Final = {
     BiasMode.SINGLE_RECURRENT: cudnnRNNBiasMode_t.SINGLE_REC_BIAS,
 }
 
-DIRECTIONS: Final = {
-    Direction.UNIDIRECTIONAL: cudnnDirectionMode_t.UNIDIRECTIONAL,
-    Direction.BIDIRECTIONAL: cudnnDirectionMode_t.BIDIRECTIONAL,
-}
+DIRECTIONS: Final = {ours: cudnnDirectionMode_t[ours.name] for ours in Direction}
 
-INPUT_MODES: Final = {
-    InputMode.LINEAR_INPUT: cudnnRNNInputMode_t.LINEAR_INPUT,
-    InputMode.SKIP_INPUT: cudnnRNNInputMode_t.SKIP_INPUT,
-}
+INPUT_MODES: Final = {ours: cudnnRNNInputMode_t[ours.name] for ours in InputMode}
 
 MATH_TYPES: Final = {
     MathType.DEFAULT: cudnnMathType_t.DEFAULT_MATH,
@@ -55,11 +44,8 @@ MATH_TYPES: Final = {
     MathType.FMA: cudnnMathType_t.FMA_MATH,
 }
 
-ALGORITHMS: Final = {
-    Algorithm.STANDARD: cudnnRNNAlgo_t.STANDARD,
-    Algorithm.PERSIST_STATIC: cudnnRNNAlgo_t.PERSIST_STATIC,
-    Algorithm.PERSIST_DYNAMIC: cudnnRNNAlgo_t.PERSIST_DYNAMIC,
-    Algorithm.PERSIST_STATIC_SMALL_H: cudnnRNNAlgo_t.PERSIST_STATIC_SMALL_H,
+ALGORITHMS: Final[dict[Algorithm, cudnnRNNAlgo_t]] = {
+    ours: cudnnRNNAlgo_t[ours.name] for ours in Algorithm if ours is not Algorithm.AUTO
 }
 
 
