@@ -174,9 +174,9 @@ class Passes:
         at = addresses(self.device, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
         self.call_backward_data(handle.pointer, *data.pointers, *at)
 
-    def clear(self, dx: int, stream: int) -> None:
+    def clear(self, dx: int | None, stream: int) -> None:
         """Fill dx with zeros on a stream where lengths are ragged; both by their addresses."""
-        if self.ragged:
+        if self.ragged and dx is not None:
             self.device.zero_at(dx, math.prod(self.x_shape) * self.spec.dtype.itemsize, stream)
 
     def backward_weights(
