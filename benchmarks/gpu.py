@@ -82,6 +82,7 @@ def _few_holes() -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=BUDGET_S, help="stop after so many")
+    parser.add_argument("--rows", type=int, help="stop after so many rows")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sample", type=float, default=0.06, help="seconds of one round of one competitor")
     parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
@@ -102,7 +103,7 @@ def main() -> None:
         Part(rows, [(name, None, hosts[name]) for name in names])
         for rows, names in (grid() if options.grid else plan())
     ]
-    settings = Settings(options.rounds, options.sample, options.seconds)
+    settings = Settings(options.rounds, options.sample, options.seconds, options.rows)
     results = measure(parts, settings, options.out, console)
     peers = ("eager", "graph", "auto", "torch", "torch-graph", "raw")
     ours, theirs = ("rule", ALGORITHMS[1:]) if options.grid else ("plan", peers)

@@ -30,11 +30,12 @@ ANYONE: Final = "*"
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How long to measure: rounds of a row, seconds of a round, and seconds of the run (None: no limit)."""
+    """How long to measure: rounds of a row, seconds of a round, and seconds or rows of the run (None: no limit)."""
 
     rounds: int = 3
     sample_s: float = 0.5
     budget_s: float | None = None
+    rows_max: int | None = None
 
 
 class Results:
@@ -80,7 +81,9 @@ def run(
     hosts = list({id(host): host for part in parts for _, _, host in part.hosts}.values())
     for host in hosts:
         results.environment["versions"] |= _versions(host)
-    for row, part_hosts in ((row, part.hosts) for part in parts for row in part.rows):
+    for done, (row, part_hosts) in enumerate((row, part.hosts) for part in parts for row in part.rows):
+        if not stopped and done == settings.rows_max:
+            stopped = f"the run's {done} rows were measured"
         if not stopped and settings.budget_s is not None and clock() - started >= settings.budget_s:
             stopped = f"the run's budget of {settings.budget_s:g} s was spent"
         records: list[Record] = []

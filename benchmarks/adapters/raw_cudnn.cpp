@@ -247,7 +247,9 @@ private:
             dy_ = make(y_->nbytes), dx_ = make(x_->nbytes), dw_ = make(params);
             for (int i = 0; i < 2; ++i) dh_[i] = make(h), dc_[i] = make(c);
         }
-        for (Memory* written : {y_.get(), h_[1].get(), c_[1].get(), dx_.get(), dw_.get()})  // all bits set: NaN
+        const auto whole = std::count(o_.lengths.begin(), o_.lengths.end(), o_.steps);
+        Memory* dx = whole == o_.batch ? dx_.get() : nullptr;  // else cuDNN may leave the padding as it is: zeros
+        for (Memory* written : {y_.get(), h_[1].get(), c_[1].get(), dx, dw_.get()})  // all bits set: NaN
             if (written && written->nbytes) CHECK(cudaMemset(written->data, 0xFF, written->nbytes));
     }
 

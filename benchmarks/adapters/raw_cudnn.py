@@ -172,14 +172,14 @@ def build(library: Path, folder: Path) -> Path:
     target = folder / "raw_cudnn"
     homes = [Path(home) for home in CUDA_HOMES if (Path(home) / "include" / "cuda_runtime_api.h").exists()]
     nvcc, gcc = shutil.which("nvcc"), shutil.which("g++")
-    if nvcc:
+    if nvcc and gcc:  # which nvcc calls
         command = [nvcc, str(SOURCE), "-Xlinker", str(library), "-Xlinker", f"-rpath={library.parent}"]
     elif gcc and homes:
         lib = homes[0] / "lib64"
         command = [gcc, str(SOURCE), f"-I{homes[0] / 'include'}", f"-L{lib}", "-lcudart", f"-Wl,-rpath,{lib}"]
         command += [str(library), f"-Wl,-rpath,{library.parent}"]
     else:
-        raise NotRun("neither nvcc nor g++ with CUDA's headers is here")
+        raise NotRun("no g++ with nvcc or CUDA's headers is here")
     command += ["-O2", "-std=c++17", f"-I{headers[0]}", "-o", str(target), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

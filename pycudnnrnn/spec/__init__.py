@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import struct
 from enum import StrEnum
 from typing import Any, Final
 
@@ -69,7 +70,8 @@ class RNNSpec:
 
     Strings stand for enum members. What may be left open is resolved here and read back resolved: `auto_select`,
     `math_type=None` (fma for float32 and float64, tensor_op for 16-bit types) and `compute_dtype=None` (float32 for
-    16-bit types, the dtype itself otherwise). `cell_clip` is one positive bound c for [-c, c], or a pair (low, high).
+    16-bit types, the dtype itself otherwise). `cell_clip` is one positive bound c for [-c, c], or a pair (low, high);
+    both are rounded to float32 in every dtype, since cuDNN does not say whether it clips doubles with doubles.
 
     Raises:
         ArgumentError: a value, or a combination of values, that cuDNN has no RNN for.
@@ -173,7 +175,8 @@ class RNNSpec:
             return None
         if self.mode is not RNNMode.LSTM:
             raise ArgumentError("cell_clip", f"None for rnn_mode {str(self.mode)!r} (only the LSTM has a cell)", value)
-        bounds = [check_real("cell_clip", bound) for bound in (value if isinstance(value, (tuple, list)) else [value])]
+        given = value if isinstance(value, (tuple, list)) else [value]
+        bounds = [_as_float32(check_real("cell_clip", bound)) for bound in given]
         if len(bounds) == 1 and bounds[0] > 0:
             return -bounds[0], bounds[0]
         if len(bounds) == 2 and bounds[0] <= bounds[1]:
@@ -340,6 +343,14 @@ def _checked_dropout(value: float) -> float:
     if not 0.0 <= dropout <= 1.0:
         raise ArgumentError("dropout", "a probability of dropping, from 0 to 1", dropout)
     return dropout
+
+
+def _as_float32(value: float) -> float:
+    try:
+        (rounded,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(rounded)
 
 
 def _source(value: Any) -> str:

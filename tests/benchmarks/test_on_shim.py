@@ -9,7 +9,6 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks import data, gpu, suite
@@ -18,11 +17,11 @@ from benchmarks.hosts import Local, Remote
 from benchmarks.problems import GROUPS
 from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, check, rows_of, run
-from benchmarks.timing import HostClock
 from pycudnnrnn.engines import engine_for, use_engine
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
 from tests.shim import shim
-from tests.shim.host_device import host, host_allocator
+from tests.shim.bench_gpu import host_cuda
+from tests.shim.host_device import host_allocator
 
 CUDA = Path("/usr/local/cuda")
 CUDNN = Path(sysconfig.get_path("platlib"), "nvidia", "cudnn")
@@ -34,21 +33,7 @@ def played(shim_path, monkeypatch):
     playing = shim.Shim(shim_path)
     engine, device = playing.engine_and_device()
 
-    class HostCuda(ours_cuda.Cuda):
-        def put(self, array):
-            return device.from_host(np.ascontiguousarray(array))
-
-        def get(self, array):
-            return host(array).copy()
-
-        @staticmethod
-        def copy(target, values):
-            host(target)[...] = host(values)
-
-        def clock(self):
-            return HostClock()
-
-    monkeypatch.setattr(ours_cuda, "Cuda", HostCuda)
+    monkeypatch.setattr(ours_cuda, "Cuda", host_cuda(device))
     with use_engine(engine), host_allocator(device):
         yield playing
     assert not playing.complaints

@@ -93,6 +93,17 @@ def test_every_row_of_a_named_group_is_in_the_output_whatever_was_chosen_or_reac
     assert {row["status"] for row in left} == {"not_run"}
 
 
+def test_a_run_of_so_many_rows_times_them_whatever_the_clock_says(tmp_path):
+    chosen = rows_of(["smoke"], lambda row: row.dtype == "float32")
+    results = Results(tmp_path / "out.jsonl", {"versions": {}})
+    settings = Settings(rounds=1, sample_s=0, rows_max=2)
+    run([Part(chosen, [("a", None, Fake("a"))]), Part(chosen, [("b", None, Fake("b"))])], results, settings)
+    rows = load(tmp_path / "out.jsonl").rows
+    assert [row["status"] for row in rows if row["competitor"] == "a"][:3] == ["ok", "ok", "not_run"]
+    assert len([row for row in rows if row["status"] == "ok"]) == 2, "of all parts together"
+    assert len([row for row in rows if row["reason"] == "the run's 2 rows were measured"]) == 2 * len(chosen) - 2
+
+
 def test_ctrl_c_leaves_a_whole_file(tmp_path):
     def interrupt():
         raise KeyboardInterrupt

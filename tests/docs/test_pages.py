@@ -118,6 +118,26 @@ def test_a_result_shows_up_with_its_counts_and_answers(tmp_path):
     assert re.search(r"^\| 8\.9\.7 \|.*\| no \|$", compatible, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    ("taken", "sentence"),
+    [
+        (None, "No GPU has shown yet whether cuDNN clips cells of float64"),
+        ("float", "cuDNN takes a bound of 0.3 for cells of float64 as a float."),
+        ("double", "cuDNN takes a bound of 0.3 for cells of float64 as a double."),
+        ("neither", "as neither a float nor a double."),
+    ],
+)
+def test_what_a_gpu_clips_with_is_a_sentence_and_the_rule_stands_beside_it(tmp_path, taken, sentence):
+    question = "clip bounds of float64, 0.3"
+    answers = [(question, {"largest cy": 0.3, "taken as": taken})] if taken else []
+    write_result(tmp_path / "a.jsonl", {SET: "passed"}, questions=answers)
+    page = generate.gpu_verification(generate.gpu_results(tmp_path))
+    assert sentence in page
+    assert "`cell_clip` is rounded to float32 in every dtype" in page
+    assert any(question in asked.questions or "clip bounds of float64, <bound>" in asked.questions
+               for asked in generate.gpu_suite()), "the question is still asked under this name"  # fmt: skip
+
+
 def test_the_cases_of_one_test_are_counted_over_the_files_of_several_processes(tmp_path):
     """A case counts as it came out last; those that another commit ran beside them do not."""
     test = f"test_graphs.py::{REPLAYS}"

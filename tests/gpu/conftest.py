@@ -6,7 +6,6 @@ a GPU.
 
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from pycudnnrnn.errors import PycudnnrnnError
 from tests.conftest import measured  # noqa: F401  a fixture; pytest.ini ends the search for it here
 from tests.gpu.machine import REQUIRED, environment, machine
+from tests.gpu.processes import stoppable
 from tests.gpu.results_file import ResultsFile
 
 SUITE = pytest.StashKey()
@@ -79,7 +79,7 @@ def pytest_configure(config):
     config.stash[SUITE] = suite = Suite()
     config.pluginmanager.register(suite, "gpu-suite")
     if suite.file.path is not None:  # what is stopped by `timeout` says how far it came
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        stoppable()
 
 
 def pytest_collection_modifyitems(config, items):

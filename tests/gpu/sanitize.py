@@ -9,13 +9,13 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
 
+from tests.gpu import processes
 from tests.gpu.cases import CASES
 from tests.gpu.machine import environment, machine
 from tests.gpu.results_file import ResultsFile
@@ -74,24 +74,11 @@ def program():
     return found
 
 
-def log_of(command, timeout_s):
-    """What a program and those that it starts write; after a while they are all ended."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as process:
-        try:
-            log, _ = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # the sanitizer alone would leave the cases on the GPU
-            log, _ = process.communicate()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return log.decode(errors="replace")
-
-
 def watch(tool, command, suppressions, timeout_s):
     """Run the cases under one tool."""
     started = time.perf_counter()
-    log = log_of([program(), "--tool", tool, "--show-backtrace=no", *TOOLS[tool], *command], timeout_s)
+    command = [program(), "--tool", tool, "--show-backtrace=no", *TOOLS[tool], *command]
+    _, log, _ = processes.run(command, timeout_s, stderr=subprocess.STDOUT)  # with the cases, which it would leave
     found = findings_in(log)
     left = [f"{case}: {text}" for case, text in found if not suppressed(tool, text, suppressions)]
     counted, explained = summary_of(log), len(found) - len(left)
@@ -140,7 +127,7 @@ def main():
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="these alone")
     parser.add_argument("--seconds", type=float, default=140, help="for each tool")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    processes.stoppable()
     file = ResultsFile(asked.out)
     with machine() as cuda:
         file.start("make gpu-sanitize", environment(cuda))

@@ -13,11 +13,15 @@ import sys
 import time
 from pathlib import Path
 
+from tests.gpu.processes import stoppable
 from tests.gpu.results_file import ResultsFile, load
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "tests/gpu"
 LOOK_EVERY_S = 0.2
+
+PROCESSES = 40
+"""Most processes of a run. What ends more than so many is not some tests' fault, and each takes seconds to start."""
 
 
 def end(process):
@@ -46,16 +50,20 @@ def run_once(command, environment, file, hang_s, stop_at):
 
 
 def run(out, arguments, seconds, hang_s):
-    """Start processes until one comes to the end of the suite; return whether one did."""
+    """Start processes until one comes to the end of the suite; return whether one did.
+
+    Plugins that happen to be installed are left out: the suite uses none, and none can then be in its way.
+    """
     file, stop_at = ResultsFile(out), time.time() + seconds
     words = ["-c", f"{FOLDER}/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", FOLDER, *arguments]
     environment = os.environ | {
         "PYCUDNNRNN_GPU_RESULTS": str(out.resolve()),
         "PYCUDNNRNN_GPU_COMMAND": " ".join(["python -m tests.gpu.suite --", *arguments]),
         "PYCUDNNRNN_REQUIRE_GPU": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONPATH": str(ROOT),
     }
-    while True:
+    for _ in range(PROCESSES):
         before = len(file.begun())
         why = run_once([sys.executable, "-m", "pytest", *words], environment, file, hang_s, stop_at)
         if file.complete():
@@ -63,7 +71,8 @@ def run(out, arguments, seconds, hang_s):
         file.end_half_a_line()
         file.add(process_ended=why or "the device was lost, or pytest could not run", after=file.begun()[-1:])
         if time.time() > stop_at or len(file.begun()) == before:
-            return False
+            break
+    return False
 
 
 def main():
@@ -73,7 +82,7 @@ def main():
     parser.add_argument("--hang", type=float, default=150, help="seconds without a test that begins or ends")
     parser.add_argument("arguments", nargs="*", help="pytest's, after --")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` stops what was started here, too
+    stoppable()
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     whole = run(asked.out, asked.arguments, asked.seconds, asked.hang)
     sys.exit(0 if whole and not load(asked.out)["failures"] else 1)

@@ -1,4 +1,7 @@
-"""`algo="auto"` on a GPU: what runs, what is chosen, and that numbers stay where the NumPy engine has them."""
+"""`algo="auto"` on a GPU: what runs, what is chosen, and that numbers stay where the NumPy engine has them.
+
+It tries the persistent kernels, which wait for each other on the device.
+"""
 
 import pytest
 
@@ -16,6 +19,7 @@ def shape(cuda, request):
     return (T // 5, B // 4 or 1, H // 8) if cuda.on_shim else (T, B, H)
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("shape", SHAPES, indirect=True)
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -32,6 +36,7 @@ def test_what_is_chosen_has_the_numpy_engines_numbers(cuda, answer, shape, kind,
     assert dtype == "float16" or {trial.math_type for trial in choice.trials} == {"fma"}
 
 
+@pytest.mark.apart
 def test_a_choice_kept_in_a_file_is_taken_without_measuring(cuda, tmp_path):
     op = ops.CudnnGRU(1, 24, 17, algo="auto")
     chosen = op.prepare(6, 4, device="cuda").algo

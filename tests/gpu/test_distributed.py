@@ -29,6 +29,7 @@ def comm(cuda):
 def test_nccl_takes_what_it_is_given(cuda, comm, dtype):
     numbers = np.arange(1000).astype(dtype)
     array = cuda.put(numbers)
+    cuda.device.synchronize(cuda.device.stream())  # the stream below waits for no other
     with cuda.device.xp.cuda.Stream(non_blocking=True) as stream:
         distributed.all_reduce_gradients(array, comm, reduction="mean", weight=3)
         distributed.all_reduce_gradients(array, comm, reduction="sum")

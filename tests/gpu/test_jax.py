@@ -12,7 +12,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.children import child
+from tests.gpu.children import child, jax_process
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_a_trace_for_the_cpu_that_runs_on_the_gpu_says_so(jax):
 @pytest.mark.parametrize("how", ["preallocated", "in flight"])
 def test_a_process_of_its_own(jax, how, answer):
     """With most of the card's memory JAX's from the start; and leaving the interpreter while the GPU works."""
-    said, code, err = child("jax_process", how)
+    said, code, err = child(jax_process, how)
     answer(f"jax {how}", {"said": said, "code": code, "stderr": err[-300:]})
     assert code == 0, err
     assert said, json.dumps(said)

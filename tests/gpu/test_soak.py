@@ -1,4 +1,4 @@
-"""Long runs: device memory that comes back to the byte, and calls that run out of it at each place."""
+"""Long runs: device memory that comes back, and calls that run out of it at each place."""
 
 import contextlib
 import gc
@@ -11,21 +11,27 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn.owned import live
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.drift import PAGE_NBYTES, SAMPLES, growth, leaks
 from tests.gpu.test_numbers import run, run_numpy, worst
 
 
-def free_nbytes(cuda):
-    """Device memory that nobody has, once the pool has given back what it can."""
+def used_nbytes(cuda):
+    """Device memory in use: what the pool has given out, and, once it has given back what it can, what the driver has.
+
+    On the shim both are the number of allocations.
+    """
     cuda.engine.runtime.compiled.clear()
     gc.collect()
     if cuda.on_shim:
         cuda.device.allocations.clear()
         from tests.shim.host_device import HostMemory
 
-        return -HostMemory.live
-    cuda.device.xp.cuda.runtime.deviceSynchronize()
-    cuda.device.xp.get_default_memory_pool().free_all_blocks()
-    return cuda.device.xp.cuda.runtime.memGetInfo()[0]
+        return HostMemory.live, HostMemory.live
+    runtime, pool = cuda.device.xp.cuda.runtime, cuda.device.xp.get_default_memory_pool()
+    runtime.deviceSynchronize()
+    pool.free_all_blocks()
+    free, total = runtime.memGetInfo()
+    return pool.used_bytes(), total - free
 
 
 def cycle(cuda, number):
@@ -40,15 +46,19 @@ def cycle(cuda, number):
 def test_ten_thousand_models_leave_no_device_memory(cuda, answer, measured):
     """R3. What CUDA and cuDNN load at first use, and keep, is there after a round through all kinds."""
     kinds = 4 * 3 * 5 * 7
-    warm, cycles = (20, 60) if cuda.on_shim else (kinds, 10_000)
+    warm, cycles, samples, page = (20, 60, 20, 0) if cuda.on_shim else (kinds, 10_000, SAMPLES, PAGE_NBYTES)
     for number in range(warm):
         cycle(cuda, number)
-    before, natives = free_nbytes(cuda), live()
+    (pool_before, _), natives, used = used_nbytes(cuda), live(), []
     for number in range(cycles):
         cycle(cuda, number)
-    drift, handles = before - free_nbytes(cuda), cuda.engine.runtime.handles._count
-    answer("device memory after 10,000 models", {"cycles": cycles, "drift in bytes": drift, "handles": handles})
+        if number % (cycles // samples) == 0:
+            used.append(used_nbytes(cuda)[1])
+    drift, handles = used_nbytes(cuda)[0] - pool_before, cuda.engine.runtime.handles._count
+    seen = {"cycles": cycles, "drift of the pool": drift, "growth of the last half": growth(used), "handles": handles}
+    answer("device memory after 10,000 models, in bytes", seen | {"used": [n - used[0] for n in used]})
     assert drift == 0
+    assert not leaks(used, page), used
     assert live()["RNNDescriptor"] <= natives["RNNDescriptor"]
     measured("R3", cycles=cycles, bytes_drifted=drift)
 
@@ -121,7 +131,7 @@ def test_a_pool_that_is_too_small_is_a_memory_error_until_it_is_large_enough(cud
         finally:
             pool.set_limit(size=0)
 
-    failed = attempts(cuda, limited, range(512, 64 << 20, 32 << 10))
+    failed = attempts(cuda, limited, [int(512 * 1.3**n) for n in range(68)])  # to 27 GB, which a workspace may take
     answer("pool limits that were too small", failed)
     assert failed >= 3
     measured("R8", pool_limits_failed=failed)

@@ -85,8 +85,9 @@ class Answers:
 
     def _spec(self, rnn):
         settings = native.rnn(self.library, rnn)
-        dropout = self._dropouts[settings.dropout][0] if settings.dropout else 0.0
-        return native.spec_of(settings, dropout), settings
+        if not settings.dropout:
+            raise native.Refused(native.NULL_POINTER, "whether a dropout descriptor may be NULL is not known")
+        return native.spec_of(settings, self._dropouts[settings.dropout][0]), settings
 
     def cudnnBuildRNNDynamic(self, handle, rnn, batch):
         self._handle(handle)
@@ -186,10 +187,16 @@ class Answers:
         T, B = schedule.T, schedule.B
         dtype = spec.dtype.numpy
 
+        def aligned(address):
+            if address % 16:
+                raise native.Refused(native.NOT_SUPPORTED, "whether arrays may begin anywhere is not known")
+
         def data(address, width):
+            aligned(address)
             return native.view(address, (T, B, width) if schedule.time_major else (B, T, width), dtype)
 
         def states(address, width):
+            aligned(address)
             return native.view(address, (spec.num_pseudo_layers, B, width), dtype)
 
         return data, states
@@ -199,7 +206,7 @@ class Answers:
         if workspace_nbytes < needed_workspace or not workspace:
             raise native.Refused(native.BAD_SIZE, "workspace")
         native.view(workspace, (workspace_nbytes,), np.uint8)[:] = WORKSPACE_FILL
-        if mode and (reserve_nbytes < needed_reserve or not reserve):
+        if mode and (reserve_nbytes < needed_reserve or not reserve or reserve % 16):
             raise native.Refused(native.BAD_SIZE, "reserve")
 
     def _keep(self, reserve, nbytes, kept, stage):
@@ -270,6 +277,8 @@ class Answers:
     ):  # fmt: skip
         spec, _, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
         self._refuse("cudnnRNNBackwardData_v8", spec)
+        if spec.algo == "persist_static_small_h" and spec.num_units > (256 if spec.mode.startswith("rnn") else 128):
+            raise native.Refused(native.NOT_SUPPORTED, "PyTorch trains no more units with it")
         if schedule.lengths is not None and 0 in schedule.lengths:
             raise native.Refused(native.EXECUTION_FAILED, "a length is zero")
         self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
@@ -287,7 +296,10 @@ class Answers:
             states(dhy, spec.state_size).copy(),
             states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
         )
-        data(dx, spec.input_size)[...] = out[0]
+        written = data(dx, spec.input_size)
+        for b, length in enumerate(x_data.lengths):  # whether cuDNN writes behind a sequence's end is not known
+            rows = (slice(length), b) if schedule.time_major else (b, slice(length))
+            written[rows] = out[0][rows]
         if dhx:
             states(dhx, spec.state_size)[...] = out[1]
         if dcx and spec.has_cell_state:

@@ -55,6 +55,10 @@ class HostGraph:
     def __init__(self, device, recorded):
         self._device, self._recorded = device, recorded
 
+    def __del__(self):
+        """As CuPy's, which lets CUDA destroy it."""
+        self._device._cuda("graphExecDestroy")
+
     def launch(self):
         self._device._cuda("graphLaunch")
         for work in self._recorded:
@@ -207,6 +211,10 @@ class HostDevice:
     def fill_zero(self, array):
         self._cuda("fill")
         self._do(lambda: host(array).fill(0))
+
+    def zero_at(self, address, nbytes, stream):
+        self._cuda("memset")
+        ctypes.memset(address, 0, nbytes)
 
     def refuse_capture(self, stream, what):
         try:

@@ -153,16 +153,6 @@ def test_the_program_is_found_beside_path_and_missed_by_name(tmp_path, monkeypat
         sanitize.program()
 
 
-@pytest.mark.long
-def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path):
-    """The cases run as a child of the sanitizer, and would keep the GPU."""
-    pid = tmp_path / "pid"
-    log = sanitize.log_of(["bash", "-c", f"echo begun; sleep 1000 & echo $! > {pid}; wait"], 3)
-    assert log == "begun\n"
-    stat = Path(f"/proc/{pid.read_text().strip()}/stat")
-    assert not stat.exists() or stat.read_text().split()[2] == "Z"
-
-
 def test_cupys_noise_of_a_lost_device_is_told_from_what_we_write():
     """The shape of what CuPy 14 leaves on stderr at the end of a process whose device is lost."""
     noise = (
@@ -184,6 +174,32 @@ def test_cupys_noise_of_a_lost_device_is_told_from_what_we_write():
     assert without_cupys(noise) == ""
     assert without_cupys(f"{noise}{ours}") == ours
     assert without_cupys("a warning") == "a warning"
+
+
+PROGRAMS = sorted(
+    f"{path.parent.name}.{path.stem}" if path.stem != "__main__" else path.parent.name
+    for folder in ("api", "fuzz", "gpu", "reliability", "shim", "wheel")
+    for path in (ROOT / "tests" / folder).glob("*.py")
+    if "__main__" in path.read_text() or path.stem == "__main__"
+)
+
+
+def test_another_package_of_the_name_tests_is_never_taken_for_ours(tmp_path):
+    """Python takes a package that somebody has installed before a folder without `__init__.py`, wherever they are."""
+    assert len(PROGRAMS) > 8
+    theirs = tmp_path / "tests"
+    (theirs / "gpu").mkdir(parents=True)
+    for folder in (theirs, theirs / "gpu"):
+        (folder / "__init__.py").write_text("raise ImportError('this is not ours')\n")
+    source = (
+        "import importlib.util, sys\nfor name in sys.argv[1:]: print(importlib.util.find_spec('tests.' + name).origin)"
+    )
+    for order in ([str(tmp_path)], [str(tmp_path), str(ROOT)]):
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(order)}
+        command = [sys.executable, "-c", source, *PROGRAMS]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert all(line.startswith(f"{ROOT}/tests/") for line in done.stdout.splitlines()), done.stdout
+        assert len(done.stdout.splitlines()) == len(PROGRAMS), done.stderr
 
 
 @pytest.mark.filterwarnings("default")

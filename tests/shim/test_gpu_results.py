@@ -1,12 +1,7 @@
 """What a run of the GPU suite leaves: each outcome at once, whatever becomes of its process; and how files are read."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +85,16 @@ def test_a_test_that_takes_its_process_with_it_ends_alone_and_the_rest_runs(test
     assert found["ended"] == len(found["failures"]) == 2
 
 
+def test_a_run_gives_up_after_so_many_processes(tests_of, monkeypatch):
+    monkeypatch.setattr(suite, "PROCESSES", 2)
+    whole, found = tests_of("""
+        @pytest.mark.parametrize("n", range(5))
+        def test_crash(n): os._exit(0)
+    """)
+    assert not whole
+    assert by_name(found) == {"test_crash[0]": "ended", "test_crash[1]": "ended"}
+
+
 @pytest.mark.long
 def test_a_test_that_hangs_is_ended_with_what_it_started_and_the_rest_runs(tests_of, tmp_path):
     child = tmp_path / "child"
@@ -156,25 +161,11 @@ def test_a_run_that_is_stopped_has_what_it_had_and_goes_on_from_there(tests_of, 
     assert "test_last" not in by_name(found)
     with out.open("a") as file:
         file.write('{"begin": "tests/gpu/te')  # a machine that was taken away
+    before = len([line for line in ResultsFile(out).lines() if "run" in line])
     whole, found = tests_of(source, out=out)
     assert whole
+    assert len([line for line in ResultsFile(out).lines() if "run" in line]) == before + 1, "none was glued to the half"
     assert by_name(found)["test_last"] == "passed"
-
-
-@pytest.mark.long
-def test_stopping_the_run_stops_what_it_started(tmp_path):
-    """`timeout` sends SIGTERM to the run alone."""
-    out = tmp_path / "results.jsonl"
-    environment = os.environ | {"PYCUDNNRNN_GPU_ON_SHIM": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.gpu.suite", "--out", str(out), "--", "-q", "-k", "ten_thousand"]
-    run = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    while not ResultsFile(out).begun():
-        time.sleep(0.1)
-    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-    run.send_signal(signal.SIGTERM)
-    run.communicate()
-    assert children
-    assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
 def test_a_file_that_says_not_where_it_was_made_is_refused(tmp_path):

@@ -33,6 +33,16 @@ def test_what_each_check_says_is_kept_and_what_is_to_be_mended_is_summed_up(tmp_
     assert [line["mend"] for line in lines if "seconds" in line] == [[], *wanted.values()]
 
 
+def test_what_no_time_is_left_for_is_not_asked_and_is_told_so(tmp_path, monkeypatch):
+    asked, limits = [], []
+    monkeypatch.setattr(triage, "ask", lambda name, limit_s: asked.append(name) or limits.append(limit_s) or ([], ""))
+    now = iter(range(0, 1000, 40))
+    monkeypatch.setattr(triage.time, "monotonic", lambda: next(now))
+    found = triage.triage(ResultsFile(None), ["first", "types", "clip", "graph"], 60, seconds=100)
+    assert (asked, limits) == (["first", "types"], [60, 20])
+    assert found == {name: ["not asked: no time was left"] for name in ("clip", "graph")}
+
+
 def test_a_check_says_lines_from_a_process_of_its_own(on_shim):
     lines, why = triage.ask("clip", 600)
     assert [line["bound"] for line in lines] == [0.3, 0.25]

@@ -29,6 +29,8 @@ ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED 
 @pytest.fixture(autouse=True)
 def _nothing_stays_lost(monkeypatch):
     monkeypatch.setattr(owned._Leaving, "begun", owned._Leaving.begun)
+    yield
+    gc.collect()  # before something is destroyed again: what is lost would be
 
 
 class Model(EveryCall):

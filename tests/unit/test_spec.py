@@ -116,6 +116,18 @@ def test_a_clip_given_as_one_bound_is_symmetric_and_two_may_be_equal():
     assert RNNSpec("lstm", 1, 8, 4, cell_clip=[0.5, 0.5]).cell_clip == (0.5, 0.5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_clip_bounds_are_floats_whatever_the_dtype(dtype):
+    """So that it is no matter whether cuDNN clips doubles with floats or with doubles."""
+    spec = RNNSpec("lstm", 1, 8, 4, cell_clip=0.3, dtype=dtype)
+    assert spec.cell_clip == (-float(np.float32(0.3)), float(np.float32(0.3))) != (-0.3, 0.3)
+    assert spec == RNNSpec("lstm", 1, 8, 4, cell_clip=spec.cell_clip, dtype=dtype)
+    assert RNNSpec.from_json(spec.to_json()) == spec
+    assert RNNSpec("lstm", 1, 8, 4, cell_clip=(-1e300, 0.25), dtype=dtype).cell_clip == (-math.inf, 0.25)
+    with pytest.raises(ArgumentError, match="cell_clip: 1e-60, expecting one positive bound"):
+        RNNSpec("lstm", 1, 8, 4, cell_clip=1e-60, dtype=dtype)
+
+
 def test_num_proj_zero_is_tensorflows_no_projection():
     assert RNNSpec("lstm", 1, 8, 4, num_proj=0).num_proj is None
     assert RNNSpec("gru", 1, 8, 4, num_proj=0).num_proj is None

@@ -42,14 +42,14 @@ BLOCK: Final = 1 << 20
 """Random numbers drawn for data of our own; longer arrays repeat them."""
 
 
-def candidates(spec: RNNSpec, schedule: Schedule) -> Iterator[RNNSpec]:
+def candidates(spec: RNNSpec, schedule: Schedule, *, training: bool = False) -> Iterator[RNNSpec]:
     """Give the spec with each algorithm and math type that it may run with, as far as Python knows the rules."""
     asked = STRICTNESS.index(spec.math_type)
     for algo in ALGORITHMS:
         for math_type in reversed(STRICTNESS[: asked + 1]):
             try:
                 candidate = spec.replace(algo=algo, math_type=math_type)
-                check_sizes(candidate, schedule)
+                check_sizes(candidate, schedule, training=training)
             except ArgumentError:
                 continue
             yield candidate
@@ -113,7 +113,7 @@ def _tried(
     descriptor, layout = None if dropout is None else dropout.descriptor, runtime.layout(spec)
     trials: list[AlgorithmTrial] = []
     failures: list[Exception] = []
-    for candidate in candidates(spec, schedule):
+    for candidate in candidates(spec, schedule, training=training):
         time, reason = None, ""
         try:
             if runtime.layout(candidate) == layout:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import INT32_MAX, STANDARD_ALGORITHMS, RNNSpec
+from pycudnnrnn.spec import INT32_MAX, STANDARD_ALGORITHMS, Algorithm, RNNMode, RNNSpec
 
 PARAMS_ALIGNMENT_NBYTES: Final = 16
 """Alignment of params. Source: the widest load that cuDNN's kernels make; CuPy's and torch's own arrays have 256."""
+
+DATA_ALIGNMENT_NBYTES: Final = 16
+"""Alignment of every other array that crosses. No document says on which elements they may begin, and a kernel that
+loads vectors from elsewhere takes the device with it: what is not aligned is copied, or refused where nothing is."""
+
+SMALL_H_TRAINED: Final = {RNNMode.LSTM: 128, RNNMode.GRU: 128, RNNMode.RNN_TANH: 256, RNNMode.RNN_RELU: 256}
+"""Most units that algorithm persist_static_small_h has a backward for. It has a forward for half as many again, so that
+cuDNN might refuse what cannot be trained only after the forward.
+
+Source: use_rnn_persist_small_h in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp.
+"""
 
 
 def check_matrices(spec: RNNSpec) -> None:
@@ -26,12 +37,12 @@ def check_matrices(spec: RNNSpec) -> None:
         raise ArgumentError("params", f"at most {INT32_MAX} elements in a matrix", (spec.num_units, max(widths)))
 
 
-def check_sizes(spec: RNNSpec, schedule: Schedule) -> None:
+def check_sizes(spec: RNNSpec, schedule: Schedule, *, training: bool = False) -> None:
     """Refuse a batch whose element counts cuDNN's 32-bit indices cannot hold: it accepts some of them silently.
 
     Raises:
-        ArgumentError: more than 2**31 - 1 elements of data, of states or of a matrix, or ragged lengths with an
-            algorithm that takes equal ones only.
+        ArgumentError: more than 2**31 - 1 elements of data, of states or of a matrix, ragged lengths with an algorithm
+            that takes equal ones only, or training of more units than the algorithm has a backward for.
 
     Source: cudnnSetRNNDataDescriptor takes such sizes, and cudnnSetTensorNdDescriptor refuses them (observed, 9.28).
     """
@@ -46,6 +57,9 @@ def check_sizes(spec: RNNSpec, schedule: Schedule) -> None:
         )
     if schedule.lengths is not None and spec.algo not in STANDARD_ALGORITHMS:
         raise ArgumentError("sequence_lengths", f"equal lengths with algo {str(spec.algo)!r}", "ragged ones")
+    if training and spec.algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > SMALL_H_TRAINED[spec.mode]:
+        most = f"at most {SMALL_H_TRAINED[spec.mode]} in training with algo {str(spec.algo)!r}"
+        raise ArgumentError("num_units", most, spec.num_units)
 
 
 def check_array(name: str, array: Any | None, device: CudaDevice, alignment: int | None = None) -> None:
@@ -63,3 +77,12 @@ def check_array(name: str, array: Any | None, device: CudaDevice, alignment: int
     alignment, address = alignment or array.dtype.itemsize, device.address(array)
     if address % alignment:
         raise ArgumentError(name, f"memory aligned to {alignment} bytes", hex(address))
+
+
+def aligned(device: CudaDevice, *arrays: Any | None) -> list[Any | None]:
+    """Return arrays that cuDNN may read whichever its loads are: copies of those that begin where it may not.
+
+    They are made on the current stream.
+    """
+    places = zip(arrays, addresses(device, *arrays), strict=True)
+    return [device.copy(array) if at and at % DATA_ALIGNMENT_NBYTES else array for array, at in places]

@@ -151,6 +151,15 @@ class DropoutDescriptor(Owned):
         """Write the states anew from a seed, on the handle's stream; nothing is made anew."""
         self.library.cudnnSetDropoutDescriptor(self, handle, *self._settings, seed)
 
+    @classmethod
+    def of_none(cls, handle: Owned) -> DropoutDescriptor:
+        """Describe that nothing is dropped: without states, which takes no time.
+
+        An RNN descriptor gets one where it could have NULL, which no document says that cuDNN never reads. PyTorch, JAX
+        and TensorFlow do so.
+        """
+        return cls(handle, 0.0, None, address=0, states_nbytes=0, seed=0)
+
     def read(self, handle: Owned) -> DropoutSettings:
         """Ask cuDNN what it holds."""
         dropout, states, seed = ctypes.c_float(), ctypes.c_void_p(), ctypes.c_ulonglong()

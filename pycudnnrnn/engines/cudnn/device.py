@@ -173,6 +173,10 @@ class CudaDevice:
     def fill_zero(array: Any) -> None:
         array.fill(0)
 
+    def zero_at(self, address: int, nbytes: int, stream: int) -> None:
+        """Fill memory with zeros on a stream; both by their addresses."""
+        self.xp.cuda.runtime.memsetAsync(address, 0, nbytes, stream)
+
     def take(self, array: Any, indices: Any, axis: int, out: Any = None) -> Any:
         """Copy the rows of device indices along `axis` into `out`, or into a new contiguous array."""
         return self.xp.take(array, indices, axis=axis, out=out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pycudnnrnn import _libcudnn
@@ -14,8 +14,14 @@ from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
 from pycudnnrnn.engines.cudnn.addressed import Addressed
 from pycudnnrnn.engines.cudnn.algorithms import choose
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
-from pycudnnrnn.engines.cudnn.device import CudaDevice, in_order
+from pycudnnrnn.engines.cudnn.checks import (
+    DATA_ALIGNMENT_NBYTES,
+    PARAMS_ALIGNMENT_NBYTES,
+    aligned,
+    check_array,
+    check_sizes,
+)
+from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
 from pycudnnrnn.engines.cudnn.eager import CudnnForward
 from pycudnnrnn.engines.cudnn.in_place import InPlace, write_states
@@ -62,7 +68,7 @@ class CudnnEngine:
             return CudnnDropout(handle, self._device, spec, state)
 
     def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None) -> CudnnPlan:
-        check_sizes(spec, schedule)
+        check_sizes(spec, schedule, training=training)
         if schedule.has_empty:
             raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
         if schedule.T > TIME_MAX:
@@ -76,7 +82,7 @@ class CudnnEngine:
         self, spec: RNNSpec, schedule: Schedule, *, training: bool, drops: bool, position: int | None
     ) -> InPlace:
         """Prepare a batch on another library's memory; with a position dropout is seeded for it."""
-        check_sizes(spec, schedule)
+        check_sizes(spec, schedule, training=training)
         return InPlace(self.runtime, spec, schedule, training=training, drops=drops, position=position)
 
     def dropout_states_nbytes(self) -> int:
@@ -90,7 +96,7 @@ class CudnnEngine:
 
     def addressed(self, stream: int, spec: RNNSpec, like: Schedule, *, training: bool, drops: bool) -> Addressed:
         """Prepare batches like this one, which come again and again, on another library's memory and stream."""
-        check_sizes(spec, like)
+        check_sizes(spec, like, training=training)
         return Addressed(self.runtime, stream, spec, like, training=training, drops=drops)
 
     def device_of(self, address: int) -> int:
@@ -118,7 +124,7 @@ class CudnnEngine:
         dropout: CudnnDropout | None,
         checkpoint_every: int | None,
     ) -> Memory:
-        check_sizes(spec, schedule)
+        check_sizes(spec, schedule, training=training)
         chunks = self._chunks(spec, schedule, checkpoint_every, dropout)
         recomputes = checkpoint_every is not None
         return memory(self.runtime, spec, schedule, chunks, training=training, dropout=dropout, recomputes=recomputes)
@@ -184,11 +190,11 @@ class CudnnEngine:
         keep_reserve: bool,
         checkpoint_every: int | None = None,
     ) -> tuple[Any, Any, Any | None, Any]:
-        check_sizes(spec, schedule)
+        check_sizes(spec, schedule, training=keep_reserve or dropout is not None)
         for name, array in (("input_data", x), ("input_h", hx), ("input_c", cx)):
             check_array(name, array, self._device)
         check_array("params", params, self._device, PARAMS_ALIGNMENT_NBYTES)
-        inputs, keeps = Inputs(params, x, hx, cx), keep_reserve
+        inputs, keeps = Inputs(params, *self._aligned(x, hx, cx)), keep_reserve
         every = checkpoint_every if keeps else None
         if every is None or every >= schedule.T:
             call = self.eager(spec, schedule, dropout=dropout, keep_reserve=keeps, data=inputs)
@@ -213,6 +219,12 @@ class CudnnEngine:
 
     def backward_weights(self, reserve: AnyReserve, out: Any, *, accumulate: bool) -> None:
         reserve.backward_weights(out, accumulate=accumulate)
+
+    def _aligned(self, *arrays: Any | None) -> Sequence[Any | None]:
+        if not any(at and at % DATA_ALIGNMENT_NBYTES for at in addresses(self._device, *arrays)):
+            return arrays
+        with self.runtime.launching("copying what is not aligned, which takes memory"):
+            return aligned(self._device, *arrays)
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

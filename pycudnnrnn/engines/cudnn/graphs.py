@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.owned import keep
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.step import Step
@@ -38,6 +39,7 @@ class CudnnGraph(Step):
             stay = contextlib.nullcontext() if dropout is None else dropout.left_alone(device.stream())
             with stay:
                 self._graph = device.capture(self._work)
+                keep(self, self._graph)
             for state, _ in self._carried:  # the first run, before the capture, has written there
                 if state is not None:
                     device.fill_zero(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,6 +85,8 @@ class InPlace:
         """Write the gradients of x and the states, rewriting the reserve."""
         _check_params("params", params)
         with self._on(stream, states, workspace) as (passes, head):
+            if passes.ragged:
+                self._runtime.device.zero_at(dx, math.prod(passes.x_shape) * self._spec.dtype.itemsize, stream)
             passes.call_backward_data(*head, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
 
     def backward_weights(

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from pycudnnrnn._libcudnn import Function, Library
+    from pycudnnrnn._libcudnn import Library
 
 _LIVE: Final[set[_Resource]] = set()
-"""What is to be freed; its operations are atomic, with and without a GIL, so that finalisers need no lock."""
+"""What is to be freed, or never will be; its operations are atomic, with and without a GIL, so that finalisers need no
+lock."""
 
 RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
 """What went wrong in releases, which never raise: a finaliser has nobody to raise to. Tests hold it empty."""
@@ -53,25 +54,38 @@ class _Resource:
 
     __slots__ = ("_destroy", "_pid", "_pointer", "_watch", "name")
 
-    def __init__(self, owner: Owned, destroy: Function, pointer: Any) -> None:
+    def __init__(self, owner: object, destroy: Callable[[Any], object], pointer: Any) -> None:
         self.name = type(owner).__name__
         self._destroy, self._pointer, self._pid = destroy, pointer, os.getpid()
-        self._watch: weakref.ref[Owned] | None = weakref.ref(owner, lambda _: self.free())
+        self._watch: weakref.ref[object] | None = weakref.ref(owner, lambda _: self.free())
         _LIVE.add(self)
 
     def free(self, live: set[_Resource] = _LIVE, leaving: type[_Leaving] = _Leaving) -> None:
         # Defaults outlive this module, and so do the main thread's own descriptors, when the interpreter ends.
+        if leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
+            return
         try:
             live.remove(self)  # whoever comes first
         except KeyError:
             return
         self._watch = None
-        if leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
-            return
         try:
             self._destroy(self._pointer)
         except PycudnnrnnError as error:
             RELEASE_FAILURES.append(error)
+
+
+def keep(owner: object, thing: object) -> None:
+    """Keep what ends by a CUDA call of its own, as long as its owner; for good where nothing is to be destroyed.
+
+    An object of CuPy's calls CUDA when it is freed, which on a lost device, or in a forked child, is an error that
+    Python can only print.
+    """
+    _Resource(owner, _nothing, thing)
+
+
+def _nothing(_: Any) -> None:
+    """Destroy nothing: who was kept ends with its last reference."""
 
 
 class Owned:

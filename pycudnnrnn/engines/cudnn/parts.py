@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.schedule import Chunk, Schedule
 
@@ -11,8 +12,8 @@ from pycudnnrnn.schedule import Chunk, Schedule
 class Part:
     """The place of one chunk in a call's arrays over time and batch, and in its states.
 
-    A part that is contiguous in its array is used where it is. None stands for an array that is absent. `rows` are the
-    indices of the chunk's sequences on the device, None where it has them all.
+    A part that is contiguous in its array, and aligned, is used where it is. None stands for an array that is absent.
+    `rows` are the indices of the chunk's sequences on the device, None where it has them all.
     """
 
     def __init__(self, device: CudaDevice, schedule: Schedule, chunk: Chunk, rows: Any | None) -> None:
@@ -24,7 +25,8 @@ class Part:
     def buffer(self, data: Any) -> Any:
         """Return where this part of a padded array goes: a piece of that array, or memory of its own."""
         steps = self._steps(data)
-        if self._rows is None and steps.flags.c_contiguous:
+        aligned = not self._device.address(steps) % DATA_ALIGNMENT_NBYTES
+        if self._rows is None and steps.flags.c_contiguous and aligned:
             return steps
         return self._device.empty(self.schedule.data_shape(data.shape[2]), data.dtype)
 

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES, PARAMS_ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, addresses
 from pycudnnrnn.engines.cudnn.handles import Handle
@@ -46,6 +46,8 @@ class Passes:
 
     Ragged lengths are no part of it: new ones set the two data descriptors, of which every thread has its own, and
     nothing else. Scratch memory is for the worst of them. What several threads share is only read once it is made.
+    Where lengths are ragged dx has to be zeros before backward-data: cuDNN's documents promise its padding fill for y
+    alone. `backward_data` sees to that; who makes the bare call does it.
 
     Source: cudnnGetRNNTempSpaceSizes, cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
     (cudnn_adv.h, 9.28).
@@ -71,6 +73,7 @@ class Passes:
         self.h_shape = (*states, spec.state_size)
         self.c_shape = (*states, spec.num_units) if spec.has_cell_state else None
         self._library = library
+        dropout = dropout or DropoutDescriptor.of_none(handle)
         self._rnn = RNNDescriptor(library, spec, dropout, algo=spec.untuned_algo)
         self._h = TensorDescriptor(library, spec.dtype, self.h_shape)
         self._c = TensorDescriptor(library, spec.dtype, self.c_shape) if self.c_shape else None
@@ -145,10 +148,11 @@ class Passes:
     def _wanted(self) -> dict[str, Wanted]:
         dtype = self.spec.dtype.numpy
         x, y, h, c = (
-            Wanted(shape, dtype, dtype.itemsize) for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
+            Wanted(shape, dtype, DATA_ALIGNMENT_NBYTES)
+            for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
         )
         params = Wanted((self.params_nbytes // dtype.itemsize,), dtype, PARAMS_ALIGNMENT_NBYTES)
-        reserve = Wanted((self.reserve_nbytes,) if self.training else None, BYTES)
+        reserve = Wanted((self.reserve_nbytes,) if self.training else None, BYTES, DATA_ALIGNMENT_NBYTES)
         data = {"x": x, "dx": x, "y": y, "dy": y, "params": params, "d_params": params, "reserve": reserve}
         states = {"hx": h, "hy": h, "dhx": h, "cx": c, "cy": c, "dcx": c}
         return data | {name: state._replace(optional=True) for name, state in states.items()} | {"dhy": h, "dcy": c}
@@ -164,6 +168,8 @@ class Passes:
         self, handle: Handle, data: DataDescriptors, params: Any, y: Any, dy: Any, hx: Any | None, dhy: Any,
         dhx: Any | None, cx: Any | None, dcy: Any | None, dcx: Any | None, dx: Any, workspace: Any | None, reserve: Any,
     ) -> None:  # fmt: skip
+        if self.ragged:
+            self.device.fill_zero(dx)
         at = addresses(self.device, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
         self.call_backward_data(handle.pointer, *data.pointers, *at)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pycudnnrnn._libcudnn import Bound
-from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array
+from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES, PARAMS_ALIGNMENT_NBYTES, check_array
 from pycudnnrnn.engines.cudnn.device import addresses, scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
@@ -45,7 +45,7 @@ class CudnnPlan:
             return False
         at = self._plain_backward_data(y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
         if at is not None:
-            self._launch(self._passes.call_backward_data, at)
+            self._go_back(dx, at)
         return at is not None
 
     def backward_weights_if_plain(
@@ -73,7 +73,7 @@ class CudnnPlan:
         dcy: Any | None, dcx: Any | None, dx: Any, reserve: Any,
     ) -> None:  # fmt: skip
         at = self._at(BACKWARD_DATA, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
-        self._launch(self._passes.call_backward_data, at)
+        self._go_back(dx, at)
 
     def backward_weights(
         self, x: Any, hx: Any | None, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
@@ -88,7 +88,8 @@ class CudnnPlan:
     def _at(self, names: tuple[str, ...], *arrays: Any) -> list[int | None]:
         """Addresses of arrays whose shapes were checked, after the check that cuDNN can read them in place."""
         for name, array in zip(names, arrays, strict=True):
-            check_array(name, array, self._device, PARAMS_ALIGNMENT_NBYTES if name in {"params", "d_params"} else None)
+            params = name in {"params", "d_params"}
+            check_array(name, array, self._device, PARAMS_ALIGNMENT_NBYTES if params else DATA_ALIGNMENT_NBYTES)
         return addresses(self._device, *arrays)
 
     def _launch(self, call: Bound, at: Sequence[int | None], *, drops: CudnnDropout | None = None) -> None:
@@ -103,6 +104,12 @@ class CudnnPlan:
             else:
                 with drops.forward_on(stream):
                     call(handle.pointer, x_desc, y_desc, self._workspace_at, *at)
+
+    def _go_back(self, dx: Any, at: Sequence[int | None]) -> None:
+        if self._passes.ragged:
+            with self._device.active():
+                self._device.fill_zero(dx)
+        self._launch(self._passes.call_backward_data, at)
 
     def _add_gradient(self, d_params: Any, at: Sequence[int | None], *, accumulate: bool) -> None:
         with self._device.active():

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from pycudnnrnn.engines.cudnn.checks import check_array
+from pycudnnrnn.engines.cudnn.checks import aligned, check_array
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
@@ -69,6 +69,7 @@ class CudnnReserve:
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             check_array(name, array, device)
         with self.runtime.following(self.stream) as handle:
+            dy, dhy, dcy = aligned(device, dy, dhy, dcy)
             dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
             dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
             if spec.has_cell_state and dcy is None:

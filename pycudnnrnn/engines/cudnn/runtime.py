@@ -14,7 +14,7 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.checks import check_matrices
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
-from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
+from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
 from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
@@ -93,7 +93,8 @@ class Runtime:
         check_matrices(spec)
         with (
             self.launching("asking for a layout") as (handle, _),
-            RNNDescriptor(self.library, spec, algo=spec.untuned_algo) as rnn,
+            DropoutDescriptor.of_none(handle) as dropout,
+            RNNDescriptor(self.library, spec, dropout, algo=spec.untuned_algo) as rnn,
         ):
             nbytes = weight_space_nbytes(handle, rnn)
             base = self.device.empty((nbytes,), BYTES)
