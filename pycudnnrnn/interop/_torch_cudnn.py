@@ -36,7 +36,6 @@ class Batch:
         stream, drops = _stream(call.x.device), call.seed is not None
         self._native = engine.addressed(stream, spec, like, training=training, drops=drops)
         self.reserve_nbytes: int = self._native.reserve_nbytes
-        self._itemsize = spec.dtype.itemsize
         self._params, self._widths = (self._native.params_size,), (spec.input_size, spec.output_size)
         self._x, self._y = (None if packed else self._schedule.data_shape(width) for width in self._widths)
         self._h = (spec.num_pseudo_layers, B, spec.state_size)
@@ -48,9 +47,9 @@ class Batch:
         x, params = call.x, call.params
         return (
             self._is_data(x, self._x, 0, x)
-            and (call.hx is None or self._is_plain(call.hx, self._h, x))
-            and (call.cx is None or self._is_plain(call.cx, self._c, x))
-            and self._is_plain(params, self._params, x)
+            and (call.hx is None or self._is_right(call.hx, self._h, x))
+            and (call.cx is None or self._is_right(call.cx, self._c, x))
+            and self._is_right(params, self._params, x)
             and (not params.data_ptr() % PARAMS_ALIGNMENT_NBYTES or not params.is_contiguous())
         )
 
@@ -61,28 +60,22 @@ class Batch:
             self.takes(call)
             and self._is_data(dy, self._y, 1, x)
             and self._is_data(y, self._y, 1, x)
-            and self._is_plain(dhy, self._h, x)
-            and self._is_plain(dcy, self._c or (0,), x)
+            and self._is_right(dhy, self._h, x)
+            and self._is_right(dcy, self._c or (0,), x)
             and (reserve.shape, reserve.dtype, reserve.device) == ((self.reserve_nbytes,), torch.uint8, x.device)
         )
 
     def _is_data(self, tensor: Any, shape: Any, side: int, x: Any) -> bool:
-        return self._is_plain(tensor, shape or (len(x), self._widths[side]), x)
+        return self._is_right(tensor, shape or (len(x), self._widths[side]), x)
 
-    def _is_plain(self, tensor: Any, shape: Any, x: Any) -> bool:
-        """Whether a tensor has this shape, x's dtype and device, and an address that such numbers can have."""
-        return (
-            tensor is not None
-            and tensor.shape == shape
-            and tensor.dtype is x.dtype
-            and tensor.device == x.device
-            and not tensor.data_ptr() % self._itemsize
-        )
+    def _is_right(self, tensor: Any, shape: Any, x: Any) -> bool:
+        """Whether a tensor has this shape, x's dtype and device."""
+        return tensor is not None and tensor.shape == shape and tensor.dtype is x.dtype and tensor.device == x.device
 
     def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:
         """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
-        native, packing = self._native, call.packing
-        x, hx, cx, params = map(_readable, (call.padded(call.x), call.hx, call.cx, call.params))
+        native, packing, x = self._native, call.packing, _plain(call.padded(call.x))
+        hx, cx, params = map(_plain, (call.hx, call.cx, call.params))
         y, hy, cy = map(x.new_empty, self._results)
         reserve, workspace = _bytes(x, self.reserve_nbytes), _bytes(x, native.workspace_nbytes)
         native.forward(
@@ -97,9 +90,9 @@ class Batch:
         self, call: Arguments, dy: Any, dhy: Any, dcy: Any, y: Any, reserve: Any, *, params_too: bool
     ) -> tuple[Any, Any, Any, Any]:
         """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
-        native, packing, kept = self._native, call.packing, reserve.clone()
-        x, y, dy = map(_readable, map(call.padded, (call.x, y, dy)))
-        hx, cx, params, dhy, dcy = map(_readable, (call.hx, call.cx, call.params, dhy, dcy))
+        native, packing, x = self._native, call.packing, _plain(call.padded(call.x))
+        hx, cx, params, dhy, dcy = map(_plain, (call.hx, call.cx, call.params, dhy, dcy))
+        y, dy, kept = _plain(call.padded(y)), _plain(call.padded(dy)), reserve.clone()
         dx, dhx, dcx, d_params = call.empty_gradients(x, params_too=params_too)
         d_params.zero_()  # cuDNN adds to what is there
         workspace = _bytes(x, native.workspace_nbytes)
@@ -135,8 +128,8 @@ def _bytes(like: Any, count: int) -> Any:
     return like.new_empty(count, dtype=torch.uint8)
 
 
-def _readable(tensor: Any) -> Any:
-    """Return a tensor that is contiguous and begins where cuDNN may read, or a copy that does."""
+def _plain(tensor: Any) -> Any:
+    """Return a tensor as cuDNN takes it: contiguous, and aligned; a copy where it is not."""
     if tensor is None:
         return None
     tensor = tensor.contiguous()

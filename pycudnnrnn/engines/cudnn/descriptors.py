@@ -147,6 +147,10 @@ class DropoutDescriptor(Owned):
         setter = library.cudnnRestoreDropoutDescriptor if restore else library.cudnnSetDropoutDescriptor
         self._configure(setter, self, handle, dropout, address, states_nbytes, seed)
 
+    def seed(self, handle: Owned, seed: int) -> None:
+        """Write the states anew from a seed, on the handle's stream; nothing is made anew."""
+        self.library.cudnnSetDropoutDescriptor(self, handle, *self._settings, seed)
+
     @classmethod
     def of_none(cls, handle: Owned) -> DropoutDescriptor:
         """Describe that nothing is dropped: without states, which takes no time.
@@ -155,10 +159,6 @@ class DropoutDescriptor(Owned):
         and TensorFlow do so.
         """
         return cls(handle, 0.0, None, address=0, states_nbytes=0, seed=0)
-
-    def seed(self, handle: Owned, seed: int) -> None:
-        """Write the states anew from a seed, on the handle's stream; nothing is made anew."""
-        self.library.cudnnSetDropoutDescriptor(self, handle, *self._settings, seed)
 
     def read(self, handle: Owned) -> DropoutSettings:
         """Ask cuDNN what it holds."""
