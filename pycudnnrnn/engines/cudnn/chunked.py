@@ -74,7 +74,7 @@ class ChunkPiece(Piece):
 class ChunkedReserve(CudnnReserve):
     """The reserves of the chunks, in time order."""
 
-    pieces: Sequence[ChunkPiece]
+    pieces: Sequence[ChunkPiece]  # pyright: ignore[reportIncompatibleVariableOverride]  # nobody sets it again
 
     def _back(self, handle: Handle, dy: Any, dhy: Any, dcy: Any | None, workspace: Any | None) -> Gradients:
         """Go back through the chunks, from the gradients of the final states to those of the initial ones."""
