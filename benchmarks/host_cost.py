@@ -32,7 +32,7 @@ from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
 from tests.shim.host_device import HostDevice, host_allocator
 
-from . import host_jax
+from . import host_jax, host_torch
 from .environment import command_line, environment, now
 from .results_files import FOLDER, Record, place, record, write
 
@@ -211,6 +211,9 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     for what, which, taken in host_jax.measured(measured, ROUNDS):
         yield row("JAX", "<= 60 us; 64 MiB <= 1 ms", which, what, taken, whole=False,
             least_us=round(min(taken), 1))  # fmt: skip
+    for what, which, bound, taken in host_torch.measured(measured, path, ROUNDS):
+        yield row("torch", bound, which, what, taken, whole=False, least_us=round(min(taken), 1),
+            memory="torch's CPU tensors in the place of CUDA's")  # fmt: skip
 
 
 def _hot_path(played: Any, device: RingDevice, calls: dict[str, Callable[[], Any]]) -> dict[str, dict[str, int]]:

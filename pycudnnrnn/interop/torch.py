@@ -13,7 +13,7 @@ from typing import Any
 
 from pycudnnrnn._checks import check_int, check_real
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, TorchArgumentError
-from pycudnnrnn.interop._torch_ops import SEEDS, Differentiable
+from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
 from pycudnnrnn.interop._torch_params import FlatParams
 from pycudnnrnn.spec import INT32_MAX, BiasMode, Direction, RNNMode, RNNSpec
 
@@ -115,8 +115,10 @@ class _RNN(FlatParams):
         batch_axis = 0 if self.batch_first else 1
         if unbatched:
             data = data.unsqueeze(batch_axis)
-        self._check_input(data, batch_sizes)
-        data, params = self._cast(data)
+        params = self.params
+        self._check_input(data, params, batch_sizes)
+        if _autocasts(data):
+            data, params = _cast(data, params)
         B = data.size(batch_axis) if not packed else _num_sequences(batch_sizes, order)
         states = self._states(hx, data, B, unbatched=unbatched)
         if packed and not states:  # the operator knows the batch of packed data by its states
@@ -127,7 +129,7 @@ class _RNN(FlatParams):
         dropout = float(self.dropout) if self.training and self.num_layers > 1 else 0.0
         seed = torch.randint(SEEDS, (), device="cpu") if dropout else None
         h, c = [*states, None, None][:2]
-        y, hy, cy, _ = Differentiable.apply(
+        y, hy, cy = differentiable(
             data, batch_sizes, h, c, params, seed, self._spec_json, dropout, self.batch_first, keep
         )
         states = [hy, cy] if self._has_cell_state else [hy]
@@ -143,23 +145,15 @@ class _RNN(FlatParams):
     def _has_cell_state(self) -> bool:
         return self.mode == "LSTM"
 
-    def _cast(self, data: Any) -> tuple[Any, Any]:
-        """Give data and params autocast's dtype where it is on; float64 is left alone, as everywhere in autocast."""
-        params = self.params
-        if not _autocasts(data) or params.dtype is torch.float64:
-            return data, params
-        dtype = torch.get_autocast_dtype(data.device.type)
-        return data.to(dtype), params.to(dtype)
-
-    def _check_input(self, data: Any, batch_sizes: Any | None) -> None:
+    def _check_input(self, data: Any, params: Any, batch_sizes: Any | None) -> None:
         dims = 3 if batch_sizes is None else 2
         if data.dim() != dims:
             axes = "[T, B, input_size] or [T, input_size]" if batch_sizes is None else "packed data [rows, input_size]"
             raise TorchArgumentError("input", axes, tuple(data.shape), aspect="shape")
-        if data.dtype != self.params.dtype and not _autocasts(data):
-            raise TorchArgumentError("input", f"{self.params.dtype}, the module's", data.dtype, aspect="dtype")
-        if data.device != self.params.device:
-            raise TorchArgumentError("input", f"{self.params.device}, the module's", data.device, aspect="device")
+        if data.dtype != params.dtype and not _autocasts(data):
+            raise TorchArgumentError("input", f"{params.dtype}, the module's", data.dtype, aspect="dtype")
+        if data.device != params.device:
+            raise TorchArgumentError("input", f"{params.device}, the module's", data.device, aspect="device")
         if data.size(-1) != self.input_size:
             expected = f"a last axis of input_size={self.input_size}"
             raise TorchArgumentError("input", expected, tuple(data.shape), aspect="shape")
@@ -242,6 +236,14 @@ def _autocasts(data: Any) -> bool:
     """Whether autocast is on where the data is; torch has none for "meta"."""
     on: bool = data.device.type != "meta" and torch.is_autocast_enabled(data.device.type)
     return on
+
+
+def _cast(data: Any, params: Any) -> tuple[Any, Any]:
+    """Give data and params autocast's dtype; float64 is left alone, as everywhere in autocast."""
+    if params.dtype is torch.float64:
+        return data, params
+    dtype = torch.get_autocast_dtype(data.device.type)
+    return data.to(dtype), params.to(dtype)
 
 
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:

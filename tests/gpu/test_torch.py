@@ -131,3 +131,39 @@ def test_a_compiled_module_is_one_graph():
     x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda")
     compiled = torch.compile(mine, backend="aot_eager", fullgraph=True)
     assert torch.allclose(compiled(x)[0], mine(x)[0])
+
+
+def test_a_compiler_that_makes_cuda_graphs_leaves_the_operators_out_of_them():
+    _, mine = make_pair("LSTM", 3, 6, 2)
+    mine.cuda()
+    compiled = torch.compile(mine, mode="reduce-overhead")
+    for _ in range(4):  # one to warm up, one to capture, two to replay
+        x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda")
+        found = []
+        for module in (compiled, mine):
+            mine.zero_grad()
+            y, _ = module(x)
+            y.square().sum().backward()
+            found.append((y.detach().clone(), mine.params.grad.clone()))
+        for ours, expected in zip(*found, strict=True):
+            assert torch.allclose(ours, expected)
+
+
+def test_streams_at_once_drop_by_their_own_seeds():
+    _, mine = make_pair("LSTM", 64, 128, 2, dropout=0.5)
+    mine.cuda()
+    x = torch.randn(50, 16, 64, dtype=torch.float64, device="cuda")
+
+    def run(seed):
+        torch.manual_seed(seed)
+        return mine(x)[0].detach()
+
+    expected = [run(seed) for seed in range(4)]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    found = []
+    for seed in range(4):
+        with torch.cuda.stream(streams[seed % 2]):
+            found.append(run(seed))
+    torch.cuda.synchronize()
+    assert all(map(torch.equal, found, expected))

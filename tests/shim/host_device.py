@@ -229,7 +229,7 @@ class HostDevice:
         host(target)[(slice(None),) * axis + (host(indices),)] = host(values)
 
     def gather(self, array, first, second):
-        return self.from_host(host(array)[first, second])
+        return self.from_host(host(array)[host(first), host(second)])
 
     def copy_bytes(self, target, values):
         assert target.nbytes == values.nbytes

@@ -155,6 +155,28 @@ def test_parts_of_a_batch_send_their_rows_to_the_device_once(play, counted):
     assert queries(played) == []
 
 
+@pytest.mark.parametrize("lengths", [None, [4, 3, 3]], ids=["equal", "ragged"])
+@pytest.mark.parametrize("time_major", [True, False])
+def test_a_long_bidirectional_run_sends_its_reversed_order_to_the_device_once(play, monkeypatch, lengths, time_major):
+    _, _, device = play()
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+    problem = make_problem(ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64"), 4, 3, lengths, seed=1)
+    arrays = on_device(device, problem, time_major)
+    run(problem, arrays, time_major=time_major)
+    sent, plain = [], device.from_host
+    device.from_host = lambda array: sent.append(array.dtype.kind) or plain(array)
+    found = run(problem, arrays, time_major=time_major)
+    assert "i" not in sent
+    if not time_major:
+        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
+    for name, array in run_numpy(problem).items():
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-12)
+    first, device.current = device.current, type(device.current)()
+    device.waits.clear()
+    run(problem, arrays, time_major=time_major)
+    assert (device.current, first) in device.waits
+
+
 def test_rows_that_another_stream_sent_are_waited_for(play):
     _, _, device = play()
     problem = make_problem(LSTM, 4, 3, [4, 0, 2], seed=1)

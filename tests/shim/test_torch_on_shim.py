@@ -1,20 +1,35 @@
-"""torch's modules on the cuDNN engine, on the stand-in over CPU tensors: what a training step asks of it."""
+"""torch's modules on the cuDNN engine, on the stand-in over CPU tensors: what a call and a training step ask of it."""
 
+import collections
+import contextlib
+import contextvars
+import gc
+import threading
 import types
 
+import cupy
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from pycudnnrnn import _arrays
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
+from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
+from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.runtime import STREAMS_MAX
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
-from pycudnnrnn.interop import _torch_ops
+from pycudnnrnn.errors import ArgumentError, CaptureError
+from pycudnnrnn.interop import _torch_call, _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.interop._torch_call import Arguments
 from tests.shim import shim
 from tests.shim.host_device import HostDevice
+
+STREAM = 0x7000
 
 
 class _AnyNumpy(type):
@@ -23,12 +38,28 @@ class _AnyNumpy(type):
 
 
 class NumpyDevice(HostDevice):
-    """A device of NumPy's arrays, over the memory of CPU tensors; they never take the short way."""
+    """A device of NumPy's arrays, over the memory of CPU tensors; arrays never take the short way.
 
-    xp = types.SimpleNamespace(
-        __name__="numpy", ndarray=_AnyNumpy("ndarray", (), {}), empty=np.empty, zeros=np.zeros,
-        may_share_memory=np.may_share_memory,
-    )  # fmt: skip
+    `here` is the current device, and `entered` counts how often another one was made current.
+    """
+
+    active, _made_current = CudaDevice.active, CudaDevice._made_current
+
+    def __init__(self):
+        super().__init__()
+        self.here, self.entered, self.capturing = self.index, 0, False
+        cuda = types.SimpleNamespace(Device=self._device, runtime=types.SimpleNamespace(getDevice=lambda: self.here))
+        self.xp = types.SimpleNamespace(
+            __name__="numpy", ndarray=_AnyNumpy("ndarray", (), {}), empty=np.empty, zeros=np.zeros,
+            may_share_memory=np.may_share_memory, cuda=cuda,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _device(self, index):
+        before, self.here = self.here, index
+        self.entered += 1
+        yield
+        self.here = before
 
     def empty(self, shape, dtype):
         memory = self.allocate(int(np.prod(shape)) * dtype.itemsize)
@@ -42,52 +73,426 @@ class NumpyDevice(HostDevice):
 
 
 @pytest.fixture
-def played(shim_path):
+def played(shim_path, monkeypatch):
+    """The stand-in, which CPU tensors are CUDA tensors to; `stream` is torch's current one."""
     played = shim.Shim(shim_path)
-    engine, _ = played.engine_and_device(NumpyDevice())
-    engine.device = "cpu"
+    played.native, played.device = engine, _ = played.engine_and_device(NumpyDevice())
+    engine.device, played.stream = "cpu", STREAM
+    monkeypatch.setattr(_torch_cudnn, "_stream", lambda device: played.stream)
     with use_engine(engine):
         yield played
+    assert not played.complaints
 
 
-def step(module, x, lengths):
-    """A training step; its result and the gradient of every weight."""
+def step(module, x, lengths=None, hx=None):
+    """A training step; its results and the gradient of every weight."""
     module.zero_grad()
-    data = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=True)
-    output, _ = module(data)
+    data = x if lengths is None else pack_padded_sequence(x, lengths, module.batch_first, enforce_sorted=False)
+    output, final = module(data, hx)
     y = output if lengths is None else output.data
     (y * torch.arange(1, y.numel() + 1).view(y.shape)).sum().backward()
-    return y.detach().clone(), module.params.grad.clone()
+    final = final if isinstance(final, tuple) else (final,)
+    return [y.detach().clone(), *(state.detach().clone() for state in final), module.params.grad.clone()]
+
+
+def on_numpy(*arguments, **keywords):
+    """The same step on the NumPy engine, which the stand-in computes with."""
+    with use_engine(NumpyEngine()):
+        return step(*arguments, **keywords)
+
+
+def equal(found, expected):
+    assert len(found) == len(expected)
+    for ours_, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours_, theirs, rtol=1e-12, atol=1e-12)
+
+
+def make(kind=ours.LSTM, **options):
+    torch.manual_seed(3)
+    return kind(4, 6, 2, **{"bidirectional": True, "dtype": torch.float64} | options), torch.randn(
+        5, 3, 4, dtype=torch.float64
+    )
 
 
 BATCHES = ([5, 4, 1], [5, 2, 2], [5, 5, 3], [5, 4, 1], [5, 5, 5], None, [5, 1, 1])
 
 
+class Counted:
+    """What a repeated step does beside its passes: counts by name."""
+
+    def __init__(self, monkeypatch, played):
+        self.counts, self._played = collections.Counter(), played
+        self._before = self._of_device()
+        init = owned.Owned.__init__
+        monkeypatch.setattr(owned.Owned, "__init__", lambda *a: self._count("descriptors") or init(*a))
+        for name in ("__dlpack__", "__dlpack_device__"):
+            self._watch(monkeypatch, torch.Tensor, name, "exchanges")
+        self._watch(monkeypatch, _arrays, "to_engine", "exchanges")
+        self._watch(monkeypatch, _torch_cudnn, "Batch", "kinds")
+        self._watch(monkeypatch, _arrays, "streams", "streams")
+        self._watch(monkeypatch, cupy.cuda, "Event", "events")
+        self._watch(monkeypatch, torch.cuda, "Event", "events")
+        self._watch(monkeypatch, played.device, "event", "events")
+        self._watch(monkeypatch, torch.cuda, "set_device", "devices")
+        self._watch(monkeypatch, torch.cuda, "device", "devices")
+        played.calls.clear()
+
+    def _watch(self, monkeypatch, owner, name, what):
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, **k: self._count(what) or real(*a, **k))
+
+    def _count(self, what):
+        self.counts[what] += 1
+
+    def _of_device(self):
+        device = self._played.device
+        return {
+            "devices": device.entered, "waits": len(device.waits), "allocations": len(device.allocations),
+            "copies": device.copies, "synchronisations": len(device.synchronized),
+        }  # fmt: skip
+
+    def beside_the_passes(self):
+        """Everything that was done but for the three passes."""
+        moved = collections.Counter({what: n - self._before[what] for what, n in self._of_device().items()})
+        asked = collections.Counter(name for name, *_ in self._played.calls if name not in shim.PASSES)
+        return +(self.counts + moved + asked)
+
+
 @pytest.mark.parametrize("kind", [ours.LSTM, ours.GRU])
-def test_a_step_with_new_lengths_asks_and_makes_nothing(played, monkeypatch, kind):
-    made, init = [], owned.Owned.__init__
-    monkeypatch.setattr(owned.Owned, "__init__", lambda self, *a: made.append(type(self).__name__) or init(self, *a))
-    torch.manual_seed(3)
-    module, x = kind(4, 6, 2, bidirectional=True, dtype=torch.float64), torch.randn(5, 3, 4, dtype=torch.float64)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_repeated_step_does_nothing_beside_its_passes_and_the_seed(played, monkeypatch, kind, dropout):
+    """No exchange, no device made current, no event, no descriptor, no query: with new lengths, too."""
+    module, x = make(kind, dropout=dropout)
     for lengths in ([5, 3, 3], None):
         step(module, x, lengths)
-    played.calls.clear()
-    made.clear()
+    torch.manual_seed(5)
+    counted = Counted(monkeypatch, played)
     found = [step(module, x, lengths) for lengths in BATCHES]
-    assert {name for name, *_ in played.calls} == {*shim.PASSES}
-    assert made == []
-    assert not played.complaints
-    with use_engine(NumpyEngine()):
-        expected = [step(module, x, lengths) for lengths in BATCHES]
-    for (y, gradient), (right_y, right_gradient) in zip(found, expected, strict=True):
-        assert torch.equal(y, right_y)
-        torch.testing.assert_close(gradient, right_gradient, rtol=1e-12, atol=1e-12)
+    assert counted.beside_the_passes() == ({"cudnnSetDropoutDescriptor": len(BATCHES)} if dropout else {})
+    monkeypatch.undo()
+    torch.manual_seed(5)
+    for step_, lengths in zip(found, BATCHES, strict=True):
+        equal(step_, on_numpy(module, x, lengths))
 
 
-def test_a_packed_reserve_holds_any_lengths_and_no_memory_is_taken_to_learn_its_size(played):
-    spec = RNNSpec("lstm", 1, 3, 4, dtype="float64")
-    before = len(played._device.allocations)
-    sizes = [_torch_ops._cudnn_reserve_nbytes(spec, 5, 3, True, ragged, "cpu") for ragged in (False, True)]
-    assert sizes[1] > sizes[0], "on the stand-in ragged lengths take more"
-    layouts = 1  # the buffer that a layout query wants
-    assert len(played._device.allocations) - before <= layouts
+def test_lengths_are_found_once(played, monkeypatch):
+    module, x = make()
+    found, packing = [], Arguments._packing
+    monkeypatch.setattr(Arguments, "_packing", lambda call: found.append(1) or packing(call))
+    _torch_call._packings.clear()
+    for lengths in BATCHES:
+        step(module, x, lengths)
+    assert len(found) == len({tuple(lengths) for lengths in BATCHES if lengths})
+
+
+def test_what_is_counted_is_seen(played, monkeypatch):
+    """The same counts, of the way that arrays take."""
+    module, x = make(dropout=0.375)  # a spec of its own: ops are kept, and with them an engine's dropout
+    monkeypatch.setattr(_torch_cudnn.Batch, "takes", lambda *_: False)
+    step(module, x)
+    counted = Counted(monkeypatch, played)
+    step(module, x)
+    found = counted.beside_the_passes()
+    assert {"descriptors", "exchanges", "streams", "allocations", "cudnnGetRNNTempSpaceSizes"} <= set(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"proj_size": 2}], ids=str)
+def test_every_address_is_in_its_place(played, monkeypatch, dtype, lengths, options):
+    module, x = make(dtype=dtype, **options)
+    x = x.to(dtype)
+    x = x.transpose(0, 1).contiguous() if module.batch_first else x
+    hx = torch.randn(4, 3, module.proj_size or 6).to(dtype), torch.randn(4, 3, 6).to(dtype)
+    for states in (None, hx):
+        counted = Counted(monkeypatch, played)
+        found = step(module, x, lengths, states)
+        assert counted.counts["exchanges"] == 0
+        equal(found, on_numpy(module, x, lengths, states))
+
+
+def test_what_is_not_contiguous_is_read_right_and_gradients_of_everything_come(played):
+    module, _ = make()
+    x = torch.randn(4, 3, 5, dtype=torch.float64).permute(2, 1, 0)
+    hx = [torch.randn(3, 4, 6, dtype=torch.float64).transpose(0, 1) for _ in range(2)]
+    found = []
+    for engine in (contextlib.nullcontext(), use_engine(NumpyEngine())):
+        with engine:
+            arguments = [tensor.detach().requires_grad_() for tensor in (x, *hx)]
+            y, (h, c) = module(arguments[0], tuple(arguments[1:]))
+            gradients = torch.autograd.grad(y.sum() + (2 * h).sum() + (3 * c).sum(), [*arguments, module.params])
+        found.append([y.detach(), h.detach(), c.detach(), *gradients])
+    equal(*found)
+
+
+def test_a_result_that_is_not_used_counts_as_zero(played):
+    module, x = make()
+    for used in range(3):
+        y, (h, c) = module(x)
+        found = torch.autograd.grad((y, h, c)[used].square().sum(), module.params, retain_graph=True)
+        loss = sum(factor * tensor.square().sum() for factor, tensor in zip(np.eye(3)[used], (y, h, c), strict=True))
+        equal(found, torch.autograd.grad(loss, module.params))
+
+
+def test_an_output_that_was_changed_is_not_read_again(played):
+    module, x = make()
+    y, _ = module(x)
+    y.relu_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_a_graph_that_is_kept_gives_the_same_gradients_again(played):
+    module, x = make()
+    loss = module(x)[0].square().sum()
+    equal(*(torch.autograd.grad(loss, module.params, retain_graph=True) for _ in range(2)))
+
+
+def test_work_goes_to_torchs_current_stream(played):
+    module, x = make()
+    expected = step(module, x)
+    for stream in (0x8000, STREAM, 0):
+        played.stream = stream
+        played.launches.clear()
+        equal(step(module, x), expected)
+        assert {found for _, _, found, _ in played.launches} == {stream}
+
+
+def test_another_current_device_is_left_for_a_call_and_taken_up_again(played):
+    module, x = make()
+    expected = step(module, x)
+    assert played.device.entered == 0
+    played.device.here = 1
+    equal(step(module, x), expected)
+    assert played.device.entered == 2, "forward and backward"
+    assert played.device.here == 1
+
+
+def test_a_stream_that_is_captured_refuses(played, monkeypatch):
+    module, x = make()
+    y = module(x)[0].sum()
+
+    def refuse(stream, what):
+        assert stream.ptr == STREAM
+        raise CaptureError(what)
+
+    monkeypatch.setattr(played.device, "refuse_capture", refuse)
+    with pytest.raises(CaptureError, match="eager forward, which takes memory"):
+        module(x)
+    with pytest.raises(CaptureError, match="eager backward, which takes memory"):
+        y.backward()
+
+
+def test_params_that_do_not_fit_are_refused_with_the_reasons_that_arrays_get(played):
+    module, x = make()
+    params = torch.cat([torch.zeros(1, dtype=torch.float64), module.params.detach()])
+    with pytest.raises(ArgumentError, match="Invalid params shape"):
+        torch.func.functional_call(module, {"params": params}, (x,))
+    with pytest.raises(ArgumentError, match=r"Invalid params: .* aligned to 16 bytes"):
+        torch.func.functional_call(module, {"params": params[1:]}, (x,))
+
+
+def test_a_reserve_that_no_forward_wrote_is_refused(played):
+    module, x = make()
+    arguments = (x, None, None, None, module.params.detach(), None, module._spec_json, 0.0, False)
+    y, hy, cy, reserve = _torch_ops.rnn(*arguments, True)
+    for wrong in (reserve[1:], reserve.view(torch.int8), reserve[:0]):
+        with pytest.raises(ArgumentError, match="Invalid reserve"):
+            _torch_ops.rnn_backward(y, hy, cy, y, wrong, *arguments, True)
+
+
+def test_an_empty_batch_makes_no_call(played):
+    module, _ = make()
+    played.calls.clear()
+    y, (h, _) = module(torch.zeros(5, 0, 4, dtype=torch.float64))
+    y.sum().backward()
+    assert y.shape == (5, 0, 12)
+    assert h.shape == (4, 0, 6)
+    assert not module.params.grad.any()
+    assert not [name for name, *_ in played.calls if name in shim.PASSES]
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_compiler_is_told_the_size_that_the_reserve_has(played, lengths, dropout):
+    module, x = make(dropout=dropout)
+    sizes, hx = None, [torch.zeros(4, 3, 6, dtype=torch.float64)] * 2
+    if lengths:
+        x, sizes, *_ = pack_padded_sequence(x, lengths, enforce_sorted=False)
+    seed = torch.tensor(7) if dropout else None
+    before = len(played.device.allocations)
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        tensors = [None if t is None else fake.from_tensor(t) for t in (x, sizes, *hx, module.params.detach(), seed)]
+        told = _torch_ops.rnn(*tensors, module._spec_json, dropout, False, True)
+    assert len(played.device.allocations) - before == bool(dropout), "no memory is taken for it but the random states"
+    found = _torch_ops.rnn(x, sizes, *hx, module.params.detach(), seed, module._spec_json, dropout, False, True)
+    assert [tensor.shape for tensor in told] == [tensor.shape for tensor in found]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
+@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
+def test_a_compiled_step_is_the_same(played, lengths):
+    module, x = make(dropout=0.5)
+    torch.compiler.reset()
+    torch.manual_seed(2)
+    expected = step(module, x, lengths)
+    torch.manual_seed(2)
+    module.compile(backend="aot_eager", fullgraph=True)
+    equal(step(module, x, lengths), expected)
+
+
+def test_autocast_gives_cudnn_its_dtype(played):
+    module, x = make(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, _ = module(x.float())
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert module.params.grad.dtype == torch.float32
+
+
+class Zeros(TorchDispatchMode):
+    """The shapes that torch fills with zeros, outside of our operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        if "zero" in str(function):
+            self.shapes.append(found.shape)
+        return found
+
+
+def test_autograd_makes_no_zeros_for_what_nobody_differentiates(played):
+    """Above all not for the reserve, which may be most of the memory."""
+    module, x = make()
+    y, _ = module(x)
+    with Zeros() as zeros:
+        y.backward(torch.ones_like(y))
+    assert zeros.shapes == []
+
+
+@pytest.mark.parametrize("operator", [_torch_ops.rnn, _torch_ops.rnn_backward], ids=str)
+def test_cuda_graphs_of_a_compiler_leave_the_operators_out(operator):
+    assert torch.Tag.cudagraph_unsafe in operator.tags
+    assert torch.Tag.pt2_compliant_tag in operator.tags
+
+
+def test_the_operators_by_themselves_refuse_a_backward():
+    module, x = make()
+    y, *_ = _torch_ops.rnn(x, None, None, None, module.params, None, module._spec_json, 0.0, False, False)
+    with pytest.raises(RuntimeError, match=r"interop\.torch's modules"):
+        y.sum().backward()
+
+
+class AwaitedLock:
+    """A lock that says when somebody has to wait for it."""
+
+    def __init__(self):
+        self.awaited, self._lock = threading.Event(), threading.Lock()
+
+    def __enter__(self):
+        if not self._lock.acquire(blocking=False):
+            self.awaited.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+class TestDropout:
+    def test_masks_are_the_seeds_whatever_ran_before(self, played):
+        module, x = make(dropout=0.5)
+        for seed in (1, 1, 2, 1):
+            torch.manual_seed(seed)
+            found = step(module, x)
+            torch.manual_seed(seed)
+            equal(found, on_numpy(module, x))
+
+    def test_a_backward_has_the_masks_of_its_forward_after_another_one(self, played):
+        module, x = make(dropout=0.5)
+        found = []
+        for engine in (contextlib.nullcontext(), use_engine(NumpyEngine())):
+            with engine:
+                torch.manual_seed(4)
+                first, _second = module(x)[0].square().sum(), module(x)
+                found.append(torch.autograd.grad(first, module.params))
+        equal(*found)
+
+    def test_streams_have_states_of_their_own(self, played):
+        module, x = make(dropout=0.5)
+        states = {}
+        for stream in (0x100, 0x200, 0x100):
+            played.stream = stream
+            step(module, x)
+            (_, (_, _, _, address, *_), _) = [c for c in played.calls if c[0] == "cudnnSetDropoutDescriptor"][-1]
+            assert states.setdefault(stream, address) == address
+        assert len(set(states.values())) == 2
+        assert len(played.device.allocations) - 1 == 2, "one for each, beside the layout's"
+
+    def test_states_of_many_streams_do_not_pile_up(self, played):
+        module, x = make(dropout=0.5)
+        gc.collect()
+        before = owned.live()["DropoutDescriptor"]
+        for stream in range(0x1000, 0x1000 + 0x100 * 3 * STREAMS_MAX, 0x100):
+            played.stream = stream
+            step(module, x)
+        gc.collect()
+        assert owned.live()["DropoutDescriptor"] - before <= STREAMS_MAX + 1, "and one for sizes"
+
+    def test_a_forward_on_the_same_stream_comes_after_the_seed_and_its_forward(self, played, monkeypatch):
+        """Another thread begins when the states have been seeded, and before they have been used."""
+        module, x = make(dropout=0.5)
+        torch.manual_seed(8)
+        expected = on_numpy(module, x)[0]
+        seed, threads, found = DropoutDescriptor.seed, [], []
+
+        def interrupted(self, *arguments):
+            seed(self, *arguments)
+            if not threads:
+                context = contextvars.copy_context()
+                threads.append(threading.Thread(target=context.run, args=[lambda: found.append(module(x)[0].detach())]))
+                threads[0].start()
+                while threads[0].is_alive() and not lock.awaited.is_set():
+                    lock.awaited.wait(0.01)
+
+        with torch.no_grad():
+            module(x)
+        (dropout,) = played.native.runtime._dropouts.values()
+        dropout.lock = lock = AwaitedLock()
+        monkeypatch.setattr(DropoutDescriptor, "seed", interrupted)
+        torch.manual_seed(8)
+        y = module(x)[0].detach()
+        threads[0].join()
+        assert torch.equal(y, expected)
+        assert not torch.equal(found[0], expected)
+
+    def test_a_backward_waits_while_the_descriptor_is_seeded(self, played):
+        module, x = make(dropout=0.5)
+        torch.manual_seed(8)
+        expected = on_numpy(module, x)[-1]
+        module.zero_grad()
+        torch.manual_seed(8)
+        y, _ = module(x)
+        (dropout,) = played.native.runtime._dropouts.values()
+        dropout.lock = lock = AwaitedLock()
+        weights = torch.arange(1, y.numel() + 1).view(y.shape)
+        thread = threading.Thread(target=contextvars.copy_context().run, args=[(y * weights).sum().backward])
+        with lock:
+            thread.start()
+            while thread.is_alive() and not lock.awaited.is_set():
+                lock.awaited.wait(0.01)
+            assert module.params.grad is None
+        thread.join()
+        torch.testing.assert_close(module.params.grad, expected, rtol=1e-12, atol=1e-12)
+
+    def test_another_share_is_another_descriptor(self, played):
+        module, x = make(dropout=0.5)
+        for share in (0.5, 0.25, 0.5):
+            module.dropout = share
+            torch.manual_seed(1)
+            found = step(module, x)
+            torch.manual_seed(1)
+            equal(found, on_numpy(module, x))

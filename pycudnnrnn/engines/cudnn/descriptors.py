@@ -143,8 +143,13 @@ class DropoutDescriptor(Owned):
             library, cudnnDropoutDescriptor_t(), "cudnnCreateDropoutDescriptor", "cudnnDestroyDropoutDescriptor"
         )
         self.states = states
+        self._settings = dropout, address, states_nbytes
         setter = library.cudnnRestoreDropoutDescriptor if restore else library.cudnnSetDropoutDescriptor
         self._configure(setter, self, handle, dropout, address, states_nbytes, seed)
+
+    def seed(self, handle: Owned, seed: int) -> None:
+        """Write the states anew from a seed, on the handle's stream; nothing is made anew."""
+        self.library.cudnnSetDropoutDescriptor(self, handle, *self._settings, seed)
 
     def read(self, handle: Owned) -> DropoutSettings:
         """Ask cuDNN what it holds."""

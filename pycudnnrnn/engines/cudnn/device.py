@@ -182,9 +182,10 @@ class CudaDevice:
         """Write the rows of device indices along `axis` of `target`."""
         target[(slice(None),) * axis + (indices,)] = values
 
-    def gather(self, array: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
-        """A new contiguous array of the rows at (first, second) along the first two axes; the indices broadcast."""
-        return array[self.xp.asarray(first), self.xp.asarray(second)]
+    @staticmethod
+    def gather(array: Any, first: Any, second: Any) -> Any:
+        """A new contiguous array of the rows at device indices along the first two axes; the indices broadcast."""
+        return array[first, second]
 
     @staticmethod
     def copy_into(target: Any, values: Any) -> None:

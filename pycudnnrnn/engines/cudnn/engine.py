@@ -12,6 +12,7 @@ from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
+from pycudnnrnn.engines.cudnn.addressed import Addressed
 from pycudnnrnn.engines.cudnn.algorithms import choose
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES, check_array, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, in_order
@@ -75,6 +76,11 @@ class CudnnEngine:
         """Prepare a batch on another library's memory; with a position dropout is seeded for it."""
         check_sizes(spec, schedule)
         return InPlace(self.runtime, spec, schedule, training=training, position=position)
+
+    def addressed(self, stream: int, spec: RNNSpec, like: Schedule, *, training: bool, drops: bool) -> Addressed:
+        """Prepare batches like this one, which come again and again, on another library's memory and stream."""
+        check_sizes(spec, like)
+        return Addressed(self.runtime, stream, spec, like, training=training, drops=drops)
 
     def device_of(self, address: int) -> int:
         """Return the index of the device whose memory an address is in."""
@@ -180,7 +186,7 @@ class CudnnEngine:
         chunks = self._chunks(spec, schedule, every, dropout)
         if len(chunks) > 1 and spec.num_dirs == 2:
             return long_bidirectional.forward(
-                self, self._device, spec, schedule, inputs, keep_reserve=keeps, checkpoint_every=every
+                self, self.runtime, spec, schedule, inputs, keep_reserve=keeps, checkpoint_every=every
             )
         if len(chunks) > 1 and every is not None:
             return recompute.forward(self, self.runtime, spec, schedule, chunks, inputs, dropout=dropout)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from pycudnnrnn.engines import Engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.passes import Inputs
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, InputMode, RNNSpec
@@ -25,7 +24,7 @@ class LongReserve:
     """The reserves of the parts, pseudo-layer by pseudo-layer."""
 
     engine: Engine
-    device: CudaDevice
+    runtime: Runtime
     spec: RNNSpec
     schedule: Schedule
     parts: list[Any]
@@ -39,7 +38,7 @@ class LongReserve:
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
         """Go back through every pseudo-layer."""
-        device, spec, schedule = self.device, self.spec, self.schedule
+        device, spec, schedule = self.runtime.device, self.spec, self.schedule
         dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
         with device.active():
             dhx = device.empty((*states, spec.state_size), dtype)
@@ -49,20 +48,20 @@ class LongReserve:
                 for direction in range(2):
                     p = 2 * layer + direction
                     own = None if dy is None else device.copy(_half(dy, spec, direction))
-                    turned = None if own is None else _turned(device, schedule, own, direction)
+                    turned = None if own is None else _turned(self.runtime, schedule, own, direction)
                     given = (None if s is None else device.copy(s[p : p + 1]) for s in (dhy, dcy))
                     dx, dh, dc = self.engine.backward_data(self.parts[p], turned, *given)
                     device.copy_into(dhx[p : p + 1], dh)
                     if dcx is not None:
                         device.copy_into(dcx[p : p + 1], dc)
-                    dx = _turned(device, schedule, dx, direction)
+                    dx = _turned(self.runtime, schedule, dx, direction)
                     below = dx if below is None else device.add_into(below, dx)
                 dy = below
             return dy, dhx, dcx
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         """Collect every pseudo-layer's gradient."""
-        engine, device, spec = self.engine, self.device, self.spec
+        engine, device, spec = self.engine, self.runtime.device, self.spec
         with device.active():
             gradients = []
             for p, part in enumerate(self.parts):
@@ -79,7 +78,7 @@ class LongReserve:
 
 def forward(
     engine: Engine,
-    device: CudaDevice,
+    runtime: Runtime,
     spec: RNNSpec,
     schedule: Schedule,
     inputs: Inputs,
@@ -89,11 +88,11 @@ def forward(
 ) -> tuple[Any, Any, Any | None, LongReserve | None]:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
     params, x, hx, cx = inputs
-    dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+    device, dtype, states = runtime.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
     with device.active():
         hy = device.empty((*states, spec.state_size), dtype)
         cy = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
-        reserve = LongReserve(engine, device, spec, schedule, [])
+        reserve = LongReserve(engine, runtime, spec, schedule, [])
         for layer in range(spec.num_layers):
             part_spec = one_direction(spec, layer)
             y = device.empty((*x.shape[:2], spec.output_size), dtype)
@@ -102,10 +101,10 @@ def forward(
                 own = _repacked(engine, device, spec, part_spec, p, params)
                 given = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
                 out, h, c, part = engine.forward(
-                    part_spec, schedule, own, _turned(device, schedule, x, direction), *given,
+                    part_spec, schedule, own, _turned(runtime, schedule, x, direction), *given,
                     dropout=None, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
                 )  # fmt: skip
-                device.copy_into(_half(y, spec, direction), _turned(device, schedule, out, direction))
+                device.copy_into(_half(y, spec, direction), _turned(runtime, schedule, out, direction))
                 device.copy_into(hy[p : p + 1], h)
                 if cy is not None:
                     device.copy_into(cy[p : p + 1], c)
@@ -147,14 +146,6 @@ def _half(data: Any, spec: RNNSpec, direction: int) -> Any:
     return data[..., direction * spec.state_size : (direction + 1) * spec.state_size]
 
 
-def _turned(device: CudaDevice, schedule: Schedule, data: Any, direction: int) -> Any:
-    """Reverse each sequence within its length, for the backward direction; padding stays where it is."""
-    if direction == 0:
-        return data
-    lengths = np.full(schedule.B, schedule.T) if schedule.lengths is None else np.array(schedule.lengths)
-    step = np.arange(schedule.T)[:, None]
-    step = np.where(step < lengths, lengths - 1 - step, step)
-    sequence = np.arange(schedule.B)
-    return (
-        device.gather(data, step, sequence) if schedule.time_major else device.gather(data, sequence[:, None], step.T)
-    )
+def _turned(runtime: Runtime, schedule: Schedule, data: Any, direction: int) -> Any:
+    """Reverse each sequence for the backward direction."""
+    return runtime.turned(schedule, data) if direction else data

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn._recent import Recent
+from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.checks import check_matrices
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
@@ -26,14 +28,24 @@ from pycudnnrnn.spec import RNNSpec
 INDICES_MAX: Final = 64
 """Sets of rows kept on the device, of batches in parts."""
 
+STREAMS_MAX: Final = 16
+"""Streams whose random states are kept: megabytes each."""
+
+TURNS_MAX: Final = 4
+"""Batches whose reversed order is kept on the device: two indices for each step of each sequence."""
+
 LAYOUTS_MAX: Final = 256
 """Layouts kept: a few hundred numbers each."""
+
+Sent = tuple[Sequence[Any], Any]
+"""Indices on the device, and the event that marks that they are there."""
 
 
 class Runtime:
     """What is made once for a device, and shared by all that runs there.
 
-    State: the handle pool; layouts, compiled passes and indices, the latest of each; the algorithms chosen.
+    State: the handle pool; layouts, compiled passes, indices and streams' random states, the latest of each; the
+    algorithms chosen.
     """
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
@@ -42,7 +54,9 @@ class Runtime:
         self.choices = ChoiceBook(device.gpu, library.version)
         self.compiled: Recent[Passes] = Recent(PASSES_MAX)
         self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
-        self._indices: Recent[tuple[Any, Any]] = Recent(INDICES_MAX)
+        self._dropouts: Recent[CudnnDropout] = Recent(STREAMS_MAX)
+        self._rows: Recent[Sent] = Recent(INDICES_MAX)
+        self._turns: Recent[Sent] = Recent(TURNS_MAX)
 
     @contextlib.contextmanager
     def launching(self, what: str = "") -> Iterator[tuple[Handle, Any]]:
@@ -98,14 +112,47 @@ class Runtime:
         descriptor = None if dropout is None else dropout.descriptor
         return compiled.keep(key, Passes(handle, self.device, spec, schedule, training=training, dropout=descriptor))
 
+    def dropout_on(self, handle: Handle, stream: int, spec: RNNSpec) -> CudnnDropout:
+        """Return the random states of a stream, by its address; whoever uses them writes them anew first.
+
+        Work on one stream is done in its order, so that states there are written and read in turns.
+        """
+        key = (stream, spec.dropout)
+        found = self._dropouts.get(key)
+        if found is None:
+            with self.device.using(self.device.stream_at(stream)):  # what the stream's memory is taken from
+                found = CudnnDropout(handle, self.device, spec, DropoutState("cudnn", 0))
+            self._dropouts.keep(key, found)
+        return found
+
     def part(self, schedule: Schedule, chunk: Chunk, stream: Any) -> Part:
         """Return a chunk's place in a batch, for work on `stream`; its rows' indices are sent to the device once."""
         if chunk.rows is None:
             return Part(self.device, schedule, chunk, None)
-        found = self._indices.get(chunk.rows)
+        (indices,) = self._sent(self._rows, chunk.rows, stream, lambda: [np.array(chunk.rows)])
+        return Part(self.device, schedule, chunk, indices)
+
+    def turned(self, schedule: Schedule, data: Any) -> Any:
+        """Return data with each sequence reversed within its length; padding stays where it is."""
+        indices = self._sent(self._turns, schedule, self.device.stream(), lambda: _turns(schedule))
+        return self.device.gather(data, *indices)
+
+    def _sent(
+        self, kept: Recent[Sent], key: Hashable, stream: Any, make: Callable[[], Sequence[npt.NDArray[np.int_]]]
+    ) -> Sequence[Any]:
+        """Return indices on the device, for work on `stream`; those of a key are made and sent once."""
+        found = kept.get(key)
         if found is None:
-            sent = self.device.from_host(np.array(chunk.rows))
-            found = self._indices.keep(chunk.rows, (sent, self.device.event(stream)))
+            sent = [self.device.from_host(indices) for indices in make()]
+            found = kept.keep(key, (sent, self.device.event(stream)))
         indices, event = found
         self.device.wait_for(stream, event)
-        return Part(self.device, schedule, chunk, indices)
+        return indices
+
+
+def _turns(schedule: Schedule) -> list[npt.NDArray[np.int_]]:
+    """Which step of which sequence each place over time and batch has, once each sequence is reversed."""
+    lengths = np.full(schedule.B, schedule.T) if schedule.lengths is None else np.array(schedule.lengths)
+    step, sequence = np.arange(schedule.T)[:, None], np.arange(schedule.B)
+    step = np.where(step < lengths, lengths - 1 - step, step)
+    return [step, sequence] if schedule.time_major else [sequence[:, None], step.T.copy()]

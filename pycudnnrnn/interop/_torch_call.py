@@ -1,0 +1,131 @@
+"""One call of torch's operators: its arguments, and what follows from them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from pycudnnrnn._recent import Recent
+from pycudnnrnn.errors import MissingDependencyError, TorchArgumentError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import RNNSpec
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
+
+PACKINGS_MAX: Final = 64
+"""Sets of batch sizes whose lengths are kept."""
+
+
+class Packing(NamedTuple):
+    """Which steps packed data has: as a batch, and as torch wants it, the lengths, longest first."""
+
+    schedule: Schedule
+    lengths: Any
+
+
+_packings: Recent[Packing] = Recent(PACKINGS_MAX)
+
+
+class Arguments(NamedTuple):
+    """The arguments of one call, and what follows from them; see `_torch_ops` for what they are."""
+
+    x: Any
+    batch_sizes: Any
+    hx: Any
+    cx: Any
+    params: Any
+    seed: Any | None
+    spec_json: str
+    dropout: float
+    batch_first: bool
+
+    @property
+    def spec(self) -> RNNSpec:
+        return _spec(self.spec_json, self.params.dtype, self.dropout)
+
+    @property
+    def time_major(self) -> bool:
+        return self.batch_sizes is not None or not self.batch_first
+
+    @property
+    def size(self) -> tuple[Any, Any]:
+        """T and B, which a compiler may give as symbols."""
+        if self.batch_sizes is not None:
+            return self.batch_sizes.shape[0], self.hx.shape[1]
+        T, B = self.x.shape[:2]
+        return (B, T) if self.batch_first else (T, B)
+
+    @property
+    def num_rows(self) -> Any:
+        """The packed rows: all valid steps of all sequences."""
+        return self.x.shape[0] if self.batch_sizes is not None else self.x.shape[0] * self.x.shape[1]
+
+    def result_shapes(self, x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
+        """The shapes of y (over `x`'s axes), hy and cy; cy has no elements but for LSTM."""
+        spec, B = self.spec, self.size[1]
+        cy = (spec.num_pseudo_layers, B, spec.num_units) if spec.has_cell_state else (0,)
+        return (*x.shape[:-1], spec.output_size), (spec.num_pseudo_layers, B, spec.state_size), cy
+
+    def empty_results(self, x: Any) -> list[Any]:
+        return [x.new_empty(shape) for shape in self.result_shapes(x)]
+
+    def upstream(self, *given: Any) -> list[Any]:
+        """Return the gradients of y, hy and cy, zeros for those that are None."""
+        if all(gradient is not None for gradient in given):
+            return [*given]
+        shapes = self.result_shapes(self.x)
+        return [self.x.new_zeros(shape) if g is None else g for g, shape in zip(given, shapes, strict=True)]
+
+    def empty_gradients(self, x: Any, *, params_too: bool) -> list[Any]:
+        """Tensors for the gradients of `x`, hx, cx and params; without elements for what is not given, or wanted."""
+        wanted = x, self.hx, self.cx, self.params if params_too else None
+        return [x.new_empty(0 if a is None else a.shape) for a in wanted]
+
+    @property
+    def packing(self) -> Packing | None:
+        """Which steps packed data has; None where it is padded.
+
+        Raises:
+            TorchArgumentError: batch sizes that are not those of the data: torch reads and writes memory by them,
+                unchecked.
+        """
+        sizes = self.batch_sizes
+        if sizes is None:
+            return None
+        key = sizes.dtype, sizes.numpy().tobytes(), self.size[1], len(self.x)
+        return _packings.get(key) or _packings.keep(key, self._packing())
+
+    def _packing(self) -> Packing:
+        """Find each sequence's length, longest first, from how many still run at each step."""
+        running, (T, B) = self.batch_sizes.tolist(), self.size
+        falling = [B, *running, 0]
+        if running[:1] != falling[:1] or sum(running) != len(self.x) or falling != sorted(falling, reverse=True):
+            expected = f"numbers that do not rise, from B={B} on, {len(self.x)} in all"
+            raise TorchArgumentError("batch_sizes", expected, running[:8])
+        lengths = tuple((np.array(running)[:, None] > np.arange(B)).sum(axis=0).tolist())
+        schedule = Schedule(T, B, None if set(lengths) == {T} else lengths)
+        return Packing(schedule, torch.tensor(lengths, dtype=torch.int64))
+
+    def padded(self, data: Any) -> Any:
+        """Give packed data its padding: [rows, F] to [T, B, F]."""
+        if self.batch_sizes is None:
+            return data.contiguous()
+        padded, _ = torch.ops.aten._pad_packed_sequence(data, self.batch_sizes, False, 0.0, -1)  # noqa: SLF001
+        return padded.contiguous()
+
+    def packed(self, data: Any) -> Any:
+        """Undo `padded`."""
+        packing = self.packing
+        if packing is None:
+            return data
+        return torch.ops.aten._pack_padded_sequence(data, packing.lengths, False)[0]  # noqa: SLF001
+
+
+@functools.lru_cache(maxsize=256)
+def _spec(spec_json: str, dtype: Any, dropout: float) -> RNNSpec:
+    return RNNSpec.from_json(spec_json).replace(dtype=dtype, dropout=dropout)
