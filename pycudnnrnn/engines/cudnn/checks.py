@@ -60,6 +60,6 @@ def check_array(name: str, array: Any | None, device: CudaDevice, alignment: int
         return
     if not array.flags.c_contiguous:
         raise ArgumentError(name, "a contiguous array (cupy.ascontiguousarray makes one)", f"strides {array.strides}")
-    alignment, address = alignment or array.dtype.itemsize, device.address(array)
-    if address % alignment:
-        raise ArgumentError(name, f"memory aligned to {alignment} bytes", hex(address))
+    wanted, address = alignment or array.dtype.itemsize, device.address(array)
+    if address % wanted:
+        raise ArgumentError(name, f"memory aligned to {wanted} bytes", hex(address))
