@@ -30,7 +30,7 @@ OURS = ("eager", "plan", "graph", "auto")
 PEERS = ("torch", "torch-graph", "raw", "raw-graph", "jax")
 ALGORITHMS = ("rule", "standard", "persist_static", "persist_dynamic", "small_h")
 
-APART = ("auto", "jax", *(name for name in ALGORITHMS if name != "standard"))
+APART = ("auto", "jax", "jax-ours", *(name for name in ALGORITHMS if name != "standard"))
 """Who runs in a process of its own: kernels that may wait for each other for ever, and who wants the whole memory."""
 
 ANSWER_WITHIN_S = 60.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ..data import Array, Data, flat, results_of
 from ..problems import Problem
 from ..timing import HostClock
 from . import NotRun, Prepared, load, need_pass
-from .jax_scan import device, host, versions
+from .jax_scan import device, host, stepping, versions
 
 __all__ = ["prepare", "versions"]
 
@@ -45,14 +44,10 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
 
     infer = jax.jit(network)
     step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
-    turn = itertools.cycle(xs)
-    states = (zeros, zeros)
 
-    def call_infer() -> Any:
-        nonlocal states
-        y, h, c = infer(weights, next(turn), *states)
-        states = (h, c) if problem.carried else (zeros, zeros)
-        return jax.block_until_ready(y)
+    def call_infer(x: Any, states: Any) -> Any:
+        y, h, c = jax.block_until_ready(infer(weights, x, *states))
+        return y, (h, c)
 
     def results() -> dict[str, Array]:
         if which == "infer":
@@ -64,5 +59,8 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
         dw = flat(grads.weights, grads.biases)
         return {"y": host(y).swapaxes(0, 1), "dx": host(dx).swapaxes(0, 1), "dw": dw}
 
-    call = call_infer if which == "infer" else lambda: jax.block_until_ready(step(weights, next(turn)))
+    if which == "infer":
+        call = stepping(call_infer, xs, (zeros, zeros), carried=problem.carried)
+    else:
+        call = stepping(lambda x: jax.block_until_ready(step(weights, x)), xs)
     return Prepared(call, results, HostClock(), on_gpu=True)

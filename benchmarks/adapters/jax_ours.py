@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..data import Array, Data, flat, results_of, spec_of
 from ..problems import Problem
 from ..timing import HostClock
 from . import NotRun, Prepared, need_pass
-from .jax_scan import device, host, versions
+from .jax_scan import device, host, stepping, versions
 
 __all__ = ["prepare", "versions"]
 
@@ -57,14 +56,10 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
 
     infer = jax.jit(lambda *arguments: network(*arguments, training=False))
     step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
-    turn = itertools.cycle(xs)
-    states = zeros
 
-    def call_infer() -> Any:
-        nonlocal states
-        y, *left = infer(params, next(turn), states)
-        states = tuple(left) if problem.carried else zeros
-        return jax.block_until_ready(y)
+    def call_infer(x: Any, states: Any) -> Any:
+        y, *left = jax.block_until_ready(infer(params, x, states))
+        return y, tuple(left)
 
     def results() -> dict[str, Array]:
         if which == "infer":
@@ -76,5 +71,8 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         split = ([d_params[r.slice] for r in regions] for regions in (layout.weights, layout.biases))
         return {"y": host(y), "dx": host(dx), "dw": flat(*split)}
 
-    call = call_infer if which == "infer" else lambda: jax.block_until_ready(step(params, next(turn)))
-    return Prepared(call, results, HostClock())
+    if which == "infer":
+        call = stepping(call_infer, xs, zeros, carried=problem.carried)
+    else:
+        call = stepping(lambda x: jax.block_until_ready(step(params, x)), xs)
+    return Prepared(call, results, HostClock(), on_gpu=option != "cpu")

@@ -59,15 +59,6 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
 
     infer = jax.jit(network)
     step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
-    clock = HostClock()
-    turn = itertools.cycle(xs)
-    states = zeros
-
-    def call_infer() -> Any:
-        nonlocal states
-        y, left = infer(params, next(turn), states)
-        states = left if problem.carried else zeros
-        return jax.block_until_ready(y)
 
     def results() -> dict[str, Array]:
         if which == "infer":
@@ -78,9 +69,32 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         biases = [b for g in grads for b in (*g["bW"], *g["bR"])]
         return {"y": host(y), "dx": host(dx), "dw": flat([w for w in map(host, weights) if w.size], map(host, biases))}
 
+    def waited(function: Any) -> Any:
+        return lambda *arguments: jax.block_until_ready(function(params, *arguments))
+
     if which == "infer":
-        return Prepared(call_infer, results, clock)
-    return Prepared(lambda: jax.block_until_ready(step(params, next(turn))), results, clock)
+        call = stepping(waited(infer), xs, zeros, carried=problem.carried)
+    else:
+        call = stepping(waited(step), xs)
+    return Prepared(call, results, HostClock(), on_gpu=option != "cpu")
+
+
+def stepping(run: Any, xs: list[Any], zeros: Any = None, *, carried: bool = False) -> Any:
+    """Return a call that goes through the inputs in turn, from the states that the last one left where they carry.
+
+    `run` takes an input and, where there are any, states, and returns (output, states).
+    """
+    turn = itertools.cycle(xs)
+    if zeros is None:
+        return lambda: run(next(turn))
+    states = zeros
+
+    def call() -> None:
+        nonlocal states
+        _, left = run(next(turn), states)
+        states = left if carried else zeros
+
+    return call
 
 
 def host(array: Any) -> Array:

@@ -1,4 +1,4 @@
-"""What XLA calls for an RNN: the passes over its buffers, by the engine of the platform that a trace is for.
+"""What XLA calls for an RNN: what is fixed while it is traced, what runs it, and how that reaches XLA's buffers.
 
 A pass gets XLA's inputs and outputs where they are, and takes no other memory on a GPU: what an engine needs beside the
 results are outputs of bytes, some kept for the backward, the rest dropped by XLA.
@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
+import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import jax
 import numpy as np
-import numpy.typing as npt
-from jax.experimental.buffer_callback import buffer_callback
 
-from pycudnnrnn._checks import check_int
-from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan, engine_for
-from pycudnnrnn.errors import EngineError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
-Array = npt.NDArray[Any]
+try:
+    _buffer_callback: Any = importlib.import_module("jax.experimental.buffer_callback").buffer_callback
+except ImportError:
+    _buffer_callback = None
+
+HAS_BUFFERS: Final = _buffer_callback is not None
+"""Whether XLA's buffers can be used in place: JAX has had that since 0.6.2. If not, there is only the host path."""
 
 Aliases = dict[int, int] | None
 """Inputs whose memory is that of an output."""
@@ -44,19 +45,24 @@ def _shape(shape: tuple[int, ...], dtype: Any) -> Shape:
     return found
 
 
-def _scratch(nbytes: int) -> Shape:
+def scratch(nbytes: int) -> Shape:
     return _shape((nbytes,), np.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """What is fixed about a call while it is traced; hashable. `position` is dropout's, where it has to be known."""
+    """What is fixed about a call while it is traced; hashable.
+
+    Its first argument is dropout's: the position, or, where it `carries` them, the states, and then the moved ones are
+    its last result. `position` is the position where that has to be known.
+    """
 
     spec: RNNSpec
     schedule: Schedule
     training: bool
     runner: Runner
     position: int | None = None
+    carries: bool = False
 
     @property
     def drops(self) -> bool:
@@ -75,7 +81,9 @@ class Traced:
 
     @property
     def results(self) -> list[Shape]:
-        return [_shape(self.schedule.data_shape(self.spec.output_size), self.spec.dtype.numpy), *self.states]
+        output = _shape(self.schedule.data_shape(self.spec.output_size), self.spec.dtype.numpy)
+        carried = [scratch(self.runner.states_nbytes)] if self.carries else []
+        return [output, *self.states, *carried]
 
     @functools.cached_property
     def params(self) -> Shape:
@@ -98,13 +106,27 @@ class Runner(Protocol):
     @property
     def engine(self) -> Any: ...
 
-    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
+    @property
+    def states_nbytes(self) -> int:
+        """The bytes of dropout's states as a value."""
+
+    def states_from(self, seed: int) -> Any:
+        """Return the dropout states of a model's first forward."""
+
+    def forward(self, call: Traced, dropout: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
         """Return the results, and what a backward needs beside them and the arguments."""
 
     def backward(
-        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
+        self,
+        call: Traced,
+        arguments: Sequence[Any],
+        output: Any,
+        upstream: Sequence[Any],
+        kept: Sequence[Any],
+        *,
+        weights: bool,
     ) -> Sequence[Any]:
-        """Return the gradients of the arguments: params, input_data and the states."""
+        """Return the gradients of the arguments: params, where `weights` are asked for, input_data and the states."""
 
 
 def varying_like(results: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -130,212 +152,5 @@ def varying(array: Any, axes: frozenset[Any]) -> Any:
 
 def in_place(run: Pass, shapes: Sequence[Shape], arrays: Sequence[Any], aliases: Aliases = None) -> Any:
     """Run on XLA's own buffers."""
-    call = buffer_callback(run, tuple(shapes), vmap_method="sequential", input_output_aliases=aliases)
+    call = _buffer_callback(run, tuple(shapes), vmap_method="sequential", input_output_aliases=aliases)
     return varying_like(call(*arrays), arrays)
-
-
-# --- the NumPy engine -------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class NumpyRunner:
-    """The NumPy engine: in the buffers of XLA's CPU, or on copies of them, wherever XLA runs."""
-
-    engine: Any
-    copies: bool = False
-
-    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
-        run = _NumpyForward(call, keep)
-        kept = [_scratch(run.plan.reserve_nbytes)] if keep else []
-        ins = [position, *arguments] if call.drops else arguments
-        found = self._run(run, [*call.results, *kept], ins)
-        results = len(call.results)
-        return found[:results], found[results:]
-
-    def backward(
-        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
-    ) -> Sequence[Any]:
-        del output  # what of it is needed is in the reserve
-        params, x, *_ = arguments
-        gradients = [call.params, call.data, *call.states]
-        ins = (params, x, *upstream, *kept)
-        shapes = [*gradients, _scratch(kept[0].size)]
-        found: Sequence[Any] = self._run(_NumpyBackward(call), shapes, ins, {len(ins) - 1: len(gradients)})
-        return found[: len(gradients)]
-
-    def _run(self, run: Pass, shapes: Sequence[Shape], ins: Sequence[Any], aliases: Aliases = None) -> Any:
-        if not self.copies:
-            return in_place(run, shapes, ins, aliases)
-
-        def on_host(*ins: Any) -> list[Array]:
-            arrays = [np.asarray(array) for array in ins]
-            outs = [np.empty(shape.shape, shape.dtype) for shape in shapes]
-            for source, target in (aliases or {}).items():
-                outs[target] = arrays[source] = arrays[source].copy()
-            run(None, outs, *arrays)
-            return outs
-
-        return varying_like(jax.pure_callback(on_host, tuple(shapes), *ins, vmap_method="sequential"), ins)
-
-
-def _numpy(buffers: Sequence[Any]) -> list[Array]:
-    """NumPy's views of buffers in host memory."""
-    try:
-        return [np.asarray(buffer) for buffer in buffers]
-    except jax.errors.JaxRuntimeError as error:
-        raise EngineError(
-            "this was traced for the CPU and runs on another device: platform='cuda' says so where a trace cannot tell"
-        ) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class _NumpyPass:
-    call: Traced
-
-    def _plan(self, *, keep: bool, position: int) -> EnginePlan:
-        call, engine = self.call, self.call.runner.engine
-        dropout = engine.dropout(call.spec, DropoutState("numpy", call.spec.seed, position)) if call.drops else None
-        plan: EnginePlan = engine.plan(call.spec, call.schedule, training=keep, dropout=dropout)
-        return plan
-
-
-@dataclasses.dataclass(frozen=True)
-class _NumpyForward(_NumpyPass):
-    keep: bool
-
-    @functools.cached_property
-    def plan(self) -> EnginePlan:
-        """The plan of every such call, but for where dropout stands."""
-        return self._plan(keep=self.keep, position=0)
-
-    def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
-        arrays, plan = _numpy(ins), self.plan
-        if self.call.drops:  # a position moves: each call has its own
-            position = check_int("dropout_position", int(arrays.pop(0)), 0, POSITION_MAX)
-            plan = self._plan(keep=self.keep, position=position)
-        params, x, hx, *cx = arrays
-        y, hy, *rest = _numpy(outs)
-        cy = rest.pop(0) if cx else None
-        plan.forward(params, x, hx, cx[0] if cx else None, y, hy, cy, rest[0] if rest else None)
-
-
-@dataclasses.dataclass(frozen=True)
-class _NumpyBackward(_NumpyPass):
-    @functools.cached_property
-    def plan(self) -> EnginePlan:
-        """The plan of every such call: the masks are in the reserve."""
-        return self._plan(keep=True, position=0)
-
-    def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
-        params, x, dy, dhy, *rest = _numpy(ins)
-        d_params, dx, dhx, *more = _numpy(outs)
-        dcy, dcx = (rest[0], more[0]) if self.call.spec.has_cell_state else (None, None)
-        reserve = more[-1]
-        self.plan.backward_data(params, None, dy, None, dhy, dhx, None, dcy, dcx, dx, reserve)
-        self.plan.backward_weights(x, None, None, d_params, reserve, accumulate=False)
-
-
-# --- cuDNN ------------------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class CudnnRunner:
-    """cuDNN on the buffers and the stream of XLA's GPU; `engine` is asked for sizes, each device's own runs."""
-
-    engine: Any
-
-    def forward(self, call: Traced, position: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
-        del position  # known while tracing: the call's
-        run = _CudnnForward(call, keep)
-        batch = run.batch(self.engine)
-        kept = [_scratch(nbytes) for nbytes in (batch.reserve_nbytes, batch.states_nbytes)]
-        shapes = [*call.results, *kept, _scratch(batch.workspace_nbytes)]
-        found = in_place(run, shapes, arguments)
-        results = len(call.results)
-        return found[:results], found[results : results + len(kept)]
-
-    def backward(
-        self, call: Traced, arguments: Sequence[Any], output: Any, upstream: Sequence[Any], kept: Sequence[Any]
-    ) -> Sequence[Any]:
-        run = _CudnnBackward(call)
-        gradients = [call.params, call.data, *call.states]
-        zeros = jax.numpy.zeros(call.params.shape, call.params.dtype)  # cuDNN adds to what is there
-        ins = (zeros, *arguments, output, *upstream, *kept)
-        workspace = run.batch(self.engine).workspace_nbytes
-        shapes = [*gradients, _scratch(kept[0].size), _scratch(workspace)]
-        found: Sequence[Any] = in_place(run, shapes, ins, {0: 0, len(ins) - len(kept): len(gradients)})
-        return found[: len(gradients)]
-
-
-@dataclasses.dataclass(frozen=True)
-class _CudnnPass:
-    call: Traced
-
-    def batch(self, engine: Any) -> Any:
-        """What runs it on one device."""
-        return _batch(engine, self)
-
-    @property
-    def training(self) -> bool:
-        return True
-
-    def on_device(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
-        """Return the batch on the device that the buffers are on, XLA's stream, and the buffers' addresses."""
-        try:
-            sources, targets = ([_address(buffer) for buffer in buffers] for buffers in (ins, outs))
-            stream = _stream(context)
-        except jax.errors.JaxRuntimeError as error:
-            raise EngineError("this was traced for CUDA and runs on another device: platform= says which") from error
-        engine = self.call.runner.engine
-        index = engine.device_of(next(address for address in targets if address is not None))
-        if engine.device != f"cuda:{index}":
-            engine = engine_for(f"cuda:{index}")
-        return self.batch(engine), stream, sources, targets
-
-
-@functools.lru_cache(maxsize=256)
-def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
-    call = run.call
-    return engine.in_place(
-        call.spec, call.schedule, training=run.training, position=call.position if call.drops else None
-    )
-
-
-def _address(buffer: Any) -> int | None:
-    """Where a buffer is in device memory; None if it has no bytes."""
-    return int(buffer.__cuda_array_interface__["data"][0]) if math.prod(buffer.shape) else None
-
-
-def _stream(context: Any) -> int:
-    """The stream that XLA puts its own work on."""
-    return int(context.stream)
-
-
-@dataclasses.dataclass(frozen=True)
-class _CudnnForward(_CudnnPass):
-    keep: bool
-
-    @property
-    def training(self) -> bool:
-        return self.keep or self.call.drops
-
-    def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        batch, stream, (params, x, hx, *cx), (y, hy, *more) = self.on_device(context, outs, ins)
-        cy = more.pop(0) if cx else None
-        reserve, states, workspace = more
-        batch.forward(stream, params, x, hx, cx[0] if cx else None, y, hy, cy, reserve, states, workspace)
-
-
-@dataclasses.dataclass(frozen=True)
-class _CudnnBackward(_CudnnPass):
-    def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        batch, stream, (_, params, x, hx, *rest), (d_params, dx, dhx, *more) = self.on_device(context, outs, ins)
-        cx = dcy = dcx = None
-        if self.call.spec.has_cell_state:
-            cx, y, dy, dhy, dcy, _, states = rest
-            dcx, reserve, workspace = more
-        else:
-            y, dy, dhy, _, states = rest
-            reserve, workspace = more
-        batch.backward_data(stream, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve, states, workspace)
-        batch.backward_weights(stream, x, hx, y, d_params, reserve, states, workspace)

@@ -9,7 +9,6 @@ again.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,19 +17,22 @@ import numpy as np
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._checks import check_int, plain
 from pycudnnrnn.engines import POSITION_MAX, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, LayoutError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, MissingDependencyError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.schedule import Schedule, check_lengths
-from pycudnnrnn.spec import TIME_MAX, Algorithm, DType, RNNSpec
+from pycudnnrnn.spec import SEED_MAX, TIME_MAX, Algorithm, DType, RNNSpec
 
 try:
     import jax
     import jax.numpy as jnp
     from jax.core import Tracer
 
-    from pycudnnrnn.interop._jax_passes import CudnnRunner, NumpyRunner, Runner, Traced, axes_of, varying
+    from pycudnnrnn.interop._jax_cudnn import CudnnRunner
+    from pycudnnrnn.interop._jax_numpy import NumpyRunner
+    from pycudnnrnn.interop._jax_passes import HAS_BUFFERS, Runner, Traced, axes_of, varying
+    from pycudnnrnn.interop._jax_rules import run
 except ImportError as error:
-    raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "jax") from error
+    raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error
 
 PLATFORMS: Final = ("cpu", "cuda", "host")
 """Where a call can be made to run; "host" is the NumPy engine on copies, for every platform that JAX has."""
@@ -47,6 +49,7 @@ def rnn(
     is_training: bool = True,
     time_major: bool = True,
     dropout_position: Any = None,
+    dropout_states: Any = None,
     platform: str | None = None,
 ) -> tuple[Any, ...]:
     """Run an RNN; return (output, output_h, output_c) for LSTM, (output, output_h) for the rest.
@@ -59,20 +62,26 @@ def rnn(
     None is where the arrays are, and in a trace, which does not say, where JAX puts what is not placed. A trace that
     then runs elsewhere is an error.
 
-    Where dropout acts, `dropout_position` is an integer that has to differ from step to step: the masks are a function
-    of `spec.seed` and of it. On the CPU it may be traced, and the masks are those of an op whose dropout stands there.
-    On CUDA it has to be known while the trace is made, because cuDNN's states are seeded from the host: each call seeds
-    them anew, with `engines.cudnn.dropout.seed_at` of both.
+    Where dropout acts, it is a function of one of two values. `dropout_states` are those of the function of that name,
+    or what the call before gave: the moved ones are the last result, and the masks are those of an op with that seed,
+    forward by forward. `dropout_position` is an integer that has to differ from step to step. On the CPU it may be
+    traced, and the masks are those of an op whose dropout stands there. On CUDA it has to be known while the trace is
+    made, because cuDNN's states are seeded from the host: each call seeds them anew, with
+    `engines.cudnn.dropout.seed_at` of the spec's seed and it.
 
-    `vmap` over data and states runs as one larger batch; over params, and in a gradient, one element after the other.
+    `vmap` over data and states runs as one larger batch, and its gradient as one, too. One element runs after the other
+    where params are mapped, where dropout acts, and in `vmap` of a gradient: no engine gives each element's gradient of
+    params in one call.
 
     Shapes:
         params: [params_size]; the rest as in the op's forward.
 
     Raises:
-        ArgumentError: a wrong shape or dtype, a bad length, dropout without a position, or what `platform` does not
-            have; when the call is traced.
-        EngineError: second derivatives are asked for; as JAX's own error, a trace that runs on another platform.
+        ArgumentError: a wrong shape or dtype, a bad length, dropout without a position or states, or what `platform`
+            does not have; when the call is traced.
+        EngineError: second or forward-mode derivatives are asked for; as JAX's own error, a trace that runs on another
+            platform.
+        MissingDependencyError: a JAX from before 0.6.2, and not platform="host".
     """
     spec = _spec_of(spec)
     time_major, is_training = _flag("time_major", time_major), _flag("is_training", is_training)
@@ -90,120 +99,57 @@ def rnn(
     if not spec.has_cell_state and input_c is not None:
         raise ArgumentError("input_c", f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
     c = (_state("input_c", input_c, spec, (*states, spec.num_units)),) if spec.has_cell_state else ()
-    position = _position(call, dropout_position)
+    call, dropout = _dropout(call, dropout_position, dropout_states)
     if isinstance(call.runner, CudnnRunner):
-        call, position = _for_cudnn(call, position), 0
-    given = (jnp.asarray(position), params, input_data, h, *c)
+        _check_cudnn(call)
+    given = (dropout, params, input_data, h, *c)
     given = tuple(varying(array, axes_of(given)) for array in given)  # out here JAX sums the gradients over the axes
     lengths = schedule.lengths
     no_rows = not T * B or (lengths is not None and not any(lengths))
     parted = isinstance(call.runner, CudnnRunner) and lengths is not None and 0 in lengths  # cuDNN takes no length of 0
-    found: tuple[Any, ...] = (_by_rows if no_rows or parted else _rnn)(call, *given)
-    return found
+    found: tuple[Any, ...] = (_by_rows if no_rows or parted else run)(call, *given)
+    return found if dropout_states is None or call.carries else (*found, jnp.asarray(dropout_states))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rnn(call: Traced, position: Any, *arguments: Any) -> Any:
-    return _forward(call)(position, *arguments)
+def dropout_states(spec: RNNSpec | ops.CudnnRNN, seed: int | None = None, *, platform: str | None = None) -> Any:
+    """Make the dropout states of a first forward, for `rnn` to move on from call to call.
+
+    They are bytes, of a size that is the platform's: a value to carry through a loop, and to save. `seed` of None is
+    the spec's; give each device, and each element of a `vmap`, one of its own. On CUDA cuDNN writes them from the seed,
+    for which it may wait: make them once, outside of loops.
+
+    Shapes:
+        the result: [nbytes], uint8.
+
+    Raises:
+        ArgumentError: a seed that is no seed, or what `platform` does not have.
+    """
+    spec = _spec_of(spec)
+    seed = spec.seed if seed is None else check_int("seed", seed, 0, SEED_MAX)
+    return _runner_of(platform, spec, ()).states_from(seed)
 
 
-def _rnn_fwd(call: Traced, position: Any, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    results, kept = _keeping(call, position, *arguments)
-    return results, (arguments, results[0], kept)
-
-
-def _rnn_bwd(call: Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
-    return None, *_backward(call, kept, upstream)
-
-
-_rnn.defvjp(_rnn_fwd, _rnn_bwd)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _keeping(call: Traced, position: Any, *arguments: Any) -> Any:
-    """Run forward, and keep what the backward needs."""
-    return call.runner.forward(call, position, arguments, keep=True)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _backward(call: Traced, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the gradients of params, input_data and the states."""
-    arguments, output, reserve = kept
-    return tuple(call.runner.backward(call, arguments, output, upstream, reserve))
-
-
-@_keeping.defjvp  # type: ignore[untyped-decorator]
-@_backward.defjvp  # type: ignore[untyped-decorator]
-def _second(call: Traced, *_: Any) -> Any:
-    raise EngineError(f"second derivatives of {call.spec.mode} were asked for: no engine computes them")
-
-
-@functools.lru_cache(maxsize=256)
-def _forward(call: Traced) -> Any:
-    """Return the traceable forward of a call without gradients, which knows what `vmap` means."""
-
-    @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
-    def forward(position: Any, *arguments: Any) -> tuple[Any, ...]:
-        results, _ = call.runner.forward(call, position, arguments, keep=False)
-        return tuple(results)
-
-    @forward.def_vmap  # type: ignore[untyped-decorator]
-    def batched(size: int, mapped: Sequence[bool], position: Any, *arguments: Any) -> Any:
-        params, *data = (
-            array if is_mapped else jnp.broadcast_to(array, (size, *array.shape))
-            for array, is_mapped in zip(arguments, mapped[1:], strict=True)
-        )
-        if not size:
-            found = tuple(jnp.zeros((0, *shape.shape), shape.dtype) for shape in call.results)
-        elif mapped[0] or mapped[1] or call.drops:  # a larger batch would have other masks
-            positions = position if mapped[0] else jnp.broadcast_to(position, (size,))
-            found = jax.lax.map(lambda each: forward(*each), (positions, params, *data))
-        else:
-            axes = (1 if call.schedule.time_major else 0, *(1 for _ in data[1:]))
-            wide = (_joined(array, axis) for array, axis in zip(data, axes, strict=True))
-            results = _forward(call.widened(size))(position, arguments[0], *wide)
-            found = tuple(
-                _split(array, axis, size, one.shape[axis + 1])
-                for array, axis, one in zip(results, axes, data, strict=True)
-            )
-        return found, tuple(True for _ in found)
-
-    return forward
-
-
-def _joined(array: Any, axis: int) -> Any:
-    """[N, ...] to one array with the N side by side along `axis`."""
-    moved = jnp.moveaxis(array, 0, axis)
-    return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
-
-
-def _split(array: Any, axis: int, size: int, each: int) -> Any:
-    """Undo `_joined`, of `size` arrays that were `each` long along `axis`."""
-    parts = array.reshape(*array.shape[:axis], size, each, *array.shape[axis + 1 :])
-    return jnp.moveaxis(parts, axis, 0)
-
-
-def _by_rows(call: Traced, position: Any, params: Any, x: Any, *states: Any) -> tuple[Any, ...]:
+def _by_rows(call: Traced, dropout: Any, params: Any, x: Any, *states: Any) -> tuple[Any, ...]:
     """Run the sequences that have steps; the others' outputs are zeros, and their final states the initial ones."""
     schedule = call.schedule
     output = jnp.zeros(call.results[0].shape, x.dtype)
     lengths = (schedule.T,) * schedule.B if schedule.lengths is None else schedule.lengths
     rows = np.flatnonzero(lengths)
     if not len(rows):
-        return output, *states
+        return output, *states, *([dropout] if call.carries else [])
     some = tuple(lengths[row] for row in rows)
     part = dataclasses.replace(schedule, B=len(rows), lengths=None if set(some) == {schedule.T} else some)
     axis = 1 if schedule.time_major else 0
-    results: Any = _rnn(
+    found, *final = run(
         dataclasses.replace(call, schedule=part),
-        position,
+        dropout,
         params,
         jnp.take(x, rows, axis=axis),
         *(jnp.take(state, rows, axis=1) for state in states),
     )
-    found, *final = results
     output = output.at[:, rows].set(found) if schedule.time_major else output.at[rows].set(found)
-    return output, *(state.at[:, rows].set(new) for state, new in zip(states, final, strict=True))
+    whole = (state.at[:, rows].set(new) for state, new in zip(states, final, strict=False))
+    return output, *whole, *final[len(states) :]
 
 
 def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
@@ -211,6 +157,7 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
 
     Raises:
         ArgumentError: a platform that is not known here, or a spec that cannot be traced for it.
+        MissingDependencyError: a JAX that does not let XLA's buffers be used in place.
     """
     if platform is None:
         traced = any(isinstance(array, Tracer) for array in arrays)
@@ -222,6 +169,8 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
             raise ArgumentError("platform", "'host': nothing of this package runs there by itself", repr(platform))
     if platform not in PLATFORMS:
         raise ArgumentError("platform", f"one of {', '.join(map(repr, PLATFORMS))}, or None", repr(platform))
+    if platform != "host" and not HAS_BUFFERS:
+        raise MissingDependencyError("JAX 0.10 or newer", "jax", "interop.jax without platform='host'", "'jax>=0.10'")
     if platform != "cuda":
         return NumpyRunner(engine_for("cpu"), copies=platform == "host")
     if spec.algo is Algorithm.AUTO:
@@ -261,7 +210,16 @@ def _array(name: str, array: Any, spec: RNNSpec) -> Any:
         array = plain(name, array)
     if array.dtype != spec.dtype.numpy:
         raise ArgumentError(name, f"{spec.dtype}, the model's", array.dtype, aspect="dtype")
-    return jnp.asarray(array)
+    array = jnp.asarray(array)
+    sharded: Any = jax.typeof(
+        array
+    ).sharding.spec  # over axes that the user looks after: those of a mesh that is Explicit
+    if any(axis is not None for axis in sharded):
+        expected = (
+            "no axis: jax.shard_map divides the work over a mesh, and jax.sharding.reshard brings an array together"
+        )
+        raise ArgumentError(name, expected, sharded, aspect="sharding")
+    return array
 
 
 def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
@@ -283,34 +241,67 @@ def _check_params(params: Any, call: Traced) -> None:
     _arrays.check_shape("params", params, (size,), "one flat buffer of params_size() elements")
 
 
-def _for_cudnn(call: Traced, position: Any) -> Traced:
-    """Refuse what one native call cannot do, and give the call its dropout's position.
+def _check_cudnn(call: Traced) -> None:
+    """Refuse what one native call cannot do.
 
     Raises:
-        ArgumentError: more steps than cuDNN takes, or a position that only the device will know.
+        ArgumentError: more steps than cuDNN takes.
     """
     if call.schedule.T > TIME_MAX:
         expected = f"at most {TIME_MAX} steps on CUDA: run parts, each from the states before, or platform='host'"
         raise ArgumentError("T", expected, call.schedule.T)
-    if not call.drops:
-        return call
+
+
+def _dropout(call: Traced, position: Any, states: Any) -> tuple[Traced, Any]:
+    """Check where dropout stands; return the call that knows how it is told, and what it is told.
+
+    Raises:
+        ArgumentError: neither, both, or a position that only the device will know.
+    """
+    if position is not None and states is not None:
+        raise ArgumentError("dropout_position", "None beside dropout_states", "a position")
+    if states is not None:
+        states = _states(call, states)
+        return (dataclasses.replace(call, carries=True), states) if call.drops else (call, jnp.asarray(0))
+    position = _position(call, position)
+    if not isinstance(call.runner, CudnnRunner) or not call.drops:
+        return call, jnp.asarray(position)
     if isinstance(position, Tracer):
-        expected = "an integer known while tracing: cuDNN is seeded from the host; platform='host' takes a traced one"
+        expected = (
+            "an integer known while tracing, because cuDNN is seeded from the host: dropout_states may be traced, and "
+            "so may a position with platform='host'"
+        )
         raise ArgumentError("dropout_position", expected, "a traced value")
-    return dataclasses.replace(call, position=int(position))
+    return dataclasses.replace(call, position=int(position)), jnp.asarray(0)
+
+
+def _states(call: Traced, states: Any) -> Any:
+    if not isinstance(states, (jax.Array, np.ndarray)):
+        raise ArgumentTypeError("dropout_states", "what interop.jax.dropout_states made", type(states))
+    shape = (call.runner.states_nbytes,)
+    if states.shape != shape or states.dtype != np.uint8:
+        expected = f"uint8 of shape {shape}, as interop.jax.dropout_states makes them for {call.runner.engine.name}"
+        raise ArgumentError("dropout_states", expected, f"{states.dtype} of shape {states.shape}")
+    return jnp.asarray(states)
 
 
 def _position(call: Traced, position: Any) -> Any:
-    """Check dropout's position; return an int, or what is traced."""
+    """Check dropout's position; return an int, or an array of one."""
     if position is None:
         if call.drops:
-            raise ArgumentError("dropout_position", "an integer that differs from step to step", None)
+            raise ArgumentError(
+                "dropout_position", "an integer that differs from step to step, or dropout_states", None
+            )
         return 0
-    if isinstance(position, (jax.Array, np.ndarray)):
-        if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
-            raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
-        if isinstance(position, Tracer):
-            return position
-        position = int(position)
-    most = min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(np.int64)).max))
-    return check_int("dropout_position", position, 0, most)
+    if not isinstance(position, (jax.Array, np.ndarray)):
+        return check_int("dropout_position", position, 0, _position_max(np.int64))
+    if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
+        raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
+    if not isinstance(position, Tracer):
+        check_int("dropout_position", int(position), 0, _position_max(position.dtype))
+    return position
+
+
+def _position_max(dtype: Any) -> int:
+    """The last position that JAX does not cut off in an array of a type."""
+    return min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(dtype)).max))

@@ -11,6 +11,7 @@ from benchmarks.hosts import Failed, Local
 from benchmarks.problems import GROUPS, Row
 from benchmarks.runner import Part, Results, Settings, check, rows_of, run
 from benchmarks.timing import EventClock, HostClock, Sample
+from pycudnnrnn.engines.numpy_engine import NumpyEngine
 
 
 class StillClock:
@@ -228,6 +229,29 @@ def test_a_call_goes_on_from_the_states_that_the_last_one_left_where_they_carry(
     left = [(1,), (2,), 4, 5] if carried else [None] * 4
     assert [x for x, _ in given] == ["a", "b", "a"] * 2
     assert [states for _, states in (*given[1:3], *given[4:])] == left
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_ours_in_jax_goes_on_from_the_states_that_its_last_call_left_where_they_carry(carried, monkeypatch):
+    (row,) = rows_of(["stream"], lambda r: (r.problem.L, r.problem.H, r.dtype) == (2, 128, "float32"))
+    problem = row.problem.replace(I=5, H=6, carried=carried, input_sets=2)
+    drawn, given, left, forward = data.draw(problem), [], [], NumpyEngine.forward
+
+    def watched(self, spec, schedule, params, x, hx, cx, **keywords):
+        given.append((x.copy(), hx.copy(), cx.copy()))
+        found = forward(self, spec, schedule, params, x, hx, cx, **keywords)
+        left.append((found[1].copy(), found[2].copy()))
+        return found
+
+    monkeypatch.setattr(NumpyEngine, "forward", watched)
+    monkeypatch.setattr("jax.pure_callback", None)  # what is timed makes no copies
+    call = adapters.COMPETITORS["jax-ours-cpu"].prepare(problem, "infer", "float32", drawn).call
+    for _ in range(3):
+        call()
+    for k, (x, *states) in enumerate(given):
+        assert np.array_equal(x, drawn.xs[k % 2])
+        for came, before in zip(states, left[k - 1], strict=True):
+            assert np.array_equal(came, before if carried and k else np.zeros_like(before))
 
 
 class FakeEvents(timing.HostClock):

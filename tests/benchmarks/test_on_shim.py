@@ -311,7 +311,7 @@ def test_what_may_hang_runs_in_a_process_of_its_own(grid, played, tmp_path, monk
     capsys.readouterr()
     apart = {name for name, host in taken.items() if isinstance(host, Remote)}
     persistent = {"rule", "persist_static", "persist_dynamic", "small_h"}
-    assert apart == (persistent | {"standard"} if grid else persistent | {"auto", "jax"})
+    assert apart == (persistent | {"standard"} if grid else persistent | {"auto", "jax", "jax-ours"})
 
 
 def test_a_figure_of_a_gpu_by_the_hosts_clock_says_so():

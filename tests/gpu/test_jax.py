@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
+from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.children import child
 
@@ -142,6 +143,32 @@ def test_dropout_is_a_function_of_the_seed_and_the_position(jax, answer):
     answer("jax dropout at one position twice", bool(np.array_equal(found[0], found[2])))
     assert np.array_equal(found[0], found[2])
     assert not np.array_equal(found[0], found[1])
+
+
+def test_dropout_states_in_a_loop_are_those_of_call_after_call(jax, answer):
+    from pycudnnrnn.interop.jax import dropout_states, rnn
+
+    problem = problem_of(dropout=0.5)
+    given, start = given_of(jax, problem), dropout_states(problem.op)
+
+    def step(states, _):
+        output, _, _, moved = rnn(*given, spec=problem.op, dropout_states=states)
+        return moved, output
+
+    _, looped = jax.jit(lambda states: jax.lax.scan(step, states, length=3))(start)
+    states, each = start, []
+    for _ in range(3):
+        states, output = jax.block_until_ready(step(states, None))
+        each.append(np.asarray(output))
+    answer("jax dropout states in a loop", bool(np.array_equal(looped, each)))
+    assert np.array_equal(looped, each)
+    assert not np.array_equal(each[0], each[1])
+    problem.op.set_dropout_state(DropoutState("cudnn", problem.spec.seed))
+    import cupy
+
+    own = problem.op(*map(cupy.asarray, (problem.x, problem.hx, problem.cx, problem.params)))[0]
+    answer("jax dropout states give an op's masks", bool(np.array_equal(own.get(), each[0])))
+    assert np.array_equal(own.get(), each[0])
 
 
 def test_two_devices_give_what_one_gives(jax):

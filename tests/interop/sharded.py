@@ -6,11 +6,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pycudnnrnn import ops
-from pycudnnrnn.interop.jax import rnn
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing.strategies import make_problem
 
 jax.config.update("jax_enable_x64", True)
@@ -111,6 +113,18 @@ def others():
         found, ours = both(params, x, h, dy)
         value, theirs = jax.value_and_grad(way)(params, x, h, dy)
         close([found, ours], [value, theirs])
+    nothing = jnp.zeros((0, 5, 2, 12))
+
+    @partial(jax.shard_map, mesh=MESH, in_specs=(P(), SHARDED), out_specs=P(None, None, "data"))
+    def none_mapped(params, x):
+        """Both branches vary over the mesh, or JAX would refuse the condition."""
+
+        def mapped(x):
+            return jax.vmap(lambda x: rnn(params, x, spec=problem.spec)[0])(x[None][:0])
+
+        return jax.lax.cond(x.sum() > 0, mapped, lambda x: nothing + x.sum(), x)
+
+    assert none_mapped(params, x).shape == (0, 5, 4, 12)
     spec = problem.spec.replace(dropout=0.5)
 
     @partial(jax.shard_map, mesh=MESH, in_specs=(P(), SHARDED), out_specs=SHARDED)
@@ -119,6 +133,23 @@ def others():
 
     halves = [rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_position=k)[0] for k in range(2)]
     close([dropping(params, x)], [jnp.concatenate(halves, axis=1)])
+    own = jnp.stack([dropout_states(spec, seed) for seed in (1, 2)])
+    both = (P(None, "data"), P("data"))
+
+    @partial(jax.shard_map, mesh=MESH, in_specs=(P(), *both), out_specs=both)
+    def carrying(params, x, states):
+        def step(states, _):
+            output, _, moved = rnn(params, x, spec=spec, dropout_states=states[0])
+            return moved[None], output
+
+        moved, outputs = jax.lax.scan(step, states, length=2)
+        return outputs[-1], moved
+
+    outputs, moved = jax.jit(carrying)(params, x, own)
+    for k in range(2):
+        _, _, before = rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_states=own[k])
+        output, _, after = rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_states=before)
+        close([outputs[:, 2 * k : 2 * k + 2], moved[k]], [output, after])
     stacked = jnp.stack([x, 2 * x])
 
     def one(x):
@@ -126,6 +157,36 @@ def others():
 
     for ours, theirs in zip(jax.pmap(one)(stacked), jax.vmap(one)(stacked), strict=True):
         close([ours], [theirs])
+
+
+def sharded_arrays():
+    """Without `shard_map` sharded arrays give what whole ones give, by JAX's own choice of axes and by the user's."""
+    problem = problem_of(ops.CudnnGRU, None)
+    whole = [jnp.asarray(a) for a in (problem.params, problem.x, problem.hx)]
+
+    def loss(params, x, h):
+        return sum((array**2).sum() for array in rnn(params, x, h, spec=problem.spec))
+
+    gradient = jax.value_and_grad(loss, argnums=(0, 1, 2))
+    value, gradients = gradient(*whole)
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        mesh = jax.make_mesh((2,), ("data",), axis_types=(kind,))
+        with jax.set_mesh(mesh):
+            params, *data = (
+                jax.device_put(a, NamedSharding(mesh, spec))
+                for a, spec in zip(whole, (P(), SHARDED, SHARDED), strict=True)
+            )
+            if kind is AxisType.Explicit:
+                with pytest.raises(ArgumentError, match="Invalid input_data sharding: "):
+                    gradient(params, *data)
+                data = [jax.sharding.reshard(array, P()) for array in data]
+            for way in (gradient, jax.jit(gradient)):
+                found, ours = way(params, *data)
+                close([found, *ours], [value, *gradients])
+    there = [jax.device_put(a, jax.devices()[1]) for a in whole]
+    found, ours = gradient(*there)
+    assert {device for array in (found, *ours) for device in array.devices()} == {jax.devices()[1]}
+    close([found, *ours], [value, *gradients])
 
 
 def main():
@@ -137,6 +198,8 @@ def main():
             training()
         case ["others"]:
             others()
+        case ["sharded arrays"]:
+            sharded_arrays()
     sys.stdout.write("equal\n")
 
 

@@ -1,4 +1,4 @@
-"""`interop.jax.rnn` in every transformation, against JAX's own LSTM, its numerical gradients, and the op."""
+"""`interop.jax.rnn` against the op, JAX's own LSTM and its numerical gradients, and what it refuses."""
 
 import re
 import subprocess
@@ -14,66 +14,16 @@ from jax.experimental import rnn as jax_rnn
 from jax.test_util import check_grads
 
 from pycudnnrnn import convert, ops
-from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
-
-KINDS = {
-    "lstm": ops.CudnnLSTM,
-    "gru": ops.CudnnGRU,
-    "tanh": ops.CudnnRNNTanh,
-    "relu": ops.CudnnRNNRelu,
-}
-RAGGED = (5, 2, 0)
+from tests.interop.jax_problems import KINDS, RAGGED, arguments_of, equal, expected_of, loss_of, problem_of, upstream_of
 
 
 @pytest.fixture(autouse=True)
 def _float64():
     with jax.enable_x64(True):
         yield
-
-
-def problem_of(kind="lstm", lengths=RAGGED, dtype="float64", **options):
-    op = KINDS[kind](2, 6, 4, direction="bidirectional", dtype=dtype, **options)
-    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=7)
-
-
-def arguments_of(problem):
-    states = (problem.hx, problem.cx) if problem.spec.has_cell_state else (problem.hx,)
-    return [jnp.asarray(a) for a in (problem.params, problem.x, *states)]
-
-
-def upstream_of(problem):
-    return [a for a in problem.upstream() if a is not None]
-
-
-def loss_of(problem, **keywords):
-    """A scalar of every result, with gradients of its own in each."""
-    options = {"spec": problem.op, "sequence_lengths": problem.lengths} | keywords
-
-    def loss(*arguments):
-        results = rnn(*arguments, **options)
-        return sum((jnp.asarray(d) * a).sum() for d, a in zip(upstream_of(problem), results, strict=True))
-
-    return loss
-
-
-def expected_of(problem, **keywords):
-    """The op's results and gradients: (output, states ...), (params, input, states ...)."""
-    fwd = problem.forward(**keywords)
-    grads = fwd.backward(*problem.upstream())
-    results = [a for a in (fwd.output, fwd.output_h, fwd.output_c) if a is not None]
-    return results, [a for a in (grads.params, grads.input, grads.input_h, grads.input_c) if a is not None]
-
-
-def equal(found, expected):
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert isinstance(ours, jax.Array)
-        assert ours.dtype == theirs.dtype
-        assert np.array_equal(np.asarray(ours), theirs)
 
 
 WAYS = {
@@ -187,7 +137,7 @@ def test_what_jax_promises_of_its_lstm_holds_for_ours(ragged, bidirectional, siz
     assert not jnp.where(inside, 0, y).any()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_every_dtype_goes_through(dtype):
     problem = problem_of(dtype=dtype)
     results, gradients = expected_of(problem)
@@ -206,76 +156,7 @@ def test_states_may_be_left_out_and_an_op_stands_for_its_spec():
           problem.op(problem.x, None, problem.cx, problem.params))  # fmt: skip
 
 
-# --- vmap -------------------------------------------------------------------------------------------------------------
-
-
-def stacked(problem, count=4):
-    rng = np.random.default_rng(5)
-    return [jnp.asarray(rng.normal(size=(count, *a.shape))) for a in arguments_of(problem)]
-
-
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("mapped", [(1,), (1, 2, 3), (2,), (0,), (0, 1, 2, 3)], ids=str)
-def test_vmap_gives_what_one_after_the_other_gives(mapped, jit):
-    problem = problem_of()
-    one, many = arguments_of(problem), stacked(problem)
-    arguments = [many[i] if i in mapped else one[i] for i in range(4)]
-    axes = [0 if i in mapped else None for i in range(4)]
-
-    def run(*a):
-        return rnn(*a, spec=problem.spec, sequence_lengths=RAGGED)
-
-    mapped_run = jax.vmap(run, in_axes=axes)
-    found = (jax.jit(mapped_run) if jit else mapped_run)(*arguments)
-    for n in range(4):
-        expected = run(*(a[n] if i in mapped else a for i, a in enumerate(arguments)))
-        for ours, theirs in zip(found, expected, strict=True):
-            assert np.abs(ours[n] - theirs).max() < 1e-14
-
-
-def test_vmap_over_data_alone_is_one_call_on_a_larger_batch(monkeypatch):
-    problem = problem_of()
-    batches = []
-    run = NumpyEngine.forward
-
-    def counted(self, spec, schedule, params, x, *arguments, **keywords):
-        batches.append(x.shape)
-        return run(self, spec, schedule, params, x, *arguments, **keywords)
-
-    monkeypatch.setattr(NumpyEngine, "forward", counted)
-    params, _, h, c = arguments_of(problem)
-    many = stacked(problem)[1]
-    jax.vmap(lambda x: rnn(params, x, h, c, spec=problem.spec, sequence_lengths=RAGGED))(many)[0].block_until_ready()
-    assert batches == [(5, 12, 4)]
-    batches.clear()
-    batch_major = many.swapaxes(1, 2)
-    jax.vmap(lambda x: rnn(params, x, spec=problem.spec, time_major=False))(batch_major)[0].block_until_ready()
-    assert batches == [(12, 5, 4)]
-
-
-@pytest.mark.parametrize(("T", "B"), [(0, 3), (4, 0), (0, 0)])
-def test_empty_batches_go_through_and_through_vmap(T, B):
-    problem = make_problem(ops.CudnnGRU(1, 3, 4, dtype="float64"), T, B, None, seed=1)
-    params, x, h = arguments_of(problem)
-    output, output_h = jax.vmap(lambda x: rnn(params, x, h, spec=problem.spec))(jnp.stack([x, x]))
-    assert output.shape == (2, T, B, 3)
-    assert np.array_equal(output_h[0], problem.op(problem.x, problem.hx, problem.params)[1])
-    gradient = jax.grad(lambda p: rnn(p, x, h, spec=problem.spec)[1].sum())(params)
-    assert np.array_equal(gradient, problem.forward().backward(None, np.ones_like(problem.hx)).params)
-
-
-def test_gradients_of_a_vmap_and_a_vmap_of_gradients_add_up():
-    problem = problem_of()
-    params, _, h, c = arguments_of(problem)
-    many, loss = stacked(problem)[1], loss_of(problem)
-    each = [jax.grad(loss)(params, x, h, c) for x in many]
-    whole = jax.grad(lambda p: jax.vmap(lambda x: loss(p, x, h, c))(many).sum())(params)
-    apart = jax.vmap(jax.grad(loss), in_axes=(None, 0, None, None))(params, many, h, c)
-    assert np.abs(whole - sum(each)).max() < 1e-12
-    assert all(np.abs(a - b).max() < 1e-14 for a, b in zip(apart, each, strict=True))
-
-
-# --- training loops, dropout, purity ----------------------------------------------------------------------------------
+# --- training loops, threads ------------------------------------------------------------------------------------------
 
 
 def test_a_training_loop_in_scan_is_the_loop_in_numpy():
@@ -293,34 +174,6 @@ def test_a_training_loop_in_scan_is_the_loop_in_numpy():
         fwd = problem.op.forward(problem.x, problem.hx, problem.cx, own)
         own -= 0.01 * fwd.backward(*problem.upstream()).params
     assert np.abs(trained - own).max() < 1e-13
-
-
-def test_dropout_is_a_function_of_the_seed_and_the_position():
-    problem = problem_of(dropout=0.5, seed=11, lengths=None)
-    arguments = arguments_of(problem)
-    loss = jax.jit(lambda position, *a: loss_of(problem, dropout_position=position)(*a))
-    gradient = jax.jit(jax.grad(loss, argnums=1))
-    for position in (3, 0, 3):
-        problem.op.set_dropout_state(DropoutState("numpy", 11, position))
-        _, expected = expected_of(problem)
-        assert np.array_equal(gradient(position, *arguments), expected[0])
-    check_grads(lambda *a: loss(3, *a), arguments, order=1, modes=["rev"], rtol=1e-5)
-    mapped = jax.vmap(lambda k: loss(k, *arguments))(jnp.arange(3))
-    assert np.array_equal(mapped, [loss(k, *arguments) for k in range(3)])
-    assert len({float(v) for v in mapped}) == 3
-    params, x, *states = arguments
-    data = jnp.stack([x, 2 * x])
-    found = jax.vmap(lambda x: loss(3, params, x, *states))(data)
-    assert np.array_equal(found, [loss(3, params, x, *states) for x in data]), "each has the masks of a call of its own"
-    evaluated = rnn(*arguments, spec=problem.spec, is_training=False)
-    equal(evaluated, problem.op(problem.x, problem.hx, problem.cx, problem.params, False))
-
-
-def test_a_call_leaves_the_op_and_its_dropout_as_they_were():
-    problem = problem_of(dropout=0.5, seed=11)
-    before = problem.op.dropout_state()
-    rnn(*arguments_of(problem), spec=problem.op, dropout_position=5)[0].block_until_ready()
-    assert problem.op.dropout_state() == before
 
 
 def test_threads_may_run_traces_of_it_at_once():
@@ -419,20 +272,6 @@ def test_second_derivatives_are_refused_by_name(way):
         TWICE[way](lambda p: rnn(p, X, spec=SPEC)[0].sum())(jnp.asarray(P))
 
 
-@pytest.mark.parametrize("time_major", [True, False])
-@pytest.mark.parametrize("lengths", [None, [5, 2, 0]])
-def test_a_mapped_axis_may_be_empty(time_major, lengths):
-    x = jnp.asarray(X if time_major else X.swapaxes(0, 1))
-
-    def call(x, params=P):
-        return rnn(params, x, spec=SPEC, time_major=time_major, sequence_lengths=lengths)
-
-    for found, one in zip(jax.vmap(call)(x[None][:0]), call(x), strict=True):
-        assert (found.shape, found.dtype) == ((0, *one.shape), one.dtype)
-    assert jax.vmap(jax.grad(lambda x: call(x)[0].sum()))(x[None][:0]).shape == (0, *x.shape)
-    assert jax.vmap(lambda p: call(x, p))(jnp.asarray(P)[None][:0])[0].shape[0] == 0
-
-
 @pytest.mark.parametrize("kind", [int, np.int64, np.array])
 def test_a_position_that_jax_would_cut_off_is_refused(kind):
     op = ops.CudnnGRU(2, 6, 4, dropout=0.5)
@@ -445,15 +284,19 @@ def test_a_negative_position_that_is_traced_is_named_when_it_is_met():
         jax.jit(lambda k: rnn(P, X, spec=SPEC.replace(dropout=0.5), dropout_position=k))(-1)[0].block_until_ready()
 
 
-def test_forward_mode_is_refused_by_jax():
-    with pytest.raises(TypeError, match="forward-mode"):
-        jax.jvp(lambda p: rnn(p, X, spec=SPEC)[0], (jnp.asarray(P),), (jnp.asarray(P),))
+@pytest.mark.parametrize("way", [lambda f: f, jax.jit, jax.checkpoint], ids=["eager", "jit", "checkpoint"])
+def test_forward_mode_is_refused_by_name(way):
+    function, params = way(lambda p: rnn(p, X, spec=SPEC)[0]), jnp.asarray(P)
+    with pytest.raises(EngineError, match=r"forward-mode derivatives of lstm were asked for \(jvp, jacfwd\)"):
+        jax.block_until_ready(jax.jvp(function, (params,), (params,)))
+    with pytest.raises(EngineError, match="forward-mode"):
+        jax.jit(jax.jacfwd(function))(params)
 
 
 def test_without_jax_the_module_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     monkeypatch.delitem(sys.modules, "pycudnnrnn.interop.jax")
-    with pytest.raises(MissingDependencyError, match=r"pip install jax, .* pip install '\.\[jax\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'jax>=0.10', .* pip install '\.\[jax\]'"):
         __import__("pycudnnrnn.interop.jax")
 
 

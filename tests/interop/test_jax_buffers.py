@@ -1,6 +1,7 @@
 """`interop.jax.rnn` in XLA's own buffers: what is run, what is copied, where it may run, and what a failure leaves."""
 
 import tracemalloc
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.interop import _jax_passes
+from pycudnnrnn.interop import _jax_numpy, _jax_passes
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
@@ -47,7 +48,15 @@ def engine_calls(monkeypatch):
 
 @pytest.mark.parametrize("platform", ["cpu", "host"])
 @pytest.mark.parametrize(
-    ("way", "forwards"), [(lambda f: f, 1), (jax.jit, 1), (jax.checkpoint, 2)], ids=["eager", "jit", "checkpoint"]
+    ("way", "forwards"),
+    [
+        (lambda f: f, 1),
+        (jax.jit, 1),
+        (jax.checkpoint, 2),
+        (partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable), 2),
+        (partial(jax.checkpoint, policy=jax.checkpoint_policies.everything_saveable), 1),
+    ],
+    ids=["eager", "jit", "checkpoint", "checkpoint, products kept", "checkpoint, all kept"],
 )
 def test_a_gradient_is_one_forward_and_one_backward_unless_it_recomputes(engine_calls, way, forwards, platform):
     gradient = jax.value_and_grad(way(lambda params, x: loss(params, x, platform=platform)))
@@ -55,6 +64,18 @@ def test_a_gradient_is_one_forward_and_one_backward_unless_it_recomputes(engine_
     engine_calls.clear()
     jax.block_until_ready(gradient(PARAMS, X))
     assert [name for name, *_ in engine_calls] == ["forward"] * forwards + ["backward_data", "backward_weights"]
+
+
+@pytest.mark.parametrize(
+    "way", [lambda f: f, jax.jit, jax.checkpoint, jax.vmap], ids=["eager", "jit", "checkpoint", "vmap"]
+)
+def test_params_that_no_gradient_is_asked_of_have_none_computed(engine_calls, way):
+    x = X[None] if way is jax.vmap else X
+    both = jax.block_until_ready(jax.grad(lambda p, x: way(lambda x: loss(p, x))(x).sum(), argnums=(0, 1))(PARAMS, x))
+    engine_calls.clear()
+    found = jax.block_until_ready(jax.grad(lambda x: way(lambda x: loss(PARAMS, x))(x).sum())(x))
+    assert {name for name, *_ in engine_calls} == {"forward", "backward_data"}
+    np.testing.assert_array_equal(found, both[1])
 
 
 def address(array):
@@ -92,8 +113,8 @@ def test_the_backward_works_on_the_reserve_where_the_forward_left_it(monkeypatch
 
         monkeypatch.setattr(kind, "__call__", watched)
 
-    watch(_jax_passes._NumpyForward, lambda outs, _: address(np.asarray(outs[-1])))
-    watch(_jax_passes._NumpyBackward, lambda outs, ins: [address(np.asarray(a)) for a in (ins[-1], outs[-1])])
+    watch(_jax_numpy._NumpyForward, lambda outs, _: address(np.asarray(outs[-1])))
+    watch(_jax_numpy._NumpyBackward, lambda outs, ins: [address(np.asarray(a)) for a in (ins[-1], outs[-1])])
     gradient = jax.jit(jax.grad(lambda p, x: loss(p, x) * 3))
     jax.block_until_ready(gradient(PARAMS, X))
     left, found = seen
@@ -128,37 +149,60 @@ def test_large_results_are_computed_where_they_stay():
     assert peak < output.nbytes, "scratch alone: no second output"
 
 
-def test_one_trace_is_compiled_once():
-    traces = jax.jit(lambda p, x: rnn(p, x, spec=OP)[0])
-    for _ in range(3):
+@pytest.mark.parametrize("platform", ["cpu", "host"])
+def test_one_kind_of_call_is_traced_and_compiled_once(platform):
+    compiled = []
+
+    def listener(event, _, **__):
+        compiled.extend([event] * ("backend_compile" in event))
+
+    traces = jax.jit(jax.grad(partial(loss, platform=platform)))
+
+    def run():
         jax.block_until_ready(traces(PARAMS, X))
-        jax.block_until_ready(rnn(PARAMS, X, spec=OP)[0])
+        jax.block_until_ready(jax.grad(partial(loss, platform=platform))(PARAMS, X))
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        run()
+        assert compiled
+        compiled.clear()
+        run()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+    assert not compiled
     assert traces._cache_size() == 1
+
+
+def test_what_xla_calls_is_known_by_its_value():
     spec = OP.spec
-    first, second = (_jax_passes._NumpyForward(call_of(spec), keep=False) for _ in range(2))
+    first, second = (_jax_numpy._NumpyForward(call_of(spec), keep=False) for _ in range(2))
     assert first == second
     assert hash(first) == hash(second)
 
 
 def call_of(spec):
-    runner = _jax_passes.NumpyRunner(engine_for("cpu"))
+    runner = _jax_numpy.NumpyRunner(engine_for("cpu"))
     return _jax_passes.Traced(spec, Schedule(6, 4), training=True, runner=runner)
 
 
+@pytest.mark.parametrize("jitted", [True, False])
+@pytest.mark.parametrize("where", ["forward", "backward_data", "backward_weights"])
 @pytest.mark.parametrize("platform", ["cpu", "host"])
-def test_a_failure_comes_out_with_its_text_and_leaves_the_process_whole(monkeypatch, platform):
-    run = jax.jit(lambda p, x: rnn(p, x, spec=OP, platform=platform)[0])
-    expected = np.asarray(run(PARAMS, X))
-    forward = NumpyEngine.forward
+def test_a_failure_comes_out_with_its_text_and_leaves_the_process_whole(monkeypatch, platform, where, jitted):
+    gradient = jax.value_and_grad(partial(loss, platform=platform))
+    run = jax.jit(gradient) if jitted else gradient
+    expected = run(PARAMS, X)
 
     def fails(*_, **__):
         raise MemoryError("no room for a tape")
 
-    monkeypatch.setattr(NumpyEngine, "forward", fails)
-    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="no room for a tape"):
-        jax.block_until_ready(run(PARAMS, X))
-    monkeypatch.setattr(NumpyEngine, "forward", forward)
-    assert np.array_equal(run(PARAMS, X), expected)
+    with monkeypatch.context() as patch:
+        patch.setattr(NumpyEngine, where, fails)
+        for _ in range(2):
+            with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="no room for a tape"):
+                jax.block_until_ready(run(PARAMS, X))
+    jax.tree.map(np.testing.assert_array_equal, run(PARAMS, X), expected)
 
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu", "", 1])

@@ -14,6 +14,7 @@ CASES = {
     "by copies on the host": ["data parallel", "CudnnGRU", "equal", "host"],
     "a training loop": ["training"],
     "other transformations": ["others"],
+    "sharded arrays": ["sharded arrays"],
 }
 
 

@@ -13,8 +13,8 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, use_engine
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
-from pycudnnrnn.interop import _jax_passes
-from pycudnnrnn.interop.jax import rnn
+from pycudnnrnn.interop import _jax_cudnn
+from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim.host_device import HostDevice
@@ -29,15 +29,15 @@ def _xla_buffers_are_device_memory(monkeypatch):
     def address(buffer):
         return np.asarray(buffer).ctypes.data if np.asarray(buffer).size else None
 
-    monkeypatch.setattr(_jax_passes, "_address", address)
-    monkeypatch.setattr(_jax_passes, "_stream", lambda _: STREAM)
+    monkeypatch.setattr(_jax_cudnn, "_address", address)
+    monkeypatch.setattr(_jax_cudnn, "_stream", lambda _: STREAM)
     with jax.enable_x64(True):
         yield
 
 
-def problem_of(kind="lstm", lengths=(5, 2, 4), dtype="float64", seed=7, **options):
+def problem_of(kind="lstm", lengths=(5, 2, 4), dtype="float64", **options):
     op = KINDS[kind](2, 6, 4, direction="bidirectional", dtype=dtype, **options)
-    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=seed)
+    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=7)
 
 
 def arguments_of(problem):
@@ -83,7 +83,7 @@ def test_every_address_is_in_its_place(play, kind, lengths, way):
     assert not played.complaints
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_every_dtype_goes_through(play, dtype):
     played, _, _ = play()
     problem = problem_of(dtype=dtype)
@@ -105,6 +105,21 @@ def test_a_call_takes_no_memory_and_waits_for_nothing(play):
     assert not device.synchronized
     assert not device.waits
     assert [name for name, *_ in played.calls if name != "cudnnSetStream"] == [*PASSES], "one of each, and nothing else"
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_params_that_no_gradient_is_asked_of_have_none_computed(play, kind):
+    played, _, _ = play()
+    problem = problem_of(kind)
+    options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"}
+    params, *rest = arguments_of(problem)
+    results, pullback = jax.vjp(lambda *a: rnn(params, *a, **options), *rest)
+    gradients = pullback(tuple(jnp.asarray(array) for array in problem.upstream() if array is not None))
+    expected = expected_of(problem)
+    del expected[len(results)]
+    equal([*map(np.asarray, (*results, *gradients))], expected)
+    assert not played.counts["cudnnRNNBackwardWeights_v8"]
+    assert not played.complaints
 
 
 def test_work_goes_on_xlas_stream_and_leaves_the_current_one(play):
@@ -135,7 +150,7 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
         return {"cuda": first, "cuda:1": other}[name]
 
     monkeypatch.setattr(device, "index_of", lambda _: 1)
-    monkeypatch.setattr(_jax_passes, "engine_for", engine_for)
+    monkeypatch.setattr(_jax_cudnn, "engine_for", engine_for)
     problem = problem_of()
     equal(run(problem), expected_of(problem))
     assert set(asked) == {"cuda:1"}
@@ -173,6 +188,73 @@ def test_dropout_is_seeded_by_the_seed_and_the_position(play):
     assert not played.complaints
 
 
+def first_forwards(problem, count):
+    """An op's first training forwards and their gradients."""
+    problem.op.set_dropout_state(DropoutState("numpy", problem.spec.seed, 0))
+    return [expected_of(problem) for _ in range(count)]
+
+
+def carrying(problem, way=lambda f: f):
+    """A call with its gradients, from states to moved states."""
+    upstream = tuple(jnp.asarray(array) for array in problem.upstream() if array is not None)
+    options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"}
+
+    def both(states, *arguments):
+        def run(*a):
+            *results, moved = rnn(*a, dropout_states=states, **options)
+            return tuple(results), moved
+
+        results, pullback, moved = jax.vjp(way(run), *arguments, has_aux=True)
+        return moved, (*results, *pullback(upstream))
+
+    return both
+
+
+@pytest.mark.parametrize("way", ["eager", "jit", "checkpoint", "scan", "zero length"])
+def test_states_go_from_call_to_call_as_an_ops_do(play, way):
+    played, _, _ = play()
+    problem = problem_of(lengths=(5, 0, 3) if way == "zero length" else (5, 2, 4), dropout=0.5, seed=3)
+    both = carrying(problem, jax.checkpoint if way == "checkpoint" else lambda f: f)
+    arguments, states = arguments_of(problem), dropout_states(problem.spec, platform="cuda")
+    if way == "scan":
+        _, looped = jax.jit(lambda s: jax.lax.scan(lambda s, _: both(s, *arguments), s, length=3))(states)
+        found = [[np.asarray(array[k]) for array in looped] for k in range(3)]
+    else:
+        call, found = jax.jit(both) if way == "jit" else both, []
+        for _ in range(3):
+            before = np.asarray(states).copy()
+            moved, once = call(states, *arguments)
+            _, again = call(states, *arguments)
+            assert np.array_equal(states, before), "a call is pure"
+            equal([*map(np.asarray, once)], [*map(np.asarray, again)])
+            states = moved
+            found.append([*map(np.asarray, once)])
+    for ours, theirs in zip(found, first_forwards(problem, 3), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 if way == "zero length" else 0)
+    assert not played.complaints
+
+
+def test_only_making_states_seeds_them_and_moving_them_on_waits_for_nothing(play):
+    played, _, device = play()
+    problem = problem_of(dropout=0.5, seed=3)
+    arguments, call = arguments_of(problem), jax.jit(carrying(problem), donate_argnums=0)
+    played.calls.clear()
+    states = jax.block_until_ready(dropout_states(problem.spec, 9, platform="cuda"))
+    (seeded,) = [given for name, given, _ in played.calls if name == "cudnnSetDropoutDescriptor"]
+    assert seeded[3:] == [states.unsafe_buffer_pointer(), states.nbytes, 9]
+    jax.block_until_ready(call(jnp.copy(states), *arguments))
+    before, copies = len(device.allocations), device.copies
+    played.calls.clear()
+    moved, _ = jax.block_until_ready(call(states, *arguments))
+    assert "cudnnSetDropoutDescriptor" not in [name for name, *_ in played.calls]
+    restored = {given[3] for name, given, _ in played.calls if name == "cudnnRestoreDropoutDescriptor"}
+    assert restored == {moved.unsafe_buffer_pointer()}, "where they stay: those that were given are moved on themselves"
+    assert len(device.allocations) == before
+    assert (device.copies, device.synchronized, device.waits) == (copies, [], [])
+    assert not played.complaints
+
+
 def test_in_evaluation_nothing_drops_and_gradients_are_there(play):
     play()
     problem = problem_of(dropout=0.5)
@@ -181,7 +263,7 @@ def test_in_evaluation_nothing_drops_and_gradients_are_there(play):
     equal(found, expected_of(plain))
 
 
-@pytest.mark.parametrize("way", ["scan", "vmap", "vmap of grad", "checkpoint"])
+@pytest.mark.parametrize("way", ["scan", "vmap", "vmap of grad", "grad of vmap", "checkpoint"])
 def test_transformations_are_those_of_the_cpu(play, way):
     played, _, _ = play()
     problem = problem_of()
@@ -200,20 +282,29 @@ def test_transformations_are_those_of_the_cpu(play, way):
             return jax.vmap(loss(platform), in_axes=(None, 0))(params, jnp.stack([x, 2 * x]))
         if way == "checkpoint":
             return jax.grad(jax.checkpoint(loss(platform)))(params, x)
+        if way == "grad of vmap":
+            many = jnp.stack([x, 2 * x])
+            played.counts.clear()
+            return jax.grad(lambda p: jax.vmap(loss(platform), in_axes=(None, 0))(p, many).sum())(params)
         return jax.vmap(jax.grad(loss(platform)), in_axes=(None, 0))(params, jnp.stack([x, 2 * x]))
 
-    np.testing.assert_allclose(found("cuda"), found("cpu"), rtol=0, atol=1e-12)
+    ours = found("cuda")
+    if way == "grad of vmap":
+        assert [played.counts[name] for name in PASSES] == [1, 1, 1], "one wide call each way"
+    np.testing.assert_allclose(ours, found("cpu"), rtol=0, atol=1e-12)
     assert not played.complaints
 
 
-def test_a_failure_in_a_callback_is_an_error_with_its_text(play):
+@pytest.mark.parametrize("name", PASSES)
+def test_a_failure_in_a_callback_is_an_error_with_its_text(play, name):
     played, _, _ = play()
     problem = problem_of()
-    compiled = jax.jit(lambda *a: rnn(*a, spec=problem.spec, platform="cuda")).lower(*arguments_of(problem)).compile()
-    played.fail["cudnnRNNForward", 1] = 5000
-    with pytest.raises(jax.errors.JaxRuntimeError, match="CUDNN_STATUS_EXECUTION_FAILED"):
+    compiled = jax.jit(jax.grad(lambda *a: rnn(*a, spec=problem.spec, platform="cuda")[0].sum()))
+    expected = compiled(*arguments_of(problem))
+    played.fail[name, 1 + played.counts[name]] = 5000
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=f"{name}.*CUDNN_STATUS_EXECUTION_FAILED"):
         jax.block_until_ready(compiled(*arguments_of(problem)))
-    jax.block_until_ready(compiled(*arguments_of(problem)))
+    assert np.array_equal(compiled(*arguments_of(problem)), expected)
 
 
 def test_what_cuda_cannot_have_is_refused_while_it_is_traced(play, monkeypatch):
@@ -223,7 +314,10 @@ def test_what_cuda_cannot_have_is_refused_while_it_is_traced(play, monkeypatch):
     with pytest.raises(ArgumentError, match="Invalid spec algo: 'auto', expecting one algorithm: 'auto' is found by"):
         rnn(*arguments, spec=problem.spec.replace(algo="auto"), platform="cuda")
     drops = problem.spec.replace(dropout=0.5)
-    with pytest.raises(ArgumentError, match="Invalid dropout_position: a traced value, expecting an integer known"):
+    text = (
+        "Invalid dropout_position: a traced value, expecting an integer known while tracing, .* dropout_states may be"
+    )
+    with pytest.raises(ArgumentError, match=text):
         jax.jit(lambda k: rnn(*arguments, spec=drops, dropout_position=k, platform="cuda"))(1)
     monkeypatch.setattr("pycudnnrnn.interop.jax.TIME_MAX", 4)
     with pytest.raises(ArgumentError, match="Invalid T: 5, expecting at most 4 steps on CUDA"):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn.plain import Wanted, recogniser
+from pycudnnrnn.engines.numpy_engine import engine as numpy_engine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
@@ -112,6 +113,18 @@ def test_a_numpy_plan_drops_as_the_eager_path_does(problem, seed):
     buffers = Buffers(trial, plan, np.copy)
     buffers.run(plan)
     assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(np.asarray).items())
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 2, 0]], ids=["equal", "ragged"])
+def test_a_numpy_backward_reads_none_of_what_it_only_writes(monkeypatch, lengths):
+    problem = make_problem(ops.CudnnLSTM(2, 4, 3, dtype="float32"), 5, 3, lengths, seed=1)
+    plan = problem.op.prepare(5, 3, is_training=True, sequence_lengths=lengths)
+    buffers, packed, pack = Buffers(problem, plan, np.array), [], numpy_engine.pack
+    buffers.forward(plan)
+    monkeypatch.setattr(numpy_engine, "pack", lambda array, *others: packed.append(id(array)) or pack(array, *others))
+    buffers.backward_data(plan)
+    buffers.backward_weights(plan)
+    assert packed == [id(buffers.dy), id(buffers.x)]
 
 
 def test_a_cudnn_plan_drops_as_the_eager_path_does(play):

@@ -27,6 +27,13 @@ def seed_at(seed: int, position: int) -> int:
     return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0])
 
 
+def states_nbytes(handle: Handle) -> int:
+    """Ask cuDNN for the bytes of the random states on a handle's device."""
+    size = ctypes.c_size_t()
+    handle.library.cudnnDropoutGetStatesSize(handle, size)
+    return size.value
+
+
 class CudnnDropout:
     """The random states of one model on one device.
 
@@ -44,28 +51,26 @@ class CudnnDropout:
         self.compiled: Recent[Any] = Recent(PASSES_MAX)
         self.position = state.position
         self.seed, self._device = state.seed, device
-        size = ctypes.c_size_t()
-        handle.library.cudnnDropoutGetStatesSize(handle, size)
-        self.states_nbytes = size.value
+        self.states_nbytes = nbytes = states_nbytes(handle)
         if states is not None:
             self._states = states
         elif state.data:
-            if len(state.data) != size.value:
+            if len(state.data) != nbytes:
                 raise ArgumentError(
-                    "state", f"{size.value} bytes, which this GPU's states have", f"{len(state.data)} bytes"
+                    "state", f"{nbytes} bytes, which this GPU's states have", f"{len(state.data)} bytes"
                 )
             self._states = device.from_host(np.frombuffer(state.data, np.uint8))
         elif state.position:
             raise ArgumentError("state", "the states' data with a position: cuDNN cannot compute them", "none")
         else:
-            self._states = device.empty((size.value,), np.dtype(np.uint8))
+            self._states = device.empty((nbytes,), np.dtype(np.uint8))
         self._last_stream = device.stream()
         self.descriptor = DropoutDescriptor(
             handle,
             spec.dropout,
             self._states,
             address=device.address(self._states),
-            states_nbytes=size.value,
+            states_nbytes=nbytes,
             seed=state.seed,
             restore=states is not None or bool(state.data),
         )

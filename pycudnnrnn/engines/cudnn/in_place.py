@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections.abc import Iterator
 from typing import Any
 
 from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
-from pycudnnrnn.engines.cudnn.dropout import seed_at
+from pycudnnrnn.engines.cudnn.dropout import seed_at, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
@@ -21,25 +20,29 @@ from pycudnnrnn.spec import RNNSpec
 class InPlace:
     """One kind of batch that one native call takes, on addresses; it takes no device memory and waits for nothing.
 
-    Workspace, reserve and dropout states are the caller's, of the sizes given here, None where that is 0. With a
-    dropout position each forward seeds the states anew, for which cuDNN itself may wait.
+    Workspace, reserve and dropout states are the caller's, of the sizes given here, None where that is 0. Where it
+    drops, each forward moves the states on: from where they are, or, with a `position`, from the seed that stands for
+    it, with which it writes them anew first; for that cuDNN itself may wait.
 
     Units:
         workspace_nbytes, reserve_nbytes, states_nbytes: bytes. Streams and arrays are addresses.
     """
 
     def __init__(
-        self, runtime: Runtime, spec: RNNSpec, schedule: Schedule, *, training: bool, position: int | None
+        self,
+        runtime: Runtime,
+        spec: RNNSpec,
+        schedule: Schedule,
+        *,
+        training: bool,
+        drops: bool,
+        position: int | None,
     ) -> None:
         self._runtime, self._spec, self._schedule, self._training = runtime, spec, schedule, training
-        self._seed = None if position is None else seed_at(spec.seed, position)
-        self.states_nbytes = 0
+        self._drops, self._seed = drops, None if position is None else seed_at(spec.seed, position)
         with runtime.launching("preparing a batch") as (handle, _):
-            if self._seed is not None:
-                states = ctypes.c_size_t()
-                handle.library.cudnnDropoutGetStatesSize(handle, states)
-                self.states_nbytes = states.value
-            passes = self._passes(handle, None, seeded=False)
+            self.states_nbytes = states_nbytes(handle) if drops else 0
+            passes = self._passes(handle, None)
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
 
     def forward(
@@ -56,9 +59,9 @@ class InPlace:
         states: int | None,
         workspace: int | None,
     ) -> None:
-        """Write the results, the reserve and the dropout states."""
+        """Write the results and the reserve, and move the dropout states on."""
         _check_params("params", params)
-        with self._on(stream, states, workspace, seeded=True) as (passes, head):
+        with self._on(stream, states, workspace, seed=self._seed) as (passes, head):
             passes.call_forward(*head, x, y, hx, hy, cx, cy, params, reserve)
 
     def backward_data(
@@ -101,19 +104,19 @@ class InPlace:
 
     @contextlib.contextmanager
     def _on(
-        self, stream: int, states: int | None, workspace: int | None, *, seeded: bool = False
+        self, stream: int, states: int | None, workspace: int | None, *, seed: int | None = None
     ) -> Iterator[tuple[Passes, tuple[Any, ...]]]:
         """Give what runs on another library's stream, and what its calls take before the arrays."""
         device = self._runtime.device
         with device.active():
             handle = self._runtime.handle_on(device.stream_at(stream))
-            passes = self._passes(handle, states, seeded=seeded)
+            passes = self._passes(handle, states, seed)
             yield passes, (handle.pointer, *passes.data(self._schedule).pointers, workspace)
 
-    def _passes(self, handle: Handle, states: int | None, *, seeded: bool) -> Passes:
-        """Return what runs it; with dropout it is this call's own, on states seeded now, before, or not yet."""
+    def _passes(self, handle: Handle, states: int | None, seed: int | None = None) -> Passes:
+        """Return what runs it; where it drops it is this call's own, on states as they are, or written from a seed."""
         runtime, spec = self._runtime, self._spec
-        if self._seed is None:
+        if not self._drops:
             return runtime.passes(handle, spec, self._schedule, training=self._training, dropout=None)
         descriptor = DropoutDescriptor(
             handle,
@@ -121,10 +124,19 @@ class InPlace:
             None,
             address=states or 0,
             states_nbytes=self.states_nbytes if states else 0,
-            seed=self._seed,
-            restore=not seeded and states is not None,
+            seed=seed or 0,
+            restore=states is not None and seed is None,
         )
         return Passes(handle, runtime.device, spec, self._schedule, training=True, dropout=descriptor)
+
+
+def write_states(runtime: Runtime, stream: int, states: int, seed: int) -> None:
+    """Write dropout states from a seed, for which cuDNN itself may wait; no probability is kept in them."""
+    device = runtime.device
+    with device.active():
+        handle = runtime.handle_on(device.stream_at(stream))
+        nbytes = states_nbytes(handle)
+        DropoutDescriptor(handle, 0.0, None, address=states, states_nbytes=nbytes, seed=seed).close()
 
 
 def _check_params(name: str, address: int) -> None:

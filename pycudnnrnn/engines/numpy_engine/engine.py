@@ -124,10 +124,11 @@ class NumpyEngine:
         return load_weights(self.layout(spec), params, spec)
 
     def reserve_in(
-        self, spec: RNNSpec, schedule: Schedule, weights: list[Weights], x: Array, buffer: Array, *, drops: bool
+        self, spec: RNNSpec, schedule: Schedule, weights: list[Weights], x: Array | None, buffer: Array, *, drops: bool
     ) -> NumpyReserve:
-        """Find again what a forward has left in `buffer`; `backward_weights` needs no weights."""
-        rows = pack(x, schedule, spec.compute_dtype.numpy)
+        """Find again what a forward has left in `buffer`; `backward_data` needs no x, `backward_weights` no weights."""
+        dtype = spec.compute_dtype.numpy
+        rows = np.empty((0, spec.input_size), dtype) if x is None else pack(x, schedule, dtype)
         return make_reserve(spec, schedule, weights, rows, drops=drops, buffer=buffer)
 
     @np.errstate(all="ignore")

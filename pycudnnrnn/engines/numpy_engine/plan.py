@@ -76,7 +76,7 @@ class NumpyPlan:
         dx: Array,
         reserve: Array,
     ) -> None:
-        kept = self._kept(self._weights(params), dx, reserve)  # dx: of x's shape; x's values are not read here
+        kept = self._kept(self._weights(params), None, reserve)
         self._engine.backward_data(kept, dy, dhy, dcy, outs=(dx, dhx, dcx))
 
     def backward_weights(
@@ -96,6 +96,6 @@ class NumpyPlan:
             return self._held[1]
         return self._engine.weights(self._spec, params)
 
-    def _kept(self, weights: list[Weights], x: Array, reserve: Array) -> NumpyReserve:
+    def _kept(self, weights: list[Weights], x: Array | None, reserve: Array) -> NumpyReserve:
         drops = self._dropout is not None
         return self._engine.reserve_in(self._spec, self._schedule, weights, x, reserve, drops=drops)

@@ -1,0 +1,159 @@
+"""The NumPy engine on XLA's arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn._checks import check_int
+from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan
+from pycudnnrnn.errors import EngineError
+from pycudnnrnn.interop._jax_passes import Aliases, Pass, Shape, Traced, in_place, scratch, varying_like
+
+Array = npt.NDArray[Any]
+
+_STATES: Final = np.dtype(np.uint64)
+"""Dropout's states as a value are a seed and a position, as bytes: JAX may be without 64-bit numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NumpyRunner:
+    """The NumPy engine: in the buffers of XLA's CPU, or on copies of them, wherever XLA runs."""
+
+    engine: Any
+    copies: bool = False
+
+    @property
+    def states_nbytes(self) -> int:
+        return 2 * _STATES.itemsize
+
+    def states_from(self, seed: int) -> Any:
+        return jax.numpy.asarray(np.array([seed, 0], _STATES).view(np.uint8))
+
+    def forward(self, call: Traced, dropout: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
+        run = _NumpyForward(call, keep)
+        kept = [scratch(run.plan.reserve_nbytes)] if keep else []
+        ins = [dropout, *arguments] if call.drops else arguments
+        found = self._run(run, [*call.results, *kept], ins)
+        results = len(call.results)
+        return found[:results], found[results:]
+
+    def backward(
+        self,
+        call: Traced,
+        arguments: Sequence[Any],
+        output: Any,
+        upstream: Sequence[Any],
+        kept: Sequence[Any],
+        *,
+        weights: bool,
+    ) -> Sequence[Any]:
+        del output  # what of it is needed is in the reserve
+        params, x, *_ = arguments
+        gradients = [*([call.params] if weights else []), call.data, *call.states]
+        ins = (params, x, *upstream, *kept)
+        shapes = [*gradients, scratch(kept[0].size)]
+        found: Sequence[Any] = self._run(_NumpyBackward(call, weights), shapes, ins, {len(ins) - 1: len(gradients)})
+        return found[: len(gradients)]
+
+    def _run(self, run: Pass, shapes: Sequence[Shape], ins: Sequence[Any], aliases: Aliases = None) -> Any:
+        if not self.copies:
+            return in_place(run, shapes, ins, aliases)
+        on_copies = _OnCopies(run, tuple(shapes), tuple((aliases or {}).items()))
+        return varying_like(jax.pure_callback(on_copies, on_copies.shapes, *ins, vmap_method="sequential"), ins)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnCopies:
+    """A pass on arrays of the host's own; equal ones are compiled once."""
+
+    run: Pass
+    shapes: tuple[Shape, ...]
+    aliases: tuple[tuple[int, int], ...]
+
+    def __call__(self, *ins: Any) -> list[Array]:
+        arrays = [np.asarray(array) for array in ins]
+        outs = [np.empty(shape.shape, shape.dtype) for shape in self.shapes]
+        for source, target in self.aliases:
+            outs[target] = arrays[source] = arrays[source].copy()
+        self.run(None, outs, *arrays)
+        return outs
+
+
+def _numpy(buffers: Sequence[Any]) -> list[Array]:
+    """NumPy's views of buffers in host memory."""
+    try:
+        return [np.asarray(buffer) for buffer in buffers]
+    except jax.errors.JaxRuntimeError as error:
+        raise EngineError(
+            "this was traced for the CPU and runs on another device: platform='cuda' says so where a trace cannot tell"
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _NumpyPass:
+    call: Traced
+
+    def _plan(self, dropout: DropoutState | None = None, *, keep: bool) -> EnginePlan:
+        call, engine = self.call, self.call.runner.engine
+        state = dropout or DropoutState("numpy", call.spec.seed)
+        drawn = engine.dropout(call.spec, state) if call.drops else None
+        plan: EnginePlan = engine.plan(call.spec, call.schedule, training=keep, dropout=drawn)
+        return plan
+
+
+@dataclasses.dataclass(frozen=True)
+class _NumpyForward(_NumpyPass):
+    keep: bool
+
+    @functools.cached_property
+    def plan(self) -> EnginePlan:
+        """The plan of every such call, but for where dropout stands."""
+        return self._plan(keep=self.keep)
+
+    def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
+        arrays, plan = _numpy(ins), self.plan
+        if self.call.drops:  # where dropout stands moves: each call has its own
+            state = self._state(arrays.pop(0))
+            plan = self._plan(state, keep=self.keep)
+        params, x, hx, *cx = arrays
+        y, hy, *rest = _numpy(outs)
+        cy = rest.pop(0) if cx else None
+        if self.call.carries:
+            rest.pop(0).view(_STATES)[:] = state.seed, state.position + 1
+        plan.forward(params, x, hx, cx[0] if cx else None, y, hy, cy, rest[0] if rest else None)
+
+    def _state(self, dropout: Array) -> DropoutState:
+        """Where dropout stands, by what the call was given."""
+        if self.call.carries:
+            seed, position = map(int, dropout.view(_STATES))
+            check_int("position in dropout_states", position, 0, POSITION_MAX)
+            return DropoutState("numpy", seed, position)
+        position = check_int("dropout_position", int(dropout), 0, POSITION_MAX)
+        return DropoutState("numpy", self.call.spec.seed, position)
+
+
+@dataclasses.dataclass(frozen=True)
+class _NumpyBackward(_NumpyPass):
+    weights: bool
+
+    @functools.cached_property
+    def plan(self) -> EnginePlan:
+        """The plan of every such call: the masks are in the reserve."""
+        return self._plan(keep=True)
+
+    def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
+        params, x, dy, dhy, *rest = _numpy(ins)
+        *gradients, reserve = _numpy(outs)
+        d_params = gradients.pop(0) if self.weights else None
+        dx, dhx, *more = gradients
+        dcy, dcx = (rest[0], more[0]) if more else (None, None)
+        self.plan.backward_data(params, None, dy, None, dhy, dhx, None, dcy, dcx, dx, reserve)
+        if d_params is not None:
+            self.plan.backward_weights(x, None, None, d_params, reserve, accumulate=False)

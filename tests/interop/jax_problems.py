@@ -1,0 +1,58 @@
+"""Problems for `interop.jax.rnn`, and what an op finds for them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pycudnnrnn import ops
+from pycudnnrnn.interop.jax import rnn
+from pycudnnrnn.testing.strategies import make_problem
+
+KINDS = {
+    "lstm": ops.CudnnLSTM,
+    "gru": ops.CudnnGRU,
+    "tanh": ops.CudnnRNNTanh,
+    "relu": ops.CudnnRNNRelu,
+}
+RAGGED = (5, 2, 0)
+
+
+def problem_of(kind="lstm", lengths=RAGGED, dtype="float64", **options):
+    op = KINDS[kind](2, 6, 4, direction="bidirectional", dtype=dtype, **options)
+    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=7)
+
+
+def arguments_of(problem):
+    states = (problem.hx, problem.cx) if problem.spec.has_cell_state else (problem.hx,)
+    return [jnp.asarray(a) for a in (problem.params, problem.x, *states)]
+
+
+def upstream_of(problem):
+    return [a for a in problem.upstream() if a is not None]
+
+
+def loss_of(problem, **keywords):
+    """A scalar of every result, with gradients of its own in each."""
+    options = {"spec": problem.op, "sequence_lengths": problem.lengths} | keywords
+
+    def loss(*arguments):
+        results = rnn(*arguments, **options)
+        return sum((jnp.asarray(d) * a).sum() for d, a in zip(upstream_of(problem), results, strict=True))
+
+    return loss
+
+
+def expected_of(problem, **keywords):
+    """The op's results and gradients: (output, states ...), (params, input, states ...)."""
+    fwd = problem.forward(**keywords)
+    grads = fwd.backward(*problem.upstream())
+    results = [a for a in (fwd.output, fwd.output_h, fwd.output_c) if a is not None]
+    return results, [a for a in (grads.params, grads.input, grads.input_h, grads.input_c) if a is not None]
+
+
+def equal(found, expected):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert isinstance(ours, jax.Array)
+        assert ours.dtype == theirs.dtype
+        assert np.array_equal(np.asarray(ours), theirs)

@@ -1,0 +1,176 @@
+"""Dropout in `interop.jax.rnn`: a function of a position, or of states that go from call to call."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from pycudnnrnn.engines import DropoutState
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.interop.jax import dropout_states, rnn
+from tests.interop.jax_problems import arguments_of, equal, expected_of, loss_of, problem_of
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def test_dropout_is_a_function_of_the_seed_and_the_position():
+    problem = problem_of(dropout=0.5, seed=11, lengths=None)
+    arguments = arguments_of(problem)
+    loss = jax.jit(lambda position, *a: loss_of(problem, dropout_position=position)(*a))
+    gradient = jax.jit(jax.grad(loss, argnums=1))
+    for position in (3, 0, 3):
+        problem.op.set_dropout_state(DropoutState("numpy", 11, position))
+        _, expected = expected_of(problem)
+        assert np.array_equal(gradient(position, *arguments), expected[0])
+    check_grads(lambda *a: loss(3, *a), arguments, order=1, modes=["rev"], rtol=1e-5)
+    mapped = jax.vmap(lambda k: loss(k, *arguments))(jnp.arange(3))
+    assert np.array_equal(mapped, [loss(k, *arguments) for k in range(3)])
+    assert len({float(v) for v in mapped}) == 3
+    params, x, *states = arguments
+    data = jnp.stack([x, 2 * x])
+    found = jax.vmap(lambda x: loss(3, params, x, *states))(data)
+    assert np.array_equal(found, [loss(3, params, x, *states) for x in data]), "each has the masks of a call of its own"
+    evaluated = rnn(*arguments, spec=problem.spec, is_training=False)
+    equal(evaluated, problem.op(problem.x, problem.hx, problem.cx, problem.params, False))
+
+
+def test_a_call_leaves_the_op_and_its_dropout_as_they_were():
+    problem = problem_of(dropout=0.5, seed=11)
+    before = problem.op.dropout_state()
+    rnn(*arguments_of(problem), spec=problem.op, dropout_position=5)[0].block_until_ready()
+    assert problem.op.dropout_state() == before
+
+
+# --- states, from call to call ----------------------------------------------------------------------------------------
+
+
+def outputs_of(problem, count):
+    """The op's first training forwards, one after the other."""
+    problem.op.set_dropout_state(DropoutState("numpy", problem.spec.seed, 0))
+    return [problem.forward().output for _ in range(count)]
+
+
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("platform", [None, "host"])
+def test_states_give_the_masks_of_an_ops_forwards_one_after_the_other(platform, x64):
+    problem = problem_of(dtype="float32", dropout=0.5, seed=2**63 - 5)
+    with jax.enable_x64(x64):
+        arguments, states = arguments_of(problem), dropout_states(problem.op, platform=platform)
+
+        def step(states, _):
+            output, _, _, states = rnn(
+                *arguments, spec=problem.op, sequence_lengths=problem.lengths, dropout_states=states, platform=platform
+            )
+            return states, output
+
+        eager, found = states, []
+        for _ in range(3):
+            eager, output = step(eager, None)
+            found.append(output)
+        last, looped = jax.jit(lambda states: jax.lax.scan(step, states, length=3))(states)
+    expected = outputs_of(problem, 3)
+    assert np.array_equal(found, expected)
+    assert np.array_equal(looped, expected)
+    assert np.array_equal(last, eager)
+
+
+@pytest.mark.parametrize("way", [lambda f: f, jax.jit, jax.checkpoint], ids=["eager", "jit", "checkpoint"])
+def test_gradients_with_states_are_the_ops_and_the_moved_states_come_beside_them(way):
+    problem = problem_of(dropout=0.5, seed=11, lengths=None)
+    _, *wanted = [problem.op.set_dropout_state(DropoutState("numpy", 11, 0)), *expected_of(problem)[1]]
+    upstream = [jnp.asarray(d) for d in problem.upstream()]
+
+    def loss(states, *arguments):
+        *results, moved = rnn(*arguments, spec=problem.spec, dropout_states=states)
+        return sum((d * a).sum() for d, a in zip(upstream, results, strict=True)), moved
+
+    states = dropout_states(problem.spec)
+    gradient = jax.grad(way(loss), argnums=(1, 2, 3, 4), has_aux=True)
+    found, moved = gradient(states, *arguments_of(problem))
+    equal(found, wanted)
+    again, _ = gradient(states, *arguments_of(problem))
+    equal(again, wanted)
+    following, _ = gradient(moved, *arguments_of(problem))
+    assert not np.array_equal(following[0], wanted[0])
+
+
+def test_a_training_loop_that_carries_states_is_the_loop_with_an_op():
+    problem = problem_of(dropout=0.5, seed=3, lengths=None)
+    params, *rest = arguments_of(problem)
+
+    def step(carried, _):
+        params, states = carried
+
+        def loss(params):
+            output, _, _, moved = rnn(params, *rest, spec=problem.spec, dropout_states=states)
+            return (problem.dy * output).sum(), moved
+
+        (value, moved), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        return (params - 0.01 * gradient, moved), value
+
+    start = (params, dropout_states(problem.spec))
+    (trained, _), _ = jax.jit(lambda carried: jax.lax.scan(step, carried, length=4), donate_argnums=0)(
+        jax.tree.map(jnp.copy, start)
+    )
+    own = problem.params.copy()
+    for _ in range(4):
+        own -= 0.01 * problem.op.forward(problem.x, problem.hx, problem.cx, own).backward(problem.dy).params
+    assert np.abs(trained - own).max() < 1e-13
+
+
+def test_each_element_of_a_vmap_moves_its_own_states_on():
+    problem = problem_of(dropout=0.5, lengths=None)
+    arguments = arguments_of(problem)
+
+    def call(states, x=arguments[1]):
+        return rnn(arguments[0], x, *arguments[2:], spec=problem.spec, dropout_states=states)
+
+    seeds = [dropout_states(problem.spec, seed) for seed in (1, 2)]
+    for found, *each in zip(jax.vmap(call)(jnp.stack(seeds)), *map(call, seeds), strict=True):
+        assert np.array_equal(found, jnp.stack(each))
+    data = jnp.stack([arguments[1], 2 * arguments[1]])
+    for found, *each in zip(jax.vmap(call, (None, 0))(seeds[0], data), *(call(seeds[0], x) for x in data), strict=True):
+        assert np.array_equal(found, jnp.stack(each))
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [({"dropout": 0.5}, {"is_training": False}), ({}, {}), ({"dropout": 0.5}, {"sequence_lengths": [0, 0, 0]})],
+    ids=["evaluation", "no dropout", "no step"],
+)
+def test_where_nothing_drops_the_states_come_back_as_they_were(options, keywords):
+    problem = problem_of(lengths=None, **options)
+    states = dropout_states(problem.spec)
+    *results, moved = rnn(*arguments_of(problem), spec=problem.spec, dropout_states=states, **keywords)
+    assert np.array_equal(moved, states)
+    assert len(results) == 3
+
+
+def test_states_are_refused_that_are_none():
+    problem = problem_of(dropout=0.5)
+    arguments, states = arguments_of(problem), dropout_states(problem.spec)
+
+    def call(states, **keywords):
+        return rnn(*arguments, spec=problem.spec, dropout_states=states, **keywords)
+
+    expected = r"uint8 of shape \(16,\), as interop.jax.dropout_states makes them for numpy"
+    for wrong in (states[:-1], states[None], states.astype("int32")):
+        with pytest.raises(ArgumentError, match=f"Invalid dropout_states: .*, expecting {expected}"):
+            call(wrong)
+        with pytest.raises(ArgumentError, match="Invalid dropout_states"):
+            jax.eval_shape(call, wrong)
+    with pytest.raises(ArgumentTypeError, match=r"Invalid dropout_states: <class 'int'>, expecting what interop\.jax"):
+        call(3)
+    with pytest.raises(ArgumentError, match="Invalid dropout_position: a position, expecting None beside"):
+        call(states, dropout_position=1)
+    with pytest.raises(ArgumentError, match="Invalid seed: -1"):
+        dropout_states(problem.spec, -1)
+    with pytest.raises(ArgumentError, match="Invalid platform: 'tpu'"):
+        dropout_states(problem.spec, platform="tpu")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Invalid position in dropout_states: 18446744073709551615"):
+        jax.block_until_ready(jax.jit(call)(jnp.full(16, 255, jnp.uint8)))

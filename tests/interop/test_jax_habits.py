@@ -1,0 +1,143 @@
+"""What JAX's users take for granted of any function, of `interop.jax.rnn`: types, donation, control flow, no jit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.interop.jax import dropout_states, rnn
+from tests.interop.jax_problems import arguments_of, equal, expected_of, loss_of, problem_of
+
+OP = ops.CudnnGRU(1, 4, 3)
+PARAMS = jnp.asarray(OP.init_params(seed=1))
+X = jnp.asarray(np.random.default_rng(2).normal(size=(5, 2, 3)), "float32")
+
+
+def output(params, x):
+    return rnn(params, x, spec=OP)[0]
+
+
+def loss(params, x):
+    return (output(params, x) ** 2).sum()
+
+
+GRADIENT = jax.grad(loss)(PARAMS, X)
+
+
+@pytest.mark.parametrize("way", [lambda f: f, jax.jit, jax.vmap], ids=["eager", "jit", "vmap"])
+@pytest.mark.parametrize("x64", [False, True])
+def test_results_have_a_dtype_of_their_own_whatever_the_type_of_the_arguments_is_like(way, x64):
+    weak = jnp.full((2, 5, 2, 3), 1.0, None if not x64 else jnp.float32)
+    with jax.enable_x64(x64):
+        weak = jax.lax.full_like(weak, 0.5) if x64 else weak
+        assert x64 or weak.weak_type
+        run = way(lambda x: rnn(PARAMS, x, spec=OP))
+        for result in run(weak if way is jax.vmap else weak[0]):
+            assert (result.dtype, result.weak_type) == (np.float32, False)
+        gradient = way(jax.grad(lambda x: loss(PARAMS, x)))(weak if way is jax.vmap else weak[0])
+        assert gradient.dtype == np.float32
+
+
+def test_shapes_and_dtypes_are_known_without_running():
+    problem = problem_of(dtype="bfloat16")
+    arguments = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arguments_of(problem)]
+    shapes = jax.eval_shape(lambda *a: rnn(*a, spec=problem.spec), *arguments)
+    assert [(s.shape, s.dtype) for s in shapes] == [(a.shape, a.dtype) for a in expected_of(problem)[0]]
+    gradients = jax.eval_shape(jax.grad(lambda *a: rnn(*a, spec=problem.spec)[0].sum(), (0, 1, 2, 3)), *arguments)
+    assert [(g.shape, g.dtype) for g in gradients] == [(a.shape, a.dtype) for a in arguments]
+
+
+def test_buffers_may_be_donated():
+    update = jax.jit(lambda params, x: params - 0.1 * jax.grad(loss)(params, x), donate_argnums=0)
+    given = jnp.copy(PARAMS)
+    updated = update(given, X)
+    assert given.is_deleted()
+    np.testing.assert_allclose(updated, PARAMS - 0.1 * GRADIENT, rtol=1e-6, atol=1e-6)
+    square = ops.CudnnGRU(1, 3, 3)
+    step = jax.jit(lambda x: rnn(square.init_params(seed=1), x, spec=square)[0], donate_argnums=0)
+    np.testing.assert_array_equal(step(jnp.copy(X)), rnn(square.init_params(seed=1), X, spec=square)[0])
+
+
+def test_without_jit_everything_is_as_with_it():
+    with jax.enable_x64(True):
+        problem = problem_of(dropout=0.5)
+        found = loss_of(problem, dropout_states=None, dropout_position=3)
+        expected = jax.jit(jax.value_and_grad(found, argnums=(0, 1, 2, 3)))(*arguments_of(problem))
+        with jax.disable_jit():
+            own = jax.value_and_grad(found, argnums=(0, 1, 2, 3))(*arguments_of(problem))
+            for one, other in zip(jax.tree.leaves(own), jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+            _, moved = jax.lax.scan(
+                lambda s, _: (rnn(*arguments_of(problem), spec=problem.spec, dropout_states=s)[-1], s),
+                dropout_states(problem.spec),
+                length=2,
+            )
+            assert not np.array_equal(moved[0], moved[1])
+
+
+def test_control_flow_takes_it():
+    start = jnp.zeros((1, 2, 4))
+
+    def step(h):
+        return rnn(PARAMS, X, h, spec=OP)[1]
+
+    twice = step(step(start))
+    equal([jax.lax.fori_loop(0, 2, lambda _, h: step(h), start)], [twice])
+    loop = jax.jit(lambda n: jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, step(c[1])), (0, start))[1])
+    equal([loop(2), loop(1)], [twice, step(start)])
+    branches = [lambda p: loss(p, X), lambda p: (p**2).sum()]
+    for index, expected in enumerate((GRADIENT, 2 * PARAMS)):
+        found = jax.jit(jax.grad(lambda p, k: jax.lax.switch(k, branches, p)))(PARAMS, index)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_linear_maps_go_backward_alone():
+    value, tangents = jax.linearize(lambda p: loss(p, X), PARAMS)
+    assert value == loss(PARAMS, X)
+    np.testing.assert_array_equal(jax.linear_transpose(tangents, PARAMS)(jnp.float32(1))[0], GRADIENT)
+    jacobian = jax.jacrev(lambda p: output(p, X)[0, 0])(PARAMS)
+    rows = [jax.grad(lambda p, k=k: output(p, X)[0, 0, k])(PARAMS) for k in range(4)]
+    np.testing.assert_allclose(jacobian, jnp.stack(rows), atol=1e-7)
+
+
+def test_what_is_not_asked_for_has_no_gradient():
+    np.testing.assert_array_equal(
+        jax.grad(lambda p: loss(jax.lax.stop_gradient(p), X) + p.sum())(PARAMS), 1 + 0 * PARAMS
+    )
+    problem = problem_of(dtype="float32", lengths=None)
+    gradient = jax.grad(lambda p: rnn(p, problem.x, problem.hx, problem.cx, spec=problem.spec)[2].sum())(problem.params)
+    fwd = problem.forward()
+    equal([gradient], [fwd.backward(None, None, np.ones_like(fwd.output_c)).params])
+
+
+def test_a_tree_of_arguments_is_mapped_leaf_by_leaf():
+    tree = {"params": PARAMS, "data": (jnp.stack([X, 2 * X]),)}
+    axes = ({"params": None, "data": (0,)},)
+    found = jax.vmap(lambda t: loss(t["params"], t["data"][0]), in_axes=axes)(tree)
+    np.testing.assert_allclose(found, [loss(PARAMS, X), loss(PARAMS, 2 * X)], rtol=1e-6)
+    gradient = jax.grad(lambda t: jax.vmap(lambda t: loss(t["params"], t["data"][0]), in_axes=axes)(t).sum())(tree)
+    assert jax.tree.structure(gradient) == jax.tree.structure(tree)
+
+
+def test_a_key_is_no_position_but_what_is_drawn_of_it_is():
+    spec = ops.CudnnGRU(2, 4, 3, dropout=0.5).spec
+    params, key = jnp.asarray(ops.from_spec(spec).init_params(seed=1)), jax.random.key(7)
+    for name in ("dropout_position", "dropout_states"):
+        with pytest.raises(ArgumentError, match=rf"Invalid {name}: key<fry> of shape \(\)"):
+            jax.jit(lambda key, name=name: rnn(params, X, spec=spec, **{name: key}))(key)
+    drawn = jax.jit(lambda key: rnn(params, X, spec=spec, dropout_position=jax.random.bits(key))[0])
+    eager = rnn(params, X, spec=spec, dropout_position=jax.random.bits(key))[0]
+    np.testing.assert_array_equal(drawn(key), eager)
+
+
+def test_one_trace_is_for_one_kind_of_call():
+    traced = jax.jit(lambda p, x: rnn(p, x, spec=OP)[0])
+    for x in (X, 2 * X, X[:3], X[:, :1]):
+        np.testing.assert_array_equal(traced(PARAMS, x), output(PARAMS, x))
+    assert traced._cache_size() == 3
+    lengths = jax.jit(lambda p, x, n: rnn(p, x, spec=OP, sequence_lengths=n)[0], static_argnums=2)
+    for n in ((5, 2), (5, 1), (5, 2)):
+        assert not lengths(PARAMS, X, n)[n[1] :, 1].any()
+    assert lengths._cache_size() == 2
