@@ -189,11 +189,12 @@ def test_a_misaligned_place_for_the_params_gradient_is_refused_before_the_reserv
     fwd.backward(arrays["dy"], out=device.copy(arrays["params"]))
 
 
-def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_up(play):
+@pytest.mark.parametrize("lengths", [None, [3, 0]], ids=["one call", "in parts"])
+def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_up(play, lengths):
     played, _, device = play()
-    problem = make_problem(LSTM, 3, 2, None, seed=5)
+    problem = make_problem(LSTM, 3, 2, lengths, seed=5)
     arrays = on_device(device, problem)
-    fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
+    fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], sequence_lengths=lengths)
     played.fail["cudnnRNNBackwardData_v8", 1] = 5000
     with pytest.raises(CudnnError):
         fwd.backward_data(arrays["dy"])

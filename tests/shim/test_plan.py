@@ -16,7 +16,7 @@ from pycudnnrnn.engines.numpy_engine import engine as numpy_engine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
-from tests.shim.host_device import host
+from tests.shim.host_device import Stream, host
 from tests.shim.problem import run_numpy
 
 NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "dparams")
@@ -137,6 +137,21 @@ def test_a_cudnn_plan_drops_as_the_eager_path_does(play):
     buffers.run(plan)
     for name, value in buffers.results(host).items():
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12)
+
+
+def test_each_prepared_forward_moves_dropout_on_after_the_one_before_whatever_their_streams(play):
+    _, _, device = play()
+    op = ops.CudnnGRU(2, 4, 3, dropout=0.5, seed=4)
+    problem = make_problem(op, 3, 2, None, seed=1)
+    plan = prepared(problem, "cuda:0")
+    buffers = Buffers(problem, plan, device.from_host)
+    before, first = op.dropout_state("cuda:0").position, device.current
+    buffers.forward(plan)
+    device.current = other = Stream()
+    device.waits.clear()
+    buffers.forward(plan)
+    assert device.waits == [(other, first)]
+    assert op.dropout_state("cuda:0").position == before + 2
 
 
 LSTM = ops.CudnnLSTM(1, 3, 4, dtype="float64", algo="auto", math_type="default")

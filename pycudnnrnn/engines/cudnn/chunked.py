@@ -30,7 +30,7 @@ def forward(
     *,
     dropout: CudnnDropout | None,
     keep_reserve: bool,
-) -> tuple[Any, Any, Any | None, CudnnReserve | None]:
+) -> tuple[Any, Any, Any | None, ChunkedReserve | None]:
     """Run the chunks; "auto" runs the standard algorithm, and nothing is tuned. See `engines.Engine.forward`."""
     params, x, hx, cx = inputs
     device, dtype, states = runtime.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
@@ -71,10 +71,8 @@ class ChunkPiece(Piece):
 
 
 @dataclasses.dataclass
-class ChunkedReserve(CudnnReserve):
+class ChunkedReserve(CudnnReserve[ChunkPiece]):
     """The reserves of the chunks, in time order."""
-
-    pieces: Sequence[ChunkPiece]  # pyright: ignore[reportIncompatibleVariableOverride]  # nobody sets it again
 
     def _back(self, handle: Handle, dy: Any, dhy: Any, dcy: Any | None, workspace: Any | None) -> Gradients:
         """Go back through the chunks, from the gradients of the final states to those of the initial ones."""

@@ -15,7 +15,7 @@ from pycudnnrnn.schedule import Schedule
 
 _NOTHING: Final = contextlib.nullcontext()
 
-Results = tuple[Any, Any, Any | None, CudnnReserve | None]
+Results = tuple[Any, Any, Any | None, CudnnReserve[Piece] | None]
 
 
 class CudnnForward:

@@ -37,7 +37,7 @@ from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
-AnyReserve = CudnnReserve | LongReserve | RecomputeReserve
+AnyReserve = CudnnReserve[Any] | LongReserve | RecomputeReserve
 
 
 class CudnnEngine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 from pycudnnrnn.engines.cudnn.checks import aligned, check_array
 from pycudnnrnn.engines.cudnn.device import scratch
@@ -35,8 +35,11 @@ class Piece:
         return self.passes.data(self.schedule)
 
 
+PieceT = TypeVar("PieceT", bound=Piece)
+
+
 @dataclasses.dataclass
-class CudnnReserve:
+class CudnnReserve(Generic[PieceT]):
     """What a forward leaves for its backward, and what must live until its kernels are done: of one native call.
 
     `touched`: a backward has begun to rewrite it. One that failed before that left it as it was.
@@ -46,11 +49,11 @@ class CudnnReserve:
     spec: RNNSpec
     schedule: Schedule
     params: Any
-    pieces: Sequence[Piece]
+    pieces: Sequence[PieceT]
     stream: Any
     touched: bool = False
 
-    def copy(self) -> CudnnReserve:
+    def copy(self) -> Self:
         device = self.runtime.device
         with device.active():
             copies = [
