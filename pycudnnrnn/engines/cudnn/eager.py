@@ -39,7 +39,7 @@ class CudnnForward:
     def _run(
         self, schedule: Schedule, params: Any, x: Any, hx: Any | None, cx: Any | None, at: Sequence[int | None]
     ) -> Results:
-        device, passes, dtype = self._device, self._passes, self._dtype
+        device, passes, dtype, address = self._device, self._passes, self._dtype, self._device.address
         with device.active():
             stream = device.stream()
             device.refuse_capture(stream, "an eager forward, which takes memory")
@@ -49,11 +49,11 @@ class CudnnForward:
             space = scratch(device, passes.reserve_nbytes)
             workspace = scratch(device, passes.workspace_nbytes)
             x_at, hx_at, cx_at, params_at = at
-            workspace_at, y_at, hy_at, cy_at, space_at = addresses(device, workspace, y, hy, cy, space)
             with _NOTHING if self._dropout is None else self._dropout.forward_on(stream):
                 passes.call_forward(
-                    handle.pointer, *passes.data(schedule).pointers, workspace_at,
-                    x_at, y_at, hx_at, hy_at, cx_at, cy_at, params_at, space_at,
+                    handle.pointer, *passes.data(schedule).pointers, None if workspace is None else address(workspace),
+                    x_at, address(y), hx_at, address(hy), cx_at, None if cy is None else address(cy),
+                    params_at, None if space is None else address(space),
                 )  # fmt: skip
             if not self._keep_reserve:
                 return y, hy, cy, None
