@@ -357,10 +357,16 @@ def _source(value: Any) -> str:
     if isinstance(value, StrEnum):
         return repr(str(value))
     if isinstance(value, tuple):
-        return f"({', '.join(map(_source, value))})"
-    if isinstance(value, float) and math.isinf(value):
-        return f"float('{value}')"
+        return f"({', '.join(map(_bound_source, value))})"
     return repr(value)
+
+
+def _bound_source(bound: float) -> str:
+    """The shortest number that rounds to this clip bound: what was given, mostly."""
+    if math.isinf(bound):
+        return f"float('{bound}')"
+    texts = (repr(float(f"{bound:.{digits}g}")) for digits in range(1, 10))
+    return next(text for text in texts if _as_float32(float(text)) == bound)
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def test_clip_bounds_are_floats_whatever_the_dtype(dtype):
     spec = RNNSpec("lstm", 1, 8, 4, cell_clip=0.3, dtype=dtype)
     assert spec.cell_clip == (-float(np.float32(0.3)), float(np.float32(0.3))) != (-0.3, 0.3)
     assert spec == RNNSpec("lstm", 1, 8, 4, cell_clip=spec.cell_clip, dtype=dtype)
+    assert "cell_clip=(-0.3, 0.3)" in repr(spec)
     assert RNNSpec.from_json(spec.to_json()) == spec
     assert RNNSpec("lstm", 1, 8, 4, cell_clip=(-1e300, 0.25), dtype=dtype).cell_clip == (-math.inf, 0.25)
     with pytest.raises(ArgumentError, match="cell_clip: 1e-60, expecting one positive bound"):
