@@ -162,7 +162,8 @@ def raw(shim_path, tmp_path_factory):
          "-Wl,-Bsymbolic", "-o", library],
         check=True,
     )  # fmt: skip
-    main = ctypes.CDLL(str(library))._Z8raw_mainiPPc
+    # Deeply bound: TensorFlow, once some test has imported it, has functions of cuDNN's names for all to see.
+    main = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_DEEPBIND)._Z8raw_mainiPPc
 
     def call(*words):
         arguments = (ctypes.c_char_p * (len(words) + 1))(b"raw_cudnn", *(str(word).encode() for word in words))

@@ -142,7 +142,6 @@ def test_more_threads_than_handles_is_an_error(play, monkeypatch):
     assert "1 threads" in caught[0]
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 def test_a_forked_child_may_be_the_first_to_use_cudnn(play):
     _, _, device = play()
     problem = make_problem(LSTM, 3, 2, None, seed=1)
@@ -160,7 +159,6 @@ def test_a_forked_child_may_be_the_first_to_use_cudnn(play):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play, measured):
     """R14: 100 children; each can still use the NumPy engine."""
     played, _, device = play()

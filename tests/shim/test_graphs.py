@@ -324,7 +324,6 @@ def test_each_allocation_failing_in_turn_leaves_no_graph_and_no_dropout_moved(pl
     assert nth >= 12
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 def test_a_forked_child_replays_nothing(play):
     _, _, device = play()
     graph = captured(device, make_problem(LSTM, 3, 2, None, seed=1))

@@ -73,7 +73,6 @@ def unnoticed(engine, device, problem, name, change):
     return intact and all(np.array_equal(found[key], expected[key]) for key in expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_between_passes_and_library_is_noticed(play, fault):
     name, change = FAULTS[fault]
@@ -91,7 +90,6 @@ def test_a_fault_between_passes_and_library_is_noticed(play, fault):
     assert status != 0, "not noticed"
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*")  # JAX warns of any fork once another test has imported it
 def test_without_a_fault_nothing_is_noticed(play):
     _, engine, device = play()
     problem = make_problem(ops.CudnnLSTM(2, 3, 5, num_proj=2, dtype="float64"), 4, 3, [4, 4, 3], seed=7)
