@@ -84,6 +84,8 @@ class Context:
 
     path: str | os.PathLike[str] | None = None
     allow_system: bool = False
+    own: tuple[Path, ...] = ()
+    """What this package has loaded, in that order."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
@@ -135,9 +137,13 @@ def explicit(context: Context) -> Candidate | str:
     return Candidate(path, via)
 
 
-def already_loaded(_context: Context) -> Candidate | str:
-    """Take the libcudnn that another package has already loaded, if its major version is one of ours."""
+def already_loaded(context: Context) -> Candidate | str:
+    """Take the libcudnn that this package or another has already loaded, if its major version is one of ours.
+
+    Of several it is the one that this package took first: where they are in memory tells no order.
+    """
     found = [path for soname in SONAMES for path in loaded_files(re.escape(soname) + r"(\.\d+)*")]
+    found = [path for path in context.own if path in found] or found
     return Candidate(found[0], "already loaded") if found else "already loaded: no libcudnn in this process"
 
 

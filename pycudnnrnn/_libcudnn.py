@@ -60,6 +60,7 @@ from pycudnnrnn.errors import ArgumentTypeError, CudnnError, VersionError, cudnn
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
 
 __all__ = [
     "PROTOTYPES",
@@ -269,7 +270,7 @@ class Library:
         return buffer.value.decode("utf-8", errors="replace").strip()
 
 
-_libraries: dict[str, Library] = {}
+_libraries: dict[Path, Library] = {}
 _lock = threading.Lock()
 
 
@@ -285,8 +286,8 @@ def load(path: str | os.PathLike[str] | None = None, *, allow_system: bool = Fal
         VersionError: it is older than 8.9.7, or newer than 9.x.
     """
     with _lock:
-        candidate, attempts = _discovery.find(_discovery.Context(path, allow_system))
-        key = str(candidate.path.resolve())
+        candidate, attempts = _discovery.find(_discovery.Context(path, allow_system, tuple(_libraries)))
+        key = candidate.path.resolve()
         if key not in _libraries:
             _libraries[key] = Library(_discovery.open_library(candidate, attempts))
         return _libraries[key]

@@ -221,6 +221,17 @@ def test_the_library_of_this_process_is_used_again(child, lib):
     assert (result.stdout.split("\n")[0], result.stderr) == (f"already loaded {lib.path}", "")
 
 
+def test_of_two_libraries_the_one_that_was_taken_first_is_taken_again(child, lib, tmp_path, build_shim):
+    second = build_shim(tmp_path / "shim", "int nothing;")
+    code = f"""
+    from pycudnnrnn import libcudnn
+    first, second = map(libcudnn.load, {[lib.path, str(second)]!r})
+    print(libcudnn.load() is first is not second)
+    """
+    result = child(code, env={"PYCUDNNRNN_LIBRARY": ""})
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
 def test_a_library_by_two_names_is_one(lib, tmp_path):
     link = tmp_path / Path(lib.path).name
     link.symlink_to(lib.path)
