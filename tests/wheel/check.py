@@ -128,7 +128,10 @@ def run_instructions(wheel):
         asked = set()
         for argument in sorted({argument for arguments in wanted for argument in arguments}):
             if not argument.startswith("."):
-                asked.add(argument)
+                needed = Requirement(argument)
+                asked.add(needed.name)
+                if needed.specifier:
+                    subprocess.run([*resolve, argument], check=True)
                 continue
             extras = set(re.findall(r"[a-z0-9]+", argument))
             assert extras <= set(metadata.get_all("Provides-Extra")), argument
