@@ -38,6 +38,10 @@ class Schedule:
         """The shape of an array over time and batch."""
         return (self.T, self.B, width) if self.time_major else (self.B, self.T, width)
 
+    def hardly_ragged(self) -> Schedule:
+        """The ragged batch of this size that has the most steps: one sequence, of two steps or more, is one shorter."""
+        return dataclasses.replace(self, lengths=(*[self.T] * (self.B - 1), self.T - 1))
+
     @functools.cached_property
     def lengths_int32(self) -> npt.NDArray[np.int32]:
         """The lengths as C has them; all T where they are equal."""

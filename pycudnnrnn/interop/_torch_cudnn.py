@@ -32,7 +32,7 @@ class Batch:
     def __init__(self, engine: Any, call: Arguments, T: int, B: int, *, training: bool) -> None:
         spec, packed = call.spec, call.batch_sizes is not None
         self._schedule = Schedule(T, B, None, call.time_major)
-        like = Schedule(T, B, (*[T] * (B - 1), T - 1)) if packed and T > 1 else self._schedule
+        like = self._schedule.hardly_ragged() if packed and T > 1 else self._schedule
         stream, drops = _stream(call.x.device), call.seed is not None
         self._native = engine.addressed(stream, spec, like, training=training, drops=drops)
         self.reserve_nbytes: int = self._native.reserve_nbytes
@@ -74,8 +74,8 @@ class Batch:
 
     def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:
         """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
-        native, packing, x = self._native, call.packing, _plain(call.padded(call.x))
-        hx, cx, params = map(_plain, (call.hx, call.cx, call.params))
+        native, packing, x = self._native, call.packing, _aligned(call.padded(call.x))
+        hx, cx, params = map(_aligned, (call.hx, call.cx, call.params))
         y, hy, cy = map(x.new_empty, self._results)
         reserve, workspace = _bytes(x, self.reserve_nbytes), _bytes(x, native.workspace_nbytes)
         native.forward(
@@ -90,9 +90,9 @@ class Batch:
         self, call: Arguments, dy: Any, dhy: Any, dcy: Any, y: Any, reserve: Any, *, params_too: bool
     ) -> tuple[Any, Any, Any, Any]:
         """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
-        native, packing, x = self._native, call.packing, _plain(call.padded(call.x))
-        hx, cx, params, dhy, dcy = map(_plain, (call.hx, call.cx, call.params, dhy, dcy))
-        y, dy, kept = _plain(call.padded(y)), _plain(call.padded(dy)), reserve.clone()
+        native, packing, x = self._native, call.packing, _aligned(call.padded(call.x))
+        hx, cx, params, dhy, dcy = map(_aligned, (call.hx, call.cx, call.params, dhy, dcy))
+        y, dy, kept = _aligned(call.padded(y)), _aligned(call.padded(dy)), reserve.clone()
         dx, dhx, dcx, d_params = call.empty_gradients(x, params_too=params_too)
         d_params.zero_()  # cuDNN adds to what is there
         workspace = _bytes(x, native.workspace_nbytes)
@@ -128,7 +128,7 @@ def _bytes(like: Any, count: int) -> Any:
     return like.new_empty(count, dtype=torch.uint8)
 
 
-def _plain(tensor: Any) -> Any:
+def _aligned(tensor: Any) -> Any:
     """Return a tensor as cuDNN takes it: contiguous, and aligned; a copy where it is not."""
     if tensor is None:
         return None

@@ -65,17 +65,7 @@ TIME_MAX = 512
 def checkpoint_file(data: bytes, path: Path) -> None:
     """Every reader of a checkpoint; a restore that is refused changes nothing."""
     path.write_bytes(data)
-    for saver, arrays in things_to_restore():
-        before = [array.copy() for array in arrays]
-        reason = None
-        try:
-            saver.restore(path)
-        except CheckpointError as error:
-            reason = error.reason
-        assert reason in (None, *checkpoint.REASONS)
-        assert reason is None or all(map(np.array_equal, arrays, before)), f"refused ({reason}), and half restored"
-        for array, value in zip(arrays, before, strict=True):
-            array[...] = value
+    check_restores(path)
     for read in (
         checkpoint.load,
         checkpoint.inspect,
@@ -86,20 +76,25 @@ def checkpoint_file(data: bytes, path: Path) -> None:
             read(path)
 
 
-def bundle_files(data: bytes, path: Path) -> None:
-    """Every reader of TensorFlow's checkpoints, over an index and a shard; a refused restore changes nothing."""
-    files = bundle_of(data)
-    files.write(path)
+def check_restores(path: Path) -> None:
+    """Restore a file into what may be in it; a restore that is refused changes nothing."""
     for saver, arrays in things_to_restore():
         before, reason = [array.copy() for array in arrays], None
         try:
-            saver.restore(path.with_name(f"{path.name}.index"))
+            saver.restore(path)
         except CheckpointError as error:
             reason = error.reason
         assert reason in (None, *checkpoint.REASONS)
         assert reason is None or all(map(np.array_equal, arrays, before)), f"refused ({reason}), and half restored"
         for array, value in zip(arrays, before, strict=True):
             array[...] = value
+
+
+def bundle_files(data: bytes, path: Path) -> None:
+    """Every reader of TensorFlow's checkpoints, over an index and a shard; a refused restore changes nothing."""
+    files = bundle_of(data)
+    files.write(path)
+    check_restores(path.with_name(f"{path.name}.index"))
     for read in (checkpoint.read_tensorflow, checkpoint.inspect):
         with contextlib.suppress(CheckpointError), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what holds no numbers is named

@@ -39,7 +39,7 @@ class Addressed:
         self._training = training
         self._plain: Passes | None = None
         with runtime.device.active():
-            passes, dropout = self._passes_on(self._handle_on(stream, "preparing a batch"), stream)
+            _, passes, dropout = self._ready(stream, "preparing a batch")
         self._plain = passes if dropout is None else None
         self.params_size = passes.params_nbytes // spec.dtype.itemsize
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
@@ -54,13 +54,12 @@ class Addressed:
             CaptureError: the stream is being captured.
         """
         with self._runtime.device.active():
-            handle = self._handle_on(stream, "an eager forward, which takes memory")
-            passes, dropout = self._passes_on(handle, stream)
-            descriptors = passes.data(schedule).pointers
+            handle, passes, dropout = self._ready(stream, "an eager forward, which takes memory")
+            head = handle.pointer, *passes.data(schedule).pointers, workspace
             with _NOTHING if dropout is None else dropout.lock:
                 if dropout is not None and seed is not None:
                     dropout.descriptor.seed(handle, seed)
-                passes.call_forward(handle.pointer, *descriptors, workspace, x, y, hx, hy, cx, cy, params, reserve)
+                passes.call_forward(*head, x, y, hx, hy, cx, cy, params, reserve)
 
     def backward(
         self, stream: int, schedule: Schedule, x: Address, y: Address, dy: Address, dx: Address, hx: Address,
@@ -75,25 +74,21 @@ class Addressed:
             CaptureError: the stream is being captured.
         """
         with self._runtime.device.active():
-            handle = self._handle_on(stream, "an eager backward, which takes memory")
-            passes, dropout = self._passes_on(handle, stream)
-            descriptors = passes.data(schedule).pointers
+            handle, passes, dropout = self._ready(stream, "an eager backward, which takes memory")
+            head = handle.pointer, *passes.data(schedule).pointers, workspace
             with _NOTHING if dropout is None else dropout.lock:  # nobody seeds the descriptor meanwhile
-                head = handle.pointer, *descriptors, workspace
                 passes.clear(dx, stream)
                 passes.call_backward_data(*head, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
                 if d_params is not None:
                     passes.call_backward_weights(*head, x, hx, y, d_params, reserve)
 
-    def _handle_on(self, address: int, what: str) -> Handle:
-        device = self._runtime.device
-        stream = device.stream_at(address)
-        device.refuse_capture(stream, what)
-        return self._runtime.handle_on(stream)
-
-    def _passes_on(self, handle: Handle, stream: int) -> tuple[Passes, CudnnDropout | None]:
-        if self._plain is not None:
-            return self._plain, None
+    def _ready(self, address: int, what: str) -> tuple[Handle, Passes, CudnnDropout | None]:
+        """Return what runs on a stream: this thread's handle, the passes, and the stream's random states."""
         runtime, spec = self._runtime, self._spec
-        dropout = runtime.dropout_on(handle, stream, spec) if self._drops else None
-        return runtime.passes(handle, spec, self._like, training=self._training, dropout=dropout), dropout
+        stream = runtime.device.stream_at(address)
+        runtime.device.refuse_capture(stream, what)
+        handle = runtime.handle_on(stream)
+        if self._plain is not None:
+            return handle, self._plain, None
+        dropout = runtime.dropout_on(handle, address, spec) if self._drops else None
+        return handle, runtime.passes(handle, spec, self._like, training=self._training, dropout=dropout), dropout

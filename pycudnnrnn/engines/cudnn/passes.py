@@ -93,10 +93,9 @@ class Passes:
         What lengths change is not documented. Most is taken by as many steps as there can be: with equal lengths, and
         where they may be ragged, with those that are hardly so.
         """
-        T, B = self.batch.T, self.batch.B
         asked = [self._equal]
         if self.ragged:
-            asked.append(self.data_of_its_own(Schedule(T, B, (*[T] * (B - 1), T - 1), self.batch.time_major)))
+            asked.append(self.data_of_its_own(self.batch.hardly_ragged()))
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
         sizes = []
         for data in asked:
