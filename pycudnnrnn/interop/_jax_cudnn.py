@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from pycudnnrnn.engines import engine_for
+from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Traced, in_place, scratch
 
@@ -95,7 +96,7 @@ class _CudnnPass:
 @functools.lru_cache(maxsize=256)
 def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
     call, training = run.call, run.training
-    return engine.in_place(call.spec, call.schedule, training=training, drops=call.drops, position=call.position)
+    return engine.addressed(0, call.spec, call.schedule, training=training, drops=call.drops)
 
 
 def _address(buffer: Any) -> int | None:
@@ -126,6 +127,12 @@ class _CudnnForward(_CudnnPass):
     def training(self) -> bool:
         return self.keep or self.call.drops
 
+    @functools.cached_property
+    def seed(self) -> int | None:
+        """What stands for dropout's position, where it has one."""
+        position = self.call.position
+        return None if position is None else seed_at(self.call.spec.seed, position)
+
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
         batch, stream, sources, (y, hy, *more) = self.at(context, outs, ins)
         if self.call.carries:
@@ -133,7 +140,10 @@ class _CudnnForward(_CudnnPass):
         params, x, hx, *cx = sources
         cy = more.pop(0) if cx else None
         states, reserve, workspace = more
-        batch.forward(stream, params, x, hx, cx[0] if cx else None, y, hy, cy, reserve, states, workspace)
+        batch.forward(
+            stream, self.call.schedule, x, y, hx, hy, cx[0] if cx else None, cy, params, workspace, reserve,
+            states=states, seed=self.seed,
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +165,7 @@ class _CudnnBackward(_CudnnPass):
         else:
             y, dy, dhy, states, _ = rest
             reserve, workspace = more
-        batch.backward_data(stream, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve, states, workspace)
-        if d_params is not None:
-            batch.backward_weights(stream, x, hx, y, d_params, reserve, states, workspace)
+        batch.backward(
+            stream, self.call.schedule, x, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, d_params, workspace, reserve,
+            states=states,
+        )  # fmt: skip

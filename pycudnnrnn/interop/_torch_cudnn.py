@@ -81,8 +81,8 @@ class Batch:
         native.forward(
             _stream(x.device),
             self._schedule if packing is None else packing.schedule,
-            None if call.seed is None else int(call.seed),
             *map(_at, (x, y, hx, hy, cx, cy, params, workspace, reserve)),
+            seed=None if call.seed is None else int(call.seed),
         )
         return call.packed(y), hy, cy, reserve if keep else _bytes(x, 0)
 

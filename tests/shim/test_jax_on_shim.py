@@ -235,16 +235,18 @@ def test_states_go_from_call_to_call_as_an_ops_do(play, way):
     assert not played.complaints
 
 
-def test_only_making_states_seeds_them_and_moving_them_on_waits_for_nothing(play):
+@pytest.mark.parametrize("seed", [9, 0])
+def test_only_making_states_seeds_them_and_moving_them_on_waits_for_nothing(play, seed):
     played, _, device = play()
     problem = problem_of(dropout=0.5, seed=3)
     arguments, call = arguments_of(problem), jax.jit(carrying(problem), donate_argnums=0)
     played.calls.clear()
-    states = jax.block_until_ready(dropout_states(problem.spec, 9, platform="cuda"))
+    states = jax.block_until_ready(dropout_states(problem.spec, seed, platform="cuda"))
     (seeded,) = [given for name, given, _ in played.calls if name == "cudnnSetDropoutDescriptor"]
-    assert seeded[3:] == [states.unsafe_buffer_pointer(), states.nbytes, 9]
-    jax.block_until_ready(call(jnp.copy(states), *arguments))
+    assert seeded[3:] == [states.unsafe_buffer_pointer(), states.nbytes, seed]
+    call.lower(states, *arguments)
     before, copies = len(device.allocations), device.copies
+    jax.block_until_ready(call(jnp.copy(states), *arguments))
     played.calls.clear()
     moved, _ = jax.block_until_ready(call(states, *arguments))
     assert "cudnnSetDropoutDescriptor" not in [name for name, *_ in played.calls]
@@ -252,6 +254,10 @@ def test_only_making_states_seeds_them_and_moving_them_on_waits_for_nothing(play
     assert restored == {moved.unsafe_buffer_pointer()}, "where they stay: those that were given are moved on themselves"
     assert len(device.allocations) == before
     assert (device.copies, device.synchronized, device.waits) == (copies, [], [])
+    played.calls.clear()
+    jax.block_until_ready(call(moved, *arguments))
+    asked = [name for name, *_ in played.calls if name != "cudnnSetStream"]
+    assert asked == ["cudnnRestoreDropoutDescriptor", *PASSES], "nothing is made anew for states that stay where they are"
     assert not played.complaints
 
 

@@ -1,14 +1,16 @@
-"""A kind of batch that comes again and again in another library's memory: nothing is made or asked at a call."""
+"""A kind of batch in another library's memory: raw addresses on its stream, with all scratch memory its own."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import Final
 
-from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.checks import PARAMS_ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.dropout import DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -18,13 +20,15 @@ Address = int | None
 
 
 class Addressed:
-    """One kind of batch that one native call takes, on addresses that the caller has checked.
+    """One kind of batch that one native call takes, on addresses; nothing is made or asked at a repeated call.
 
-    Workspace and reserve are the caller's, of the sizes given here. Where it drops, random states are the device's own:
-    those of a stream, written anew from a seed before each forward.
+    Workspace and reserve are the caller's, of the sizes given here, None where that is 0. Where it drops, so may the
+    random states be: a forward moves them on from where they are. Without such states it uses the device's own, those
+    of its stream. From a `seed` either are written anew first, for which cuDNN itself may wait.
 
     Units:
-        workspace_nbytes, reserve_nbytes: bytes; the reserve is 0 without training. Streams are addresses, too.
+        workspace_nbytes, reserve_nbytes, states_nbytes: bytes; the reserve is 0 without training, the states are 0
+        without dropout. Streams are addresses, too.
     """
 
     def __init__(
@@ -35,46 +39,55 @@ class Addressed:
         Raises:
             CaptureError: the stream is being captured.
         """
-        self._runtime, self._spec, self._like, self._drops = runtime, spec, like, drops
-        self._training = training
-        self._plain: Passes | None = None
+        self._runtime, self._spec, self._like = runtime, spec, like
+        self._training, self._drops = training, drops
         with runtime.device.active():
-            _, passes, dropout = self._ready(stream, "preparing a batch")
-        self._plain = passes if dropout is None else None
-        self.params_size = passes.params_nbytes // spec.dtype.itemsize
-        self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
+            handle = self._handle(stream, "preparing a batch")
+            self.states_nbytes = states_nbytes(handle) if drops else 0
+            dropout = runtime.dropout_at(handle, None, spec.dropout) if drops else None
+            self._passes = runtime.passes(handle, spec, like, training=training, dropout=dropout)
+        self.params_size = self._passes.params_nbytes // spec.dtype.itemsize
+        self.workspace_nbytes, self.reserve_nbytes = self._passes.workspace_nbytes, self._passes.reserve_nbytes
 
     def forward(
-        self, stream: int, schedule: Schedule, seed: int | None, x: Address, y: Address, hx: Address, hy: Address,
-        cx: Address, cy: Address, params: Address, workspace: Address, reserve: Address,
+        self, stream: int, schedule: Schedule, x: Address, y: Address, hx: Address, hy: Address, cx: Address,
+        cy: Address, params: int, workspace: Address, reserve: Address, *, states: Address = None,
+        seed: int | None = None,
     ) -> None:  # fmt: skip
-        """Write the results and the reserve; `seed` is dropout's, None without.
+        """Write the results and the reserve, and move the random states on.
 
         Raises:
+            ArgumentError: params that cuDNN cannot read where they are.
             CaptureError: the stream is being captured.
         """
+        _check_params("params", params)
         with self._runtime.device.active():
-            handle, passes, dropout = self._ready(stream, "an eager forward, which takes memory")
+            handle = self._handle(stream, "an eager forward, which takes memory")
+            passes, dropout = self._ready(handle, stream, states)
             head = handle.pointer, *passes.data(schedule).pointers, workspace
             with _NOTHING if dropout is None else dropout.lock:
-                if dropout is not None and seed is not None:
-                    dropout.descriptor.seed(handle, seed)
+                if dropout is not None:
+                    dropout.start(handle, seed)
                 passes.call_forward(*head, x, y, hx, hy, cx, cy, params, reserve)
 
     def backward(
         self, stream: int, schedule: Schedule, x: Address, y: Address, dy: Address, dx: Address, hx: Address,
-        dhy: Address, dhx: Address, cx: Address, dcy: Address, dcx: Address, params: Address, d_params: Address,
-        workspace: Address, reserve: Address,
+        dhy: Address, dhx: Address, cx: Address, dcy: Address, dcx: Address, params: int, d_params: Address,
+        workspace: Address, reserve: Address, *, states: Address = None,
     ) -> None:  # fmt: skip
         """Write the gradients, rewriting the reserve, and add that of params to `d_params`, unless that is None.
 
         The masks are in the reserve, so that what the random states are by now does not matter.
 
         Raises:
+            ArgumentError: params, or their gradient, that cuDNN cannot use where they are.
             CaptureError: the stream is being captured.
         """
+        _check_params("params", params)
+        _check_params("d_params", d_params or 0)
         with self._runtime.device.active():
-            handle, passes, dropout = self._ready(stream, "an eager backward, which takes memory")
+            handle = self._handle(stream, "an eager backward, which takes memory")
+            passes, dropout = self._ready(handle, stream, states)
             head = handle.pointer, *passes.data(schedule).pointers, workspace
             with _NOTHING if dropout is None else dropout.lock:  # nobody seeds the descriptor meanwhile
                 passes.clear(dx, stream)
@@ -82,13 +95,24 @@ class Addressed:
                 if d_params is not None:
                     passes.call_backward_weights(*head, x, hx, y, d_params, reserve)
 
-    def _ready(self, address: int, what: str) -> tuple[Handle, Passes, CudnnDropout | None]:
-        """Return what runs on a stream: this thread's handle, the passes, and the stream's random states."""
-        runtime, spec = self._runtime, self._spec
-        stream = runtime.device.stream_at(address)
-        runtime.device.refuse_capture(stream, what)
-        handle = runtime.handle_on(stream)
-        if self._plain is not None:
-            return handle, self._plain, None
-        dropout = runtime.dropout_on(handle, address, spec) if self._drops else None
-        return handle, runtime.passes(handle, spec, self._like, training=self._training, dropout=dropout), dropout
+    def _handle(self, address: int, what: str) -> Handle:
+        """Return this thread's handle, set to a stream."""
+        stream = self._runtime.device.stream_at(address)
+        self._runtime.device.refuse_capture(stream, what)
+        return self._runtime.handle_on(stream)
+
+    def _ready(self, handle: Handle, stream: int, states: Address) -> tuple[Passes, DropoutAt | None]:
+        """Return what runs on a stream, and the random states."""
+        if not self._drops:
+            return self._passes, None
+        runtime, rate = self._runtime, self._spec.dropout
+        if states is None:
+            dropout = runtime.dropout_on(handle, stream, rate)
+        else:
+            dropout = runtime.dropout_at(handle, states, rate)
+        return runtime.passes(handle, self._spec, self._like, training=self._training, dropout=dropout), dropout
+
+
+def _check_params(name: str, address: int) -> None:
+    if address % PARAMS_ALIGNMENT_NBYTES:
+        raise ArgumentError(name, f"memory aligned to {PARAMS_ALIGNMENT_NBYTES} bytes", hex(address))

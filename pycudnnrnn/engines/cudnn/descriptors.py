@@ -151,6 +151,10 @@ class DropoutDescriptor(Owned):
         """Write the states anew from a seed, on the handle's stream; nothing is made anew."""
         self.library.cudnnSetDropoutDescriptor(self, handle, *self._settings, seed)
 
+    def restore(self, handle: Owned) -> None:
+        """Go on from the states as they are in memory by now."""
+        self.library.cudnnRestoreDropoutDescriptor(self, handle, *self._settings, 0)
+
     @classmethod
     def of_none(cls, handle: Owned) -> DropoutDescriptor:
         """Describe that nothing is dropped: without states, which takes no time.

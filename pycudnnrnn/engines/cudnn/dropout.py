@@ -34,11 +34,26 @@ def states_nbytes(handle: Handle) -> int:
     return size.value
 
 
-class CudnnDropout:
-    """The random states of one model on one device.
+class DropoutAt:
+    """Random states at one address; `compiled` are the passes whose descriptors point there.
 
-    Forwards launch one at a time, so that they move the states on one after the other; `compiled` are the passes whose
-    descriptors point to the states, and goes with them.
+    Who launches what moves the states on, or writes them, holds `lock` meanwhile.
+    """
+
+    def __init__(self, descriptor: DropoutDescriptor) -> None:
+        self.descriptor, self.lock = descriptor, threading.RLock()
+        self.compiled: Recent[Any] = Recent(PASSES_MAX)
+
+    def start(self, handle: Handle, seed: int | None) -> None:
+        """Make ready for a forward: write the states anew from a seed, or go on from what is in memory by now."""
+        if seed is None:
+            self.descriptor.restore(handle)
+        else:
+            self.descriptor.seed(handle, seed)
+
+
+class CudnnDropout(DropoutAt):
+    """The random states of one model on one device. Forwards launch one at a time, each after the one before.
 
     Source: cudnnDropoutGetStatesSize, cudnnSetDropoutDescriptor, cudnnRestoreDropoutDescriptor (cudnn_ops.h, 9.28).
     """
@@ -47,8 +62,6 @@ class CudnnDropout:
         self, handle: Handle, device: CudaDevice, spec: RNNSpec, state: DropoutState, *, states: Any | None = None
     ) -> None:
         """Continue from a state, or from `states` in device memory, which become this one's own."""
-        self.lock = threading.RLock()
-        self.compiled: Recent[Any] = Recent(PASSES_MAX)
         self.position = state.position
         self.seed, self._device = state.seed, device
         self.states_nbytes = nbytes = states_nbytes(handle)
@@ -65,14 +78,16 @@ class CudnnDropout:
         else:
             self._states = device.empty((nbytes,), np.dtype(np.uint8))
         self._last_stream = device.stream()
-        self.descriptor = DropoutDescriptor(
-            handle,
-            spec.dropout,
-            self._states,
-            address=device.address(self._states),
-            states_nbytes=nbytes,
-            seed=state.seed,
-            restore=states is not None or bool(state.data),
+        super().__init__(
+            DropoutDescriptor(
+                handle,
+                spec.dropout,
+                self._states,
+                address=device.address(self._states),
+                states_nbytes=nbytes,
+                seed=state.seed,
+                restore=states is not None or bool(state.data),
+            )
         )
 
     @contextlib.contextmanager

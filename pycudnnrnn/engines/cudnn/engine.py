@@ -24,7 +24,6 @@ from pycudnnrnn.engines.cudnn.checks import (
 from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
 from pycudnnrnn.engines.cudnn.eager import CudnnForward
-from pycudnnrnn.engines.cudnn.in_place import InPlace, write_states
 from pycudnnrnn.engines.cudnn.long_bidirectional import LongReserve
 from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.passes import Inputs
@@ -78,24 +77,22 @@ class CudnnEngine:
             passes = self.runtime.passes(handle, spec, schedule, training=training, dropout=dropout)
             return CudnnPlan(self.runtime, passes, schedule, dropout)
 
-    def in_place(
-        self, spec: RNNSpec, schedule: Schedule, *, training: bool, drops: bool, position: int | None
-    ) -> InPlace:
-        """Prepare a batch on another library's memory; with a position dropout is seeded for it."""
-        check_sizes(spec, schedule, training=training)
-        return InPlace(self.runtime, spec, schedule, training=training, drops=drops, position=position)
-
     def dropout_states_nbytes(self) -> int:
         """Return the bytes of one model's random states on this device."""
         with self.runtime.launching("asking for the size of dropout states") as (handle, _):
             return states_nbytes(handle)
 
     def write_dropout_states(self, stream: int, states: int, seed: int) -> None:
-        """Write random states at an address, from a seed."""
-        write_states(self.runtime, stream, states, seed)
+        """Write random states at an address in another library's memory, from a seed; cuDNN itself may wait for it."""
+        runtime = self.runtime
+        with self._device.active():
+            handle = runtime.handle_on(self._device.stream_at(stream))
+            dropout = runtime.dropout_at(handle, states, 0.0)  # no rate is kept in them
+            with dropout.lock:
+                dropout.start(handle, seed)
 
     def addressed(self, stream: int, spec: RNNSpec, like: Schedule, *, training: bool, drops: bool) -> Addressed:
-        """Prepare batches like this one, which come again and again, on another library's memory and stream."""
+        """Prepare batches like this one, which come again and again, on another library's memory and streams."""
         check_sizes(spec, like, training=training)
         return Addressed(self.runtime, stream, spec, like, training=training, drops=drops)
 

@@ -11,12 +11,11 @@ import numpy.typing as npt
 
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.checks import check_matrices
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
-from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, CudnnDropout
+from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.parts import Part
@@ -30,6 +29,9 @@ INDICES_MAX: Final = 64
 
 STREAMS_MAX: Final = 16
 """Streams whose random states are kept: megabytes each."""
+
+STATES_MAX: Final = 64
+"""Addresses of other libraries' random states, whose descriptors are kept."""
 
 TURNS_MAX: Final = 4
 """Batches whose reversed order is kept on the device: two indices for each step of each sequence."""
@@ -54,7 +56,8 @@ class Runtime:
         self.choices = ChoiceBook(device.gpu, library.version)
         self.compiled: Recent[Passes] = Recent(PASSES_MAX)
         self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
-        self._dropouts: Recent[CudnnDropout] = Recent(STREAMS_MAX)
+        self._own_states: Recent[DropoutAt] = Recent(STREAMS_MAX)
+        self._other_states: Recent[DropoutAt] = Recent(STATES_MAX)
         self._rows: Recent[Sent] = Recent(INDICES_MAX)
         self._turns: Recent[Sent] = Recent(TURNS_MAX)
 
@@ -102,9 +105,9 @@ class Runtime:
         return self._layouts.keep(spec, layout)
 
     def passes(
-        self, handle: Handle, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: CudnnDropout | None
+        self, handle: Handle, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: DropoutAt | None
     ) -> Passes:
-        """Return what runs batches like this one, compiled now or before; with dropout it is the model's own."""
+        """Return what runs batches like this one, compiled now or before; with dropout it is for those states."""
         compiled = self.compiled if dropout is None else dropout.compiled
         key = (spec, schedule.T, schedule.B, schedule.lengths is not None, schedule.time_major, training)
         found = compiled.get(key)
@@ -113,18 +116,35 @@ class Runtime:
         descriptor = None if dropout is None else dropout.descriptor
         return compiled.keep(key, Passes(handle, self.device, spec, schedule, training=training, dropout=descriptor))
 
-    def dropout_on(self, handle: Handle, stream: int, spec: RNNSpec) -> CudnnDropout:
+    def dropout_on(self, handle: Handle, stream: int, rate: float) -> DropoutAt:
         """Return the random states of a stream, by its address; whoever uses them writes them anew first.
 
         Work on one stream is done in its order, so that states there are written and read in turns.
         """
-        key = (stream, spec.dropout)
-        found = self._dropouts.get(key)
+        found = self._own_states.get((stream, rate))
         if found is None:
+            nbytes = states_nbytes(handle)
             with self.device.using(self.device.stream_at(stream)):  # what the stream's memory is taken from
-                found = CudnnDropout(handle, self.device, spec, DropoutState("cudnn", 0))
-            self._dropouts.keep(key, found)
+                states = self.device.empty((nbytes,), BYTES)
+            found = self._dropout(handle, rate, self.device.address(states), nbytes, states)
+            self._own_states.keep((stream, rate), found)
         return found
+
+    def dropout_at(self, handle: Handle, address: int | None, rate: float) -> DropoutAt:
+        """Return the random states at an address in another library's memory; None stands for any, to ask for sizes."""
+        found = self._other_states.get((address, rate))
+        if found is None:
+            nbytes = 0 if address is None else states_nbytes(handle)
+            found = self._dropout(handle, rate, address or 0, nbytes)
+            self._other_states.keep((address, rate), found)
+        return found
+
+    @staticmethod
+    def _dropout(handle: Handle, rate: float, address: int, nbytes: int, states: Any = None) -> DropoutAt:
+        restore = bool(address)  # which leaves the states as they are
+        return DropoutAt(
+            DropoutDescriptor(handle, rate, states, address=address, states_nbytes=nbytes, seed=0, restore=restore)
+        )
 
     def part(self, schedule: Schedule, chunk: Chunk, stream: Any) -> Part:
         """Return a chunk's place in a batch, for work on `stream`; its rows' indices are sent to the device once."""

@@ -1,0 +1,59 @@
+"""Batches on raw addresses, which torch's and JAX's calls share: what they refuse, and what is kept for them."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines.cudnn import owned
+from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.schedule import Schedule
+
+STREAM = 0x7000
+SCHEDULE = Schedule(4, 3)
+
+
+@pytest.mark.parametrize("off", ["params", "d_params"])
+def test_params_that_cudnn_cannot_use_where_they_are_never_reach_it(play, off):
+    played, engine, _ = play()
+    batch = engine.addressed(STREAM, ops.CudnnGRU(1, 3, 4).spec, SCHEDULE, training=True, drops=False)
+    at = {"params": 0x1000, "d_params": 0x1000} | {off: 0x1008}
+    played.calls.clear()
+    with pytest.raises(ArgumentError, match=f"Invalid {off}: 0x1008.*aligned"):
+        batch.backward(STREAM, SCHEDULE, *[0x1000] * 10, **at, workspace=None, reserve=0x1000)
+    if off == "params":
+        with pytest.raises(ArgumentError, match="Invalid params: 0x1008.*aligned"):
+            batch.forward(STREAM, SCHEDULE, *[0x1000] * 6, 0x1008, None, 0x1000)
+    assert not played.calls
+
+
+def test_descriptors_of_other_libraries_states_do_not_pile_up(play):
+    _, engine, device = play()
+    states = device.empty((engine.dropout_states_nbytes() + 0x100 * STATES_MAX * 2,), np.dtype(np.uint8))
+    gc.collect()
+    before = owned.live()["DropoutDescriptor"]
+    for place in range(0, 0x100 * STATES_MAX * 2, 0x100):
+        engine.write_dropout_states(STREAM, device.address(states) + place, 5)
+    gc.collect()
+    assert owned.live()["DropoutDescriptor"] - before == STATES_MAX
+
+
+def test_states_of_a_stream_live_as_long_as_they_are_used(play):
+    _, engine, device = play()
+    made, empty = [], device.empty
+
+    def watched(*arguments):
+        array = empty(*arguments)
+        made.append(weakref.ref(array))
+        return array
+
+    handle = engine.runtime.handles.get()
+    device.empty = watched
+    dropout = engine.runtime.dropout_on(handle, STREAM, 0.5)
+    gc.collect()
+    (states,) = made
+    assert states() is not None
+    assert engine.runtime.dropout_on(handle, STREAM, 0.5) is dropout
