@@ -25,7 +25,7 @@ def test_params_that_cudnn_cannot_use_where_they_are_never_reach_it(play, off):
     with pytest.raises(ArgumentError, match=f"Invalid {off}: 0x1008.*aligned"):
         batch.backward(STREAM, SCHEDULE, *[0x1000] * 10, **at, workspace=None, reserve=0x1000)
     if off == "params":
-        with pytest.raises(ArgumentError, match="Invalid params: 0x1008.*aligned"):
+        with pytest.raises(ArgumentError, match=r"Invalid params: 0x1008.*aligned"):
             batch.forward(STREAM, SCHEDULE, *[0x1000] * 6, 0x1008, None, 0x1000)
     assert not played.calls
 

@@ -257,7 +257,7 @@ def test_only_making_states_seeds_them_and_moving_them_on_waits_for_nothing(play
     played.calls.clear()
     jax.block_until_ready(call(moved, *arguments))
     asked = [name for name, *_ in played.calls if name != "cudnnSetStream"]
-    assert asked == ["cudnnRestoreDropoutDescriptor", *PASSES], "nothing is made anew for states that stay where they are"
+    assert asked == ["cudnnRestoreDropoutDescriptor", *PASSES], "nothing is made anew where states stay"
     assert not played.complaints
 
 

@@ -2,10 +2,6 @@
 
 import collections
 import contextlib
-import contextvars
-import gc
-import threading
-import types
 
 import cupy
 import numpy as np
@@ -18,100 +14,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pycudnnrnn import _arrays
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
-from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
-from pycudnnrnn.engines.cudnn.device import CudaDevice
-from pycudnnrnn.engines.cudnn.runtime import STREAMS_MAX
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.interop import _torch_call, _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_call import Arguments
 from tests.shim import shim
-from tests.shim.host_device import HostDevice
-
-STREAM = 0x7000
-
-
-class _AnyNumpy(type):
-    def __instancecheck__(cls, array):
-        return isinstance(array, np.ndarray)
-
-
-class NumpyDevice(HostDevice):
-    """A device of NumPy's arrays, over the memory of CPU tensors; arrays never take the short way.
-
-    `here` is the current device, and `entered` counts how often another one was made current.
-    """
-
-    active, _made_current = CudaDevice.active, CudaDevice._made_current
-
-    def __init__(self):
-        super().__init__()
-        self.here, self.entered, self.capturing = self.index, 0, False
-        cuda = types.SimpleNamespace(Device=self._device, runtime=types.SimpleNamespace(getDevice=lambda: self.here))
-        self.xp = types.SimpleNamespace(
-            __name__="numpy", ndarray=_AnyNumpy("ndarray", (), {}), empty=np.empty, zeros=np.zeros,
-            may_share_memory=np.may_share_memory, cuda=cuda,
-        )  # fmt: skip
-
-    @contextlib.contextmanager
-    def _device(self, index):
-        before, self.here = self.here, index
-        self.entered += 1
-        yield
-        self.here = before
-
-    def empty(self, shape, dtype):
-        memory = self.allocate(int(np.prod(shape)) * dtype.itemsize)
-        first = memory.ptr - memory.mem._owner.raw.ctypes.data
-        nbytes = memory.mem._owner.nbytes
-        return memory.mem._owner.raw[first : first + nbytes].view(dtype).reshape(shape)
-
-    @staticmethod
-    def address(array):
-        return array.ctypes.data
+from tests.shim.torch_on_cpu import STREAM, equal, make, on_numpy, playing, step
 
 
 @pytest.fixture
 def played(shim_path, monkeypatch):
-    """The stand-in, which CPU tensors are CUDA tensors to; `stream` is torch's current one."""
-    played = shim.Shim(shim_path)
-    played.native, played.device = engine, _ = played.engine_and_device(NumpyDevice())
-    engine.device, played.stream = "cpu", STREAM
-    monkeypatch.setattr(_torch_cudnn, "_stream", lambda device: played.stream)
-    with use_engine(engine):
-        yield played
-    assert not played.complaints
-
-
-def step(module, x, lengths=None, hx=None):
-    """A training step; its results and the gradient of every weight."""
-    module.zero_grad()
-    data = x if lengths is None else pack_padded_sequence(x, lengths, module.batch_first, enforce_sorted=False)
-    output, final = module(data, hx)
-    y = output if lengths is None else output.data
-    (y * torch.arange(1, y.numel() + 1).view(y.shape)).sum().backward()
-    final = final if isinstance(final, tuple) else (final,)
-    return [y.detach().clone(), *(state.detach().clone() for state in final), module.params.grad.clone()]
-
-
-def on_numpy(*arguments, **keywords):
-    """The same step on the NumPy engine, which the stand-in computes with."""
-    with use_engine(NumpyEngine()):
-        return step(*arguments, **keywords)
-
-
-def equal(found, expected):
-    assert len(found) == len(expected)
-    for ours_, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours_, theirs, rtol=1e-12, atol=1e-12)
-
-
-def make(kind=ours.LSTM, **options):
-    torch.manual_seed(3)
-    return kind(4, 6, 2, **{"bidirectional": True, "dtype": torch.float64} | options), torch.randn(
-        5, 3, 4, dtype=torch.float64
-    )
+    yield from playing(shim_path, monkeypatch)
 
 
 BATCHES = ([5, 4, 1], [5, 2, 2], [5, 5, 3], [5, 4, 1], [5, 5, 5], None, [5, 1, 1])
@@ -411,114 +325,3 @@ def test_the_operators_by_themselves_refuse_a_backward():
     y, *_ = _torch_ops.rnn(x, None, None, None, module.params, None, module._spec_json, 0.0, False, False)
     with pytest.raises(RuntimeError, match=r"interop\.torch's modules"):
         y.sum().backward()
-
-
-class AwaitedLock:
-    """A lock that says when somebody has to wait for it."""
-
-    def __init__(self):
-        self.awaited, self._lock = threading.Event(), threading.Lock()
-
-    def __enter__(self):
-        if not self._lock.acquire(blocking=False):
-            self.awaited.set()
-            self._lock.acquire()
-
-    def __exit__(self, *_):
-        self._lock.release()
-
-
-class TestDropout:
-    def test_masks_are_the_seeds_whatever_ran_before(self, played):
-        module, x = make(dropout=0.5)
-        for seed in (1, 1, 2, 1):
-            torch.manual_seed(seed)
-            found = step(module, x)
-            torch.manual_seed(seed)
-            equal(found, on_numpy(module, x))
-
-    def test_a_backward_has_the_masks_of_its_forward_after_another_one(self, played):
-        module, x = make(dropout=0.5)
-        found = []
-        for engine in (contextlib.nullcontext(), use_engine(NumpyEngine())):
-            with engine:
-                torch.manual_seed(4)
-                first, _second = module(x)[0].square().sum(), module(x)
-                found.append(torch.autograd.grad(first, module.params))
-        equal(*found)
-
-    def test_streams_have_states_of_their_own(self, played):
-        module, x = make(dropout=0.5)
-        states = {}
-        for stream in (0x100, 0x200, 0x100):
-            played.stream = stream
-            step(module, x)
-            (_, (_, _, _, address, *_), _) = [c for c in played.calls if c[0] == "cudnnSetDropoutDescriptor"][-1]
-            assert states.setdefault(stream, address) == address
-        assert len(set(states.values())) == 2
-        assert len(played.device.allocations) - 1 == 2, "one for each, beside the layout's"
-
-    def test_states_of_many_streams_do_not_pile_up(self, played):
-        module, x = make(dropout=0.5)
-        gc.collect()
-        before = owned.live()["DropoutDescriptor"]
-        for stream in range(0x1000, 0x1000 + 0x100 * 3 * STREAMS_MAX, 0x100):
-            played.stream = stream
-            step(module, x)
-        gc.collect()
-        assert owned.live()["DropoutDescriptor"] - before <= STREAMS_MAX + 1, "and one for sizes"
-
-    def test_a_forward_on_the_same_stream_comes_after_the_seed_and_its_forward(self, played, monkeypatch):
-        """Another thread begins when the states have been seeded, and before they have been used."""
-        module, x = make(dropout=0.5)
-        torch.manual_seed(8)
-        expected = on_numpy(module, x)[0]
-        seed, threads, found = DropoutDescriptor.seed, [], []
-
-        def interrupted(self, *arguments):
-            seed(self, *arguments)
-            if not threads:
-                context = contextvars.copy_context()
-                threads.append(threading.Thread(target=context.run, args=[lambda: found.append(module(x)[0].detach())]))
-                threads[0].start()
-                while threads[0].is_alive() and not lock.awaited.is_set():
-                    lock.awaited.wait(0.01)
-
-        with torch.no_grad():
-            module(x)
-        (dropout,) = played.native.runtime._own_states.values()
-        dropout.lock = lock = AwaitedLock()
-        monkeypatch.setattr(DropoutDescriptor, "seed", interrupted)
-        torch.manual_seed(8)
-        y = module(x)[0].detach()
-        threads[0].join()
-        assert torch.equal(y, expected)
-        assert not torch.equal(found[0], expected)
-
-    def test_a_backward_waits_while_the_descriptor_is_seeded(self, played):
-        module, x = make(dropout=0.5)
-        torch.manual_seed(8)
-        expected = on_numpy(module, x)[-1]
-        module.zero_grad()
-        torch.manual_seed(8)
-        y, _ = module(x)
-        (dropout,) = played.native.runtime._own_states.values()
-        dropout.lock = lock = AwaitedLock()
-        weights = torch.arange(1, y.numel() + 1).view(y.shape)
-        thread = threading.Thread(target=contextvars.copy_context().run, args=[(y * weights).sum().backward])
-        with lock:
-            thread.start()
-            while thread.is_alive() and not lock.awaited.is_set():
-                lock.awaited.wait(0.01)
-            assert module.params.grad is None
-        thread.join()
-        torch.testing.assert_close(module.params.grad, expected, rtol=1e-12, atol=1e-12)
-
-    def test_another_share_is_another_descriptor(self, played):
-        module, x = make(dropout=0.5)
-        for share in (0.5, 0.25, 0.5):
-            module.dropout = share
-            torch.manual_seed(1)
-            found = step(module, x)
-            torch.manual_seed(1)
-            equal(found, on_numpy(module, x))
