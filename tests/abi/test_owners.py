@@ -279,7 +279,7 @@ def test_what_outlives_the_module_at_the_interpreters_end_goes_without_a_word(li
     unraisable = []
     monkeypatch.setattr("sys.unraisablehook", unraisable.append)
     monkeypatch.setattr(owned, "_LIVE", None)
-    monkeypatch.setattr(owned, "_Leaving", None)
+    monkeypatch.setattr(owned, "Process", None)
     del tensor
     gc.collect()
     assert unraisable == []

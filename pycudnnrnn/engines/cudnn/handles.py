@@ -5,13 +5,12 @@ State: the pool, under one lock. cuDNN is thread-safe as long as no two threads 
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Final
 
 from pycudnnrnn._libcudnn import Library, cudnnHandle_t
-from pycudnnrnn.engines.cudnn.owned import Owned
+from pycudnnrnn.engines.cudnn.owned import Owned, Process
 from pycudnnrnn.errors import EngineError, ForkError
 
 HANDLES_MAX: Final = 64
@@ -61,11 +60,11 @@ class HandlePool:
         self._count = 0
         self._leases = threading.local()
         self._watched: dict[Handle, weakref.ref[_Lease]] = {}
-        self._pid = os.getpid()
+        self._forks = Process.forks
 
     def check_process(self) -> None:
         """Refuse to work in a forked child."""
-        if self._count and os.getpid() != self._pid:
+        if self._count and Process.forks != self._forks:
             raise ForkError(
                 "cuDNN was used before this process was forked, and CUDA does not survive a fork: "
                 "start processes with multiprocessing's 'spawn' method"
@@ -73,7 +72,7 @@ class HandlePool:
 
     def get(self) -> Handle:
         """Return this thread's handle."""
-        if os.getpid() != self._pid:
+        if Process.forks != self._forks:
             self.check_process()
         try:
             lease: _Lease = self._leases.lease
@@ -92,5 +91,5 @@ class HandlePool:
                 raise EngineError(f"{HANDLES_MAX} threads already have a cuDNN handle on this device, the most allowed")
             handle = Handle(self._library)
             self._count += 1
-            self._pid = os.getpid()
+            self._forks = Process.forks
             return handle
