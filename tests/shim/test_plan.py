@@ -268,6 +268,7 @@ PLACING = st.lists(st.integers(0, 12), min_size=5, max_size=5)
 @examples(100)
 @example([2, 3, 1], [[3, 0, 5], [5, 0, 3], [0, 2, 5]])
 @example([2, 4], [[3, 0], [4, 0], [0, 2]])
+@example([2, 2, 2], [[0, 2, 4], [0, 2, 3]])
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=5), st.lists(st.lists(st.integers(0, 12), min_size=5), max_size=4)
 )
@@ -301,6 +302,12 @@ def test_a_known_array_is_looked_at_again(play):
     assert recognise(b, a) == at[::-1], "known, and in the other's place"
     assert recognise(a, a) is None
     assert recognise(None, a) is None
+
+
+def test_absent_arrays_are_apart(play):
+    play()
+    maybe = Wanted((2, 3), np.dtype("f4"), optional=True)
+    assert plain(maybe, maybe, Wanted(None, np.dtype("f4")))(None, None, None) == (None, None, None)
 
 
 def test_an_array_that_is_gone_is_not_taken_for_a_later_one_at_its_id(play):

@@ -73,7 +73,7 @@ class _Resource:
 
     def free(self, live: set[_Resource] = _LIVE, process: type[Process] = Process) -> None:
         # Defaults outlive this module, and so do the main thread's own descriptors, when the interpreter ends.
-        if process.leaving or process.forks != self._forks:  # a forked child has a copy of the memory; the parent frees it
+        if process.leaving or process.forks != self._forks:  # a forked child has a copy of what its parent frees
             return
         try:
             live.remove(self)  # whoever comes first

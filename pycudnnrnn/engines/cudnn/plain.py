@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, gt, itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -41,16 +41,18 @@ def recogniser(ndarray: type, device: int, wanted: Mapping[str, Wanted], *, apar
         strides = tuple(dtype.itemsize * math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
         looked_for.append((shape, strides, dtype, alignment, optional or shape is None))
         nbytes.append(dtype.itemsize * math.prod(sizes))
-    overlap = _Overlap(nbytes) if apart and len(nbytes) > 1 else _not_asked
-    recognise: Recogniser = _writer(tuple(wanted))(ndarray, device, overlap, weakref.ref, _nobody, *looked_for)
+    places = _Places(nbytes) if apart and len(nbytes) > 1 else None
+    write = _writer(tuple(wanted), places is not None)
+    recognise: Recogniser = write(ndarray, device, places, weakref.ref, _nobody, *looked_for)
     return recognise
 
 
 @functools.lru_cache(maxsize=16)
-def _writer(names: tuple[str, ...]) -> Callable[..., Recogniser]:
+def _writer(names: tuple[str, ...], apart: bool) -> Callable[..., Recogniser]:
     """Write the checks of one array after those of another: a loop over them takes half as long again.
 
-    `last` has what the arrays of the latest call are known by: their addresses, and weak references to them.
+    `last` has what the arrays of the latest call are known by: their addresses, and weak references to them. `order` is
+    that in which they lay then, and their sizes in it.
     """
     wanted = ", ".join(f"{a}_wanted" for a in names)
     unpacked = "".join(f"\n    {a}_shape, {a}_strides, {a}_dtype, {a}_alignment, {a}_null = {a}_wanted" for a in names)
@@ -74,18 +76,16 @@ def _writer(names: tuple[str, ...]) -> Callable[..., Recogniser]:
         for a in names
     )
     at, known = (", ".join(f"{a}_{what}" for a in names) for what in ("at", "known"))
-    starts = ", ".join(f"{a}_at or {-place * APART_NBYTES}" for place, a in enumerate(names, 1))
     source = f"""
-def write(ndarray, device, overlap, ref, nobody, {wanted}):{unpacked}
+def write(ndarray, device, places, ref, nobody, {wanted}):{unpacked}
     last = (None,) * {len(names)}, (nobody,) * {len(names)}
+    order = places and places.order
     def recognise({", ".join(names)}):
-        nonlocal last
+        nonlocal last, order
         before, ({known},) = last
         {at}, = before{checks}
         at = {at},
-        if at != before:
-            if overlap(({starts},)):
-                return None
+        if at != before:{_apart(names) if apart else ""}
             last = at, ({known},)
         return at
     return recognise
@@ -96,33 +96,43 @@ def write(ndarray, device, overlap, ref, nobody, {wanted}):{unpacked}
     return write
 
 
-class _Overlap:
-    """Say whether any two of some arrays share memory: not where each ends before the next begins.
+def _apart(names: tuple[str, ...]) -> str:
+    """Write the check that no two arrays share memory: each ends before the next begins.
 
-    They are tried in the order in which those before lay; it is as good as sorting where it is still right.
+    They are tried in the order in which those before lay, and sorted where it is not right any more.
     """
+    count = range(len(names))
+    starts = ", ".join(f"{a}_at or {-place * APART_NBYTES}" for place, a in enumerate(names, 1))
+    ordered, sizes = (", ".join(f"{what}{i}" for i in count) for what in ("start", "size"))
+    in_order = " and ".join(f"start{i} + size{i} <= start{i + 1}" for i in count[:-1])
+    return f"""
+            starts = {starts},
+            pick, ({sizes},) = order
+            {ordered}, = pick(starts)
+            if not ({in_order}):
+                found = places.sort(starts)
+                if found is None:
+                    return None
+                order = found"""
 
-    def __init__(self, sizes: list[int]) -> None:
+
+class _Places:
+    """Arrays by where they lie: in which order to take them, and their sizes in that order."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
-        self._last = self._in_order(range(len(sizes)))
+        self.order = self._taken(range(len(sizes)))
 
-    def _in_order(self, order: Iterable[int]) -> tuple[Any, Any]:
+    def _taken(self, order: Iterable[int]) -> tuple[Callable[[Sequence[int]], tuple[int, ...]], tuple[int, ...]]:
         pick = itemgetter(*order)
         return pick, pick(self._sizes)
 
-    def __call__(self, starts: tuple[int, ...]) -> bool:
-        pick, sizes = self._last
+    def sort(self, starts: Sequence[int]) -> Any:
+        """Return the order in which arrays lie that begin there; None if two of them share memory."""
+        pick, sizes = found = self._taken(sorted(range(len(starts)), key=starts.__getitem__))
         ordered = pick(starts)
-        if not any(map(gt, map(add, ordered, sizes), ordered[1:])):
-            return False
-        pick, sizes = self._last = self._in_order(sorted(range(len(starts)), key=starts.__getitem__))
-        ordered = pick(starts)
-        return any(map(gt, map(add, ordered, sizes), ordered[1:]))
+        return None if any(map(gt, map(add, ordered, sizes), ordered[1:])) else found
 
 
 def _nobody() -> None:
     """Stand for a reference to an array that nobody can give."""
-
-
-def _not_asked(_: tuple[int, ...]) -> bool:
-    return False
