@@ -4,7 +4,8 @@ The library is the tests' shim with a callback that does nothing, and memory is 
 pool would: what is measured is this package, and CuPy's array objects. The floor, `raw`, is a C program's call, which
 on this library takes nanoseconds, so that a row's time is its cost over `raw`. A row that needs a GPU is not run.
 
-Times are microseconds.
+Calls are timed in turn, a block of each: a slow spell of the machine falls on all of them, and most calls follow their
+like, as in a loop. What the first of a block takes, after calls of others, is told beside it. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -37,6 +38,7 @@ from .environment import command_line, environment, now
 from .results_files import FOLDER, Record, place, record, write
 
 ROUNDS = 2000
+BLOCK = 10
 IMPORTS = 15
 SETS = 128
 """Sets of buffers that B1 goes round: more than a plan remembers, so that each call is checked anew."""
@@ -64,34 +66,52 @@ class RingDevice(HostDevice):
         return cupy.ndarray(shape, dtype, memptr=next(ring))
 
 
-def row(name: str, bound: str, problem: str, which: str, times: Sequence[float] = (), **more: Any) -> Record:
+class Times(NamedTuple):
+    """What a call takes after its like, and what it takes after others, whose code and data are in the caches."""
+
+    repeated: Sequence[float] = ()
+    first: Sequence[float] = ()
+
+
+NO_TIMES = Times()
+
+
+def row(name: str, bound: str, problem: str, which: str, times: Times = NO_TIMES, **more: Any) -> Record:
     """Return a row; `goal` at its top says that it measures the named goal, `extras` has the rest."""
     reason = more.pop("reason", None)
     stated = {"goal": name if more.pop("whole", True) else None, "unit": more.pop("unit", "us")}
     found = record(
         suite="host_cost", group="binding", problem=problem, competitor="ours", which=which,
-        status="not_run" if reason else "ok", reason=reason, times_us=times, **stated,
+        status="not_run" if reason else "ok", reason=reason, times_us=times.repeated, **stated,
     )  # fmt: skip
+    if times.first:
+        found["first_us"] = round(float(np.median(times.first)), 3)
     return found | {"value": more.pop("value", found["median_us"]), "extras": {"row": name, "goal": bound, **more}}
 
 
-def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Time calls in turn, so that a slow spell of the machine falls on all of them."""
+def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Times]:
+    """Time each call `rounds` times, in blocks; what the clock itself takes is taken off."""
     for call in calls.values():
         for _ in range(rounds // 10):
             call()
-    taken: dict[str, list[float]] = {name: [] for name in calls}
+    taken: dict[str, list[list[float]]] = {name: [] for name in calls}
     clock = time.perf_counter_ns
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start = clock()
-            call()
-            taken[name].append((clock() - start) / 1000)
     nothing = float(np.median([-(clock() - clock()) / 1000 for _ in range(ROUNDS)]))
-    return {name: [t - nothing for t in times] for name, times in taken.items()}
+    for _ in range(-(-rounds // BLOCK)):
+        for name, call in calls.items():
+            block = []
+            for _ in range(BLOCK):
+                start = clock()
+                call()
+                block.append((clock() - start) / 1000 - nothing)
+            taken[name].append(block)
+    return {
+        name: Times([t for _, *rest in blocks for t in rest], [first for first, *_ in blocks])
+        for name, blocks in taken.items()
+    }
 
 
-def imports(code: str) -> list[float]:
+def imports(code: str) -> Times:
     """Wall times of a new interpreter that runs `code`, each less one that runs nothing."""
 
     def run(program: str) -> float:
@@ -100,7 +120,7 @@ def imports(code: str) -> list[float]:
         return (time.perf_counter_ns() - start) / 1000
 
     run(code)
-    return [run(code) - run("pass") for _ in range(IMPORTS)]
+    return Times([run(code) - run("pass") for _ in range(IMPORTS)])
 
 
 def main() -> None:
@@ -182,7 +202,7 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
         },
         ROUNDS,
     )
-    foreign = round(float(np.median(times["foreign"])), 3)
+    foreign = round(float(np.median(times["foreign"].repeated)), 3)
     yield row("B1", "<= 6 us", shape, "prepared forward, other pointers each time", times["changing"],
         foreign_call_us=foreign, sets=SETS)  # fmt: skip
     yield row("B2", "<= 5 us", shape, "prepared forward, the same pointers", times["fixed"], foreign_call_us=foreign)
@@ -197,22 +217,21 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     yield row("B6", "<= 80 us", ragged_shape, "eager forward, new lengths each time", times["new_lengths"], sets=SETS,
         whole=False)  # fmt: skip
     yield row("B6", "<= 30 us", ragged_shape, "eager forward, the same lengths", times["ragged"], whole=False)
-    nothing = float(np.median(times["key_none"]))
+    nothing = float(np.median(times["key_none"].repeated))
     for kind in ("array", "list"):
         yield row("B6", "<= 0.3 us", "T=20 B=128, ragged", f"work on known lengths, {kind}",
-            [t - nothing for t in times[f"key_{kind}"]])  # fmt: skip
+            Times(*([t - nothing for t in taken] for taken in times[f"key_{kind}"])))  # fmt: skip
     for what, counts in hot.items():
         yield row("B7", "0 / 0", shape, f"queries and synchronisations, {what}", value=sum(counts.values()),
             unit="calls", counts=counts)  # fmt: skip
     binding = imports("import pycudnnrnn; from pycudnnrnn import ops, libcudnn")
     yield row("B8", "<= 300 ms", "import", "import pycudnnrnn, ops and libcudnn", binding,
-        value=round(float(np.median(binding)) / 1000, 1), unit="ms",
-        numpy_ms=round(float(np.median(imports("import numpy"))) / 1000, 1))  # fmt: skip
+        value=round(float(np.median(binding.repeated)) / 1000, 1), unit="ms",
+        numpy_ms=round(float(np.median(imports("import numpy").repeated)) / 1000, 1))  # fmt: skip
     for what, which, taken in host_jax.measured(measured, ROUNDS):
-        yield row("JAX", "<= 60 us; 64 MiB <= 1 ms", which, what, taken, whole=False,
-            least_us=round(min(taken), 1))  # fmt: skip
+        yield row("JAX", "<= 60 us; 64 MiB <= 1 ms", which, what, taken, whole=False)
     for what, which, bound, taken in host_torch.measured(measured, path, ROUNDS):
-        yield row("torch", bound, which, what, taken, whole=False, least_us=round(min(taken), 1),
+        yield row("torch", bound, which, what, taken, whole=False,
             memory="torch's CPU tensors in the place of CUDA's")  # fmt: skip
 
 

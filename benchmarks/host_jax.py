@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from pycudnnrnn.engines.numpy_engine import NumpyEngine
 
 LARGE = (1024, 256, 64)
 """T, B and width whose data is 64 MiB in and 64 MiB out."""
+
+Taken = TypeVar("Taken")
 
 SMALL = (20, 4, 64)
 
@@ -67,8 +69,8 @@ def calls() -> dict[str, tuple[str, str, Callable[[], Any]]]:
 
 
 def measured(
-    each: Callable[[dict[str, Callable[[], Any]], int], dict[str, list[float]]], rounds: int
-) -> Iterator[tuple[str, str, list[float]]]:
+    each: Callable[[dict[str, Callable[[], Any]], int], dict[str, Taken]], rounds: int
+) -> Iterator[tuple[str, str, Taken]]:
     """Time them with `each`, which takes calls in turn; what is large is in a hundredth of the rounds."""
     every = calls()
     for size, count in (("small", rounds), ("large", -(-rounds // 100))):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 from pycudnnrnn.engines import use_engine
 from tests.shim import shim
+
+Taken = TypeVar("Taken")
 
 T, B, WIDTH = 20, 16, 64
 
@@ -17,8 +19,8 @@ LENGTHS = (20, 20, 20, 20, 15, 15, 15, 15, 7, 7, 7, 7, 7, 7, 7, 7)
 
 
 def measured(
-    each: Callable[[dict[str, Callable[[], Any]], int], dict[str, list[float]]], path: Path, rounds: int
-) -> Iterator[tuple[str, str, str, list[float]]]:
+    each: Callable[[dict[str, Callable[[], Any]], int], dict[str, Taken]], path: Path, rounds: int
+) -> Iterator[tuple[str, str, str, Taken]]:
     """Time them with `each`, which takes calls in turn: (what it is, its problem, its bar, times)."""
     import torch
 

@@ -107,11 +107,12 @@ def host_cost(found: Sequence[Run]) -> str:
     run = next(newest(list(found), "host_cost"), None)
     if run is None:
         return _section("Host cost", "Not measured.")
+    others = "lowest_us", "first_us"
     lines = [
-        (row["pass"], row["problem"], row.get("goal") or "", _stated(row), _us(row.get("lowest_us")))
+        (row["pass"], row["problem"], row.get("goal") or "", _stated(row), *(_us(row.get(name)) for name in others))
         for row in run.select(suite="host_cost")
     ]
-    headings = ("what", "problem", "goal", "median, us", "lowest, us")
+    headings = ("what", "problem", "goal", "median, us", "lowest, us", "after other calls, us")
     return _section("Host cost", _where(run), _table(headings, lines), _without(run, "binding"))
 
 

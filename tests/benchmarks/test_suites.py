@@ -1,7 +1,9 @@
 """The suites beside `speed`: each runs, on sizes that cost nothing, and writes a results file as the others do."""
 
+import functools
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -36,8 +38,22 @@ def test_the_hosts_share_is_timed_row_by_row(monkeypatch, tmp_path, capsys):
     assert {row["extras"]["row"] for row in found.select(status="not_run")} == {"B4", "B5"}
     assert [row["value"] for row in found.select(goal="B7")] == [0] * 4
     assert sum(row["extras"]["row"] == "JAX" for row in found.rows) == 6
-    assert all(row["median_us"] > 0 for row in found.select(goal="B2"))
+    assert all(row["median_us"] > 0 and row["first_us"] > 0 for row in found.select(goal="B2"))
     assert "B8 import pycudnnrnn, ops and libcudnn: " in capsys.readouterr().out
+
+
+def test_the_hosts_calls_are_timed_in_turn_a_block_of_each_and_the_first_of_a_block_apart(monkeypatch):
+    order, now = [], 0
+    monkeypatch.setattr(host_cost, "time", types.SimpleNamespace(perf_counter_ns=lambda: now))
+
+    def call(name):
+        nonlocal now
+        now += 1000 if order[-1:] == [name] else 7000
+        order.append(name)
+
+    found = host_cost.measured({name: functools.partial(call, name) for name in "ab"}, 2 * host_cost.BLOCK)
+    assert "".join(order[-4 * host_cost.BLOCK :]) == ("a" * host_cost.BLOCK + "b" * host_cost.BLOCK) * 2
+    assert found == {name: ([1.0] * 2 * (host_cost.BLOCK - 1), [7.0] * 2) for name in "ab"}
 
 
 def test_long_sequences_are_timed_by_both_and_memory_is_told(monkeypatch, tmp_path, capsys):
