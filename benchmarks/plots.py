@@ -15,7 +15,6 @@ from pycudnnrnn._atomic import write_atomically
 
 from .model import H200, flops, least_nbytes
 from .problems import GROUPS
-from .report import gpu_pictures
 from .results_files import Record, Run, newest
 from .runner import ANYONE
 
@@ -40,7 +39,7 @@ def draw(found: Sequence[Run], folder: Path) -> None:
             "roofline": lambda of=of: roofline(of),
             "ratios": lambda of=of: ratios(of, "plan", _group_line),
         }
-        wanted |= {f"{machine}-{name}": makers[name]() for name in gpu_pictures(of)}
+        wanted |= {f"{machine}-{name}": makers[name]() for name in of.gpu_pictures}
     long = next(newest(list(found), "long_sequences"), None)
     if long is not None:
         from .long_sequences import figure

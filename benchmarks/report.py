@@ -87,19 +87,11 @@ def gpu(found: Sequence[Run]) -> str:
     for machine in machines:
         run = next(newest(list(found), "speed", machine))
         parts += [f"### {machine}", _where(run)]
-        parts += [f"![{name}]({PICTURES}/{machine}-{name}.svg)" for name in gpu_pictures(run)]
+        parts += [f"![{name}]({PICTURES}/{machine}-{name}.svg)" for name in run.gpu_pictures]
         for group in run.groups:
             parts += [f"#### {group}", _comparison(run.select(group=group), "plan"), _without(run, group)]
         parts.append(_ratios(run, "plan"))
     return _section("GPU", *parts)
-
-
-def gpu_pictures(run: Run) -> list[str]:
-    """Which pictures a GPU's run has rows for."""
-    timed = [row for row in run.rows if row["status"] == "ok" and row["suite"] == "speed"]
-    wanted = {"against-T": "flashrnn", "against-B": "flashrnn", "against-H": "stream"}
-    names = [name for name, group in wanted.items() if any(row["group"] == group for row in timed)]
-    return names + (["roofline", "ratios"] if timed else [])
 
 
 def host_cost(found: Sequence[Run]) -> str:
