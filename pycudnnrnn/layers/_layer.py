@@ -20,9 +20,9 @@ from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn._tf1.checks import layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import initial_value
-from pycudnnrnn._tf1.layer import NotBuiltError
 from pycudnnrnn.errors import (
     ArgumentError,
+    NotBuiltError,
     StateError,
     TFArgumentError,
     TFArgumentTypeError,
@@ -208,7 +208,7 @@ class RNNLayer(ConfiguredLayer):
 
         Shapes:
             inputs: [T, B, I], or [B, T, I] with `time_major=False`; states: as `state_shape(B)`, either way;
-            outputs: as inputs, with D * U.
+            outputs: as inputs, with D * (P or U).
 
         Raises:
             ArgumentTypeError: a state that is not a tuple; also a `ValueError`, which TF to 1.12 raised.

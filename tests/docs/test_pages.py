@@ -1,5 +1,6 @@
 """The pages say what is so: generated ones are up to date, every error has its row, and links lead somewhere."""
 
+import ast
 import inspect
 import re
 import subprocess
@@ -39,6 +40,17 @@ def test_every_public_error_has_its_section():
         assert set(kinds) == bases - {"PycudnnrnnError", "Exception"}, name
         assert re.search(r"^\*\*Cause\*\*: \w", text, re.MULTILINE), name
         assert re.search(r"^\*\*Remedy\*\*: \S", text, re.MULTILINE), name
+
+
+def test_every_error_that_a_user_can_meet_is_a_public_one():
+    """What is raised from a private module has a name that a user can catch, and a section on the page."""
+    public = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    for path in sorted(ROOT.glob("pycudnnrnn/**/*.py")):
+        if path == ROOT / "pycudnnrnn/errors.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            bases = {ast.unparse(base).rpartition(".")[2] for base in getattr(node, "bases", ())}
+            assert not bases & public, f"{path.relative_to(ROOT)}: {node.name} belongs into errors.py"
 
 
 def test_every_relative_link_leads_to_a_file():
