@@ -46,12 +46,13 @@ def test_descriptors_of_other_libraries_states_do_not_pile_up(play):
 def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_told(play, monkeypatch, grown):
     played, engine, device = play()
     batch = engine.addressed(STREAM, ops.CudnnGRU(2, 3, 4, dropout=0.5).spec, SCHEDULE, training=True, drops=True)
-    states = device.empty((batch.states_nbytes,), np.dtype(np.uint8))
+    memory = device.zeros((1 << 16,), np.dtype(np.uint8))
+    at = device.address(memory)
     told = [batch.workspace_nbytes, batch.reserve_nbytes]
     asked = [size + (place == grown) for place, size in enumerate(told)]
     monkeypatch.setattr(Passes, "_ask_sizes", lambda *_: asked)
     with pytest.raises(EngineError, match=f"{asked[0]} and {asked[1]} bytes here, of {told[0]} and {told[1]} bytes"):
-        batch.forward(STREAM, SCHEDULE, *[0x1000] * 6, 0x1000, 0x1000, 0x1000, states=device.address(states))
+        batch.forward(STREAM, SCHEDULE, *[at] * 9, states=at)
     assert not played.launches
 
 
