@@ -4,7 +4,7 @@ python examples/streaming_inference.py
 
 A prepared plan asks every size and makes every descriptor before the first step. On cuDNN its calls allocate nothing;
 the NumPy engine takes scratch in each call and gives it back. On a GPU, make the buffers with CuPy and prepare with
-device="cuda".
+device="cuda"; no GPU has run that yet (docs/gpu-verification.md).
 """
 
 import numpy as np

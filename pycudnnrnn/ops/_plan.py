@@ -22,8 +22,8 @@ class Plan:
     `reserve` is a uint8 array of `reserve_nbytes`: a training forward fills it, `backward_data` rewrites it,
     `backward_weights` reads it then. A plan refuses to pickle.
 
-    On cuDNN the calls allocate nothing: the workspace is the plan's own, so that a plan is for one thread and one stream
-    at a time. The NumPy engine takes scratch in each call and gives it back: `workspace_nbytes` is 0 there, and
+    On cuDNN the calls allocate nothing: the workspace is the plan's own, so that a plan is for one thread and one
+    stream at a time. The NumPy engine takes scratch in each call and gives it back: `workspace_nbytes` is 0 there, and
     `op.memory` says how much that is.
 
     On a GPU every array has to begin at a multiple of 16 bytes, as new ones do and slices may not: no document says
