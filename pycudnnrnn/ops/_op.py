@@ -16,7 +16,14 @@ from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
+from pycudnnrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DeviceLostError,
+    EngineError,
+    MissingDependencyError,
+    StateError,
+)
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._eager import Known, ShortWay
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names, check_params
@@ -128,7 +135,8 @@ class CudnnRNN:
             rng = np.random.default_rng([seed, region.pseudo_layer, region.lin_layer_id])
             bound = (6 / sum(region.shape)) ** 0.5
             params[region.slice] = rng.uniform(-bound, bound, region.size)
-        return _arrays.move(params, engine.xp)
+        with engine.active():
+            return _arrays.move(params, engine.xp)
 
     @overload
     def params_to_canonical(
@@ -146,8 +154,9 @@ class CudnnRNN:
         """
         kind = _arrays.kind_of("params", params)
         engine = engine_for(kind.device)
-        check_params("params", params, kind, self.spec, engine)
-        return to_canonical(params, engine.layout(self.spec), copy=check_bool("copy", copy))
+        with engine.active():  # CuPy's copies are on the current device
+            check_params("params", params, kind, self.spec, engine)
+            return to_canonical(params, engine.layout(self.spec), copy=check_bool("copy", copy))
 
     @overload
     def canonical_to_params(
@@ -194,28 +203,44 @@ class CudnnRNN:
         """
         target, kind = engine_for(_arrays.check_device(device)), _arrays.kind_of("params", params)
         source = engine_for(kind.device)
+        layout = target.layout(self.spec)
         with _arrays.streams(source, kind, frozenset({kind.library, "cupy"})):
             native = check_params("params", params, kind, self.spec, source)
-            weights, biases = (
-                [_arrays.move(array, target.xp) for array in arrays]
-                for arrays in to_canonical(native, source.layout(self.spec), copy=False)
-            )
-        params = target.xp.empty(target.layout(self.spec).size, self.dtype.numpy)
-        from_canonical(weights, biases, target.layout(self.spec), params)
-        return params
+            if source is not target:  # through the host, which the two devices' streams need not be put in order for
+                native = _arrays.move(native, np)
+            weights, biases = to_canonical(native, source.layout(self.spec), copy=False)
+            moved = (target.xp if source is target else np).empty(layout.size, self.dtype.numpy)
+            from_canonical(weights, biases, layout, moved)
+        with target.active():
+            return _arrays.move(moved, target.xp)
 
     def dropout_state(self, device: str | None = None) -> DropoutState:
-        """Return where this op's dropout stands on the engine of `device`."""
+        """Return where this op's dropout stands on `device`; each has a position of its own."""
         return self._dropout_on(engine_for(_device_name(device))).state()
 
     def dropout_states(self) -> list[DropoutState]:
-        """Return where dropout stands on each engine that it ran on, or was set on."""
+        """Return where dropout stands on each engine that it ran on, or was set on: what a copy or a checkpoint keeps.
+
+        Raises:
+            StateError: it stands differently on two devices of one engine, as after training on both.
+        """
         with self._dropout_lock:
-            moved = {engine.name: dropout.state() for engine, dropout in self._dropout.values()}
-            return list((self._dropout_states | moved).values())
+            found, ran_on = dict(self._dropout_states), dict[str, str]()
+            for device, (engine, dropout) in self._dropout.items():
+                name, state = engine.name, dropout.state()
+                ran = state.position != self._dropout_start(name).position
+                if name not in ran_on:
+                    found[name] = state
+                    ran_on |= {name: device} if ran else {}
+                elif ran and state != found[name]:
+                    raise StateError(
+                        f"dropout stands differently on {ran_on[name]} and {device}, and one state can be kept: give "
+                        f"each an op, or let both go on from one, as by set_dropout_state(dropout_state({device!r}))"
+                    )
+            return list(found.values())
 
     def set_dropout_state(self, state: DropoutState) -> None:
-        """Continue from a state that `dropout_state` gave, on the engine it came from.
+        """Continue from a state that `dropout_state` gave, on every device of the engine it came from.
 
         Raises:
             ArgumentTypeError: not a `DropoutState`.
@@ -230,9 +255,12 @@ class CudnnRNN:
     def _dropout_on(self, engine: Engine) -> Dropout:
         with self._dropout_lock:
             if engine.device not in self._dropout:
-                state = self._dropout_states.get(engine.name, DropoutState(engine.name, self.spec.seed))
-                self._dropout[engine.device] = engine, engine.dropout(self.spec, state)
+                self._dropout[engine.device] = engine, engine.dropout(self.spec, self._dropout_start(engine.name))
             return self._dropout[engine.device][1]
+
+    def _dropout_start(self, engine: str) -> DropoutState:
+        """Return where dropout starts on each device of an engine."""
+        return self._dropout_states.get(engine, DropoutState(engine, self.spec.seed))
 
     def prepare(
         self,
