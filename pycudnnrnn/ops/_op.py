@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -16,15 +15,9 @@ from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
-from pycudnnrnn.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    DeviceLostError,
-    EngineError,
-    MissingDependencyError,
-    StateError,
-)
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._eager import Known, ShortWay
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names, check_params
 from pycudnnrnn.ops._plan import Plan
@@ -54,9 +47,7 @@ class CudnnRNN:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
-        self._dropout_states: dict[str, DropoutState] = state["dropout"]
-        self._dropout: dict[str, tuple[Engine, Dropout]] = {}
-        self._dropout_lock = threading.Lock()
+        self._dropouts = Dropouts(self.spec, state["dropout"])
         self._eager = ShortWay()
 
     def __repr__(self) -> str:
@@ -224,20 +215,7 @@ class CudnnRNN:
         Raises:
             StateError: it stands differently on two devices of one engine, as after training on both.
         """
-        with self._dropout_lock:
-            found, ran_on = dict(self._dropout_states), dict[str, str]()
-            for device, (engine, dropout) in self._dropout.items():
-                name, state = engine.name, dropout.state()
-                ran = state.position != self._dropout_start(name).position
-                if name not in ran_on:
-                    found[name] = state
-                    ran_on |= {name: device} if ran else {}
-                elif ran and state != found[name]:
-                    raise StateError(
-                        f"dropout stands differently on {ran_on[name]} and {device}, and one state can be kept: give "
-                        f"each an op, or let both go on from one, as by set_dropout_state(dropout_state({device!r}))"
-                    )
-            return list(found.values())
+        return self._dropouts.states()
 
     def set_dropout_state(self, state: DropoutState) -> None:
         """Continue from a state that `dropout_state` gave, on every device of the engine it came from.
@@ -247,20 +225,12 @@ class CudnnRNN:
         """
         if not isinstance(state, DropoutState):
             raise ArgumentTypeError("state", "a DropoutState", type(state))
-        with self._dropout_lock:
-            self._dropout_states[state.engine] = state
-            self._dropout = {k: pair for k, pair in self._dropout.items() if pair[0].name != state.engine}
+        with self._dropouts.lock:
+            self._dropouts.start_from(state)
             self._eager.clear()
 
     def _dropout_on(self, engine: Engine) -> Dropout:
-        with self._dropout_lock:
-            if engine.device not in self._dropout:
-                self._dropout[engine.device] = engine, engine.dropout(self.spec, self._dropout_start(engine.name))
-            return self._dropout[engine.device][1]
-
-    def _dropout_start(self, engine: str) -> DropoutState:
-        """Return where dropout starts on each device of an engine."""
-        return self._dropout_states.get(engine, DropoutState(engine, self.spec.seed))
+        return self._dropouts.on(engine)
 
     def prepare(
         self,
@@ -394,8 +364,8 @@ class CudnnRNN:
         call = engine.eager(self.spec, schedule, dropout=dropout, keep_reserve=keep_reserve)
         if call is None:
             return
-        with self._dropout_lock:
-            if dropout is not None and self._dropout.get(engine.device, (None, None))[1] is not dropout:
+        with self._dropouts.lock:
+            if dropout is not None and not self._dropouts.runs(engine, dropout):
                 return  # `set_dropout_state` came in between
             self._eager.keep(key, Known(engine, kind, call))
 
