@@ -6,6 +6,7 @@ waits for its stream, wherever the arrays of a call are.
 
 import copy
 import itertools
+import json
 import pickle
 import sys
 
@@ -18,7 +19,8 @@ from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.every_call import CALLS, EveryCall
 from tests.shim.host_cupy import lift, use_host_cupy
 from tests.shim.host_device import HostDevice, host
-from tests.shim.problem import on_device, run
+from tests.shim.problem import on_device
+from tests.shim.problem import run as run_problem
 
 OTHER = 5
 OP = ops.CudnnLSTM(2, 3, 4, dtype="float64")
@@ -85,10 +87,10 @@ def test_a_batch_runs_where_its_arrays_are_whichever_way(play, way):
     op = ops.CudnnLSTM(2, 3, 4, direction=options.pop("direction"), dtype="float64")
     problem = make_problem(op, 3, 2, options.pop("lengths"), seed=5)
     arrays = on_device(device, problem)
-    expected = run(problem, arrays, **options)
+    expected = run_problem(problem, arrays, **options)
     with device.where(OTHER):
         for _ in range(2):
-            found = run(problem, arrays, **options)
+            found = run_problem(problem, arrays, **options)
             assert all(np.array_equal(found[name], expected[name]) for name in expected)
         assert device.here == OTHER
 
@@ -201,3 +203,13 @@ def test_a_layer_that_moves_to_another_device_takes_its_dropout_along(two):
     assert np.array_equal(drop(two, layer.op, "cuda:1"), drop(two, other.op, "cuda:0"))
     assert layer.op.dropout_state("cuda:1").position == 3
     assert [state.position for state in layer.op.dropout_states()] == [3]
+
+
+def test_the_demo_runs_on_the_device_that_it_is_told(elsewhere, run, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("one two three four five six seven eight nine ten\n" * 400)
+    code, out, _ = run(
+        "demo", "--device", "cuda:0", "--text", text, "--units", "4", "--updates", "1", "--out", tmp_path, "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["restored_equal"]
