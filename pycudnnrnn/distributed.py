@@ -182,7 +182,8 @@ class _MPI:
         with _on_stream(kind, wait=True):
             wide = array.astype(np.float32) if array.dtype.itemsize == 2 else array
             _scale(wide, share)
-        self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._mpi.SUM)
+        with engine_for(kind.device).active():  # the device that an MPI finds is the thread's current one
+            self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._mpi.SUM)
         if wide is not array:
             with _on_stream(kind, wait=True):
                 array[...] = wide.astype(array.dtype)
@@ -190,7 +191,8 @@ class _MPI:
     def broadcast(self, kind: ArrayKind, array: Any, root: int) -> None:
         with _on_stream(kind, wait=True):
             data = array.reshape(-1).view(np.uint8)
-        self._comm.Bcast(data, root)
+        with engine_for(kind.device).active():
+            self._comm.Bcast(data, root)
 
 
 class _NCCL:

@@ -155,7 +155,10 @@ def _with_own_storage(weight: Any) -> Any:
 
     What saves a part of a storage saves all of it, and what sees two tensors in one takes them for one weight.
     """
-    return torch.from_dlpack(weight) if type(weight) is torch.Tensor and weight.device.type != "meta" else weight
+    if type(weight) is not torch.Tensor or weight.device.type == "meta":
+        return weight
+    with torch.cuda.device_of(weight):  # torch exports from the current device alone
+        return torch.from_dlpack(weight)
 
 
 def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]:

@@ -20,6 +20,7 @@ from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn._tf1.checks import layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import initial_value
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import (
     ArgumentError,
     NotBuiltError,
@@ -171,9 +172,12 @@ class RNNLayer(ConfiguredLayer):
     def to(self, device: str | None = None, *, dtype: Any = None) -> Self:
         """Move the layer to a device, cast it to a dtype, or both; the buffer is a new one. Return the layer.
 
+        Dropout goes on from where it stands; a GPU whose random states are of another size refuses them when it drops.
+
         Raises:
             EngineError: no engine runs on `device`.
             ArgumentError: not a device or a dtype, or a dtype that this RNN cannot have. Nothing has changed then.
+            StateError: the layer's op has dropped on several GPUs by itself.
         """
         device = self._device if device is None else _arrays.check_device(device)
         changes = {} if dtype is None else {"dtype": layer_dtype(dtype), "compute_dtype": None, "math_type": None}
@@ -184,12 +188,14 @@ class RNNLayer(ConfiguredLayer):
             return self
         old, op = self.op, ops.from_spec(spec) if changes else self.op
         device = device or "cpu"
+        dropout = old.dropout_states() if changes or device != self._device else []
         params = old.move_params(self.params, device)
         if changes:
-            cast = [[a.astype(op.dtype.numpy) for a in arrays] for arrays in old.params_to_canonical(params)]
+            with engine_for(device).active():
+                cast = [[a.astype(op.dtype.numpy) for a in arrays] for arrays in old.params_to_canonical(params)]
             params = op.canonical_to_params(*cast)
-            for state in old.dropout_states():
-                op.set_dropout_state(state)
+        for state in dropout:
+            op.set_dropout_state(state)
         self._attach(op, params, device)
         self._options = options
         return self

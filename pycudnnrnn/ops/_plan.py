@@ -153,13 +153,17 @@ class Plan:
 
         Raises:
             CaptureError: a plan on the CPU, an algorithm that cuDNN cannot capture, or a stream that is being captured.
-            ArgumentError: params that cannot be used, or `carry_state` with both directions.
+            ArgumentError: params that cannot be used, JAX's among them, or `carry_state` with both directions.
         """
         if check_bool("carry_state", carry_state) and self._spec.num_dirs == 2:
             raise ArgumentError("carry_state", "False with both directions: one of them starts at the end", carry_state)
         kind = self._kind("params", params)
-        native = check_params("params", params, kind, self._spec, self._engine)
-        return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
+        if kind.library == "jax" and kind.device != "cpu":
+            expected = "a CuPy array or a torch tensor: the graph's arrays are of its kind, and nobody writes to JAX's"
+            raise ArgumentError("params", expected, "a JAX array")
+        with _arrays.streams(self._engine, kind, frozenset({kind.library})):
+            native = check_params("params", params, kind, self._spec, self._engine)
+            return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
 
     def _kind(self, name: str, data: Any) -> ArrayKind:
         kind, device = _arrays.kind_of(name, data), self._engine.device

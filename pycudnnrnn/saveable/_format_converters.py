@@ -138,7 +138,8 @@ class CudnnParamsFormatConverter:
         kind = _arrays.kind_of("opaque_params", opaque)
         engine = engine_for(kind.device)
         target = writable(opaque)
-        given = [_arrays.move(np.asarray(array, target.dtype), engine.xp) for array in cu_canonicals]
+        with engine.active():
+            given = [_arrays.move(np.asarray(array, target.dtype), engine.xp) for array in cu_canonicals]
         op = self._op(target.dtype)
         count = len(op.layout().weights)
         made = op.canonical_to_params(given[:count], given[count:])  # elsewhere: `opaque` changes by one copy
