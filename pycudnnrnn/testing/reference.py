@@ -155,7 +155,8 @@ def sigmoid(a: Array) -> Array:
     """Return 1 / (1 + exp(-a)), or exp(a) / (1 + exp(a)) where the first exponential could overflow."""
     positive = np.real(a) > 0
     small = np.exp(np.where(positive, -a, a))
-    return np.where(positive, 1, small) / (1 + small)
+    value: Array = np.where(positive, 1, small) / (1 + small)
+    return value
 
 
 def relu(a: Array) -> Array:
