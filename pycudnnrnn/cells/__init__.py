@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool, check_int, check_text
 from pycudnnrnn._tf1.canonical import cell_scope
-from pycudnnrnn.cells._cell import Cell, LSTMStateTuple
+from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype
 from pycudnnrnn.errors import ArgumentError, TFArgumentError
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
@@ -64,8 +64,7 @@ class CudnnCompatibleLSTMCell(Cell):
             text = "Expecting state to be a tuple with length 2."
             raise TFArgumentError("state", "a tuple (c, h)", type(state), text)
         for name, array, size in zip(("state c", "state h"), state, self.state_size, strict=True):
-            _arrays.namespace_of(array)
-            _arrays.check_shape(name, array, (batch, size), f"[B, {size}]")
+            self._check_state(name, array, (batch, size), f"[B, {size}]")
         return state
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
@@ -226,9 +225,16 @@ class CellStack:
 
         Shapes:
             as a layer's.
+
+        Raises:
+            ArgumentError: inputs or a state of another dtype than the stack's.
         """
         xp = _arrays.namespace_of(inputs)
         spec = self.spec
+        check_dtype("inputs", inputs, spec.dtype)
+        for i, state in enumerate(() if initial_state is None else initial_state):
+            _arrays.namespace_of(state, f"initial_state[{i}]")
+            check_dtype(f"initial_state[{i}]", state, spec.dtype)
         x = inputs if check_bool("time_major", time_major) else _swapped(inputs)
         T, B = int(x.shape[0]), int(x.shape[1])
         checked = check_lengths(sequence_lengths, T, B)

@@ -338,6 +338,46 @@ def test_a_cell_takes_the_dtype_of_its_first_input_and_keeps_its_width():
         CudnnCompatibleRNNTanhCell(3, dtype="float32")(memoryview(np.ones((2, 5))), None)
 
 
+LIBRARIES = {"numpy": np.asarray, "torch": torch.from_numpy, "array API": Strict}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("other", ["float64", "float16", "int64"])
+@pytest.mark.parametrize("kind", ALL)
+def test_a_cell_refuses_inputs_and_states_of_another_dtype_and_names_both(kind, other, library):
+    cell, make = kind(3, dtype="float32"), LIBRARIES[library]
+    x, state = np.ones((2, 5), "f4"), np.zeros((2, 3), "f4")
+    odd = make(state.astype(other))
+    states = {"state": odd}
+    if kind is CudnnCompatibleLSTMCell:
+        states = {"state c": (odd, make(state)), "state h": (make(state), odd)}
+        state = (state, state)
+    cell(x, state)
+    with pytest.raises(ArgumentError, match=rf"Invalid inputs dtype: .*{other}, expecting float32, the cell's"):
+        cell(make(x.astype(other)), state)
+    for name, states_given in states.items():
+        with pytest.raises(ArgumentError, match=rf"Invalid {name} dtype: .*{other}, expecting float32, the cell's"):
+            cell(make(x), states_given)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_stack_refuses_inputs_and_states_of_another_dtype_and_names_both(library, steps):
+    make = LIBRARIES[library]
+    stack = CellStack(RNNSpec("lstm", 2, 3, 5, dtype="float32"))
+    x, h, c = np.ones((steps, 2, 5), "f4"), np.zeros((2, 2, 3), "f4"), np.zeros((2, 2, 3), "f4")
+    with pytest.raises(ArgumentError, match=r"Invalid inputs dtype: .*float64, expecting float32, the cell's"):
+        stack(make(x.astype("f8")))
+    for i in range(2):
+        states = [make(h), make(c)]
+        states[i] = make(h.astype("f8"))
+        with pytest.raises(ArgumentError, match=rf"Invalid initial_state\[{i}\] dtype: .*float64, expecting float32"):
+            stack(make(x), tuple(states))
+        states[i] = h.tolist()
+        with pytest.raises(ArgumentTypeError, match=rf"Invalid initial_state\[{i}\]: <class 'list'>"):
+            stack(make(x), tuple(states))
+
+
 def test_a_stack_says_which_tensor_is_missing():
     spec = RNNSpec("gru", 1, 2, 3)
     with pytest.raises(ArgumentError, match="rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel"):
