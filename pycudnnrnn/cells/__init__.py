@@ -298,4 +298,7 @@ def _beside(xp: Any, *parts: Any) -> Any:
 
 
 def _sigmoid(xp: Any, a: Any) -> Any:
-    return 0.5 * xp.tanh(0.5 * a) + 0.5  # no overflow anywhere
+    """Return 1 / (1 + exp(-a)) without an overflow, right relatively: a closed gate is small and not 0."""
+    positive = a > 0
+    small = xp.exp(xp.where(positive, -a, a))  # not exp(-abs(a)): an autograd sees no slope of abs at 0
+    return xp.where(positive, xp.ones_like(small), small) / (1 + small)

@@ -191,7 +191,17 @@ class Namespace:
     """Arrays that know only array API names, as a strict library's do."""
 
     def __init__(self):
-        for name in ("tanh", "where", "zeros_like", "full_like", "maximum", "broadcast_to", "reshape"):
+        for name in (
+            "exp",
+            "tanh",
+            "where",
+            "ones_like",
+            "zeros_like",
+            "full_like",
+            "maximum",
+            "broadcast_to",
+            "reshape",
+        ):
             setattr(self, name, self.wrap(getattr(np, name)))
         self.concat = self.wrap(lambda arrays, axis: np.concatenate(arrays, axis=axis))
         self.stack = self.wrap(np.stack)
@@ -217,8 +227,11 @@ class Strict:
     def __getitem__(self, key):
         return Strict(self.a[key])
 
+    def __neg__(self):
+        return Strict(-self.a)
 
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "lt", "gt"):
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "matmul", "lt", "gt"):
 
     def _operate(self, other, name=f"__{_name}__"):
         return Strict(getattr(self.a, name)(getattr(other, "a", other)))
@@ -336,6 +349,32 @@ def test_a_cell_takes_the_dtype_of_its_first_input_and_keeps_its_width():
             cell(np.ones((2, 5), "float16"), bad)
     with pytest.raises(ArgumentTypeError, match="array API"):
         CudnnCompatibleRNNTanhCell(3, dtype="float32")(memoryview(np.ones((2, 5))), None)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bias", [-1000.0, -80.0, -20.0, -15.0, 0.0, 15.0, 1000.0])
+def test_a_gate_that_is_nearly_closed_lets_its_share_through(bias, dtype, library):
+    """0.002 of 1e6 at a bias of -20, where 1 + tanh(-10) is 0 in float32. No gate overflows."""
+    cell = CudnnCompatibleLSTMCell(1, dtype=dtype, kernel_initializer="zeros")
+    cell.build((None, 1))
+    cell.variables_by_name()["bias"].assign([0, 0, bias, 0])  # i, c, f, o
+    x, c, h = (library(np.full((1, 1), value, dtype)) for value in (0, 1e6, 0))
+    _, state = cell(x, (c, h))
+    share = 1 / (1 + np.exp(np.longdouble(-bias)))
+    assert np.allclose(np.asarray(state.c), float(1e6 * share), rtol=1e-6 if dtype == "float32" else 1e-14, atol=0)
+
+
+def test_a_gates_slope_is_steepest_in_its_middle():
+    """A quarter at 0, where an absolute value has no slope that an autograd could know."""
+    cell = CudnnCompatibleLSTMCell(1, dtype="float64", kernel_initializer="zeros")
+    cell.build((None, 1))
+    bias = cell.variables_by_name()["bias"]
+    bias.value = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    one, zero = torch.ones((1, 1), dtype=torch.float64), torch.zeros((1, 1), dtype=torch.float64)
+    _, state = cell(zero, (one, zero))
+    state.c.sum().backward()
+    assert bias.value.grad.tolist() == [0, 0.5, 0.25, 0]
 
 
 LIBRARIES = {"numpy": np.asarray, "torch": torch.from_numpy, "array API": Strict}
