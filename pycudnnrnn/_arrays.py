@@ -358,16 +358,16 @@ def _check_apart(name: str, shape: Sequence[int], strides: Sequence[int], reach:
         reach += stride * (size - 1)
 
 
-def namespace_of(array: Any) -> Any:
+def namespace_of(array: Any, name: str = "inputs") -> Any:
     """Return the module whose functions take this array: its array API namespace, or its library."""
     if isinstance(array, np.ndarray):
-        plain("inputs", array)
+        plain(name, array)
         return np
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
     library = sys.modules.get(type(array).__module__.partition(".")[0])
     if library is None or not hasattr(library, "from_dlpack"):
-        raise ArgumentTypeError("inputs", "an array of NumPy, torch or an array API library", type(array))
+        raise ArgumentTypeError(name, "an array of NumPy, torch or an array API library", type(array))
     return library
 
 

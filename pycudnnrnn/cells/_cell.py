@@ -129,15 +129,17 @@ class Cell(TF1Layer):
             inputs: [B, I]; state: [B, n] for each n in `state_size`; output: [B, output_size].
 
         Raises:
-            ArgumentError: a wrong shape or structure.
+            ArgumentError: a wrong shape, dtype or structure.
         """
+        xp = _arrays.namespace_of(inputs)
         if inputs.ndim != 2 or (self.built and inputs.shape[1] != self._spec.input_size):
             size = self._spec.input_size if self.built else "input_size"
             raise ArgumentError("inputs", f"[B, {size}]", tuple(inputs.shape), aspect="shape")
-        xp = _arrays.namespace_of(inputs)
-        state = self._checked(state, inputs.shape[0])
+        dtype = self._spec.dtype if self.built else self._dtype or parse_dtype("inputs dtype", inputs.dtype)
+        check_dtype("inputs", inputs, dtype)
+        state = self._checked(state, inputs.shape[0], dtype)
         if not self.built:
-            self._build_as(inputs.shape, self._dtype or parse_dtype("inputs dtype", inputs.dtype))
+            self._build_as(inputs.shape, dtype)
         weights = {name: _arrays.into_namespace(v.value, xp) for name, v in self._variables.items()}
         return self._step(xp, weights, inputs, state)
 
@@ -145,12 +147,16 @@ class Cell(TF1Layer):
         """Call the cell, and record the call; `scope` names the variables when this call builds them."""
         return super().__call__(inputs, state, scope=scope, **kwargs)
 
-    def _checked(self, state: Any, batch: int) -> Any:
+    def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
         if state is None or isinstance(state, (tuple, list)):
             raise ArgumentTypeError("state", f"one array [B, {self.state_size}]", type(state))
-        _arrays.namespace_of(state)
-        _arrays.check_shape("state", state, (batch, self.state_size), "[B, num_units]")
+        self._check_state("state", state, (batch, self.state_size), "[B, num_units]", dtype)
         return state
+
+    def _check_state(self, name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType) -> None:
+        _arrays.namespace_of(array, name)
+        _arrays.check_shape(name, array, shape, axes)
+        check_dtype(name, array, dtype)
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
         raise NotImplementedError
@@ -204,6 +210,16 @@ class Cell(TF1Layer):
         memo[id(self)] = copy
         copy.__setstate__(self.__getstate__())
         return copy
+
+
+def check_dtype(name: str, array: Any, dtype: DType) -> None:
+    """Refuse an array of any library whose dtype is not the cell's."""
+    try:
+        found = parse_dtype(name, array.dtype)
+    except ArgumentError:  # integers, for one
+        found = None
+    if found is not dtype:
+        raise ArgumentError(name, f"{dtype}, the cell's", array.dtype, aspect="dtype")
 
 
 def _repeated(x: Any, width: int) -> Any:

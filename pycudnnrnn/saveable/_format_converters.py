@@ -78,17 +78,22 @@ class CudnnParamsFormatConverter:
         """Return a new buffer from one flat list: all weights, then all biases; each bias is halved.
 
         Raises:
-            ArgumentError: a wrong number of arrays, or a wrong shape.
+            ArgumentError: a wrong number of arrays, a wrong shape, or arrays of several dtypes.
         """
         tensors = [t for t in tf_tensors(self._spec) if t.kind in {"weight", "bias"}]
         projections = [t for t in tf_tensors(self._spec) if t.kind == "projection"]
-        given = [*tf_canonicals]
+        given = {f"tf_canonicals[{i}]": array for i, array in enumerate(tf_canonicals)}
         if len(given) != len(tensors):
             raise ArgumentError("tf_canonicals", f"{len(tensors)} arrays", f"{len(given)} arrays")
         if len(weights_proj or ()) != len(projections):
             raise ArgumentError("weights_proj", f"{len(projections)} arrays", f"{len(weights_proj or ())} arrays")
-        arrays = [host_of(f"tf_canonicals[{i}]", array) for i, array in enumerate([*given, *(weights_proj or ())])]
-        named = {t.name: array for t, array in zip([*tensors, *projections], arrays, strict=True)}
+        given |= {f"weights_proj[{i}]": array for i, array in enumerate(weights_proj or ())}
+        arrays = {name: host_of(name, array) for name, array in given.items()}
+        first = arrays["tf_canonicals[0]"].dtype
+        for name, array in arrays.items():
+            if array.dtype.name != first.name:
+                raise ArgumentError(name, f"{first}, as tf_canonicals[0] has", array.dtype, aspect="dtype")
+        named = {t.name: array for t, array in zip([*tensors, *projections], arrays.values(), strict=True)}
         opaque: Array = self.opaque(named)
         return opaque
 
@@ -131,7 +136,7 @@ class CudnnParamsFormatConverter:
     def _cu_canonical_to_opaque(self, cu_canonicals: Sequence[Array]) -> Any:
         op = self._op(cu_canonicals[0].dtype)
         count = len(op.layout().weights)
-        given = [np.asarray(array, op.dtype.numpy) for array in cu_canonicals]
+        given = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in cu_canonicals]
         return op.canonical_to_params(given[:count], given[count:])
 
     def _writing(self, cu_canonicals: Sequence[Array], opaque: Any) -> Callable[[], None]:
