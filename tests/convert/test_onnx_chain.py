@@ -1,4 +1,4 @@
-"""What stands between the nodes of an ONNX stack: taken where onnxruntime computes what the stack does, else refused."""
+"""What stands between the nodes of an ONNX stack: read where onnxruntime computes what a stack does."""
 
 import io
 
@@ -29,7 +29,7 @@ def op(kind, inputs, output, **attributes):
 
 
 def stack(between, *, directions=1, layout=0, known=(T, B), above=None, lengths=("", ""), states=""):
-    """Build two LSTM nodes, and between them the nodes that make X, which the second reads, of Y, which the first gives."""
+    """Build two LSTM nodes, and between them the nodes that make X, which is read, of Y, which is given."""
     c = random_canonical(RNNSpec("lstm", 2, H, I, direction=("unidirectional", "bidirectional")[directions - 1]), 7)
     common = {"hidden_size": H, "direction": ("forward", "bidirectional")[directions - 1]}
     common |= {"layout": layout} if layout else {}
