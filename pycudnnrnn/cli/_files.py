@@ -141,8 +141,8 @@ def _read_torch(path: Path) -> Weights:
 def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Weights:
     """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
     reader = convert.keras.read_keras if format_of == ".keras" else convert.keras.read_h5
-    arrays, settings = reader(path), convert.keras.read_settings(path)
-    used = {name: value for name, value in settings.items() if layers is None or name in layers}
+    arrays = reader(path)
+    used = convert.keras.read_settings_of(path, arrays, layers)
     if any(value != next(iter(used.values())) for value in used.values()):
         raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
     keywords = dict(next(iter(used.values()), {}))
