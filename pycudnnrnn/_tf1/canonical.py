@@ -141,6 +141,19 @@ def from_tf(spec: RNNSpec, tensors: Mapping[str, Array], *, halve: bool = True) 
     return weights, biases
 
 
+def pairs_that_count(spec: RNNSpec, tensors: Mapping[str, Array]) -> dict[str, tuple[str, str]]:
+    """Return, by the name of each bias that `from_tf` does not read, the names of the two whose sum it is."""
+    found = {}
+    for p in range(spec.num_pseudo_layers):
+        pair = [cell_scope(spec, p) + t.name for t in cell_tensors(spec, p // spec.num_dirs) if t.kind == "pair"]
+        if pair and all(name in tensors for name in pair):
+            first, second = pair
+            bias = first.removesuffix("_cudnn_0")
+            if _counts(tensors[first], tensors[second], tensors[bias]):
+                found[bias] = first, second
+    return found
+
+
 def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array | None:
     for name in names_of(tensor, scope):
         if name in tensors:
@@ -211,7 +224,7 @@ def _biases(
     sources = [bias]
     if spec.bias_mode is BiasMode.DOUBLE:
         first, second = (own.get(f"{prefix}bias_cudnn_{i}") for i in range(2))
-        if first is None or second is None or not np.array_equal(_sum(first, second), bias, equal_nan=True):
+        if first is None or second is None or not _counts(first, second, bias):
             half = (bias / 2).astype(bias.dtype)
             first, second = (half, half) if halve else (bias, np.zeros_like(bias))
         sources = [first, second]
@@ -227,6 +240,11 @@ def _biases(
             found[GRUGate.NEW] = own[f"candidate/{candidate}_projection/bias"]
         biases += found
     return biases
+
+
+def _counts(first: Array, second: Array, bias: Array) -> bool:
+    """Say whether a pair is what its bias was made of: the bias has not changed since."""
+    return np.array_equal(_sum(first, second), bias, equal_nan=True)
 
 
 @np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too

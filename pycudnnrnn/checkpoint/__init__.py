@@ -28,6 +28,7 @@ from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, TensorSpec
 from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
 from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, Kept, book
+from pycudnnrnn.checkpoint._models import item_states
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
@@ -157,7 +158,7 @@ class Saver:
         states: dict[str, Any] = {}
 
         def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
-            found = _item_states(metadata)
+            found = item_states(metadata)
             if found.keys() != items.keys():
                 odd = sorted(found.keys() ^ items.keys())
                 raise Refusal("metadata", f"does not hold the same things as this saver: {odd[:8]}")
@@ -225,7 +226,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     found: list[tuple[RNNSpec, str, list[Dropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
-        states = _item_states(metadata)
+        states = item_states(metadata)
         if states.keys() != {"model"}:
             raise Refusal("metadata", "holds something else than one model")
         state = states["model"]
@@ -290,7 +291,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
     with refused(path):
-        items = _item_states(metadata) if verified else {}
+        items = item_states(metadata) if verified else {}
     return Inspection(tensors, {name: summing[name].summary() for name in tensors}, items, metadata, verified)
 
 
@@ -301,16 +302,6 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
         CheckpointError: the folder's book is damaged.
     """
     return _book.latest(Path(folder))
-
-
-def _item_states(metadata: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        states = json.loads(metadata["items"])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise Refusal("metadata", f"it does not say what it holds: {error!r}") from error
-    if not isinstance(states, dict):
-        raise Refusal("metadata", "it does not say what it holds by name")
-    return states
 
 
 def _own_names(things: Sequence[Any]) -> dict[str, Any]:

@@ -188,17 +188,20 @@ def scan(
     return specs, metadata
 
 
-def read_foreign(path: Path) -> dict[str, Array]:
-    """Read the arrays of any program's safetensors file: nothing is expected of them but that the file is whole.
+def read_foreign(path: Path) -> Contents:
+    """Read any program's safetensors file: nothing is expected but that it is whole, and its hash right if it is ours.
 
     Raises:
         CheckpointError: not a sound safetensors file, or a dtype that NumPy has no name for.
     """
     with refused(path), Source(path) as source:
-        entries, _, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
+        entries, metadata, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
         specs = _specs(entries)
         _check_end(source, entries, specs, data_start)
-        return _parsed(source.read_at(0, source.size), specs)
+        tensors = _parsed(source.read_at(0, source.size), specs)
+        if _is_ours(metadata, foreign=True):
+            _check_digest(tensors, metadata)
+        return Contents(tensors, metadata)
 
 
 def _read(source: Source, expect: Expectation, data_max: int | None, *, require_finite: bool) -> Contents:
@@ -210,8 +213,7 @@ def _read(source: Source, expect: Expectation, data_max: int | None, *, require_
     _compare(entries, expected)
     _check_end(source, entries, expected, data_start)
     tensors = _parsed(source.read_at(0, source.size), expected)
-    if _digest(_whole(tensors), metadata) != metadata["sha256"]:
-        raise _damaged()
+    _check_digest(tensors, metadata)
     if require_finite:
         check_finite(tensors)
     return Contents(tensors, metadata)
@@ -336,6 +338,11 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _check_digest(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+    if _digest(_whole(tensors), metadata) != metadata["sha256"]:
+        raise _damaged()
 
 
 def _damaged() -> Refusal:
