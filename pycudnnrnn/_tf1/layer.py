@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_text
+from pycudnnrnn._keywords import misfit
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
@@ -102,10 +103,17 @@ class TF1Layer:
         """Build if need be, `call`, and record the call. `scope` names the variables when this call builds them.
 
         Raises:
+            ArgumentTypeError: an argument that `call` does not take.
             ArgumentError: `call` returned None.
         """
         self._enter(scope)
-        outputs = self.call(inputs, *args, **kwargs)
+        try:
+            outputs = self.call(inputs, *args, **kwargs)
+        except TypeError as error:
+            found = misfit(error, type(self).__name__, type(self).call, (inputs, *args), kwargs)
+            if found is None:
+                raise
+            raise found from None
         if outputs is None:
             raise ArgumentError("call", "a result", "None")
         self._record(inputs, outputs)
