@@ -38,8 +38,8 @@ def told(constructor: _Method) -> _Method:
     def call(self: Any, *arguments: Any, **keywords: Any) -> None:
         try:
             constructor(self, *arguments, **keywords)
-        except TypeError as error:
-            found = misfit(error, type(self).__name__, constructor, arguments, keywords)
+        except TypeError:
+            found = misfit(type(self).__name__, constructor, arguments, keywords)
             if found is None:
                 raise
             raise found from None
@@ -48,14 +48,9 @@ def told(constructor: _Method) -> _Method:
 
 
 def misfit(
-    error: TypeError, owner: str, method: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    owner: str, method: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> ArgumentTypeError | None:
-    """Say what is wrong with a call of a method that Python refused, in the frame that caught `error`.
-
-    None where the method did run, or nothing is found.
-    """
-    if ran(error):
-        return None
+    """Say what is wrong with a call of a method; None where Python can bind it: a `TypeError` came from within then."""
     parameters = _parameters(method)
     own, names = positional(method), {p.name for p in parameters}
     unknown = [name for name in keywords if name not in names]
@@ -69,11 +64,6 @@ def misfit(
     given = {*own[: len(arguments)], *keywords}
     missing = [p.name for p in parameters if p.name in own and p.default is p.empty and p.name not in given]
     return ArgumentTypeError(missing[0], f"a value: {takes(owner, method)}", "nothing") if missing else None
-
-
-def ran(error: TypeError) -> bool:
-    """Say whether what the catching frame called was entered: an error in binding has no frame below it."""
-    return error.__traceback__ is not None and error.__traceback__.tb_next is not None
 
 
 def no_such(owner: str, method: Any, name: str, value: Any) -> ArgumentTypeError:

@@ -109,8 +109,8 @@ class TF1Layer:
         self._enter(scope)
         try:
             outputs = self.call(inputs, *args, **kwargs)
-        except TypeError as error:
-            found = misfit(error, type(self).__name__, type(self).call, (inputs, *args), kwargs)
+        except TypeError:
+            found = misfit(type(self).__name__, type(self).call, (inputs, *args), kwargs)
             if found is None:
                 raise
             raise found from None

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from pycudnnrnn._keywords import misfit, no_such, positional, ran, takes
+from pycudnnrnn._keywords import misfit, no_such, positional, takes
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.spec import RNNSpec
 
@@ -32,8 +32,8 @@ def told_in_its_words(method: _Method) -> _Method:
         try:
             return method(self, *arguments, **keywords)
         except TypeError as error:
-            find = _misplaced if ran(error) else _unbound
-            found = find(self, method, arguments, keywords, error)
+            ran = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            found = _misplaced(self, method, arguments, error) if ran else _unbound(self, method, arguments, keywords)
             if found is None:
                 raise
             raise found from None
@@ -41,9 +41,7 @@ def told_in_its_words(method: _Method) -> _Method:
     return cast("_Method", call)
 
 
-def _misplaced(
-    op: _Op, method: Any, arguments: tuple[Any, ...], _: Mapping[str, Any], error: TypeError
-) -> ArgumentTypeError | None:
+def _misplaced(op: _Op, method: Any, arguments: tuple[Any, ...], error: TypeError) -> ArgumentTypeError | None:
     """Say what is wrong with a call that Python let through, where an array and a bool stand in wrong places."""
     if not isinstance(error, ArgumentTypeError) or error.argument not in {"params", "is_training"}:
         return None
@@ -52,9 +50,7 @@ def _misplaced(
     return _without_a_state(op, method, arguments)
 
 
-def _unbound(
-    op: _Op, method: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any], error: TypeError
-) -> ArgumentTypeError | None:
+def _unbound(op: _Op, method: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> ArgumentTypeError | None:
     """Say what is wrong with a call that Python refused: an argument too many, one of no such name, one missing."""
     own = positional(method)
     unknown = keywords.keys() - inspect.signature(method).parameters.keys()
@@ -62,7 +58,7 @@ def _unbound(
     if too_many and not unknown and not op.spec.has_cell_state and len(arguments) > 2:
         return no_such(type(op).__name__, method, "input_c", arguments[2])
     if too_many or unknown:
-        return misfit(error, type(op).__name__, method, arguments, keywords)
+        return misfit(type(op).__name__, method, arguments, keywords)
     missing = [name for name in own[len(arguments) : -1] if name not in keywords]
     return _without_a_state(op, method, arguments) or _missing(op, method, missing[0])
 
