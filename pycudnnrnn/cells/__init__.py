@@ -199,12 +199,14 @@ class CellStack:
         """Write all variables by their full names: what a saveable's `tensors` gives. Other names may be there.
 
         Raises:
-            ArgumentError: a missing tensor, or a wrong shape.
+            ArgumentError: a missing tensor, or a wrong shape. Nothing has been written then.
         """
+        writes = []
         for name, variable in self._named().items():
             if name not in tensors:
-                raise ArgumentError("tensors", f"a tensor {name!r}", sorted(tensors)[:8])
-            variable.assign(tensors[name])
+                raise ArgumentError("tensors", f"a tensor {name!r}", sorted(map(str, tensors))[:8])
+            writes.append(variable.assigning(name, tensors[name]))
+        _arrays.write_all(writes)
 
     def _named(self) -> dict[str, Any]:
         prefix = f"{self.scope}/" if self.scope else ""

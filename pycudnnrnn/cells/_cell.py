@@ -99,23 +99,27 @@ class Cell(TF1Layer):
         Raises:
             ArgumentError: an unknown last dimension; also a `ValueError`.
         """
-        if self.built:
-            return
+        if not self.built:
+            self._build_as(input_shape, self._dtype or DType.FLOAT32)
+
+    def _build_as(self, input_shape: Any, dtype: DType) -> None:
         shape = shape_of(input_shape)
         if not shape or shape[-1] is None:
             text = f"Expected inputs.shape[-1] to be known, saw shape: {shape}"
             raise TFArgumentError("input_shape", "a known last dimension", shape, text)
-        self._spec = self._spec.replace(input_size=shape[-1], dtype=self._dtype or DType.FLOAT32)
-        self._dtype = self._spec.dtype
+        spec = self._spec.replace(input_size=shape[-1], dtype=dtype)
+        values: dict[str, Array] = {}
         seed = secrets.randbits(32) if self._seed is None else self._seed
-        for index, tensor in enumerate(cell_tensors(self._spec, 0)):
+        for index, tensor in enumerate(cell_tensors(spec, 0)):
             if tensor.kind == "pair":
                 continue
             initializer: Any = self._kernel_initializer
             if tensor.kind == "bias":  # TF's GRU cell starts with open gates; the layer does not
                 initializer = "ones" if tensor.name == "gates/bias" else "zeros"
-            value = initial_value(tensor.name, initializer, tensor.shape, self._dtype.numpy, [seed, index])
-            self._add(tensor.name, value)
+            values[tensor.name] = initial_value(tensor.name, initializer, tensor.shape, dtype.numpy, [seed, index])
+        self._spec, self._dtype = spec, dtype
+        for name, value in values.items():
+            self._add(name, value)
         self.built = True
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
@@ -130,12 +134,12 @@ class Cell(TF1Layer):
         if inputs.ndim != 2 or (self.built and inputs.shape[1] != self._spec.input_size):
             size = self._spec.input_size if self.built else "input_size"
             raise ArgumentError("inputs", f"[B, {size}]", tuple(inputs.shape), aspect="shape")
-        if not self.built:
-            self._dtype = self._dtype or parse_dtype("inputs dtype", inputs.dtype)
-            self.build(inputs.shape)
         xp = _arrays.namespace_of(inputs)
+        state = self._checked(state, inputs.shape[0])
+        if not self.built:
+            self._build_as(inputs.shape, self._dtype or parse_dtype("inputs dtype", inputs.dtype))
         weights = {name: _arrays.into_namespace(v.value, xp) for name, v in self._variables.items()}
-        return self._step(xp, weights, inputs, self._checked(state, inputs.shape[0]))
+        return self._step(xp, weights, inputs, state)
 
     def __call__(self, inputs: Any, state: Any, scope: str | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
         """Call the cell, and record the call; `scope` names the variables when this call builds them."""

@@ -37,7 +37,7 @@ def read(arrays: Any, prefix: str, activation: str | None) -> Cells:
     found: dict[str, str] = {}
     for p, theirs in enumerate(scopes):
         own = list(cell_tensors(spec, p // spec.num_dirs))
-        names = {t: next((name for name in names_of(t, theirs) if name in named), theirs + t.name) for t in own}
+        names = {t: next((name for name in names_of(theirs + t.name) if name in named), theirs + t.name) for t in own}
         paired = any(names[t] in named for t in own if t.kind == "pair")
         found |= {cell_scope(spec, p) + t.name: names[t] for t in own if t.kind != "pair" or paired}
     shapes = {t.name: t.shape for t in tf_tensors(spec)}

@@ -75,10 +75,10 @@ class Runtime:
             yield self.handle_on(stream), stream
 
     @contextlib.contextmanager
-    def following(self, earlier: Any) -> Iterator[Handle]:
-        """Launch a backward on the current stream, after its forward's: where the memory used goes back to its pool."""
+    def following(self, earlier: Sequence[Any]) -> Iterator[Handle]:
+        """Launch a backward on the current stream, after those that the memory it uses is from, and goes back to."""
         what = "an eager backward, which takes memory"
-        with self.launching(what) as (handle, stream), in_order(self.device, stream, [earlier]):
+        with self.launching(what) as (handle, stream), in_order(self.device, stream, earlier):
             yield handle
 
     def handle_on(self, stream: Any) -> Handle:
