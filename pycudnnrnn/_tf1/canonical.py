@@ -152,6 +152,19 @@ def from_tf(
     return weights, biases
 
 
+def pairs_that_count(spec: RNNSpec, tensors: Mapping[str, Array]) -> dict[str, tuple[str, str]]:
+    """Return, by the name of each bias that `from_tf` does not read, the names of the two whose sum it is."""
+    found = {}
+    for p in range(spec.num_pseudo_layers):
+        scope, names = cell_scope(spec, p), [tensor.name for tensor in cell_tensors(spec, p // spec.num_dirs)]
+        counting = _without_a_pair_of_another_sum({n: tensors[scope + n] for n in names if scope + n in tensors})
+        for bias in ("bias", "gates/bias"):
+            pair = f"{bias}_cudnn_0", f"{bias}_cudnn_1"
+            if pair[0] in counting:
+                found[scope + bias] = scope + pair[0], scope + pair[1]
+    return found
+
+
 def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array | None:
     for name in names_of(scope + tensor.name):
         if name in tensors:

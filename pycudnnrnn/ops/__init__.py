@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pycudnnrnn._arrays import ArrayT
+from pycudnnrnn._keywords import told
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -76,6 +77,7 @@ class CudnnLSTM(CudnnRNN):
 
     _mode = RNNMode.LSTM
 
+    @told
     def __init__(
         self,
         num_layers: int,
@@ -173,6 +175,7 @@ class _WithoutCellState(CudnnRNN):
 
     _mode: ClassVar[RNNMode]
 
+    @told
     def __init__(
         self,
         num_layers: int,

@@ -40,7 +40,7 @@ class CudnnRNN:
     def __init__(self, spec: RNNSpec) -> None:
         if spec.dropout and spec.num_layers == 1:
             warnings.warn(
-                f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only", stacklevel=3
+                f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only", stacklevel=4
             )
         self.__setstate__({"spec": spec, "dropout": {}})
 
