@@ -287,6 +287,12 @@ def check_device(device: Any) -> str:
     return name
 
 
+def check_real(name: str, values: Any) -> None:
+    """Refuse a NumPy array of anything but real numbers."""
+    if values.dtype.kind not in "biuf" and values.dtype.name != DType.BFLOAT16:
+        raise ArgumentError(name, "real numbers", values.dtype, aspect="dtype")
+
+
 def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
     """Return what writes a NumPy array into an array of any kind and device, cast to its dtype.
 
@@ -296,8 +302,7 @@ def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
         ArgumentError: nothing can be written there, or values that are no numbers or of another shape.
     """
     library = library_of(array)
-    if values.dtype.kind not in "biuf" and values.dtype.name != DType.BFLOAT16:
-        raise ArgumentError(name, "real numbers", values.dtype, aspect="dtype")
+    check_real(name, values)
     if tuple(array.shape) != values.shape:
         raise ArgumentError(name, f"{tuple(array.shape)}", values.shape, aspect="shape")
     if library == "torch":

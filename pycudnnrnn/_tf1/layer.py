@@ -40,7 +40,7 @@ class TF1Layer:
         self._dtype = dtype
         self.built = False
         self._variables: dict[str, Variable] = {}
-        self._regularizers: list[tuple[Variable, Callable[[Any], Any]]] = []
+        self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._activity_regularizer: Callable[[Any], Any] | None = None
         self._forget_calls()
 
@@ -56,7 +56,10 @@ class TF1Layer:
 
     @property
     def scope_name(self) -> str:
-        """What the names of the variables begin with: the scope of the first call, or the layer's name."""
+        """What the names of the variables begin with: the scope of the first call, or the layer's name.
+
+        It is fixed as soon as there is a variable, as in TF.
+        """
         return self._scope or self._name
 
     @property
@@ -99,13 +102,19 @@ class TF1Layer:
         raise NotImplementedError
 
     def __call__(self, inputs: Any, *args: Any, scope: str | None = None, **kwargs: Any) -> Any:
-        """Build if need be, `call`, and record the call. `scope` names the variables when this call builds them.
+        """Build if need be, `call`, and record the call. `scope` names the variables when this call makes the first.
 
         Raises:
             ArgumentError: `call` returned None.
         """
+        before = self._scope
         self._enter(scope)
-        outputs = self.call(inputs, *args, **kwargs)
+        try:
+            outputs = self.call(inputs, *args, **kwargs)
+        except BaseException:
+            if not self._variables:  # nothing has been named yet
+                self._scope = before
+            raise
         if outputs is None:
             raise ArgumentError("call", "a result", "None")
         self._record(inputs, outputs)
@@ -118,7 +127,7 @@ class TF1Layer:
     def _enter(self, scope: str | None) -> None:
         if scope is not None and not isinstance(scope, str):
             raise ArgumentTypeError("scope", "a string or None", type(scope))
-        if scope and not self.built:
+        if scope and not self.built and not self._variables:
             self._scope = scope
 
     def _record(self, inputs: Any, outputs: Any) -> None:
@@ -192,7 +201,7 @@ class TF1Layer:
         variable = Variable(f"{self.scope_name}/{name}", value, trainable=trainable, constraint=constraint)
         self._variables[name] = variable
         if regularizer is not None:
-            self._regularizers.append((variable, regularizer))
+            self._regularizers[name] = regularizer
         return variable
 
     def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
@@ -273,7 +282,7 @@ class TF1Layer:
         return self._losses.standing(inputs)
 
     def _regularization(self) -> list[Any]:
-        return [regularizer(variable.value) for variable, regularizer in self._regularizers]
+        return [regularizer(self._variables[name].value) for name, regularizer in self._regularizers.items()]
 
     def add_update(self, updates: Any, inputs: Any = None) -> None:
         """Do nothing: without a graph, an update has been made by the time it could be added."""
@@ -356,19 +365,25 @@ class TF1Layer:
     # --- copies -------------------------------------------------------------------------------------------------------
 
     def _variables_state(self, *, without: str = "") -> dict[str, Any]:
-        """Return what a copy keeps of the variables, but for one, and of what acts on them."""
+        """Return what a copy keeps of the variables, the value of one left out, and of what acts on them."""
         return {
             "variables": [
-                (n, v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items() if n != without
+                (n, None if n == without else v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items()
             ],
-            "regularizers": [(v.name.removeprefix(f"{self.scope_name}/"), r) for v, r in self._regularizers],
+            "regularizers": dict(self._regularizers),
             "activity_regularizer": self._activity_regularizer,
         }
 
     def _set_variables_state(self, state: Mapping[str, Any]) -> None:
+        made = self._variables
+        self._variables = {}  # in the order of the original, which `get_weights` has
         for name, value, trainable, constraint in state["variables"]:
-            self._add(name, value, trainable=trainable, constraint=constraint)
-        self._regularizers = [(self._variables[name], function) for name, function in state["regularizers"]]
+            if value is None:
+                self._variables[name] = made[name]
+                made[name].trainable, made[name].constraint = trainable, constraint
+            else:
+                self._add(name, value, trainable=trainable, constraint=constraint)
+        self._regularizers = dict(state["regularizers"])
         self._activity_regularizer = state["activity_regularizer"]
 
 

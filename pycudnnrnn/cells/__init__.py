@@ -17,10 +17,10 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool, check_int, check_text
 from pycudnnrnn._tf1.canonical import cell_scope
-from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype
+from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
 from pycudnnrnn.errors import ArgumentError, TFArgumentError
 from pycudnnrnn.schedule import check_lengths
-from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import BiasMode, DType, InputMode, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
 
@@ -59,12 +59,12 @@ class CudnnCompatibleLSTMCell(Cell):
             input_mode=input_mode, bias_mode=bias_mode, num_proj=num_proj, cell_clip=cell_clip,
         )  # fmt: skip
 
-    def _checked(self, state: Any, batch: int) -> Any:
+    def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
         if not isinstance(state, (tuple, list)) or len(state) != 2:
             text = "Expecting state to be a tuple with length 2."
             raise TFArgumentError("state", "a tuple (c, h)", type(state), text)
         for name, array, size in zip(("state c", "state h"), state, self.state_size, strict=True):
-            self._check_state(name, array, (batch, size), f"[B, {size}]")
+            check_state(name, array, (batch, size), dtype)
         return state
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
@@ -198,12 +198,14 @@ class CellStack:
         """Write all variables by their full names: what a saveable's `tensors` gives. Other names may be there.
 
         Raises:
-            ArgumentError: a missing tensor, or a wrong shape.
+            ArgumentError: a missing tensor, or a wrong shape. Nothing has been written then.
         """
+        writes = []
         for name, variable in self._named().items():
             if name not in tensors:
-                raise ArgumentError("tensors", f"a tensor {name!r}", sorted(tensors)[:8])
-            variable.assign(tensors[name])
+                raise ArgumentError("tensors", f"a tensor {name!r}", sorted(map(str, tensors))[:8])
+            writes.append(variable.assigning(name, tensors[name]))
+        _arrays.write_all(writes)
 
     def _named(self) -> dict[str, Any]:
         prefix = f"{self.scope}/" if self.scope else ""

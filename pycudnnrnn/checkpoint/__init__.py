@@ -103,8 +103,10 @@ class Saver:
         With `format="tensorflow"` it is one of TensorFlow's: `path` is the prefix of its files, "model.ckpt" at 100
         "model.ckpt-100". It holds what the cells of TensorFlow have: one bias per gate (a warning says where two that
         differ become one), a projection as `LSTMCell` has it, variables and arrays; neither where dropout stands, nor
-        descriptions. First the tensors take their name, then their index, then the folder's "checkpoint": over a
-        checkpoint of this name there is a moment with new tensors under the old index, which every reader refuses.
+        descriptions. The saveable of TensorFlow's Cudnn layer asks for the same, but a saver of that layer's whole
+        graph for `opaque_kernel`, too, which is not written: it needs a `var_list` without that. First the tensors take
+        their name, then their index, then the folder's "checkpoint": over a checkpoint of this name there is a moment
+        with new tensors under the old index, which every reader refuses.
 
         Raises:
             ArgumentError: two tensors with one name, a dtype that the format does not have, an RNN that TensorFlow has

@@ -59,7 +59,7 @@ def to_canonical(
     taken: set[str] = set()
     for p, theirs in enumerate(scopes):
         own = list(cell_tensors(spec, p // spec.num_dirs))
-        names = {t: next((name for name in names_of(t, theirs) if name in named), theirs + t.name) for t in own}
+        names = {t: next((name for name in names_of(theirs + t.name) if name in named), theirs + t.name) for t in own}
         paired = any(names[t] in named for t in own if t.kind == "pair")
         for tensor in own:
             if tensor.kind != "pair" or paired:

@@ -115,9 +115,11 @@ class RNNLayer(ConfiguredLayer):
             ArgumentError: not three dimensions, or an unknown last one; also a `ValueError`.
         """
         if not self.built:
-            self._build_on(input_shape, self._device or "cpu")
+            device = self._device or "cpu"
+            self._attach(*self._started(input_shape, device), device)
 
-    def _build_on(self, input_shape: Any, device: str) -> None:
+    def _started(self, input_shape: Any, device: str) -> tuple[ops.CudnnRNN, Any]:
+        """Return the op for inputs of this shape, and a buffer of starting weights."""
         shape = shape_of(input_shape)
         if len(shape) != 3:
             raise wrong_rank(shape)
@@ -128,7 +130,7 @@ class RNNLayer(ConfiguredLayer):
         seed = secrets.randbits(32) if self._seed is None else self._seed
         spec = self._spec_for(self.num_layers, self.num_units, shape[2], self.direction, seed)
         op = ops.from_spec(spec)
-        self._attach(op, op.move_params(self._starting_params(op), device), device)
+        return op, op.move_params(self._starting_params(op), device)
 
     def _starting_params(self, op: ops.CudnnRNN) -> Array:
         weights: list[Array] = []
@@ -167,16 +169,16 @@ class RNNLayer(ConfiguredLayer):
 
         Raises:
             EngineError: no engine runs on `device`.
+            ArgumentError: not a device or a dtype, or a dtype that this RNN cannot have. Nothing has changed then.
         """
         device = self._device if device is None else _arrays.check_device(device)
         changes = {} if dtype is None else {"dtype": layer_dtype(dtype), "compute_dtype": None, "math_type": None}
+        spec = self._spec.replace(**changes)
+        options = self._options | {k: v for k, v in changes.items() if k != "dtype"}
         if not self.built:
-            self._options |= {k: v for k, v in changes.items() if k != "dtype"}
-            self._dtype = changes.get("dtype", self._dtype)
-            self._device = device
-            self._spec = self._spec.replace(**changes)
+            self._spec, self._dtype, self._device, self._options = spec, spec.dtype, device, options
             return self
-        old, op = self.op, ops.from_spec(self._spec.replace(**changes)) if changes else self.op
+        old, op = self.op, ops.from_spec(spec) if changes else self.op
         device = device or "cpu"
         params = old.move_params(self.params, device)
         if changes:
@@ -184,8 +186,8 @@ class RNNLayer(ConfiguredLayer):
             params = op.canonical_to_params(*cast)
             for state in old.dropout_states():
                 op.set_dropout_state(state)
-            self._options |= {k: v for k, v in changes.items() if k != "dtype"}
         self._attach(op, params, device)
+        self._options = options
         return self
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -217,14 +219,15 @@ class RNNLayer(ConfiguredLayer):
         kind = _arrays.kind_of("inputs", inputs)
         if self._device not in {None, kind.device, kind.device.partition(":")[0]}:
             raise ArgumentError("inputs", f"an array on {self._device}, where the layer is", kind.device)
-        if not self.built:
-            self._build_on(inputs.shape, kind.device)
         states = self._states(initial_state)
-        fwd = self.op.run(
-            inputs, *states, self.params, training,
+        op, params = (self.op, self.params) if self.built else self._started(inputs.shape, kind.device)
+        fwd = op.run(
+            inputs, *states, params, training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
             checkpoint_every=checkpoint_every, names=LAYER_NAMES, returns=LayerForward,
         )  # fmt: skip
+        if not self.built:  # with what ran: a call that is refused builds nothing
+            self._attach(op, params, kind.device)
         return cast("LayerForward[ArrayT]", fwd)
 
     if TYPE_CHECKING:  # what `call` takes and gives, through TF's base-layer call
@@ -315,7 +318,7 @@ class RNNLayer(ConfiguredLayer):
         if self._op is not None:
             canonical = self._op.params_to_canonical(self.params)
             state["canonical"] = [[_arrays.to_host("params", array) for array in arrays] for arrays in canonical]
-        return state | self._variables_state(without=OPAQUE_KERNEL)
+        return state | self._variables_state(without=OPAQUE_KERNEL if self.built else "")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["config"])  # type: ignore[misc]

@@ -111,7 +111,7 @@ class CudnnParamsFormatConverter:
 
     def writing(self, named: Mapping[str, Array], opaque: Any) -> Callable[[], None]:
         """Return what writes tensors by name into a buffer, after all that can fail has been done."""
-        weights, biases = from_tf(self._spec, named)
+        weights, biases = from_tf(self._spec, named, parse_dtype("dtype", value_of(opaque).dtype).numpy)
         return self._writing([*weights, *biases], opaque)
 
     def check(self, opaque: Any) -> None:

@@ -207,7 +207,7 @@ def test_a_layer_waits_for_its_own_buffer_and_its_buffer_for_it(played):
     layer = CudnnLSTM(1, 6, seed=1)
     x = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("f4")
     expected = CudnnLSTM(1, 6, seed=1)
-    layer._build_on(x.shape, "cpu")
+    layer.build(x.shape)
     layer._attach(layer.op, device.from_host(layer.params), "cuda:0")
     cupys = device.current
     outputs, _ = layer(put(device, "torch", x))
