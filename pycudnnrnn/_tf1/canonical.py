@@ -129,13 +129,14 @@ def from_tf(
 
     A pair counts when its sum is the bias beside it. Otherwise, the bias counts (a trained cell may have changed it),
     and is halved as TF does, or with `halve=False` is the input bias whole. All are cast to `dtype` after that is
-    decided; None is the first tensor's.
+    decided; None is the one that all have.
 
     Raises:
-        ArgumentError: a tensor is missing, or has another shape.
+        ArgumentError: a tensor is missing, or has another shape; without a `dtype`, another dtype than the first.
     """
     weights: list[Array] = []
     biases: list[Array] = []
+    several = dtype is not None
     for p in range(spec.num_pseudo_layers):
         scope = cell_scope(spec, p)
         own = {}
@@ -144,6 +145,8 @@ def from_tf(
             if array is not None:
                 own[tensor.name] = array
                 dtype = array.dtype if dtype is None else dtype
+                if not several and array.dtype.name != dtype.name:
+                    raise ArgumentError(scope + tensor.name, f"{dtype}, as the first has", array.dtype, aspect="dtype")
         counting = _without_a_pair_of_another_sum(own)  # before the cast, which rounds a sum otherwise
         cast = {name: array.astype(dtype, copy=False) for name, array in counting.items()}
         w, b = _taken_apart(spec, cast, halve=halve)

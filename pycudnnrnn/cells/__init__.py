@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool, check_int, check_text
 from pycudnnrnn._tf1.canonical import cell_scope
-from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype
+from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
 from pycudnnrnn.errors import ArgumentError, TFArgumentError
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import BiasMode, DType, InputMode, RNNMode, RNNSpec
@@ -64,7 +64,7 @@ class CudnnCompatibleLSTMCell(Cell):
             text = "Expecting state to be a tuple with length 2."
             raise TFArgumentError("state", "a tuple (c, h)", type(state), text)
         for name, array, size in zip(("state c", "state h"), state, self.state_size, strict=True):
-            self._check_state(name, array, (batch, size), f"[B, {size}]", dtype)
+            check_state(name, array, (batch, size), dtype)
         return state
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:

@@ -135,7 +135,7 @@ class Cell(TF1Layer):
         if inputs.ndim != 2 or (self.built and inputs.shape[1] != self._spec.input_size):
             size = self._spec.input_size if self.built else "input_size"
             raise ArgumentError("inputs", f"[B, {size}]", tuple(inputs.shape), aspect="shape")
-        dtype = self._spec.dtype if self.built else self._dtype or parse_dtype("inputs dtype", inputs.dtype)
+        dtype = self._dtype or parse_dtype("inputs dtype", inputs.dtype)
         check_dtype("inputs", inputs, dtype)
         state = self._checked(state, inputs.shape[0], dtype)
         if not self.built:
@@ -150,13 +150,8 @@ class Cell(TF1Layer):
     def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
         if state is None or isinstance(state, (tuple, list)):
             raise ArgumentTypeError("state", f"one array [B, {self.state_size}]", type(state))
-        self._check_state("state", state, (batch, self.state_size), "[B, num_units]", dtype)
+        check_state("state", state, (batch, self.state_size), dtype)
         return state
-
-    def _check_state(self, name: str, array: Any, shape: tuple[int, ...], axes: str, dtype: DType) -> None:
-        _arrays.namespace_of(array, name)
-        _arrays.check_shape(name, array, shape, axes)
-        check_dtype(name, array, dtype)
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
         raise NotImplementedError
@@ -210,6 +205,12 @@ class Cell(TF1Layer):
         memo[id(self)] = copy
         copy.__setstate__(self.__getstate__())
         return copy
+
+
+def check_state(name: str, array: Any, shape: tuple[int, int], dtype: DType) -> None:
+    _arrays.namespace_of(array, name)
+    _arrays.check_shape(name, array, shape, f"[B, {shape[1]}]")
+    check_dtype(name, array, dtype)
 
 
 def check_dtype(name: str, array: Any, dtype: DType) -> None:

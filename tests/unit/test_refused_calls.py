@@ -61,7 +61,9 @@ def test_a_refused_first_call_neither_builds_nor_names_a_layer(inputs, more):
     assert layer.variables[0].name == "own/opaque_kernel"
 
 
-@pytest.mark.parametrize("arguments", [(batch(2), H), (X, None), (X, batch(2, 4)), (X.astype("i4"), H)])
+@pytest.mark.parametrize(
+    "arguments", [(batch(2), H), (X, None), (X, batch(2, 4)), (X.astype("i4"), H), (X, H.astype("f4"))]
+)
 def test_a_refused_first_call_neither_builds_nor_names_a_cell(arguments):
     cell = CudnnCompatibleGRUCell(3)
     with pytest.raises((ValueError, TypeError)):
