@@ -21,7 +21,7 @@ from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
 from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, NotBuiltError, StateError
 from pycudnnrnn.spec import DType, parse_dtype
 
 Array = npt.NDArray[Any]
@@ -241,7 +241,7 @@ class TF1Layer:
         """Return the elements of all variables.
 
         Raises:
-            StateError: not built yet. It is a `ValueError` too, as in TF.
+            NotBuiltError: not built yet.
         """
         if not self.built:
             raise NotBuiltError(f"the layer {self._name!r} has no weights to count before it is built")
@@ -385,10 +385,6 @@ class TF1Layer:
                 self._add(name, value, trainable=trainable, constraint=constraint)
         self._regularizers = dict(state["regularizers"])
         self._activity_regularizer = state["activity_regularizer"]
-
-
-class NotBuiltError(StateError, ValueError):
-    """A layer was asked for what exists once it is built. A `ValueError` because TF raises one."""
 
 
 def snake_case(name: str) -> str:

@@ -25,6 +25,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
     """A module whose weights are parts of its parameter `params`, in the layout of the engine where that is."""
 
     params: torch.nn.Parameter
+    """Every weight and bias, in one flat tensor."""
 
     def _make_params(self, spec: RNNSpec, like: Any) -> None:
         """Make the parameter, zeros of the device and dtype of `like`."""

@@ -20,10 +20,10 @@ from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn._tf1.checks import layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import initial_value
-from pycudnnrnn._tf1.layer import NotBuiltError
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import (
     ArgumentError,
+    NotBuiltError,
     StateError,
     TFArgumentError,
     TFArgumentTypeError,
@@ -42,12 +42,16 @@ OPAQUE_KERNEL = "opaque_kernel"
 
 
 class RNNLayer(ConfiguredLayer):
-    """What the four layers share.
+    """What the four layers share. `RNNSpec` says what those of their arguments mean that are not here.
 
-    `seed` decides the starting weights and the dropout; None draws one. `kernel_initializer` (default
-    "glorot_uniform") and `bias_initializer` ("zeros") are names or callables over (shape, dtype), called once for each
-    canonical matrix or bias, and a seeded layer does not get the same numbers twice. `device` says where the layer
-    lives; None leaves that to the first input.
+    Args:
+        seed: decides the starting weights and the dropout; None draws one.
+        kernel_initializer: what fills each canonical matrix: "glorot_uniform" (None, too), "glorot_normal",
+            "orthogonal", "random_normal", "random_uniform", "zeros", "ones", or a callable over (shape, dtype), called
+            once for each. A seeded layer does not get the same numbers twice.
+        bias_initializer: the same for each canonical bias, but that None is "zeros".
+        name: the scope of its variables; None: one of the class's name.
+        device: where the layer lives, "cpu" or "cuda[:i]"; None leaves that to the first input.
 
     Raises:
         ArgumentError: a value, or a combination, that cuDNN has no RNN for.
@@ -216,7 +220,7 @@ class RNNLayer(ConfiguredLayer):
 
         Shapes:
             inputs: [T, B, I], or [B, T, I] with `time_major=False`; states: as `state_shape(B)`, either way;
-            outputs: as inputs, with D * U.
+            outputs: as inputs, with D * (P or U).
 
         Raises:
             ArgumentTypeError: a state that is not a tuple; also a `ValueError`, which TF to 1.12 raised.

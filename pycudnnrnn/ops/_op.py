@@ -30,6 +30,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 class CudnnRNN:
     """What the four ops share. Use `CudnnLSTM`, `CudnnGRU`, `CudnnRNNTanh`, `CudnnRNNRelu`, or `from_spec`.
 
+    `RNNSpec` says what their arguments mean.
+
     An op may be called from several threads at once; the dropout position is the one thing they share.
     """
 

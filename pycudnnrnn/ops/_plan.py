@@ -18,10 +18,13 @@ from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 class Plan:
     """One (spec, T, B, lengths, training) with its sizes asked and its native objects made.
 
-    Its calls are cuDNN's: they write into the arrays that they are given and check them, but allocate nothing (on the
-    NumPy engine, nothing that stays). `op.prepare` makes it. `reserve` is a uint8 array of `reserve_nbytes`: a training
-    forward fills it, `backward_data` rewrites it, `backward_weights` reads it then. The workspace is the plan's own, so
-    that a plan is for one thread and one stream at a time. A plan refuses to pickle.
+    Its calls are cuDNN's: they write into the arrays that they are given, and check them. `op.prepare` makes it.
+    `reserve` is a uint8 array of `reserve_nbytes`: a training forward fills it, `backward_data` rewrites it,
+    `backward_weights` reads it then. A plan refuses to pickle.
+
+    On cuDNN the calls allocate nothing: the workspace is the plan's own, so that a plan is for one thread and one
+    stream at a time. The NumPy engine takes scratch in each call and gives it back: `workspace_nbytes` is 0 there, and
+    `op.memory` says how much that is.
 
     On a GPU every array has to begin at a multiple of 16 bytes, as new ones do and slices may not: no document says
     that cuDNN reads others. An op's own calls copy those.
