@@ -73,7 +73,7 @@ def _into_canonical(
             found = read(numbered)
         return [*found.weights, *found.biases]
 
-    # What a converter adds, such as a forget gate's bias, is the same both times: the difference has the number alone.
+    # What a converter adds, such as a forget gate's bias, is the same both times: the difference has only the number.
     return [
         {names[round(number) // 2] for number in np.unique(twice - once) if number}
         for once, twice in zip(traced(1), traced(2), strict=True)

@@ -43,7 +43,7 @@ def layers_of(keys: Iterable[str], paths: Collection[str]) -> dict[str, str | No
     """Return the path of the layer that each array of a file is of, None where the configuration has no such layer.
 
     An `.h5` file groups arrays by the outermost layer. Below that Keras 3 has every model of the path, and names of
-    surroundings before it; Keras 2 has the innermost layer alone.
+    surroundings before it; Keras 2 has only the innermost layer.
     """
     inner: dict[tuple[str, str], list[str]] = {}
     for path in paths:
