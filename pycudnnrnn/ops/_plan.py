@@ -21,7 +21,11 @@ class Plan:
     Its calls are cuDNN's: they write into the arrays that they are given and check them, but allocate nothing (on the
     NumPy engine, nothing that stays). `op.prepare` makes it. `reserve` is a uint8 array of `reserve_nbytes`: a training
     forward fills it, `backward_data` rewrites it, `backward_weights` reads it then. The workspace is the plan's own, so
-    that a plan is for one thread and one stream at a time. A plan refuses to pickle.
+    that a plan is for one thread and one stream at a time; on another stream a call waits for the one before. A plan
+    refuses to pickle.
+
+    Calls without dropout can be captured by a graph of your own. Keep the plan as long as that, and its runs in order
+    with the plan's calls: nothing here knows of them.
 
     On a GPU every array has to begin at a multiple of 16 bytes, as new ones do and slices may not: no document says
     that cuDNN reads others. An op's own calls copy those.

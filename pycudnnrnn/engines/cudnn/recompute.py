@@ -42,7 +42,7 @@ class RecomputeReserve:
     x: Any
     starts: list[Start]
     seed: int
-    stream: Any
+    streams: list[Any]
     gradient: Any | None = None
     touched: bool = False
     """Whether a backward has used it up; one that failed on the way left it as it was."""
@@ -54,7 +54,7 @@ class RecomputeReserve:
         """Run each chunk again and go back through it, weights too."""
         engine, spec, schedule, device = self.engine, self.spec, self.schedule, self.runtime.device
         dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
-        with self.runtime.following(self.stream) as handle:
+        with self.runtime.following(self.streams) as handle:
             random = self.starts[0].random
             dropout = None
             if random is not None:
@@ -82,12 +82,13 @@ class RecomputeReserve:
                 part.put_states(dh, dhx_part)
                 part.put_states(dc, dcx_part)
             self.gradient, self.touched = gradient, True
+            self.streams = [*self.streams, device.stream()]
         return dx, dh, dc
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         """Hand over what backward-data has summed."""
         device = self.runtime.device
-        with self.runtime.following(self.stream):
+        with self.runtime.following(self.streams):
             write = device.add_into if accumulate else device.copy_into
             write(out, self.gradient)
 
@@ -127,4 +128,4 @@ def forward(
         if dropout is not None:
             dropout.position = position + 1  # the chunks are one forward
     seed = 0 if dropout is None else dropout.seed
-    return y, h, c, RecomputeReserve(engine, runtime, spec, schedule, params, x, starts, seed, stream)
+    return y, h, c, RecomputeReserve(engine, runtime, spec, schedule, params, x, starts, seed, [stream])

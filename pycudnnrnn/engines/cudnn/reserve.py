@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from pycudnnrnn.engines.cudnn.checks import aligned, check_array
-from pycudnnrnn.engines.cudnn.device import scratch
+from pycudnnrnn.engines.cudnn.device import in_order, scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
@@ -42,7 +42,8 @@ PieceT = TypeVar("PieceT", bound=Piece)
 class CudnnReserve(Generic[PieceT]):
     """What a forward leaves for its backward, and what must live until its kernels are done: of one native call.
 
-    `touched`: a backward has begun to rewrite it. One that failed before that left it as it was.
+    `streams`: those on which its memory was taken or written. `touched`: a backward has begun to rewrite it. One that
+    failed before that left it as it was.
     """
 
     runtime: Runtime
@@ -50,17 +51,17 @@ class CudnnReserve(Generic[PieceT]):
     schedule: Schedule
     params: Any
     pieces: Sequence[PieceT]
-    stream: Any
+    streams: Sequence[Any]
     touched: bool = False
 
     def copy(self) -> Self:
         device = self.runtime.device
-        with device.active():
+        with device.active(), in_order(device, stream := device.stream(), self.streams):
             copies = [
                 dataclasses.replace(piece, space=None if piece.space is None else device.copy(piece.space))
                 for piece in self.pieces
             ]
-        return dataclasses.replace(self, pieces=copies)
+        return dataclasses.replace(self, pieces=copies, streams=[*self.streams, stream])
 
     def workspace(self) -> Any | None:
         """Return scratch memory for the calls, which come one after the other."""
@@ -71,7 +72,7 @@ class CudnnReserve(Generic[PieceT]):
         dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             check_array(name, array, device)
-        with self.runtime.following(self.stream) as handle:
+        with self.runtime.following(self.streams) as handle:
             dy, dhy, dcy = aligned(device, dy, dhy, dcy)
             dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
             dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
@@ -92,7 +93,7 @@ class CudnnReserve(Generic[PieceT]):
         return dx, dhx, dcx
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
-        with self.runtime.following(self.stream) as handle:
+        with self.runtime.following(self.streams) as handle:
             workspace = self.workspace()
             if not accumulate:
                 self.runtime.device.fill_zero(out)
