@@ -31,8 +31,9 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-# The pages that are generated, then all of them as HTML in build/docs; a warning is an error. Needs no network.
-docs: $(VENV)/.docs
+# The pages that are generated, then all of them as HTML in build/docs; a warning is an error. Needs no network once its
+# environment is there, which has the frameworks: some of what is documented is for them.
+docs: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/python -m docs.generate
 	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --quiet docs build/docs
 

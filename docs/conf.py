@@ -22,7 +22,7 @@ autoclass_content = "both"
 autodoc_member_order = "bysource"
 autodoc_default_options = {
     "members": True,
-    "inherited-members": "Exception,tuple,str,int,dict,Protocol",
+    "inherited-members": "Exception,tuple,str,int,dict,Protocol,Module",
     "undoc-members": True,
     "show-inheritance": True,
 }

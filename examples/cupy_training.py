@@ -4,6 +4,7 @@ python examples/cupy_training.py            # a GPU, CuPy and cuDNN
 python examples/cupy_training.py cpu        # the same on NumPy arrays
 
 Two numbers of a sequence are marked, and the model has to give their sum. One name, xp, decides where everything runs.
+No GPU has run it yet: docs/gpu-verification.md says what one has verified.
 """
 
 import sys

@@ -82,7 +82,7 @@ _NAMES = {
     "Saver": "checkpoint",
 }
 
-# Without `plot`: it needs an extra, and `import *` and whoever walks these names must work without.
+# All that is public but `plot`: it needs an extra, and `import *` and whoever walks these names must work without.
 __all__ = [
     "CudnnCompatibleGRUCell",
     "CudnnCompatibleLSTMCell",

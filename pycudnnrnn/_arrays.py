@@ -49,6 +49,7 @@ ALIGNMENT_NBYTES: Final = 64
 """Where memory starts that JAX takes without a copy on the CPU: observed with jaxlib 0.10.2; also a cache line."""
 
 _EXPECTED = "a NumPy, CuPy or JAX array, or a torch tensor"
+_CUPY_ALONE: Final = frozenset({"cupy"})
 _UNSHARED = (BufferError, RuntimeError, TypeError, ValueError)
 """What libraries raise where they cannot share an array."""
 
@@ -205,7 +206,7 @@ def to_caller(array: Any, kind: ArrayKind) -> Any:
 
 
 def streams(engine: Any, kind: ArrayKind, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
-    """Put what an engine does in the block on the current stream of the caller's library.
+    """Put what an engine does in the block on the current stream of the caller's library, its device being current.
 
     `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for what is on
     them, and they for the work. JAX's streams are its own: DLPack orders what comes from there, and the block ends
@@ -213,12 +214,13 @@ def streams(engine: Any, kind: ArrayKind, libraries: frozenset[str]) -> contextl
     """
     if kind.device == "cpu":
         return contextlib.nullcontext()
+    context: contextlib.AbstractContextManager[Any]
+    if kind.library == "cupy" and libraries <= _CUPY_ALONE:
+        context = engine.active()
+        return context
     own = stream_address(kind)
     others = {stream_address(ArrayKind(library, kind.device)) for library in libraries & {"cupy", "torch"}} - {own}
-    wait = "jax" in libraries
-    if own is None and not others and not wait:
-        return contextlib.nullcontext()
-    context: contextlib.AbstractContextManager[int] = engine.on_stream(own, others, wait=wait)
+    context = engine.on_stream(own, others, wait="jax" in libraries)
     return context
 
 
@@ -287,6 +289,12 @@ def check_device(device: Any) -> str:
     return name
 
 
+def check_real(name: str, values: Any) -> None:
+    """Refuse a NumPy array of anything but real numbers."""
+    if values.dtype.kind not in "biuf" and values.dtype.name != DType.BFLOAT16:
+        raise ArgumentError(name, "real numbers", values.dtype, aspect="dtype")
+
+
 def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
     """Return what writes a NumPy array into an array of any kind and device, cast to its dtype.
 
@@ -296,18 +304,23 @@ def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
         ArgumentError: nothing can be written there, or values that are no numbers or of another shape.
     """
     library = library_of(array)
-    if values.dtype.kind not in "biuf" and values.dtype.name != DType.BFLOAT16:
-        raise ArgumentError(name, "real numbers", values.dtype, aspect="dtype")
+    check_real(name, values)
     if tuple(array.shape) != values.shape:
         raise ArgumentError(name, f"{tuple(array.shape)}", values.shape, aspect="shape")
     if library == "torch":
         return _overwriting_torch(name, array, values)
     if library == "cupy":
-        source = sys.modules[library].asarray(values.astype(array.dtype, copy=False))
-        return functools.partial(operator.setitem, array, ..., source)
+        with array.device:
+            source = sys.modules[library].asarray(values.astype(array.dtype, copy=False))
+        return functools.partial(_write_on_its_device, array, source)
     host = to_host(name, array)
     check_overwritable(name, array, host)
     return functools.partial(operator.setitem, host, ..., values.astype(host.dtype, copy=False))
+
+
+def _write_on_its_device(array: Any, values: Any) -> None:
+    with array.device:
+        array[...] = values
 
 
 def _overwriting_torch(name: str, tensor: Any, values: Any) -> Callable[[], None]:
@@ -345,16 +358,16 @@ def _check_apart(name: str, shape: Sequence[int], strides: Sequence[int], reach:
         reach += stride * (size - 1)
 
 
-def namespace_of(array: Any) -> Any:
+def namespace_of(array: Any, name: str = "inputs") -> Any:
     """Return the module whose functions take this array: its array API namespace, or its library."""
     if isinstance(array, np.ndarray):
-        plain("inputs", array)
+        plain(name, array)
         return np
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
     library = sys.modules.get(type(array).__module__.partition(".")[0])
     if library is None or not hasattr(library, "from_dlpack"):
-        raise ArgumentTypeError("inputs", "an array of NumPy, torch or an array API library", type(array))
+        raise ArgumentTypeError(name, "an array of NumPy, torch or an array API library", type(array))
     return library
 
 
@@ -364,7 +377,10 @@ def into_namespace(array: Any, namespace: Any) -> Any:
 
 
 def move(array: Any, xp: Any) -> Any:
-    """Return a NumPy or CuPy array as one of namespace `xp`, copied to or from the device where that differs."""
+    """Return a NumPy or CuPy array as one of namespace `xp`, copied to the current device or from its own."""
     if isinstance(array, xp.ndarray):
         return array
-    return array.get() if xp is np else xp.asarray(array)
+    if xp is not np:
+        return xp.asarray(array)
+    with array.device:  # CuPy waits for the current stream of the current device, wherever the array is
+        return array.get()

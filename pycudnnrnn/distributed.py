@@ -35,7 +35,8 @@ def all_reduce_gradients(d_params: Any, comm: Any, *, reduction: str, weight: fl
     """Replace `d_params` on every rank by the sum, or the mean, of all ranks' `d_params`.
 
     The mean is weighted: with each rank's number of sequences (or of whatever the loss is a mean over) as its `weight`,
-    unequal parts of a batch give the gradient of the whole. A rank of weight 0 counts as zeros, whatever it holds.
+    unequal parts of a batch give the gradient of the whole. A rank of weight 0 counts as zeros, whatever it holds. The
+    sum takes every rank as it is, and no weight: a rank without a part of the batch brings zeros.
     16-bit types are added in float32 and rounded once on MPI; NCCL adds them as they are.
 
     Shapes:
@@ -53,6 +54,8 @@ def all_reduce_gradients(d_params: Any, comm: Any, *, reduction: str, weight: fl
         call.weight = check_real("weight", weight)
         if not 0 <= call.weight < math.inf:
             raise ArgumentError("weight", "a finite number that is not negative", weight)
+        if reduction == "sum" and call.weight != 1:
+            raise ArgumentError("weight", "1 with reduction 'sum', which takes every rank as it is", weight)
         if call.native.dtype.name not in DTYPES:
             raise ArgumentError("d_params", one_of([*DTYPES]), call.native.dtype, aspect="dtype")
     share = 1.0
@@ -182,7 +185,8 @@ class _MPI:
         with _on_stream(kind, wait=True):
             wide = array.astype(np.float32) if array.dtype.itemsize == 2 else array
             _scale(wide, share)
-        self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._mpi.SUM)
+        with engine_for(kind.device).active():  # the device that an MPI finds is the thread's current one
+            self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._mpi.SUM)
         if wide is not array:
             with _on_stream(kind, wait=True):
                 array[...] = wide.astype(array.dtype)
@@ -190,7 +194,8 @@ class _MPI:
     def broadcast(self, kind: ArrayKind, array: Any, root: int) -> None:
         with _on_stream(kind, wait=True):
             data = array.reshape(-1).view(np.uint8)
-        self._comm.Bcast(data, root)
+        with engine_for(kind.device).active():
+            self._comm.Bcast(data, root)
 
 
 class _NCCL:

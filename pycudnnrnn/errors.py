@@ -86,6 +86,14 @@ class StateError(PycudnnrnnError, RuntimeError):
     """A call came at the wrong moment: a backward without a reserve, or a second one on a reserve already used up."""
 
 
+class NotBuiltError(StateError, ValueError):
+    """A layer was asked for what exists once it is built. A `ValueError` because TF raises one."""
+
+
+class NodeError(PycudnnrnnError, AttributeError):
+    """A layer has no call, or several that differ, where a property needs exactly one. TF raises `AttributeError`."""
+
+
 class CaptureError(StateError):
     """A CUDA graph cannot hold what was asked for, or not at this moment; nothing was launched."""
 

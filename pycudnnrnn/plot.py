@@ -1,6 +1,6 @@
-"""Pictures, with matplotlib (extra "plot"): where a params buffer holds what, gates, gradients, and losses.
+"""Pictures, with matplotlib (extra "plot"): where a params buffer holds what, what gates do, and gradients.
 
-Every function writes one file, in the format that its suffix names (PNG, SVG, PDF), whole or not at all.
+Each `draw_` function writes one file, in the format that its suffix names (PNG, SVG, PDF), whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._atomic import check_target, write_atomically
-from pycudnnrnn._checks import check_int, one_of
+from pycudnnrnn._checks import check_int, check_text, one_of
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout._html import GATE_COLOURS
@@ -32,6 +32,15 @@ try:
 except ImportError as error:
     raise MissingDependencyError("matplotlib", "plot", "drawing") from error
 
+__all__ = [
+    "PSEUDO_LAYERS_MAX",
+    "SUFFIXES",
+    "draw_gates",
+    "draw_gradient_norms",
+    "draw_layout",
+    "gate_activations",
+]
+
 Array = npt.NDArray[Any]
 Place = str | PathLike[str]
 
@@ -39,6 +48,7 @@ PSEUDO_LAYERS_MAX: Final = 64
 """Most pseudo-layers in a picture: more make it larger than viewers show."""
 
 SUFFIXES: Final = (".png", ".svg", ".pdf")
+"""What the name of a picture may end in."""
 
 MARK: Final = "#cc0000"
 
@@ -54,6 +64,7 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
     Raises:
         ArgumentError: a suffix of another format, or more than 64 pseudo-layers.
     """
+    check_text("title", title)
     target = _target(path)
     check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
     rows = _rows(layout)
@@ -111,6 +122,7 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
     Raises:
         ArgumentError: another shape, a suffix of another format, or more than 64 pseudo-layers.
     """
+    check_text("title", title)
     target = _target(path)
     flat = _arrays.host_values("d_params", d_params).astype(np.float64)
     if flat.shape != (layout.size,):
@@ -165,8 +177,11 @@ def draw_gates(
     Raises:
         ArgumentError: another shape, a pseudo-layer that does not exist, or a suffix of another format.
     """
-    target = _target(path)
     p = check_int("pseudo_layer", pseudo_layer, 0, spec.num_pseudo_layers - 1)
+    layer, direction = divmod(p, spec.num_dirs)
+    own_title = f"gates of layer {layer}, {('forward', 'backward')[direction]}"
+    title = own_title if title is None else check_text("title", title)
+    target = _target(path)
     gates = gate_activations(spec, canonical, input_data, input_h, input_c)[p]
     T, G, U = gates.shape
     figure = _figure(min(14, max(6, 1.5 + 0.12 * T)), 0.8 + 1.7 * G)
@@ -182,8 +197,7 @@ def draw_gates(
         panel.set_yticks(sorted({0, U - 1}))
         figure.colorbar(image, ax=panel, pad=0.01)
     panels[-1].set_xlabel("step")
-    layer, direction = divmod(p, spec.num_dirs)
-    figure.suptitle(title or f"gates of layer {layer}, {('forward', 'backward')[direction]}", fontsize=11)
+    figure.suptitle(title, fontsize=11)
     _save(figure, target)
 
 
@@ -223,7 +237,7 @@ def gate_activations(
 def draw_losses(
     path: Place, losses: Sequence[float], every: int, baselines: Mapping[str, float], held_out: float
 ) -> None:
-    """Draw training losses, one point for `every` updates, beside horizontal lines to beat.
+    """Draw the demo's training losses, one point for `every` updates, beside horizontal lines to beat; not public.
 
     Units:
         nats per character throughout.

@@ -22,6 +22,9 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 Step = tuple[int, int]
 """The packed rows [first, last) of one time step."""
 
+_DLPACK_CPU = 1
+"""Source: dlpack.h, kDLCPU."""
+
 _BOOLS = frozenset({bool, np.bool_})
 
 
@@ -160,16 +163,14 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
 
     Raises:
         ArgumentTypeError: not a list, tuple or NumPy array of integers. Arrays of other libraries are refused even
-            where they could be read: on a device that would be a hidden synchronise.
+            where they could be read, so that a call does not begin to wait when its arrays move to a device.
         ArgumentError: not B of them, or one outside 0..T.
     """
     name = "sequence_lengths"
     if lengths is None:
         return None
     if not isinstance(lengths, (list, tuple, np.ndarray)):
-        raise ArgumentTypeError(
-            name, "host integers (a list or a NumPy array): reading a device array would synchronise", type(lengths)
-        )
+        raise _no_list(name, lengths)
     if isinstance(lengths, np.ndarray):
         plain(name, lengths)
     elif not _BOOLS.isdisjoint(map(type, lengths)):
@@ -186,3 +187,21 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
     if bad.size:
         raise ArgumentError(f"{name}[{bad[0]}]", f"a length from 0 to T={T}", array[bad[0]])
     return None if (array == T).all() else tuple(array.tolist())
+
+
+def _no_list(name: str, lengths: Any) -> ArgumentTypeError:
+    """Say what to give instead of lengths that are neither in a list nor NumPy's, and why not these."""
+    expected = "host integers (a list or a NumPy array)"
+    if hasattr(lengths, "tolist"):
+        expected += f": {name}.tolist() makes them"
+        if _is_on_device(lengths):
+            expected += ", and waits: reading a device array would synchronise each call"
+    return ArgumentTypeError(name, expected, type(lengths))
+
+
+def _is_on_device(array: Any) -> bool:
+    """Say whether an array says that it is elsewhere than in host memory, in the words of the array API."""
+    try:
+        return bool(array.__dlpack_device__()[0] != _DLPACK_CPU)
+    except Exception:  # noqa: BLE001  none to ask, or any library's own way to say that it is on no one device
+        return False

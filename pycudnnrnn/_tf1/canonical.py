@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _arrays
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
 
@@ -94,13 +96,16 @@ def tf_tensors(spec: RNNSpec) -> tuple[TFTensor, ...]:
     return tuple(sorted(found, key=lambda tensor: order.index(tensor.kind)))
 
 
-def names_of(tensor: TFTensor, scope: str) -> list[str]:
-    """Return every name that a tensor may have in a file, the one that is written first.
+_PAIR: Final = re.compile(r"(gates/)?bias_cudnn_([01])\Z")
+
+
+def names_of(written: str) -> list[str]:
+    """Return every name that a tensor may have in a file by the one that is written, which comes first.
 
     Source: TF 1.3 wrote a space in the pairs' names for the GRU; where in the scope is not certain.
     """
-    spaced = tensor.name.replace("bias_cudnn_", "bias_cudnn ")
-    return list(dict.fromkeys(scope + name for name in (tensor.name, spaced, spaced.removeprefix("gates/"))))
+    spaced = (_PAIR.sub(pattern, written) for pattern in (r"\1bias_cudnn \2", r"bias_cudnn \2"))
+    return list(dict.fromkeys((written, *spaced)))
 
 
 def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> dict[str, Array]:
@@ -117,17 +122,21 @@ def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> d
     return {tensor.name: named[tensor.name] for tensor in tf_tensors(spec)}
 
 
-def from_tf(spec: RNNSpec, tensors: Mapping[str, Array], *, halve: bool = True) -> tuple[list[Array], list[Array]]:
+def from_tf(
+    spec: RNNSpec, tensors: Mapping[str, Array], dtype: np.dtype[Any] | None = None, *, halve: bool = True
+) -> tuple[list[Array], list[Array]]:
     """Take TF's tensors apart into cuDNN-canonical (weights, biases). The pairs of biases may be absent.
 
     A pair counts when its sum is the bias beside it. Otherwise, the bias counts (a trained cell may have changed it),
-    and is halved as TF does, or with `halve=False` is the input bias whole.
+    and is halved as TF does, or with `halve=False` is the input bias whole. All are cast to `dtype` after that is
+    decided; None is the one that all have.
 
     Raises:
-        ArgumentError: a tensor is missing, or has another shape.
+        ArgumentError: a tensor is missing, or has another shape; without a `dtype`, another dtype than the first.
     """
     weights: list[Array] = []
     biases: list[Array] = []
+    several = dtype is not None
     for p in range(spec.num_pseudo_layers):
         scope = cell_scope(spec, p)
         own = {}
@@ -135,22 +144,50 @@ def from_tf(spec: RNNSpec, tensors: Mapping[str, Array], *, halve: bool = True) 
             array = _find(tensors, scope, tensor)
             if array is not None:
                 own[tensor.name] = array
-        w, b = _taken_apart(spec, own, halve=halve)
+                dtype = array.dtype if dtype is None else dtype
+                if not several and array.dtype.name != dtype.name:
+                    raise ArgumentError(scope + tensor.name, f"{dtype}, as the first has", array.dtype, aspect="dtype")
+        counting = _without_a_pair_of_another_sum(own)  # before the cast, which rounds a sum otherwise
+        cast = {name: array.astype(dtype, copy=False) for name, array in counting.items()}
+        w, b = _taken_apart(spec, cast, halve=halve)
         weights += w
         biases += b
     return weights, biases
 
 
+def pairs_that_count(spec: RNNSpec, tensors: Mapping[str, Array]) -> dict[str, tuple[str, str]]:
+    """Return, by the name of each bias that `from_tf` does not read, the names of the two whose sum it is."""
+    found = {}
+    for p in range(spec.num_pseudo_layers):
+        scope, names = cell_scope(spec, p), [tensor.name for tensor in cell_tensors(spec, p // spec.num_dirs)]
+        counting = _without_a_pair_of_another_sum({n: tensors[scope + n] for n in names if scope + n in tensors})
+        for bias in ("bias", "gates/bias"):
+            pair = f"{bias}_cudnn_0", f"{bias}_cudnn_1"
+            if pair[0] in counting:
+                found[scope + bias] = scope + pair[0], scope + pair[1]
+    return found
+
+
 def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array | None:
-    for name in names_of(tensor, scope):
+    for name in names_of(scope + tensor.name):
         if name in tensors:
             array = tensors[name]
+            _arrays.check_real(name, array)
             if array.shape != tensor.shape:
                 raise ArgumentError(name, f"{tensor.shape}", array.shape, aspect="shape")
             return array
     if tensor.kind == "pair":
         return None
     raise ArgumentError("tensors", f"a tensor {scope + tensor.name!r}", sorted(tensors) or "none")
+
+
+def _without_a_pair_of_another_sum(own: Mapping[str, Array]) -> dict[str, Array]:
+    found = dict(own)
+    for bias in ("bias", "gates/bias"):
+        first, second = (found.pop(f"{bias}_cudnn_{i}", None) for i in range(2))
+        if first is not None and second is not None and np.array_equal(_sum(first, second), own[bias], equal_nan=True):
+            found |= {f"{bias}_cudnn_0": first, f"{bias}_cudnn_1": second}
+    return found
 
 
 def _own(arrays: Sequence[Array], spec: RNNSpec, pseudo_layer: int) -> Sequence[Array]:
@@ -210,11 +247,9 @@ def _biases(
     units, bias = spec.num_units, own[f"{prefix}bias"]
     sources = [bias]
     if spec.bias_mode is BiasMode.DOUBLE:
-        first, second = (own.get(f"{prefix}bias_cudnn_{i}") for i in range(2))
-        if first is None or second is None or not np.array_equal(_sum(first, second), bias, equal_nan=True):
-            half = (bias / 2).astype(bias.dtype)
-            first, second = (half, half) if halve else (bias, np.zeros_like(bias))
-        sources = [first, second]
+        half = (bias / 2).astype(bias.dtype)
+        without = [half, half] if halve else [bias, np.zeros_like(bias)]
+        sources = [own.get(f"{prefix}bias_cudnn_{i}", array) for i, array in enumerate(without)]
     candidates = [
         name for name, there in (("input", spec.has_input_bias), ("hidden", spec.has_recurrent_bias)) if there
     ]

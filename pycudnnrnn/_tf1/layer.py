@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_text
+from pycudnnrnn._keywords import misfit
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
 from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, NotBuiltError, StateError
 from pycudnnrnn.spec import DType, parse_dtype
 
 Array = npt.NDArray[Any]
@@ -40,7 +41,7 @@ class TF1Layer:
         self._dtype = dtype
         self.built = False
         self._variables: dict[str, Variable] = {}
-        self._regularizers: list[tuple[Variable, Callable[[Any], Any]]] = []
+        self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._activity_regularizer: Callable[[Any], Any] | None = None
         self._forget_calls()
 
@@ -56,7 +57,10 @@ class TF1Layer:
 
     @property
     def scope_name(self) -> str:
-        """What the names of the variables begin with: the scope of the first call, or the layer's name."""
+        """What the names of the variables begin with: the scope of the first call, or the layer's name.
+
+        It is fixed as soon as there is a variable, as in TF.
+        """
         return self._scope or self._name
 
     @property
@@ -99,13 +103,24 @@ class TF1Layer:
         raise NotImplementedError
 
     def __call__(self, inputs: Any, *args: Any, scope: str | None = None, **kwargs: Any) -> Any:
-        """Build if need be, `call`, and record the call. `scope` names the variables when this call builds them.
+        """Build if need be, `call`, and record the call. `scope` names the variables when this call makes the first.
 
         Raises:
+            ArgumentTypeError: an argument that `call` does not take.
             ArgumentError: `call` returned None.
         """
+        before = self._scope
         self._enter(scope)
-        outputs = self.call(inputs, *args, **kwargs)
+        try:
+            outputs = self.call(inputs, *args, **kwargs)
+        except BaseException as error:
+            if not self._variables:  # nothing has been named yet
+                self._scope = before
+            kind, refused = type(self), isinstance(error, TypeError)
+            found = misfit(kind.__name__, kind.call, (inputs, *args), kwargs) if refused else None
+            if found is None:
+                raise
+            raise found from None
         if outputs is None:
             raise ArgumentError("call", "a result", "None")
         self._record(inputs, outputs)
@@ -118,7 +133,7 @@ class TF1Layer:
     def _enter(self, scope: str | None) -> None:
         if scope is not None and not isinstance(scope, str):
             raise ArgumentTypeError("scope", "a string or None", type(scope))
-        if scope and not self.built:
+        if scope and not self.built and not self._variables:
             self._scope = scope
 
     def _record(self, inputs: Any, outputs: Any) -> None:
@@ -192,7 +207,7 @@ class TF1Layer:
         variable = Variable(f"{self.scope_name}/{name}", value, trainable=trainable, constraint=constraint)
         self._variables[name] = variable
         if regularizer is not None:
-            self._regularizers.append((variable, regularizer))
+            self._regularizers[name] = regularizer
         return variable
 
     def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
@@ -232,7 +247,7 @@ class TF1Layer:
         """Return the elements of all variables.
 
         Raises:
-            StateError: not built yet. It is a `ValueError` too, as in TF.
+            NotBuiltError: not built yet.
         """
         if not self.built:
             raise NotBuiltError(f"the layer {self._name!r} has no weights to count before it is built")
@@ -273,7 +288,7 @@ class TF1Layer:
         return self._losses.standing(inputs)
 
     def _regularization(self) -> list[Any]:
-        return [regularizer(variable.value) for variable, regularizer in self._regularizers]
+        return [regularizer(self._variables[name].value) for name, regularizer in self._regularizers.items()]
 
     def add_update(self, updates: Any, inputs: Any = None) -> None:
         """Do nothing: without a graph, an update has been made by the time it could be added."""
@@ -356,24 +371,26 @@ class TF1Layer:
     # --- copies -------------------------------------------------------------------------------------------------------
 
     def _variables_state(self, *, without: str = "") -> dict[str, Any]:
-        """Return what a copy keeps of the variables, but for one, and of what acts on them."""
+        """Return what a copy keeps of the variables, the value of one left out, and of what acts on them."""
         return {
             "variables": [
-                (n, v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items() if n != without
+                (n, None if n == without else v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items()
             ],
-            "regularizers": [(v.name.removeprefix(f"{self.scope_name}/"), r) for v, r in self._regularizers],
+            "regularizers": dict(self._regularizers),
             "activity_regularizer": self._activity_regularizer,
         }
 
     def _set_variables_state(self, state: Mapping[str, Any]) -> None:
+        made = self._variables
+        self._variables = {}  # in the order of the original, which `get_weights` has
         for name, value, trainable, constraint in state["variables"]:
-            self._add(name, value, trainable=trainable, constraint=constraint)
-        self._regularizers = [(self._variables[name], function) for name, function in state["regularizers"]]
+            if value is None:
+                self._variables[name] = made[name]
+                made[name].trainable, made[name].constraint = trainable, constraint
+            else:
+                self._add(name, value, trainable=trainable, constraint=constraint)
+        self._regularizers = dict(state["regularizers"])
         self._activity_regularizer = state["activity_regularizer"]
-
-
-class NotBuiltError(StateError, ValueError):
-    """A layer was asked for what exists once it is built. A `ValueError` because TF raises one."""
 
 
 def snake_case(name: str) -> str:

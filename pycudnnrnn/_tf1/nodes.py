@@ -9,14 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn._checks import check_int
-from pycudnnrnn.errors import PycudnnrnnError, StateError
+from pycudnnrnn.errors import NodeError, StateError
 
 NODES_KEPT: Final = 256
 """Most records that a layer keeps, the first call's and the latest ones': a layer may be called without end."""
-
-
-class NodeError(PycudnnrnnError, AttributeError):
-    """A layer has no call, or several that differ, where a property needs exactly one."""
 
 
 class Node:

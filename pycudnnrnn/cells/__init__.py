@@ -17,10 +17,10 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool, check_int, check_text
 from pycudnnrnn._tf1.canonical import cell_scope
-from pycudnnrnn.cells._cell import Cell, LSTMStateTuple
+from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
 from pycudnnrnn.errors import ArgumentError, TFArgumentError
 from pycudnnrnn.schedule import check_lengths
-from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import BiasMode, DType, InputMode, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
 
@@ -59,13 +59,12 @@ class CudnnCompatibleLSTMCell(Cell):
             input_mode=input_mode, bias_mode=bias_mode, num_proj=num_proj, cell_clip=cell_clip,
         )  # fmt: skip
 
-    def _checked(self, state: Any, batch: int) -> Any:
+    def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
         if not isinstance(state, (tuple, list)) or len(state) != 2:
             text = "Expecting state to be a tuple with length 2."
             raise TFArgumentError("state", "a tuple (c, h)", type(state), text)
         for name, array, size in zip(("state c", "state h"), state, self.state_size, strict=True):
-            _arrays.namespace_of(array)
-            _arrays.check_shape(name, array, (batch, size), f"[B, {size}]")
+            check_state(name, array, (batch, size), dtype)
         return state
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
@@ -199,12 +198,14 @@ class CellStack:
         """Write all variables by their full names: what a saveable's `tensors` gives. Other names may be there.
 
         Raises:
-            ArgumentError: a missing tensor, or a wrong shape.
+            ArgumentError: a missing tensor, or a wrong shape. Nothing has been written then.
         """
+        writes = []
         for name, variable in self._named().items():
             if name not in tensors:
-                raise ArgumentError("tensors", f"a tensor {name!r}", sorted(tensors)[:8])
-            variable.assign(tensors[name])
+                raise ArgumentError("tensors", f"a tensor {name!r}", sorted(map(str, tensors))[:8])
+            writes.append(variable.assigning(name, tensors[name]))
+        _arrays.write_all(writes)
 
     def _named(self) -> dict[str, Any]:
         prefix = f"{self.scope}/" if self.scope else ""
@@ -226,9 +227,16 @@ class CellStack:
 
         Shapes:
             as a layer's.
+
+        Raises:
+            ArgumentError: inputs or a state of another dtype than the stack's.
         """
         xp = _arrays.namespace_of(inputs)
         spec = self.spec
+        check_dtype("inputs", inputs, spec.dtype)
+        for i, state in enumerate(() if initial_state is None else initial_state):
+            _arrays.namespace_of(state, f"initial_state[{i}]")
+            check_dtype(f"initial_state[{i}]", state, spec.dtype)
         x = inputs if check_bool("time_major", time_major) else _swapped(inputs)
         T, B = int(x.shape[0]), int(x.shape[1])
         checked = check_lengths(sequence_lengths, T, B)
@@ -292,4 +300,7 @@ def _beside(xp: Any, *parts: Any) -> Any:
 
 
 def _sigmoid(xp: Any, a: Any) -> Any:
-    return 0.5 * xp.tanh(0.5 * a) + 0.5  # no overflow anywhere
+    """Return 1 / (1 + exp(-a)) without an overflow, right relatively: a closed gate is small and not 0."""
+    positive = a > 0
+    small = xp.exp(xp.where(positive, -a, a))  # not exp(-abs(a)): an autograd sees no slope of abs at 0
+    return xp.where(positive, xp.ones_like(small), small) / (1 + small)

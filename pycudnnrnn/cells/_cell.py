@@ -99,23 +99,27 @@ class Cell(TF1Layer):
         Raises:
             ArgumentError: an unknown last dimension; also a `ValueError`.
         """
-        if self.built:
-            return
+        if not self.built:
+            self._build_as(input_shape, self._dtype or DType.FLOAT32)
+
+    def _build_as(self, input_shape: Any, dtype: DType) -> None:
         shape = shape_of(input_shape)
         if not shape or shape[-1] is None:
             text = f"Expected inputs.shape[-1] to be known, saw shape: {shape}"
             raise TFArgumentError("input_shape", "a known last dimension", shape, text)
-        self._spec = self._spec.replace(input_size=shape[-1], dtype=self._dtype or DType.FLOAT32)
-        self._dtype = self._spec.dtype
+        spec = self._spec.replace(input_size=shape[-1], dtype=dtype)
+        values: dict[str, Array] = {}
         seed = secrets.randbits(32) if self._seed is None else self._seed
-        for index, tensor in enumerate(cell_tensors(self._spec, 0)):
+        for index, tensor in enumerate(cell_tensors(spec, 0)):
             if tensor.kind == "pair":
                 continue
             initializer: Any = self._kernel_initializer
             if tensor.kind == "bias":  # TF's GRU cell starts with open gates; the layer does not
                 initializer = "ones" if tensor.name == "gates/bias" else "zeros"
-            value = initial_value(tensor.name, initializer, tensor.shape, self._dtype.numpy, [seed, index])
-            self._add(tensor.name, value)
+            values[tensor.name] = initial_value(tensor.name, initializer, tensor.shape, dtype.numpy, [seed, index])
+        self._spec, self._dtype = spec, dtype
+        for name, value in values.items():
+            self._add(name, value)
         self.built = True
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
@@ -125,27 +129,28 @@ class Cell(TF1Layer):
             inputs: [B, I]; state: [B, n] for each n in `state_size`; output: [B, output_size].
 
         Raises:
-            ArgumentError: a wrong shape or structure.
+            ArgumentError: a wrong shape, dtype or structure.
         """
+        xp = _arrays.namespace_of(inputs)
         if inputs.ndim != 2 or (self.built and inputs.shape[1] != self._spec.input_size):
             size = self._spec.input_size if self.built else "input_size"
             raise ArgumentError("inputs", f"[B, {size}]", tuple(inputs.shape), aspect="shape")
+        dtype = self._dtype or parse_dtype("inputs dtype", inputs.dtype)
+        check_dtype("inputs", inputs, dtype)
+        state = self._checked(state, inputs.shape[0], dtype)
         if not self.built:
-            self._dtype = self._dtype or parse_dtype("inputs dtype", inputs.dtype)
-            self.build(inputs.shape)
-        xp = _arrays.namespace_of(inputs)
+            self._build_as(inputs.shape, dtype)
         weights = {name: _arrays.into_namespace(v.value, xp) for name, v in self._variables.items()}
-        return self._step(xp, weights, inputs, self._checked(state, inputs.shape[0]))
+        return self._step(xp, weights, inputs, state)
 
     def __call__(self, inputs: Any, state: Any, scope: str | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
         """Call the cell, and record the call; `scope` names the variables when this call builds them."""
         return super().__call__(inputs, state, scope=scope, **kwargs)
 
-    def _checked(self, state: Any, batch: int) -> Any:
+    def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
         if state is None or isinstance(state, (tuple, list)):
             raise ArgumentTypeError("state", f"one array [B, {self.state_size}]", type(state))
-        _arrays.namespace_of(state)
-        _arrays.check_shape("state", state, (batch, self.state_size), "[B, num_units]")
+        check_state("state", state, (batch, self.state_size), dtype)
         return state
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
@@ -200,6 +205,22 @@ class Cell(TF1Layer):
         memo[id(self)] = copy
         copy.__setstate__(self.__getstate__())
         return copy
+
+
+def check_state(name: str, array: Any, shape: tuple[int, int], dtype: DType) -> None:
+    _arrays.namespace_of(array, name)
+    _arrays.check_shape(name, array, shape, f"[B, {shape[1]}]")
+    check_dtype(name, array, dtype)
+
+
+def check_dtype(name: str, array: Any, dtype: DType) -> None:
+    """Refuse an array of any library whose dtype is not the cell's."""
+    try:
+        found = parse_dtype(name, array.dtype)
+    except ArgumentError:  # integers, for one
+        found = None
+    if found is not dtype:
+        raise ArgumentError(name, f"{dtype}, the cell's", array.dtype, aspect="dtype")
 
 
 def _repeated(x: Any, width: int) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 from pycudnnrnn import layers
 from pycudnnrnn._arrays import write_all
 from pycudnnrnn._atomic import resolve, write_atomically, write_together
-from pycudnnrnn._checks import check_bool, check_int, one_of
+from pycudnnrnn._checks import check_bool, check_int, one_of, shorten
 from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn.checkpoint import _book, _file, _tensorflow
 from pycudnnrnn.checkpoint._book import BOOK
@@ -28,8 +28,10 @@ from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, TensorSpec
 from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
 from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, Kept, book
+from pycudnnrnn.checkpoint._models import item_states
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.checkpoint._summary import Summary, Summing
+from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
 from pycudnnrnn.layers._layer import RNNLayer
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
@@ -49,6 +51,9 @@ __all__ = [
     "save",
 ]
 
+
+_MODEL: Final = "model"
+"""The key of what `save` writes, which is no part of its tensors' names."""
 
 _OWN_SCOPE: Final = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
 
@@ -103,8 +108,10 @@ class Saver:
         With `format="tensorflow"` it is one of TensorFlow's: `path` is the prefix of its files, "model.ckpt" at 100
         "model.ckpt-100". It holds what the cells of TensorFlow have: one bias per gate (a warning says where two that
         differ become one), a projection as `LSTMCell` has it, variables and arrays; neither where dropout stands, nor
-        descriptions. First the tensors take their name, then their index, then the folder's "checkpoint": over a
-        checkpoint of this name there is a moment with new tensors under the old index, which every reader refuses.
+        descriptions. The saveable of TensorFlow's Cudnn layer asks for the same, but a saver of that layer's whole
+        graph for `opaque_kernel`, too, which is not written: it needs a `var_list` without that. First the tensors take
+        their name, then their index, then the folder's "checkpoint": over a checkpoint of this name there is a moment
+        with new tensors under the old index, which every reader refuses.
 
         Raises:
             ArgumentError: two tensors with one name, a dtype that the format does not have, an RNN that TensorFlow has
@@ -157,10 +164,9 @@ class Saver:
         states: dict[str, Any] = {}
 
         def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
-            found = _item_states(metadata)
+            found = item_states(metadata)
             if found.keys() != items.keys():
-                odd = sorted(found.keys() ^ items.keys())
-                raise Refusal("metadata", f"does not hold the same things as this saver: {odd[:8]}")
+                raise _of_others(found, items)
             states.update({key: item.check(found[key]) for key, item in items.items()})
             for key, item in items.items():
                 expected.update(item.more(states[key]))
@@ -206,7 +212,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
-    data = _file.image(tensors, {"items": json.dumps({"model": item.state()})})
+    data = _file.image(tensors, {"items": json.dumps({_MODEL: item.state()})})
     place = resolve(Path(path))
     _book.check_name(place)
     write_atomically(place, data)
@@ -225,10 +231,10 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     found: list[tuple[RNNSpec, str, list[Dropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
-        states = _item_states(metadata)
-        if states.keys() != {"model"}:
-            raise Refusal("metadata", "holds something else than one model")
-        state = states["model"]
+        states = item_states(metadata)
+        if states.keys() != {_MODEL}:
+            raise _of_a_saver(states)
+        state = states[_MODEL]
         spec = check_spec(state, None, {"name", "dropout"})
         if spec is None or not isinstance(state["name"], str) or not state["name"]:
             raise Refusal("metadata", "the model has no name")
@@ -290,7 +296,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
     tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
     verified = metadata.get("format") == _file.FORMAT
     with refused(path):
-        items = _item_states(metadata) if verified else {}
+        items = item_states(metadata) if verified else {}
     return Inspection(tensors, {name: summing[name].summary() for name in tensors}, items, metadata, verified)
 
 
@@ -303,14 +309,27 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     return _book.latest(Path(folder))
 
 
-def _item_states(metadata: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        states = json.loads(metadata["items"])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise Refusal("metadata", f"it does not say what it holds: {error!r}") from error
-    if not isinstance(states, dict):
-        raise Refusal("metadata", "it does not say what it holds by name")
-    return states
+def _of_others(found: Mapping[str, Any], own: Mapping[str, Any]) -> Refusal:
+    """Return why a saver refuses a file with things under other keys: which are on which side alone."""
+    theirs, ours = found.keys() - own.keys(), own.keys() - found.keys()
+    sides = [f"only {side} has {_some(keys)}" for side, keys in (("the file", theirs), ("this saver", ours)) if keys]
+    hint = "; what checkpoint.save wrote, checkpoint.load reads" if found.keys() == {_MODEL} else ""
+    return Refusal("metadata", f"does not hold the same things as this saver: {', '.join(sides)}{hint}")
+
+
+def _of_a_saver(states: Mapping[str, Any]) -> Refusal:
+    """Return why `load` refuses a file: who wrote it, what is in it, and what reads it."""
+    if not states:
+        return Refusal("metadata", "written by a Saver that held nothing")
+    key, state = next(iter(states.items()))
+    how = "build what it held, and restore it with a Saver of the same keys"
+    if len(states) == 1 and isinstance(state, dict) and "spec" in state:
+        how = f"build the layer and restore it with Saver({{{shorten(key)}: layer}})"
+    return Refusal("metadata", f"not one model of checkpoint.save's, but of a Saver, under {_some(states)}: {how}")
+
+
+def _some(keys: Iterable[str]) -> str:
+    return some(sorted(keys), shorten)
 
 
 def _own_names(things: Sequence[Any]) -> dict[str, Any]:

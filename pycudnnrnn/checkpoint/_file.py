@@ -21,6 +21,7 @@ import safetensors.numpy
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._source import Source
+from pycudnnrnn.checkpoint._marks import what_it_is
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.spec import DType
@@ -188,30 +189,34 @@ def scan(
     return specs, metadata
 
 
-def read_foreign(path: Path) -> dict[str, Array]:
-    """Read the arrays of any program's safetensors file: nothing is expected of them but that the file is whole.
+def read_foreign(path: Path) -> Contents:
+    """Read any program's safetensors file: nothing is expected but that it is whole, and its hash right if it is ours.
 
     Raises:
         CheckpointError: not a sound safetensors file, or a dtype that NumPy has no name for.
     """
     with refused(path), Source(path) as source:
-        entries, _, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
+        entries, metadata, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
         specs = _specs(entries)
         _check_end(source, entries, specs, data_start)
-        return _parsed(source.read_at(0, source.size), specs)
+        tensors = _parsed(source.read_at(0, source.size), specs)
+        if _is_ours(metadata, foreign=True):
+            _check_digest(tensors, metadata)
+        return Contents(tensors, metadata)
 
 
 def _read(source: Source, expect: Expectation, data_max: int | None, *, require_finite: bool) -> Contents:
     if data_max is not None and source.size > 8 + HEADER_MAX + data_max:
-        raise Refusal("size", f"{source.size} bytes where the expected tensors have {data_max}")
+        found = what_it_is(source)
+        other = f"not a safetensors file: {found}; " if found else ""
+        raise Refusal("size", f"{other}{source.size} bytes where the expected tensors have {data_max}")
     entries, metadata, data_start = _header(source)
     _is_ours(metadata, foreign=False)
     expected = expect(metadata)
     _compare(entries, expected)
     _check_end(source, entries, expected, data_start)
     tensors = _parsed(source.read_at(0, source.size), expected)
-    if _digest(_whole(tensors), metadata) != metadata["sha256"]:
-        raise _damaged()
+    _check_digest(tensors, metadata)
     if require_finite:
         check_finite(tensors)
     return Contents(tensors, metadata)
@@ -229,10 +234,11 @@ def _header(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str], int]:
     """Return entries and metadata of the header, of the right form, and where the tensors begin."""
     if source.size < 8:
-        raise Refusal("header length", f"{source.size} bytes have no room for a header")
+        raise _other_file(source, f"{source.size} bytes have no room for a header")
     length = int.from_bytes(source.read_at(0, 8), "little")
     if not 2 <= length <= min(header_max, source.size - 8):
-        raise Refusal("header length", f"{length} bytes of header in a file of {source.size}; the cap is {header_max}")
+        detail = f"{length} bytes of header in a file of {source.size}; the cap is {header_max}"
+        raise Refusal("header length", detail) if 2 <= length <= source.size - 8 else _other_file(source, detail)
     try:
         header = json.loads(
             source.read_at(8, length).decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
@@ -253,6 +259,13 @@ def _header(
                 f"the entry of {shorten(name)} is not a dtype, a shape and two offsets, or has sizes that no file has",
             )
     return header, metadata, 8 + length
+
+
+def _other_file(source: Source, detail: str) -> Refusal:
+    """Return why a file is refused that has no room for the header that it would have."""
+    found = what_it_is(source)
+    other = f"not a safetensors file: {found}" if found else "not a safetensors file, or cut short"
+    return Refusal("header length", f"{other} ({detail})")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -281,7 +294,8 @@ def _well_formed(entry: Any) -> bool:
 def _compare(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec]) -> None:
     for name in expected:
         if name not in entries:
-            raise Refusal("missing tensor", f"{name!r} is not there")
+            near = next((f", {shorten(n)} is" for n in entries if f"/{n}".endswith(f"/{name}")), "")
+            raise Refusal("missing tensor", f"{name!r} is not there{near}")
     for name, entry in entries.items():
         if name not in expected:
             raise Refusal("unknown tensor", f"{shorten(name)} belongs to nothing here")
@@ -336,6 +350,11 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _check_digest(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+    if _digest(_whole(tensors), metadata) != metadata["sha256"]:
+        raise _damaged()
 
 
 def _damaged() -> Refusal:

@@ -217,16 +217,21 @@ def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) 
         raise Refusal("metadata", "an item's state does not have the fields that it should")
     if "spec" not in state:
         return None
-    try:
-        if not isinstance(state["spec"], str):
-            raise ArgumentTypeError("spec", "a string", type(state["spec"]))
-        spec = RNNSpec.from_json(state["spec"])
-    except (ValueError, TypeError) as error:
-        raise Refusal("spec", f"not a spec: {error}") from error
+    spec = spec_in(state)
     for field in STRUCTURE if own else ():
         if getattr(spec, field) != getattr(own, field):
             raise Refusal("spec", f"{field} is {getattr(spec, field)}, expecting {getattr(own, field)}")
     return spec
+
+
+def spec_in(state: Mapping[str, Any]) -> RNNSpec:
+    """Read the spec of an item's state that has one, validated as any spec."""
+    try:
+        if not isinstance(state["spec"], str):
+            raise ArgumentTypeError("spec", "a string", type(state["spec"]))
+        return RNNSpec.from_json(state["spec"])
+    except (ValueError, TypeError) as error:
+        raise Refusal("spec", f"not a spec: {error}") from error
 
 
 class Dropout(NamedTuple):

@@ -89,7 +89,7 @@ def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) ->
 
 
 def files(prefix: Path, items: Mapping[str, Item]) -> list[tuple[Path, bytes]]:
-    """Return the files that TensorFlow's own saver would have written for these items.
+    """Return the files that TensorFlow's own saver would have written for these items, had they been its cells.
 
     Raises:
         ArgumentError: an RNN that no cell of TensorFlow's computes, two tensors with one name, or a dtype or a name
@@ -196,12 +196,12 @@ def _first(spec: RNNSpec, scope: str) -> str:
 def _places(bundle: Bundle, key: str, item: Item, scope: str) -> dict[str, _Own]:
     expected = item.expected()
     if item.spec is None:
-        cut = len(item.prefix)
-        spaced = {n: n.replace("bias_cudnn_", "bias_cudnn ") for n in expected}  # TF 1.3's, of a GRU
-        return {
-            n: _Own(next((c for c in (n, n[cut:], spaced[n]) if c in bundle.entries), spaced[n][cut:]), spec)
-            for n, spec in expected.items()
-        }
+        places = {}
+        for own, spec in expected.items():
+            bare = own.removeprefix(item.prefix)
+            theirs = next((name for name in (*names_of(own), *names_of(bare)) if name in bundle.entries), bare)
+            places[own] = _Own(theirs, spec)
+        return places
     found = dict(_cells(bundle, key, item, item.spec, scope, expected))
     for name in expected.keys() - {item.scope + tensor.name for tensor in tf_tensors(item.spec)}:
         own = name.removeprefix(item.prefix)
@@ -220,7 +220,7 @@ def _cells(
     for p in range(spec.num_pseudo_layers):
         own_scope = cell_scope(spec, p)
         for tensor in cell_tensors(spec, p // spec.num_dirs):
-            candidates = names_of(tensor, scope + own_scope)
+            candidates = names_of(scope + own_scope + tensor.name)
             theirs = next((name for name in candidates if name in bundle.entries), None)
             if theirs is not None or tensor.kind != "pair":
                 taken.add(theirs or candidates[0])

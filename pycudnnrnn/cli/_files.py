@@ -16,7 +16,7 @@ import click
 from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint import _bundle, _tensorflow
+from pycudnnrnn.checkpoint import _bundle, _models, _tensorflow
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert._keras_h5 import h5_image
 from pycudnnrnn.convert._onnx_model import read_nodes
@@ -31,6 +31,9 @@ FORMATS: Final = {
 READ_FORMATS: Final = FORMATS | {".keras": "keras"}
 """What is read, too: a .keras file holds a whole model, of which weights are a part."""
 
+_FRAMEWORK: Final = "framework"
+"""Where `write` says in a safetensors file's metadata whose arrays they are."""
+
 _TORCH_AT_LEAST: Final = (2, 10)
 """weights_only was bypassed before: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
 
@@ -41,10 +44,16 @@ ONNX_MAX: Final = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """What a file holds: arrays under their names, and what it says about the converter's keywords."""
+    """What a file holds: arrays under their names, and what it says about the converter's keywords.
+
+    `framework` is whose arrays a safetensors file says it has, "" where it does not; `models` is what is in one that a
+    Saver or `checkpoint.save` wrote, None for all others.
+    """
 
     arrays: dict[str, Any]
     keywords: dict[str, Any]
+    framework: str = ""
+    models: dict[str, _models.Model | None] | None = None
 
 
 class FileOrCheckpoint(click.Path):
@@ -84,7 +93,7 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
     images: dict[str, Callable[[], bytes]] = {
         ".pt": lambda: _torch_image(arrays),
         ".pth": lambda: _torch_image(arrays),
-        ".safetensors": lambda: checkpoint_file.foreign_image(arrays, {"framework": framework}),
+        ".safetensors": lambda: checkpoint_file.foreign_image(arrays, {_FRAMEWORK: framework}),
         ".onnx": lambda: convert.onnx.to_model(model, sequence_lens=True).SerializeToString(),
         ".h5": lambda: h5_image(arrays),
         ".hdf5": lambda: h5_image(arrays),
@@ -141,8 +150,8 @@ def _read_torch(path: Path) -> Weights:
 def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Weights:
     """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
     reader = convert.keras.read_keras if format_of == ".keras" else convert.keras.read_h5
-    arrays, settings = reader(path), convert.keras.read_settings(path)
-    used = {name: value for name, value in settings.items() if layers is None or name in layers}
+    arrays = reader(path)
+    used = convert.keras.read_settings_of(path, arrays, layers)
     if any(value != next(iter(used.values())) for value in used.values()):
         raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
     keywords = dict(next(iter(used.values()), {}))
@@ -165,7 +174,8 @@ def _prefix(path: Path) -> Path:
 
 
 def _read_safetensors(path: Path) -> Weights:
-    return Weights(checkpoint_file.read_foreign(path), {})
+    contents, models = _models.read(path)
+    return Weights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
 
 
 def _read_onnx(path: Path) -> Weights:

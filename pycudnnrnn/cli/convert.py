@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -18,12 +19,13 @@ import numpy as np
 
 from pycudnnrnn import convert as converters
 from pycudnnrnn import ops
-from pycudnnrnn.cli import _files
+from pycudnnrnn.cli import _files, _own
+from pycudnnrnn.cli._origins import flat, origins_of
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._runners import RUNNERS
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.errors import ConvertError, PycudnnrnnError
-from pycudnnrnn.layout import canonical_shapes
+from pycudnnrnn.convert._tf_cells import counting_pairs
+from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.spec import DType
 
 FRAMEWORKS: Final = (
@@ -37,7 +39,9 @@ TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e
 @click.command()
 @click.argument("source", metavar="SRC", type=_files.FileOrCheckpoint())
 @click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--from", "from_", type=click.Choice(FRAMEWORKS), help="SRC's framework; its suffix says it, or this.")
+@click.option(
+    "--from", "from_", type=click.Choice(FRAMEWORKS), help="SRC's framework, where neither its suffix nor SRC says it."
+)
 @click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework; its suffix says it, or this.")
 @click.option("-s", "--source-option", "source_options", multiple=True, metavar="KEY=VALUE",
               help="A keyword of to_canonical, such as prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
@@ -60,7 +64,8 @@ def convert(
     """Convert RNN weights from one framework's file to another's.
 
     Files are .pt (a state dict of tensors, no code), .safetensors, .h5 (Keras) and .onnx; a .keras file is read, too.
-    A checkpoint of TensorFlow's is named by its .index or, as SRC, by its prefix or its folder.
+    A checkpoint of TensorFlow's is named by its .index or, as SRC, by its prefix or its folder. What a Saver or
+    checkpoint.save wrote says itself what it holds; of several models, -s prefix=KEY names one by its key.
     Nothing in a file is run, and a file that its safe reader refuses is not read another way.
 
     \b
@@ -69,29 +74,34 @@ def convert(
       pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm,lstm_1 --verify
       pycudnnrnn convert model.ckpt-1000 model.pt -s prefix=cudnn_lstm
       pycudnnrnn convert model.onnx model.safetensors --to flax -t api=nnx
+      pycudnnrnn convert saved.safetensors model.pt -s prefix=encoder
       pycudnnrnn convert model.pt model.onnx --json | jq '.arrays[] | select(.from == [])'
     """  # noqa: D301  click reads the \b
-    source_format, source_framework = framework_of(source, from_, "SRC", "--from")
-    target_format, target_framework = framework_of(target, to, "DST", "--to")
+    source_format, framework = framework_of(source, from_, "SRC")
+    target_format, target_framework = framework_of(target, to, "DST")
+    if not target_framework:
+        raise _says_nothing(target, "--to")
     _files.check_target(target, target_format, force=force)
-    reader, writer = module_of(source_framework), module_of(target_framework)
-    given = options_of(reader.to_canonical, source_options, "-s")
+    writer = module_of(target_framework)
     write_with = options_of(writer.from_canonical, target_options, "-t")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        found = _files.read(source, source_format, given.get("layers"))
-        read_with = found.keywords | given
-        c: Canonical = reader.to_canonical(found.arrays, **read_with)
+        opened = open_source(source, source_format, framework, source_options)
+        c = opened.read(opened.arrays)
     arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
-    origins = origins_of(reader, found.arrays, read_with, writer, write_with, c, arrays)
-    sides = {"SRC": (source_framework, found.arrays), "DST": (target_framework, arrays)}
+    write = functools.partial(writer.from_canonical, **write_with)
+    origins = origins_of(opened.read, opened.arrays, opened.pairs, write, c.spec, arrays)
+    source_framework = opened.framework
+    sides = {"SRC": (source_framework, opened.arrays), "DST": (target_framework, arrays)}
+    if source_framework == _own.NAME:
+        del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = list(verdicts_of(c, sides)) if verify else []
     out = console()
     if not as_json:
         out.say(f"{source}: {c.spec!r}")
         for warning in said:
             out.say(f"note: {warning.message}")
-        rows = [[name, list(array.shape), ", ".join(origins[name]) or "(zeros)"] for name, array in arrays.items()]
+        rows = [[name, list(array.shape), ", ".join(origins[name]) or _made(array)] for name, array in arrays.items()]
         print_table(out, ["in DST", "shape", "from SRC"], rows)
         for verdict in verdicts:
             out.say(f"verify: {verdict}")
@@ -112,8 +122,8 @@ def convert(
     out.say(f"written: {target}, {len(arrays)} arrays of {target_framework}")
 
 
-def framework_of(path: Path, given: str | None, which: str, flag: str) -> tuple[str, str]:
-    """Return the file's format and its framework."""
+def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
+    """Return the file's format and its framework, "" where neither its name nor an option says it."""
     formats = _files.READ_FORMATS if which == "SRC" else _files.FORMATS
     named = _files.is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
     if named and given in {None, "tensorflow"}:
@@ -123,9 +133,41 @@ def framework_of(path: Path, given: str | None, which: str, flag: str) -> tuple[
     usual = formats[path.suffix]
     if given and usual and given != usual:
         raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
-    if not given and not usual:
-        raise click.UsageError(f"{path.name!r} does not say whose arrays it holds: give {flag}")
-    return path.suffix, given or str(usual)
+    return path.suffix, given or usual or ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """SRC: its arrays, what reads them and arrays like them, and the pairs of biases that are read for their sums."""
+
+    framework: str
+    arrays: dict[str, Any]
+    read: Callable[[dict[str, Any]], Canonical]
+    pairs: dict[str, tuple[str, str]]
+
+
+def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> Opened:
+    """Read SRC's arrays; where its name does not say whose they are, the file itself may."""
+    reader: Any
+    if framework:
+        reader = module_of(framework)
+        given = options_of(reader.to_canonical, options, "-s")
+        found = _files.read(path, format_of, given.get("layers"))
+    else:
+        found = _files.read(path, format_of, None)
+        framework = found.framework if found.models is None else _own.NAME
+        if found.models is None and framework not in FRAMEWORKS:
+            raise _says_nothing(path, "--from")
+        reader = module_of(framework) if found.models is None else _own.OwnReader(found.models)
+        given = options_of(reader.to_canonical, options, "-s")
+    read_with = found.keywords | given
+    pairs_of = {"tensorflow": counting_pairs, _own.NAME: getattr(reader, "counting_pairs", None)}.get(framework)
+    pairs = pairs_of(found.arrays, **read_with) if pairs_of else {}
+    return Opened(framework, found.arrays, functools.partial(reader.to_canonical, **read_with), pairs)
+
+
+def _says_nothing(path: Path, flag: str) -> click.UsageError:
+    return click.UsageError(f"{path.name!r} does not say whose arrays it holds: give {flag}")
 
 
 def module_of(framework: str) -> ModuleType:
@@ -163,39 +205,6 @@ def value_of(annotation: str, text: str) -> Any:
             return float(text)
     is_number = "int" in kinds and text.isdecimal() and text.isascii() and len(text) < 10
     return int(text) if is_number else text
-
-
-def origins_of(
-    reader: ModuleType, arrays: Any, read_with: Any, writer: ModuleType, write_with: Any, c: Canonical, written: Any
-) -> dict[str, list[str]]:
-    """Say which arrays of SRC are in each array of DST; none where it is zeros.
-
-    Found by doing: both converters run on arrays that hold nothing but their own number.
-    """
-    flat = _flat(arrays)
-    numbered = {key: np.full(np.shape(array), i + 1.0) for i, (key, array) in enumerate(flat.items())}
-    names = list(flat)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            traced = reader.to_canonical(numbered, **read_with)
-        origins = [_origins(array, names) for array in (*traced.weights, *traced.biases)]
-    except ConvertError:
-        origins = [set()] * (len(c.weights) + len(c.biases))
-    small = c.spec.replace(num_units=2, input_size=2, num_proj=1 if c.spec.num_proj else None, dtype="float64")
-    regions = list(canonical_shapes(small))
-    into: dict[str, set[str]] = {name: set() for name in written}
-    # Names do not depend on sizes, so a small model shows where each part goes. What is added up (two biases of a gate)
-    # differs in its linear layer id, so each id goes by itself, through all layers at once.
-    for own in sorted({(kind, lin_layer_id) for _, lin_layer_id, _, kind, _ in regions}):
-        numbers = [i + 1.0 if (region[3], region[1]) == own else 0.0 for i, region in enumerate(regions)]
-        parts = [(region[3], np.full(region[4], n)) for region, n in zip(regions, numbers, strict=True)]
-        weights, biases = (tuple(part for kind, part in parts if kind == wanted) for wanted in ("weight", "bias"))
-        with contextlib.suppress(ConvertError):  # nnx's GRU refuses the bias that it has no place for: it goes nowhere
-            for name, array in writer.from_canonical(Canonical(small, weights, biases), **write_with).items():
-                for number in np.unique(np.abs(array)):
-                    into[name].update(origins[round(number) - 1] if number else ())
-    return {name: sorted(found) for name, found in into.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,22 +254,12 @@ def verdicts_of(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> I
         yield Verdict(name, max(float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()) for a, b in pairs))
 
 
+def _made(array: Any) -> str:
+    """Say what an array is that none of SRC's is in: where SRC has skip input, there are identity matrices."""
+    return "(identity matrices)" if array.any() else "(zeros)"
+
+
 def _holds(arrays: Any, usual: dict[str, Any]) -> bool:
     """Say whether every array that the runner would take is in the file, whatever its name is there."""
-    stored = {(np.shape(a), np.asarray(a).tobytes()) for a in _flat(arrays).values()}
+    stored = {(np.shape(a), np.asarray(a).tobytes()) for a in flat(arrays).values()}
     return all((a.shape, a.tobytes()) in stored for a in usual.values())
-
-
-def _origins(array: Any, names: list[str]) -> set[str]:
-    numbers = {int(number) for number in np.unique(array) if number == int(number)}
-    return {names[number - 1] for number in numbers if 1 <= number <= len(names)}
-
-
-def _flat(arrays: Any, above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in arrays.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{above}{key}/")
-        elif hasattr(value, "shape"):
-            found[f"{above}{key}"] = value
-    return found

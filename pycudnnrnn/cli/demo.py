@@ -20,11 +20,13 @@ import numpy.typing as npt
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from pycudnnrnn._arrays import check_device
 from pycudnnrnn._source import Source
 from pycudnnrnn.cli._char_lm import Adam, CharLM
 from pycudnnrnn.cli._ngrams import ngram_losses
 from pycudnnrnn.cli._output import SafeConsole
 from pycudnnrnn.cli._output import console as console_of
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
 Array = npt.NDArray[Any]
@@ -87,6 +89,7 @@ def demo(
     with contextlib.ExitStack() as held:
         if device == "cpu":
             held.enter_context(one_blas_thread(console))
+        held.enter_context(engine_for(check_device(device)).active())  # CuPy works on the current device
         result = run(console, plot, text, out, device, updates, seconds, units, seed)
     if as_json:
         click.echo(json.dumps(result))

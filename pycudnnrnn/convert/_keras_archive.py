@@ -18,7 +18,8 @@ from pycudnnrnn._checks import shorten
 from pycudnnrnn._source import Source
 from pycudnnrnn.convert._canonical import Array
 from pycudnnrnn.convert._h5_walk import MOST_EXPANSION
-from pycudnnrnn.convert._keras_h5 import DEEPEST, read_stream
+from pycudnnrnn.convert._keras_config import DEEPEST
+from pycudnnrnn.convert._keras_h5 import read_stream
 from pycudnnrnn.errors import ConvertError
 
 _CONFIG: Final = "config.json"

@@ -24,12 +24,7 @@ from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
-DEEPEST: Final = 32
-"""Models in models, at most, in a configuration."""
-
 BFLOAT16: Final = str(DType.BFLOAT16)
-
-_SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
 
 _VARS: Final = {"kernel": 0, "recurrent_kernel": 1, "bias": 2}
 _PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(kernel|recurrent_kernel|bias)")
@@ -92,41 +87,6 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Source]:
             yield source
     except OSError as error:
         raise ConvertError("keras", str(path), f"cannot be read: {error.strerror or error}") from error
-
-
-def settings_of(config: Any) -> dict[str, dict[str, Any]]:
-    """Return what each recurrent layer of a configuration was made with, in the model's order.
-
-    Raises:
-        ConvertError: a Bidirectional layer that does not concatenate.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    _collect(config, found, 0)
-    return found
-
-
-def _collect(config: Any, found: dict[str, dict[str, Any]], depth: int) -> None:
-    """Walk models in models; a layer is {"class_name": ..., "config": {"name": ...}}."""
-    if depth > DEEPEST or not isinstance(config, dict) or not isinstance(config.get("config"), dict):
-        return
-    kind, own = config.get("class_name"), config["config"]
-    name = str(own.get("name"))
-    cell = own.get("cell")
-    if isinstance(cell, dict) and isinstance(cell.get("config"), dict):
-        own = own | cell["config"]
-        if "cells" in own:
-            raise ConvertError("keras", shorten(name), "is an RNN over several cells, which is not read")
-    if kind == "Bidirectional" and isinstance(own.get("layer"), dict):
-        inner: dict[str, dict[str, Any]] = {}
-        _collect(own["layer"], inner, depth + 1)
-        if inner and own.get("merge_mode", "concat") != "concat":
-            raise ConvertError("keras", shorten(name), "is Bidirectional, and does not concatenate: cuDNN does")
-        for settings in inner.values():
-            found[name] = settings
-    elif "recurrent_initializer" in own:  # every recurrent layer has one, and no other does
-        found[name] = {key: own[key] for key in _SETTINGS if key in own}
-    for layer in own.get("layers", []) if isinstance(own.get("layers"), list) else []:
-        _collect(layer, found, depth + 1)
 
 
 def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Final
 
 import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert._canonical import Array
+from pycudnnrnn.convert._onnx_chain import check_chain
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -18,8 +18,8 @@ _ATTRIBUTES: Final = frozenset({
     "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget", "layout",
     "linear_before_reset", "output_sequence",
 })  # fmt: skip
-_BETWEEN: Final = frozenset({"Transpose", "Reshape", "Squeeze", "Concat", "Identity", "Dropout", "Cast"})
-"""What stands between two nodes of a stack and changes no number: [T, D, B, H] becomes [T, B, D * H]."""
+_INTS_MOST: Final = 32
+"""Most integers that a constant between two nodes may hold: shapes and axes are short."""
 
 _OPSET: Final = 17
 """The operators have not changed in what they compute since 14; 17 is read by every runtime of recent years."""
@@ -44,13 +44,14 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
         raise ConvertError("onnx", "model", "has no LSTM, GRU or RNN node")
     if len({node.op_type for node in found}) > 1:
         raise ConvertError("onnx", "model", f"has nodes of several kinds: {sorted({node.op_type for node in found})}")
-    if nodes is None:
-        _check_chain(graph, found)
     constants = _constants(onnx, graph)
     arrays: dict[str, Array] = {}
     settings = [_attributes(onnx, node) for node in found]
     if any(setting != settings[0] for setting in settings):
         raise ConvertError("onnx", "attributes", f"the nodes of one stack have equal ones, got {shorten(settings)}")
+    if nodes is None:
+        check_chain(graph, found, settings[0], lambda name: _ints(onnx, name, constants))
+    settings[0].pop("layout")  # which axis is the batch: the weights are the same
     for k, node in enumerate(found):
         for key, name in zip(_INPUTS, node.input, strict=False):
             if key in "WRBP" and name:
@@ -124,8 +125,9 @@ def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
         found = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     except ValueError as error:  # a function's parameter, or of no type
         raise ConvertError("onnx", about, f"cannot be read: {shorten(str(error))}") from error
-    for name in ("layout", "output_sequence"):
-        found.pop(name, None)  # which axis is the batch: the weights are the same
+    found.pop("output_sequence", None)
+    if found.setdefault("layout", 0) not in (0, 1):
+        raise ConvertError("onnx", f"layout of node {shorten(node.name)}", f"expecting 0 or 1, got {found['layout']}")
     if "direction" in found:
         found["direction"] = _text(found["direction"])
     if isinstance(found.get("activations"), list):
@@ -136,21 +138,6 @@ def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
 def _text(value: Any) -> Any:
     """Return a string attribute as text; what is not one stays as it is, to be refused as any other value."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _check_chain(graph: Any, nodes: list[Any]) -> None:
-    """Refuse nodes of which one does not read, through nothing but reshapes, what the one before it gave."""
-    producer = {output: node for node in graph.node for output in node.output if output}
-    for before, after in itertools.pairwise(nodes):
-        name = after.input[0]
-        for _ in range(16):
-            node = producer.get(name)
-            if node is None or node.op_type not in _BETWEEN or not node.input:
-                break
-            name = node.input[0]
-        if not before.output or name != before.output[0]:
-            why = f"does not read the output of {shorten(before.name)}: name the nodes of one stack in `nodes`"
-            raise ConvertError("onnx", f"node {shorten(after.name)}", why)
 
 
 def _constants(onnx: Any, graph: Any) -> dict[str, Any]:
@@ -169,12 +156,25 @@ def _constants(onnx: Any, graph: Any) -> dict[str, Any]:
     for tensor in graph.initializer:
         add(tensor.name, tensor)
     for node in graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.name == "value" and attribute.type == onnx.AttributeProto.TENSOR:
-                    for name in node.output:
-                        add(name, attribute.t)
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.name == "value" and attribute.type == onnx.AttributeProto.TENSOR:
+                tensor = attribute.t
+            elif attribute.name in {"value_int", "value_ints"}:
+                ints = attribute.i if attribute.name == "value_int" else attribute.ints
+                tensor = onnx.numpy_helper.from_array(np.array(ints, np.int64))
+            else:
+                continue
+            for name in node.output:
+                add(name, tensor)
     return found
+
+
+def _ints(onnx: Any, name: str, constants: dict[str, Any]) -> list[int] | None:
+    """Return the integers of a short constant; None where there is none of this name."""
+    if name not in constants:
+        return None
+    array = _array(onnx, name, constants[name])
+    return [int(n) for n in array.flat] if array.dtype.kind == "i" and array.size <= _INTS_MOST else None
 
 
 def _array(onnx: Any, name: str, tensor: Any) -> Array:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert import _keras_archive, _keras_h5
 from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
 from pycudnnrnn.convert._gates import from_columns, from_rows, to_columns, to_rows
 from pycudnnrnn.convert._keras_archive import read_keras
+from pycudnnrnn.convert._keras_config import called, layers_of, settings_of
 from pycudnnrnn.convert._keras_h5 import read_h5, write_h5
-from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
-from pycudnnrnn.convert._stack import Cell, find_cells, named_layers
+from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode, some
+from pycudnnrnn.convert._stack import Cell, find_cells, is_under, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -91,15 +93,51 @@ def to_canonical(
 def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """Read what each recurrent layer of a `.keras` or an older `.h5` was made with: keywords of `to_canonical`.
 
-    They are by layer, in the model's order. A `.weights.h5` does not say it, and gives nothing.
+    They are by layer, in the model's order: by its name, or by its path of names through models in the model where the
+    name alone leads to other layers, too. A `.weights.h5` does not say it, and gives nothing.
 
     Raises:
         ConvertError: not such a file, a configuration that is not JSON, or a Bidirectional layer that does not
-            concatenate.
+            concatenate, or whose directions differ.
         MissingDependencyError: h5py is not installed, which an `.h5` needs.
     """
-    reader = _keras_archive if Path(path).suffix == ".keras" else _keras_h5
-    return _keras_h5.settings_of(reader.read_config(path))
+    settings = settings_of(_read_config(path))
+    names = called(settings)
+    return {names[layer]: own for layer, own in settings.items()}
+
+
+def read_settings_of(
+    path: str | os.PathLike[str], arrays: Iterable[str], layers: Sequence[str] | None
+) -> dict[str, dict[str, Any]]:
+    """Read what `read_settings` reads of the layers that will be used: those under the names of `layers`, or all.
+
+    `arrays` are the names of the file's arrays.
+
+    Raises:
+        ConvertError: what `read_settings` refuses, or a layer of which a configuration that is there says nothing.
+        MissingDependencyError: h5py is not installed, which an `.h5` needs.
+    """
+    config = _read_config(path)
+    settings = settings_of(config)
+    names = called(settings)
+    kernels = [key for key in arrays if (leaf := _leaf(key)) and leaf[1] == "recurrent_kernel"]
+    if layers is not None:
+        kernels = [key for key in kernels if any(is_under(key, name) for name in layers)]
+    found = layers_of(kernels, settings)
+    unsaid = [key for key, layer in found.items() if layer is None]
+    if unsaid and config:
+        why = (
+            "the configuration does not say what this recurrent layer was made with; it does of: "
+            f"{some(list(names.values()), shorten) or 'none'}. Name those that are meant in `layers`, or save the "
+            "weights alone (.weights.h5) and say it yourself"
+        )
+        raise ConvertError("keras", shorten(unsaid[0]), why)
+    used = set(found.values())
+    return {names[layer]: own for layer, own in settings.items() if layer in used}
+
+
+def _read_config(path: str | os.PathLike[str]) -> Any:
+    return (_keras_archive if Path(path).suffix == ".keras" else _keras_h5).read_config(path)
 
 
 def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: bool = False) -> dict[str, Array]:

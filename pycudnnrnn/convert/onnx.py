@@ -106,11 +106,14 @@ def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     """Read the LSTM, GRU or RNN nodes of a model as the layers of one stack, in the order of the graph.
 
     `model` is an `onnx.ModelProto`; its weights have to be in it (no external data). `nodes` names the nodes to read;
-    without it all are read, and each has to feed the next.
+    without it all are read, and each has to feed the next: what is between two of them, exporters' Squeeze, Transpose,
+    Reshape and their like, has to make [T, B, D * H] of the [T, D, B, H] that a node gives. How nodes that are named
+    are joined is not looked at.
 
     Raises:
-        ConvertError: no such node, nodes that differ or do not form a chain, weights that are not constants of the
-            model, an attribute that this reader does not know, or what `to_canonical` refuses.
+        ConvertError: no such node, nodes that differ or do not form a chain, a node that starts from another's state or
+            runs over other steps, weights that are not constants of the model, an attribute that this reader does not
+            know, or what `to_canonical` refuses.
         MissingDependencyError: onnx is not installed.
     """
     arrays, attributes = read_nodes(model, nodes)

@@ -8,20 +8,20 @@ back is bit for bit. Names and stitching are those of layers and saveables.
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from typing import Any
 
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._tf1.canonical import STACKED_GATES, cell_scope, cell_tensors, from_tf, names_of, tf_tensors
+from pycudnnrnn._tf1.canonical import STACKED_GATES, from_tf, tf_tensors
 from pycudnnrnn._tf1.canonical import to_tf as stitched
-from pycudnnrnn._tf1.models import GRU_CELLS, KEY, LSTM_CELLS, MODES, is_below
+from pycudnnrnn._tf1.models import LSTM_CELLS
 from pycudnnrnn.convert._canonical import Array, Canonical, check_target
-from pycudnnrnn.convert._named import Named, flag, plain_mode, under
-from pycudnnrnn.errors import ArgumentError, ConvertError
-from pycudnnrnn.spec import BiasMode, Direction, InputMode, LSTMGate, RNNMode, RNNSpec
+from pycudnnrnn.convert._named import flag, under
+from pycudnnrnn.convert._tf_cells import read
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.spec import BiasMode, LSTMGate, RNNMode
 
 
 def to_canonical(
@@ -51,22 +51,7 @@ def to_canonical(
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15), r1.3 for the pair;
     tensorflow/python/ops/rnn_cell_impl.py (r1.15).
     """
-    if activation is not None:
-        plain_mode("tensorflow", activation)
-    named = Named("tensorflow", arrays, prefix)
-    spec, cell, scopes = _spec_of(named, activation)
-    tensors: dict[str, Array] = {}
-    taken: set[str] = set()
-    for p, theirs in enumerate(scopes):
-        own = list(cell_tensors(spec, p // spec.num_dirs))
-        names = {t: next((name for name in names_of(t, theirs) if name in named), theirs + t.name) for t in own}
-        paired = any(names[t] in named for t in own if t.kind == "pair")
-        for tensor in own:
-            if tensor.kind != "pair" or paired:
-                tensors[cell_scope(spec, p) + tensor.name] = named.take(names[tensor], *tensor.shape)
-                taken.add(names[tensor])
-    aside = named.set_aside(lambda key: not key.startswith(tuple(scopes)) or is_below(key, taken))
-    named.finish()
+    spec, cell, tensors, _, aside = read(arrays, prefix, activation)
     if aside:
         warnings.warn(f"left out, since they are of no cell: {aside}", UserWarning, stacklevel=2)
     dtype = next(iter(tensors.values())).dtype
@@ -93,72 +78,6 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
     arrays = stitched(c.spec, c.weights, c.biases)
     found = {t.name: arrays[t.name] for t in tf_tensors(c.spec) if t.kind != "pair" or apart}
     return under("tensorflow", prefix, found)
-
-
-def _spec_of(named: Named, activation: str | None) -> tuple[RNNSpec, str, list[str]]:
-    """Tell the RNN from the names, and the shapes of the first cell; return its cell, and the scope of each, too."""
-    matches = named.matches(KEY, "rnn/multi_rnn_cell/cell_0/...")
-    kinds = {match["cell"] for match in matches}
-    if len(kinds) > 1:
-        named.refuse(matches[0][0], f"expecting one kind of cell, got {', '.join(sorted(kinds))}")
-    (cell,) = kinds
-    if cell in GRU_CELLS:
-        named.refuse(matches[0][0], "another cell: its reset gate comes before the product, cuDNN's after it")
-    bidirectional = any(match["side"] for match in matches)
-    scopes: dict[tuple[int, str], str] = {}
-    for match in matches:
-        if match["apart"] not in {None, "0"}:
-            named.refuse(match[0], "each direction has layers of its own, where in cuDNN each layer sees both below it")
-        scope = f"{match['scope']}/{match['cell']}/"
-        other = scopes.setdefault((int(match["uni"] or match["bi"] or 0), match["side"] or ""), scope)
-        if other != scope or bidirectional is not bool(match["side"]):
-            named.refuse(match[0], f"of another RNN than {shorten(named.prefix + other)}: convert one at a time")
-    num_layers, sides = 1 + max(layer for layer, _ in scopes), ("fw", "bw") if bidirectional else ("",)
-    order = [scopes.get((layer, side), "") for layer in range(num_layers) for side in sides]
-    if "" in order:
-        named.refuse(matches[0][0], f"of {len(order)} cells by their numbers, number {order.index('')} is missing")
-    return _read_shapes(named, _mode_of(cell, activation), order, matches), cell, order
-
-
-def _mode_of(cell: str, activation: str | None) -> RNNMode:
-    mode = MODES[cell]
-    if mode is not RNNMode.RNN_TANH:
-        return mode
-    if activation is None:
-        why = "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu, which write the same: 'tanh' or 'relu'"
-        raise ConvertError("tensorflow", "activation", why)
-    return plain_mode("tensorflow", activation)
-
-
-def _read_shapes(named: Named, mode: RNNMode, scopes: list[str], matches: list[re.Match[str]]) -> RNNSpec:
-    first, bidirectional = scopes[0], bool(matches[0]["side"])
-    kernel, G = f"{first}{'gates/' if mode is RNNMode.GRU else ''}kernel", len(STACKED_GATES[mode])
-    rows, columns = named.shape(kernel, 2)
-    if columns % G:
-        named.refuse(kernel, f"expecting a multiple of {G} columns, got {columns}")
-    U = columns // G
-    P = named.shape(f"{first}projection/kernel", 2)[1] if f"{first}projection/kernel" in named else None
-    if rows < (P or U):
-        named.refuse(kernel, f"expecting at least {P or U} rows, got {rows}")
-    skip = rows == (P or U)
-    biases = {match["name"] for match in matches if match[0].startswith(first)}
-    bias_mode = BiasMode.NONE
-    if any("bias" in name for name in biases):
-        pair = mode is RNNMode.GRU or any("bias_cudnn" in match["name"] for match in matches)
-        bias_mode = BiasMode.DOUBLE if pair else BiasMode.SINGLE_INPUT
-    try:
-        return RNNSpec(
-            mode,
-            len(scopes) // (2 if bidirectional else 1),
-            U,
-            U if skip else rows - (P or U),
-            InputMode.SKIP_INPUT if skip else InputMode.LINEAR_INPUT,
-            Direction.BIDIRECTIONAL if bidirectional else Direction.UNIDIRECTIONAL,
-            num_proj=P,
-            bias_mode=bias_mode,
-        )
-    except ArgumentError as error:
-        raise ConvertError("tensorflow", f"{mode} of {U} units", str(error)) from error
 
 
 def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None) -> list[Array]:

@@ -183,7 +183,10 @@ class Engine(Protocol):
 
     @property
     def xp(self) -> Any:
-        """The array namespace of its memory: NumPy or CuPy."""
+        """The array namespace of its memory: NumPy or CuPy, which takes memory on whatever device is current."""
+
+    def active(self) -> contextlib.AbstractContextManager[Any]:
+        """Make its device the current one of a `with` block; there is none on the CPU."""
 
     def on_stream(
         self, address: int | None, others: Collection[int | None], *, wait: bool

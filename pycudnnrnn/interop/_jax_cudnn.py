@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from operator import gt
+from typing import Any, Final
 
 import jax
 
@@ -14,6 +15,8 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Traced, in_place, scratch
+
+_SIZES: Final = ("workspace_nbytes", "reserve_nbytes", "states_nbytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +98,15 @@ class _CudnnPass:
 
 @functools.lru_cache(maxsize=256)
 def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
-    call, training = run.call, run.training
-    return engine.addressed(0, call.spec, call.schedule, training=training, drops=call.drops)
+    """Prepare a batch on a device; a trace has asked the current one for sizes, and for the layout of params."""
+    call, asked = run.call, run.call.runner.engine
+    batch = engine.addressed(0, call.spec, call.schedule, training=run.training, drops=call.drops)
+    if engine is not asked:
+        here, told = ([getattr(b, size) for size in _SIZES] for b in (batch, _batch(asked, run)))
+        if any(map(gt, here, told)) or engine.layout(call.spec) != asked.layout(call.spec):
+            needs = "needs more memory than this was traced with, or another layout of params"
+            raise EngineError(f"{engine.device} {needs}: trace it with {engine.device} as the current device")
+    return batch
 
 
 def _address(buffer: Any) -> int | None:

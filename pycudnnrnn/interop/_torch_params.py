@@ -25,6 +25,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
     """A module whose weights are parts of its parameter `params`, in the layout of the engine where that is."""
 
     params: torch.nn.Parameter
+    """Every weight and bias, in one flat tensor."""
 
     def _make_params(self, spec: RNNSpec, like: Any) -> None:
         """Make the parameter, zeros of the device and dtype of `like`."""
@@ -154,7 +155,10 @@ def _with_own_storage(weight: Any) -> Any:
 
     What saves a part of a storage saves all of it, and what sees two tensors in one takes them for one weight.
     """
-    return torch.from_dlpack(weight) if type(weight) is torch.Tensor and weight.device.type != "meta" else weight
+    if type(weight) is not torch.Tensor or weight.device.type == "meta":
+        return weight
+    with torch.cuda.device_of(weight):  # torch exports from the current device alone
+        return torch.from_dlpack(weight)
 
 
 def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]:

@@ -34,6 +34,8 @@ try:
 except ImportError as error:
     raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error
 
+__all__ = ["PLATFORMS", "dropout_states", "rnn"]
+
 PLATFORMS: Final = ("cpu", "cuda", "host")
 """Where a call can be made to run; "host" is the NumPy engine on copies, for every platform that JAX has."""
 

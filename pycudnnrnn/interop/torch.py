@@ -11,7 +11,7 @@ import math
 import warnings
 from typing import Any
 
-from pycudnnrnn._checks import check_int, check_real
+from pycudnnrnn._checks import check_int, check_real, check_text
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, TorchArgumentError
 from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
 from pycudnnrnn.interop._torch_params import FlatParams
@@ -27,11 +27,7 @@ __all__ = ["GRU", "LSTM", "RNN"]
 
 
 class _RNN(FlatParams):
-    """What the three modules share; see `torch.nn.LSTM` for the arguments that they share with torch's.
-
-    Every weight and bias is in `params`: `named_weights` gives them under torch's names. Gradients come in evaluation
-    mode too. Gradients of gradients, forward-mode gradients and `vmap` are refused.
-    """
+    """What the three modules share; `LSTM` says what it means."""
 
     _mode: RNNMode
 
@@ -48,6 +44,7 @@ class _RNN(FlatParams):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
+        """Make `params`, and draw its values."""
         super().__init__()
         for name, flag in (("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)):
             if not isinstance(flag, bool):
@@ -74,6 +71,7 @@ class _RNN(FlatParams):
         self.reset_parameters()
 
     def extra_repr(self) -> str:
+        """Return the arguments that differ from their defaults, for `repr`."""
         usual = {
             "proj_size": 0,
             "num_layers": 1,
@@ -193,6 +191,24 @@ class _RNN(FlatParams):
 class LSTM(_RNN):
     """The LSTM, in place of `torch.nn.LSTM`.
 
+    Every weight and bias is in the one parameter `params`: `named_weights` gives them under torch's names, and so do
+    attributes and the state dict. Gradients come in evaluation mode too. Gradients of gradients, forward-mode gradients
+    and `vmap` are refused.
+
+    Args:
+        num_layers: layers, each on the output of the one below.
+        bias: whether each gate has its two biases.
+        batch_first: whether data is [B, T, ...]; states are [L * D, B, ...] either way.
+        dropout: the probability that a unit between two layers is dropped, in training; the seed of each call comes
+            from torch's generator.
+        bidirectional: whether each layer runs backward in time too, beside forward.
+        proj_size: width of h after its projection; 0 for none.
+        device: where `params` is made; None for torch's default.
+        dtype: of `params`; None for torch's default.
+
+    Shapes:
+        params: [params_size], as an op's on the same device.
+
     Raises:
         ArgumentError: a value that torch's module refuses too.
         ArgumentTypeError: a value of the wrong type.
@@ -204,16 +220,22 @@ class LSTM(_RNN):
 
 
 class GRU(_RNN):
-    """The GRU, in place of `torch.nn.GRU`: torch's is cuDNN's, reset after the recurrent product."""
+    """The GRU, in place of `torch.nn.GRU`: torch's is cuDNN's, reset after the recurrent product.
+
+    Arguments and errors are those of `LSTM`; a projection is refused, as by torch.
+    """
 
     _mode = RNNMode.GRU
 
 
 class RNN(_RNN):
-    """The tanh or relu RNN, in place of `torch.nn.RNN`; what follows `nonlinearity` is as in the others.
+    """The tanh or relu RNN, in place of `torch.nn.RNN`; the other arguments are those of `LSTM`.
+
+    Args:
+        nonlinearity: "tanh" or "relu".
 
     Raises:
-        ArgumentError: another nonlinearity.
+        ArgumentError: another nonlinearity, or what `LSTM` refuses.
     """
 
     def __init__(
@@ -225,7 +247,7 @@ class RNN(_RNN):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        if nonlinearity not in {"tanh", "relu"}:
+        if check_text("nonlinearity", nonlinearity) not in {"tanh", "relu"}:
             raise ArgumentError("nonlinearity", "'tanh' or 'relu'", repr(nonlinearity))
         self.nonlinearity = nonlinearity
         self._mode = RNNMode(f"rnn_{nonlinearity}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pycudnnrnn._keywords import told
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.layers._forward import LayerForward, LayerGradients, Stream
 from pycudnnrnn.layers._graph import LayerGraph
@@ -34,6 +35,7 @@ class CudnnLSTM(RNNLayer):
 
     _mode = RNNMode.LSTM
 
+    @told
     def __init__(
         self,
         num_layers: int,
@@ -63,6 +65,7 @@ class CudnnLSTM(RNNLayer):
 
 
 class _WithoutCellState(RNNLayer):
+    @told
     def __init__(
         self,
         num_layers: int,

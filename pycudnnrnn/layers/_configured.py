@@ -11,8 +11,8 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import check_initializer
-from pycudnnrnn._tf1.layer import NotBuiltError, TF1Layer
-from pycudnnrnn.errors import ArgumentTypeError, StateError, TFArgumentError
+from pycudnnrnn._tf1.layer import TF1Layer
+from pycudnnrnn.errors import ArgumentTypeError, NotBuiltError, StateError, TFArgumentError
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.spec import INT32_MAX, Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
 

@@ -20,9 +20,10 @@ from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn._tf1.checks import layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import initial_value
-from pycudnnrnn._tf1.layer import NotBuiltError
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import (
     ArgumentError,
+    NotBuiltError,
     StateError,
     TFArgumentError,
     TFArgumentTypeError,
@@ -41,12 +42,16 @@ OPAQUE_KERNEL = "opaque_kernel"
 
 
 class RNNLayer(ConfiguredLayer):
-    """What the four layers share.
+    """What the four layers share. `RNNSpec` says what those of their arguments mean that are not here.
 
-    `seed` decides the starting weights and the dropout; None draws one. `kernel_initializer` (default
-    "glorot_uniform") and `bias_initializer` ("zeros") are names or callables over (shape, dtype), called once for each
-    canonical matrix or bias, and a seeded layer does not get the same numbers twice. `device` says where the layer
-    lives; None leaves that to the first input.
+    Args:
+        seed: decides the starting weights and the dropout; None draws one.
+        kernel_initializer: what fills each canonical matrix: "glorot_uniform" (None, too), "glorot_normal",
+            "orthogonal", "random_normal", "random_uniform", "zeros", "ones", or a callable over (shape, dtype), called
+            once for each. A seeded layer does not get the same numbers twice.
+        bias_initializer: the same for each canonical bias, but that None is "zeros".
+        name: the scope of its variables; None: one of the class's name.
+        device: where the layer lives, "cpu" or "cuda[:i]"; None leaves that to the first input.
 
     Raises:
         ArgumentError: a value, or a combination, that cuDNN has no RNN for.
@@ -115,9 +120,11 @@ class RNNLayer(ConfiguredLayer):
             ArgumentError: not three dimensions, or an unknown last one; also a `ValueError`.
         """
         if not self.built:
-            self._build_on(input_shape, self._device or "cpu")
+            device = self._device or "cpu"
+            self._attach(*self._started(input_shape, device), device)
 
-    def _build_on(self, input_shape: Any, device: str) -> None:
+    def _started(self, input_shape: Any, device: str) -> tuple[ops.CudnnRNN, Any]:
+        """Return the op for inputs of this shape, and a buffer of starting weights."""
         shape = shape_of(input_shape)
         if len(shape) != 3:
             raise wrong_rank(shape)
@@ -128,7 +135,7 @@ class RNNLayer(ConfiguredLayer):
         seed = secrets.randbits(32) if self._seed is None else self._seed
         spec = self._spec_for(self.num_layers, self.num_units, shape[2], self.direction, seed)
         op = ops.from_spec(spec)
-        self._attach(op, op.move_params(self._starting_params(op), device), device)
+        return op, op.move_params(self._starting_params(op), device)
 
     def _starting_params(self, op: ops.CudnnRNN) -> Array:
         weights: list[Array] = []
@@ -165,27 +172,32 @@ class RNNLayer(ConfiguredLayer):
     def to(self, device: str | None = None, *, dtype: Any = None) -> Self:
         """Move the layer to a device, cast it to a dtype, or both; the buffer is a new one. Return the layer.
 
+        Dropout goes on from where it stands; a GPU whose random states are of another size refuses them when it drops.
+
         Raises:
             EngineError: no engine runs on `device`.
+            ArgumentError: not a device or a dtype, or a dtype that this RNN cannot have. Nothing has changed then.
+            StateError: the layer's op has dropped on several GPUs by itself.
         """
         device = self._device if device is None else _arrays.check_device(device)
         changes = {} if dtype is None else {"dtype": layer_dtype(dtype), "compute_dtype": None, "math_type": None}
+        spec = self._spec.replace(**changes)
+        options = self._options | {k: v for k, v in changes.items() if k != "dtype"}
         if not self.built:
-            self._options |= {k: v for k, v in changes.items() if k != "dtype"}
-            self._dtype = changes.get("dtype", self._dtype)
-            self._device = device
-            self._spec = self._spec.replace(**changes)
+            self._spec, self._dtype, self._device, self._options = spec, spec.dtype, device, options
             return self
-        old, op = self.op, ops.from_spec(self._spec.replace(**changes)) if changes else self.op
+        old, op = self.op, ops.from_spec(spec) if changes else self.op
         device = device or "cpu"
+        dropout = old.dropout_states() if changes or device != self._device else []
         params = old.move_params(self.params, device)
         if changes:
-            cast = [[a.astype(op.dtype.numpy) for a in arrays] for arrays in old.params_to_canonical(params)]
+            with engine_for(device).active():
+                cast = [[a.astype(op.dtype.numpy) for a in arrays] for arrays in old.params_to_canonical(params)]
             params = op.canonical_to_params(*cast)
-            for state in old.dropout_states():
-                op.set_dropout_state(state)
-            self._options |= {k: v for k, v in changes.items() if k != "dtype"}
+        for state in dropout:
+            op.set_dropout_state(state)
         self._attach(op, params, device)
+        self._options = options
         return self
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -208,7 +220,7 @@ class RNNLayer(ConfiguredLayer):
 
         Shapes:
             inputs: [T, B, I], or [B, T, I] with `time_major=False`; states: as `state_shape(B)`, either way;
-            outputs: as inputs, with D * U.
+            outputs: as inputs, with D * (P or U).
 
         Raises:
             ArgumentTypeError: a state that is not a tuple; also a `ValueError`, which TF to 1.12 raised.
@@ -217,14 +229,15 @@ class RNNLayer(ConfiguredLayer):
         kind = _arrays.kind_of("inputs", inputs)
         if self._device not in {None, kind.device, kind.device.partition(":")[0]}:
             raise ArgumentError("inputs", f"an array on {self._device}, where the layer is", kind.device)
-        if not self.built:
-            self._build_on(inputs.shape, kind.device)
         states = self._states(initial_state)
-        fwd = self.op.run(
-            inputs, *states, self.params, training,
+        op, params = (self.op, self.params) if self.built else self._started(inputs.shape, kind.device)
+        fwd = op.run(
+            inputs, *states, params, training,
             sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
             checkpoint_every=checkpoint_every, names=LAYER_NAMES, returns=LayerForward,
         )  # fmt: skip
+        if not self.built:  # with what ran: a call that is refused builds nothing
+            self._attach(op, params, kind.device)
         return cast("LayerForward[ArrayT]", fwd)
 
     if TYPE_CHECKING:  # what `call` takes and gives, through TF's base-layer call
@@ -315,7 +328,7 @@ class RNNLayer(ConfiguredLayer):
         if self._op is not None:
             canonical = self._op.params_to_canonical(self.params)
             state["canonical"] = [[_arrays.to_host("params", array) for array in arrays] for arrays in canonical]
-        return state | self._variables_state(without=OPAQUE_KERNEL)
+        return state | self._variables_state(without=OPAQUE_KERNEL if self.built else "")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["config"])  # type: ignore[misc]

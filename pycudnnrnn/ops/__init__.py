@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pycudnnrnn._arrays import ArrayT
+from pycudnnrnn._keywords import told
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -64,7 +65,8 @@ __all__ = [
 class CudnnLSTM(CudnnRNN):
     """The LSTM: TF's `CudnnLSTM` op, with cuDNN's projection, cell clipping and bias modes.
 
-    A number in place of `dtype` is read as TF r1.2's order (..., direction, dropout, seed).
+    `RNNSpec` says what its arguments mean; its `mode` is the class's. A number in place of `dtype` is read as TF r1.2's
+    order (..., direction, dropout, seed).
 
     Raises:
         ArgumentError: a value, or a combination, that cuDNN has no RNN for.
@@ -75,6 +77,7 @@ class CudnnLSTM(CudnnRNN):
 
     _mode = RNNMode.LSTM
 
+    @told
     def __init__(
         self,
         num_layers: int,
@@ -172,6 +175,7 @@ class _WithoutCellState(CudnnRNN):
 
     _mode: ClassVar[RNNMode]
 
+    @told
     def __init__(
         self,
         num_layers: int,
@@ -248,19 +252,19 @@ class _WithoutCellState(CudnnRNN):
 
 
 class CudnnGRU(_WithoutCellState):
-    """The GRU, reset after the recurrent product: TF's `CudnnGRU` op."""
+    """The GRU, reset after the recurrent product: TF's `CudnnGRU` op. `RNNSpec` says what its arguments mean."""
 
     _mode = RNNMode.GRU
 
 
 class CudnnRNNTanh(_WithoutCellState):
-    """The tanh RNN: TF's `CudnnRNNTanh` op."""
+    """The tanh RNN: TF's `CudnnRNNTanh` op. `RNNSpec` says what its arguments mean."""
 
     _mode = RNNMode.RNN_TANH
 
 
 class CudnnRNNRelu(_WithoutCellState):
-    """The relu RNN: TF's `CudnnRNNRelu` op."""
+    """The relu RNN: TF's `CudnnRNNRelu` op. `RNNSpec` says what its arguments mean."""
 
     _mode = RNNMode.RNN_RELU
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind
-from pycudnnrnn.engines import EngineGraph
+from pycudnnrnn.engines import Engine, EngineGraph, engine_for
 from pycudnnrnn.errors import ArgumentTypeError, CaptureError
 from pycudnnrnn.schedule import Schedule, check_lengths
 
@@ -26,6 +27,9 @@ class Graph:
 
     def __init__(self, native: EngineGraph, schedule: Schedule, kind: ArrayKind, params: Any) -> None:
         self._native, self._schedule, self._kind, self.params = native, schedule, kind, params
+        self._replay = native.replay  # on CuPy's current stream
+        if kind.library != "cupy":
+            self._replay = functools.partial(_replay_on_callers_stream, engine_for(kind.device), kind, native)
 
         def given(name: str) -> Any:
             array = getattr(native, name)
@@ -38,7 +42,9 @@ class Graph:
         self.d_params = given("d_params")
 
     def replay(self, *, sequence_lengths: Any = None) -> None:
-        """Run on the current stream what was captured. `sequence_lengths` may say again what the plan was made for.
+        """Run what was captured on the current stream of the arrays' library: torch's for tensors, CuPy's otherwise.
+
+        `sequence_lengths` may say again what the plan was made for.
 
         Raises:
             CaptureError: other sequence lengths, which take a plan and a graph of their own.
@@ -50,7 +56,12 @@ class Graph:
                     f"sequence_lengths {sequence_lengths}: the graph was captured with "
                     f"{'equal ones' if schedule.lengths is None else list(schedule.lengths)}; prepare and capture anew"
                 )
-        self._native.replay()
+        self._replay()
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("object to pickle", "the op: a graph holds native objects of this process", "Graph")
+
+
+def _replay_on_callers_stream(engine: Engine, kind: ArrayKind, native: EngineGraph) -> None:
+    with _arrays.streams(engine, kind, frozenset({kind.library})):
+        native.replay()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -18,6 +17,7 @@ from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._eager import Known, ShortWay
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names, check_params
 from pycudnnrnn.ops._plan import Plan
@@ -30,6 +30,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 class CudnnRNN:
     """What the four ops share. Use `CudnnLSTM`, `CudnnGRU`, `CudnnRNNTanh`, `CudnnRNNRelu`, or `from_spec`.
 
+    `RNNSpec` says what their arguments mean.
+
     An op may be called from several threads at once; the dropout position is the one thing they share.
     """
 
@@ -38,7 +40,7 @@ class CudnnRNN:
     def __init__(self, spec: RNNSpec) -> None:
         if spec.dropout and spec.num_layers == 1:
             warnings.warn(
-                f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only", stacklevel=3
+                f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only", stacklevel=4
             )
         self.__setstate__({"spec": spec, "dropout": {}})
 
@@ -47,9 +49,7 @@ class CudnnRNN:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
-        self._dropout_states: dict[str, DropoutState] = state["dropout"]
-        self._dropout: dict[str, tuple[Engine, Dropout]] = {}
-        self._dropout_lock = threading.Lock()
+        self._dropouts = Dropouts(self.spec, state["dropout"])
         self._eager = ShortWay()
 
     def __repr__(self) -> str:
@@ -128,7 +128,8 @@ class CudnnRNN:
             rng = np.random.default_rng([seed, region.pseudo_layer, region.lin_layer_id])
             bound = (6 / sum(region.shape)) ** 0.5
             params[region.slice] = rng.uniform(-bound, bound, region.size)
-        return _arrays.move(params, engine.xp)
+        with engine.active():
+            return _arrays.move(params, engine.xp)
 
     @overload
     def params_to_canonical(
@@ -146,8 +147,9 @@ class CudnnRNN:
         """
         kind = _arrays.kind_of("params", params)
         engine = engine_for(kind.device)
-        check_params("params", params, kind, self.spec, engine)
-        return to_canonical(params, engine.layout(self.spec), copy=check_bool("copy", copy))
+        with engine.active():  # CuPy's copies are on the current device
+            check_params("params", params, kind, self.spec, engine)
+            return to_canonical(params, engine.layout(self.spec), copy=check_bool("copy", copy))
 
     @overload
     def canonical_to_params(
@@ -194,45 +196,43 @@ class CudnnRNN:
         """
         target, kind = engine_for(_arrays.check_device(device)), _arrays.kind_of("params", params)
         source = engine_for(kind.device)
+        layout = target.layout(self.spec)
         with _arrays.streams(source, kind, frozenset({kind.library, "cupy"})):
             native = check_params("params", params, kind, self.spec, source)
-            weights, biases = (
-                [_arrays.move(array, target.xp) for array in arrays]
-                for arrays in to_canonical(native, source.layout(self.spec), copy=False)
-            )
-        params = target.xp.empty(target.layout(self.spec).size, self.dtype.numpy)
-        from_canonical(weights, biases, target.layout(self.spec), params)
-        return params
+            if source is not target:  # through the host, which the two devices' streams need not be put in order for
+                native = _arrays.move(native, np)
+            weights, biases = to_canonical(native, source.layout(self.spec), copy=False)
+            moved = (target.xp if source is target else np).empty(layout.size, self.dtype.numpy)
+            from_canonical(weights, biases, layout, moved)
+        with target.active():
+            return _arrays.move(moved, target.xp)
 
     def dropout_state(self, device: str | None = None) -> DropoutState:
-        """Return where this op's dropout stands on the engine of `device`."""
+        """Return where this op's dropout stands on `device`; each has a position of its own."""
         return self._dropout_on(engine_for(_device_name(device))).state()
 
     def dropout_states(self) -> list[DropoutState]:
-        """Return where dropout stands on each engine that it ran on, or was set on."""
-        with self._dropout_lock:
-            moved = {engine.name: dropout.state() for engine, dropout in self._dropout.values()}
-            return list((self._dropout_states | moved).values())
+        """Return where dropout stands on each engine that it ran on, or was set on: what a copy or a checkpoint keeps.
+
+        Raises:
+            StateError: it stands differently on two devices of one engine, as after training on both.
+        """
+        return self._dropouts.states()
 
     def set_dropout_state(self, state: DropoutState) -> None:
-        """Continue from a state that `dropout_state` gave, on the engine it came from.
+        """Continue from a state that `dropout_state` gave, on every device of the engine it came from.
 
         Raises:
             ArgumentTypeError: not a `DropoutState`.
         """
         if not isinstance(state, DropoutState):
             raise ArgumentTypeError("state", "a DropoutState", type(state))
-        with self._dropout_lock:
-            self._dropout_states[state.engine] = state
-            self._dropout = {k: pair for k, pair in self._dropout.items() if pair[0].name != state.engine}
+        with self._dropouts.lock:
+            self._dropouts.start_from(state)
             self._eager.clear()
 
     def _dropout_on(self, engine: Engine) -> Dropout:
-        with self._dropout_lock:
-            if engine.device not in self._dropout:
-                state = self._dropout_states.get(engine.name, DropoutState(engine.name, self.spec.seed))
-                self._dropout[engine.device] = engine, engine.dropout(self.spec, state)
-            return self._dropout[engine.device][1]
+        return self._dropouts.on(engine)
 
     def prepare(
         self,
@@ -366,8 +366,8 @@ class CudnnRNN:
         call = engine.eager(self.spec, schedule, dropout=dropout, keep_reserve=keep_reserve)
         if call is None:
             return
-        with self._dropout_lock:
-            if dropout is not None and self._dropout.get(engine.device, (None, None))[1] is not dropout:
+        with self._dropouts.lock:
+            if dropout is not None and not self._dropouts.runs(engine, dropout):
                 return  # `set_dropout_state` came in between
             self._eager.keep(key, Known(engine, kind, call))
 

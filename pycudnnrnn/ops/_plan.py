@@ -18,11 +18,13 @@ from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 class Plan:
     """One (spec, T, B, lengths, training) with its sizes asked and its native objects made.
 
-    Its calls are cuDNN's: they write into the arrays that they are given and check them, but allocate nothing (on the
-    NumPy engine, nothing that stays). `op.prepare` makes it. `reserve` is a uint8 array of `reserve_nbytes`: a training
-    forward fills it, `backward_data` rewrites it, `backward_weights` reads it then. The workspace is the plan's own, so
-    that a plan is for one thread and one stream at a time; on another stream a call waits for the one before. A plan
-    refuses to pickle.
+    Its calls are cuDNN's: they write into the arrays that they are given, and check them. `op.prepare` makes it.
+    `reserve` is a uint8 array of `reserve_nbytes`: a training forward fills it, `backward_data` rewrites it,
+    `backward_weights` reads it then. A plan refuses to pickle.
+
+    On cuDNN the calls allocate nothing: the workspace is the plan's own, so that a plan is for one thread and one
+    stream at a time; on another stream a call waits for the one before. The NumPy engine takes scratch in each call and
+    gives it back: `workspace_nbytes` is 0 there, and `op.memory` says how much that is.
 
     Calls without dropout can be captured by a graph of your own. Keep the plan as long as that, and its runs in order
     with the plan's calls: nothing here knows of them.
@@ -154,13 +156,17 @@ class Plan:
 
         Raises:
             CaptureError: a plan on the CPU, an algorithm that cuDNN cannot capture, or a stream that is being captured.
-            ArgumentError: params that cannot be used, or `carry_state` with both directions.
+            ArgumentError: params that cannot be used, JAX's among them, or `carry_state` with both directions.
         """
         if check_bool("carry_state", carry_state) and self._spec.num_dirs == 2:
             raise ArgumentError("carry_state", "False with both directions: one of them starts at the end", carry_state)
         kind = self._kind("params", params)
-        native = check_params("params", params, kind, self._spec, self._engine)
-        return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
+        if kind.library == "jax" and kind.device != "cpu":
+            expected = "a CuPy array or a torch tensor: the graph's arrays are of its kind, and nobody writes to JAX's"
+            raise ArgumentError("params", expected, "a JAX array")
+        with _arrays.streams(self._engine, kind, frozenset({kind.library})):
+            native = check_params("params", params, kind, self._spec, self._engine)
+            return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
 
     def _kind(self, name: str, data: Any) -> ArrayKind:
         kind, device = _arrays.kind_of(name, data), self._engine.device

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_text
-from pycudnnrnn._tf1.canonical import tf_tensors
+from pycudnnrnn._tf1.canonical import names_of, tf_tensors
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import arithmetic_layout
@@ -153,8 +153,8 @@ class CudnnOpaqueParamsSaveable:
         """Write tensors into the buffer, and return it.
 
         `restored_tensors` is a list in the order of `specs`, whole or only TF's tensors; or a mapping from full names
-        to arrays, in which other names may be: a TF checkpoint, however it was read. Values are cast to the buffer's
-        dtype. `restored_shapes` is TF's, and without effect.
+        to arrays, in which other names may be, of anything: a TF checkpoint, however it was read. Values are cast to
+        the buffer's dtype. `restored_shapes` is TF's, and without effect.
 
         Raises:
             ArgumentError: a wrong number of tensors, a missing one, a wrong shape, or a buffer that cannot be written
@@ -170,16 +170,11 @@ class CudnnOpaqueParamsSaveable:
             ArgumentError: as of `restore`.
         """
         if isinstance(restored_tensors, Mapping):
-            if self.prefix + tf_tensors(self.spec)[0].name not in restored_tensors:
-                self._point_to_opaque(restored_tensors)
-            strip = len(self.prefix)
-            named = {k[strip:]: v for k, v in restored_tensors.items() if k.startswith(self.prefix)}
+            named = _own_among(restored_tensors, self.spec, lambda name: self.prefix + name)
         else:
             named = self._by_order(list(restored_tensors))
-        dtype = self.spec.dtype.numpy
         arrays = {name: host_of(name, array) for name, array in named.items()}
-        cast = {name: array.astype(dtype, copy=False) for name, array in arrays.items()}
-        return self._converter.writing(cast, value_of(self._opaque))
+        return self._converter.writing(arrays, value_of(self._opaque))
 
     def restore_opaque(self, opaque_kernel: Any) -> Any:
         """Write a raw `opaque_kernel` in dense cuDNN order into the buffer, and return it.
@@ -210,14 +205,27 @@ class CudnnOpaqueParamsSaveable:
             raise ArgumentError("restored_tensors", expected, f"{len(given)} tensors")
         return dict(zip(names, given, strict=False))
 
-    def _point_to_opaque(self, tensors: Mapping[str, Any]) -> None:
-        raw = [name for name in tensors if name.rpartition("/")[2].startswith("opaque_kernel")]
-        hint = f" ({raw[0]!r} is a raw buffer: restore_opaque reads one)" if raw else ""
-        expected = f"{self.prefix}{tf_tensors(self.spec)[0].name!s} among the names{hint}"
-        raise ArgumentError("restored_tensors", expected, sorted(tensors)[:8])
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, scope={self.scope!r}, {self.spec!r})"
+
+
+def _own_among(tensors: Mapping[str, Any], spec: RNNSpec, named: Callable[[str], str]) -> dict[str, Any]:
+    """Return an RNN's tensors by their names without scope, whatever else is there; pairs may be absent.
+
+    `named` gives the full name of each. Nothing but these is looked at: a checkpoint has strings and bytes, too.
+    """
+    found: dict[str, Any] = {}
+    for tensor in tf_tensors(spec):
+        names = names_of(named(tensor.name))
+        theirs = next((name for name in names if name in tensors), None)
+        if theirs is not None:
+            found[tensor.name] = tensors[theirs]
+        elif tensor.kind != "pair":
+            given = sorted(map(str, tensors))
+            raw = [name for name in given if name.rpartition("/")[2].startswith("opaque_kernel")]
+            hint = f" ({raw[0]!r} is a raw buffer: restore_opaque reads one)" if raw and not found else ""
+            raise ArgumentError("restored_tensors", f"{names[0]} among the names{hint}", given[:8])
+    return found
 
 
 class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
@@ -353,18 +361,16 @@ class RNNParamsSaveable:
         Raises:
             ArgumentError: as of `restore`.
         """
+        by_name = isinstance(restored_tensors, Mapping)
+        if self._cells is not None:
+            own = _own_among(restored_tensors, self._cells.spec, self._of_cell) if by_name else list(restored_tensors)
+            return self._cells.restoring(own)
         names = list(self.tensors())
-        if isinstance(restored_tensors, Mapping):
-            if self._cells is not None:
-                own = {name: self._of_cell(name) for name in self._cells.tensors()}
-                given = {name: restored_tensors[theirs] for name, theirs in own.items() if theirs in restored_tensors}
-                return self._cells.restoring(given)
+        if by_name:
             missing = [name for name in names if name not in restored_tensors]
             if missing:
                 raise ArgumentError("restored_tensors", f"a tensor {missing[0]!r}", sorted(restored_tensors)[:8])
             restored_tensors = [restored_tensors[name] for name in names]
-        elif self._cells is not None:
-            return self._cells.restoring(list(restored_tensors))
         if len(restored_tensors) != len(names):
             raise ArgumentError("restored_tensors", f"{len(names)} tensors", f"{len(restored_tensors)} tensors")
         opaque = value_of(self._opaque)

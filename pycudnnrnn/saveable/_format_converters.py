@@ -78,17 +78,22 @@ class CudnnParamsFormatConverter:
         """Return a new buffer from one flat list: all weights, then all biases; each bias is halved.
 
         Raises:
-            ArgumentError: a wrong number of arrays, or a wrong shape.
+            ArgumentError: a wrong number of arrays, a wrong shape, or arrays of several dtypes.
         """
         tensors = [t for t in tf_tensors(self._spec) if t.kind in {"weight", "bias"}]
         projections = [t for t in tf_tensors(self._spec) if t.kind == "projection"]
-        given = [*tf_canonicals]
+        given = {f"tf_canonicals[{i}]": array for i, array in enumerate(tf_canonicals)}
         if len(given) != len(tensors):
             raise ArgumentError("tf_canonicals", f"{len(tensors)} arrays", f"{len(given)} arrays")
         if len(weights_proj or ()) != len(projections):
             raise ArgumentError("weights_proj", f"{len(projections)} arrays", f"{len(weights_proj or ())} arrays")
-        arrays = [host_of(f"tf_canonicals[{i}]", array) for i, array in enumerate([*given, *(weights_proj or ())])]
-        named = {t.name: array for t, array in zip([*tensors, *projections], arrays, strict=True)}
+        given |= {f"weights_proj[{i}]": array for i, array in enumerate(weights_proj or ())}
+        arrays = {name: host_of(name, array) for name, array in given.items()}
+        first = arrays["tf_canonicals[0]"].dtype
+        for name, array in arrays.items():
+            if array.dtype.name != first.name:
+                raise ArgumentError(name, f"{first}, as tf_canonicals[0] has", array.dtype, aspect="dtype")
+        named = {t.name: array for t, array in zip([*tensors, *projections], arrays.values(), strict=True)}
         opaque: Array = self.opaque(named)
         return opaque
 
@@ -106,7 +111,7 @@ class CudnnParamsFormatConverter:
 
     def writing(self, named: Mapping[str, Array], opaque: Any) -> Callable[[], None]:
         """Return what writes tensors by name into a buffer, after all that can fail has been done."""
-        weights, biases = from_tf(self._spec, named)
+        weights, biases = from_tf(self._spec, named, parse_dtype("dtype", value_of(opaque).dtype).numpy)
         return self._writing([*weights, *biases], opaque)
 
     def check(self, opaque: Any) -> None:
@@ -131,14 +136,15 @@ class CudnnParamsFormatConverter:
     def _cu_canonical_to_opaque(self, cu_canonicals: Sequence[Array]) -> Any:
         op = self._op(cu_canonicals[0].dtype)
         count = len(op.layout().weights)
-        given = [np.asarray(array, op.dtype.numpy) for array in cu_canonicals]
+        given = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in cu_canonicals]
         return op.canonical_to_params(given[:count], given[count:])
 
     def _writing(self, cu_canonicals: Sequence[Array], opaque: Any) -> Callable[[], None]:
         kind = _arrays.kind_of("opaque_params", opaque)
         engine = engine_for(kind.device)
         target = writable(opaque)
-        given = [_arrays.move(np.asarray(array, target.dtype), engine.xp) for array in cu_canonicals]
+        with engine.active():
+            given = [_arrays.move(np.asarray(array, target.dtype), engine.xp) for array in cu_canonicals]
         op = self._op(target.dtype)
         count = len(op.layout().weights)
         made = op.canonical_to_params(given[:count], given[count:])  # elsewhere: `opaque` changes by one copy

@@ -6,12 +6,12 @@ import dataclasses
 import functools
 import json
 import math
-import struct
 from enum import StrEnum
 from typing import Any, Final
 
 from pycudnnrnn._checks import check_int, check_real, check_word, one_of
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.spec._clip import as_float32, bound_source
 from pycudnnrnn.spec._words import (
     AUTO_SELECT,
     COMPUTE_DTYPES,
@@ -68,16 +68,43 @@ SPEC_JSON_SCHEMA: Final = 1
 class RNNSpec:
     """Describe an RNN: everything that decides its params, its layout and its arithmetic, validated once.
 
-    Strings stand for enum members. What may be left open is resolved here and read back resolved: `auto_select`,
-    `math_type=None` (fma for float32 and float64, tensor_op for 16-bit types) and `compute_dtype=None` (float32 for
-    16-bit types, the dtype itself otherwise). `cell_clip` is one positive bound c for [-c, c], or a pair (low, high);
-    both are rounded to float32 in every dtype, since cuDNN does not say whether it clips doubles with doubles.
+    Strings stand for enum members. What may be left open is resolved here and read back resolved: "auto_select", and
+    None for `math_type` and `compute_dtype`.
+
+    Args:
+        mode: the cell: "lstm", "gru" (reset after the recurrent product), "rnn_tanh" or "rnn_relu".
+        num_layers: layers, each on the output of the one below.
+        num_units: width U of the gates and states of each layer and direction.
+        input_size: width I of the input.
+        input_mode: what layer 0 does with its input: "linear_input" multiplies it by matrices; "skip_input" adds it to
+            every gate as it is, where I == U; "auto_select" is skip where I == U, and linear otherwise.
+        direction: "unidirectional" is from the first step to the last. "bidirectional" is the other way too, with
+            params of its own: a layer's output has both, one after the other, and the next layer reads both.
+        dtype: of data and params: "float16", "bfloat16", "float32" or "float64", or a library's dtype of that name.
+        dropout: the probability, 0 to 1, that a value on its way from one layer to the next is dropped, in training;
+            what survives is multiplied by 1 / (1 - dropout). With one layer it does nothing.
+        seed: where dropout's masks start, and `init_params` that is given none; 0 to 2**64 - 1.
+        num_proj: width P, below U, that an LSTM's h is projected to; None or 0: no projection.
+        bias_mode: the biases of each gate. "double": one beside the input's product and one beside the recurrent one;
+            "single_input", "single_recurrent": that one; "none". In a GRU the two single modes differ.
+        cell_clip: bounds of an LSTM's c: a positive c for [-c, c], or a pair (low, high); None: no bounds. They are
+            rounded to float32 in every dtype, since cuDNN does not say whether it clips doubles with doubles.
+        algo: how cuDNN computes; the NumPy engine has one way. "standard" runs everything. "persist_static",
+            "persist_dynamic" and "persist_static_small_h" run batches of equal lengths, with double biases, without
+            projection and not in float16 arithmetic; of the three only "persist_dynamic" runs float64. "auto" measures
+            each that can run, and takes the fastest.
+        math_type: what cuDNN may do in a product; the NumPy engine ignores it. "fma": multiply and add, and no TF32;
+            "default": cuDNN's choice, TF32 included; "tensor_op": tensor cores; "tensor_op_allow_conversion": tensor
+            cores on operands of a narrower type. None: "fma" for float32 and float64, "tensor_op" for 16-bit types.
+        compute_dtype: what is computed in: for float16 "float32" or "float16", for the others one choice. None:
+            "float32" for 16-bit types, `dtype` for the others.
 
     Raises:
         ArgumentError: a value, or a combination of values, that cuDNN has no RNN for.
         ArgumentTypeError: a value of the wrong type.
 
-    Source: cudnnSetRNNDescriptor_v8 and cudnnRNNSetClip_v9 (cudnn_adv.h, 9.x).
+    Source: cudnnSetRNNDescriptor_v8, cudnnRNNSetClip_v9 and the enums of their arguments (cudnn_adv.h, 9.x); which
+    combinations it accepts: observed, 8.9.7 to 9.28.
     """
 
     mode: RNNMode
@@ -176,7 +203,7 @@ class RNNSpec:
         if self.mode is not RNNMode.LSTM:
             raise ArgumentError("cell_clip", f"None for rnn_mode {str(self.mode)!r} (only the LSTM has a cell)", value)
         given = value if isinstance(value, (tuple, list)) else [value]
-        bounds = [_as_float32(check_real("cell_clip", bound)) for bound in given]
+        bounds = [as_float32(check_real("cell_clip", bound)) for bound in given]
         if len(bounds) == 1 and bounds[0] > 0:
             return -bounds[0], bounds[0]
         if len(bounds) == 2 and bounds[0] <= bounds[1]:
@@ -345,28 +372,12 @@ def _checked_dropout(value: float) -> float:
     return dropout
 
 
-def _as_float32(value: float) -> float:
-    try:
-        (rounded,) = struct.unpack("f", struct.pack("f", value))
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return float(rounded)
-
-
 def _source(value: Any) -> str:
     if isinstance(value, StrEnum):
         return repr(str(value))
     if isinstance(value, tuple):
-        return f"({', '.join(map(_bound_source, value))})"
+        return f"({', '.join(map(bound_source, value))})"
     return repr(value)
-
-
-def _bound_source(bound: float) -> str:
-    """The shortest number that rounds to this clip bound: what was given, mostly."""
-    if math.isinf(bound):
-        return f"float('{bound}')"
-    texts = (repr(float(f"{bound:.{digits}g}")) for digits in range(1, 10))
-    return next(text for text in texts if _as_float32(float(text)) == bound)
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class RNNMode(StrEnum):
 
 
 class Direction(StrEnum):
+    """Which way a layer goes through the steps: forward, or forward and backward."""
+
     UNIDIRECTIONAL = "unidirectional"
     BIDIRECTIONAL = "bidirectional"
 

@@ -152,7 +152,11 @@ def gradients(
 
 
 def sigmoid(a: Array) -> Array:
-    return 1 / (1 + np.exp(-a))
+    """Return 1 / (1 + exp(-a)), or exp(a) / (1 + exp(a)) where the first exponential could overflow."""
+    positive = np.real(a) > 0
+    small = np.exp(np.where(positive, -a, a))
+    value: Array = np.where(positive, 1, small) / (1 + small)
+    return value
 
 
 def relu(a: Array) -> Array:

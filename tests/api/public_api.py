@@ -17,16 +17,25 @@ DUNDERS = {"__call__", "__enter__", "__exit__"}
 
 def lines():
     """Every public module below the package, then every public name in it, in alphabetical order."""
-    found = {f"{ROOT}.{name} = {_home(getattr(pycudnnrnn, name))}" for name in pycudnnrnn.__all__}
+    found = {f"{ROOT}.{name} = {_home(getattr(pycudnnrnn, name))}" for name in package_names()}
     for name, module in modules():
         for member in public_names(module):
             found.update(_described(f"{name}.{member}", getattr(module, member)))
     return sorted(found)
 
 
+def package_names():
+    """The package's public names: those of `__all__`, and the modules that are not there since they need an extra."""
+    return sorted({*pycudnnrnn._MODULES, *pycudnnrnn._NAMES})
+
+
 def modules():
-    """(public name, module), the modules of `__all__` with their own public modules."""
-    waiting = [(f"{ROOT}.{name}", getattr(pycudnnrnn, name)) for name in pycudnnrnn.__all__]
+    """(public name, module), the modules of the package with their own public modules.
+
+    Raises:
+        MissingDependencyError: torch, JAX or matplotlib is not there: some of the modules are for it.
+    """
+    waiting = [(f"{ROOT}.{name}", getattr(pycudnnrnn, name)) for name in package_names()]
     while waiting:
         name, module = waiting.pop(0)
         if isinstance(module, types.ModuleType):

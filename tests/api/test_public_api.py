@@ -1,9 +1,21 @@
 """The public API changes on purpose or not at all."""
 
+import ast
 import difflib
+import json
 import re
+import types
 
-from tests.api.public_api import SNAPSHOT, lines
+import pytest
+
+import pycudnnrnn
+from tests.api.public_api import SNAPSHOT, lines, modules, package_names, public_names
+from tests.docs.blocks import PAGES, ROOT, blocks
+from tests.helpers.oracles import need
+
+need("torch", "jax", "matplotlib")  # some public modules are for them
+
+EXAMPLES = sorted(path for path in ROOT.glob("examples/*") if path.suffix in {".py", ".ipynb"})
 
 
 def test_the_public_api_is_the_committed_one():
@@ -14,3 +26,40 @@ def test_the_public_api_is_the_committed_one():
 
 def test_the_snapshot_depends_on_no_machine():
     assert not re.search(r" at 0x|<function|/home|/usr", SNAPSHOT.read_text())
+
+
+def test_only_what_needs_an_extra_is_public_and_not_in_all():
+    assert set(package_names()) - {"plot"} == set(pycudnnrnn.__all__)
+
+
+def code_of(path):
+    """The Python that a reader of a page or an example is shown."""
+    if path.suffix == ".md":
+        return "\n".join(block.code for block in blocks(path) if block.language == "python")
+    if path.suffix == ".ipynb":
+        cells = json.loads(path.read_text())["cells"]
+        return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return path.read_text()
+
+
+@pytest.mark.parametrize("path", [*PAGES, *EXAMPLES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_pages_and_examples_import_is_public(path):
+    """A reader builds on it, so that the reference has it and the promise of stability holds for it."""
+    public = dict(modules())
+    names = {"pycudnnrnn": package_names()} | {name: public_names(module) for name, module in public.items()}
+    for node in ast.walk(ast.parse(code_of(path))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pycudnnrnn":
+            assert node.module in names, f"{node.module} is not public"
+            assert {alias.name for alias in node.names} <= set(names[node.module])
+        elif isinstance(node, ast.Import):
+            imported = {alias.name for alias in node.names if alias.name.partition(".")[0] == "pycudnnrnn"}
+            assert imported <= names.keys()
+
+
+def test_the_modules_for_frameworks_are_public_and_their_helpers_are_not():
+    public = dict(modules())
+    found = {name: public_names(public[f"pycudnnrnn.{name}"]) for name in ("interop.torch", "interop.jax", "plot")}
+    assert found["interop.torch"] == ["GRU", "LSTM", "RNN"]
+    assert found["interop.jax"] == ["PLATFORMS", "dropout_states", "rnn"]
+    assert not any(isinstance(getattr(public["pycudnnrnn.plot"], n), types.ModuleType) for n in found["plot"])
+    assert not {"Array", "Place", "MARK", "Figure"} & set(found["plot"])

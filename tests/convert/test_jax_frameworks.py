@@ -32,9 +32,7 @@ seeds = st.integers(0, 2**31)
 
 
 def drawn(modes):
-    return specs(modes=modes, input_modes=["linear_input"], clip=False, max_layers=2, max_units=3).filter(
-        lambda spec: not spec.num_proj
-    )
+    return specs(modes=modes, input_modes=["linear_input"], clip=False, projection=False, max_layers=2, max_units=3)
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 FLOAT32 = 3e-6
 """onnxruntime computes these operators in float32."""
 
-plain = specs(input_modes=["linear_input"], clip=False, dtypes=["float32"]).filter(lambda spec: not spec.num_proj)
+plain = specs(input_modes=["linear_input"], clip=False, projection=False, dtypes=["float32"])
 
 
 def reading(spec):

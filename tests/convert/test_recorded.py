@@ -74,7 +74,7 @@ CHAINER_IDS = {
 
 
 @examples(200)
-@given(double.filter(lambda spec: not spec.num_proj), seeds)
+@given(specs(input_modes=["linear_input"], bias_modes=["double"], clip=False, projection=False), seeds)
 def test_chainer_by_recorded_numbers(spec, seed):
     c = random_canonical(spec, seed)
     gate = by_gate(c)

@@ -127,6 +127,8 @@ def disagree(case):
         call["reduction"] = "max"
     elif case == "weight" and last:
         call |= {"reduction": "mean", "weight": -1.0}
+    elif case == "weight of a sum" and last:
+        call |= {"weight": 0}
     elif case == "no weight":
         call |= {"reduction": "mean", "weight": 0}
     before = np.array(array)

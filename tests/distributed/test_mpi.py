@@ -74,6 +74,10 @@ DISAGREEMENTS = {
     "reduction": ("StateError: d_params differs between rank 0 and rank 2 in reduction or root",) * 2,
     "unknown reduction": ("Invalid reduction: 'max', expecting 'sum' or 'mean'", "rank 2 refused"),
     "weight": ("Invalid weight: -1.0, expecting a finite number that is not negative", "rank 2 refused"),
+    "weight of a sum": (
+        "Invalid weight: 0, expecting 1 with reduction 'sum', which takes every rank",
+        "rank 2 refused",
+    ),
     "no weight": ("Invalid weight: 0 on all of them, expecting a positive number on some rank",) * 2,
     "roots": ("StateError: params differs between rank 0 and rank 2 in reduction or root",) * 2,
     "root": ("Invalid root: 3, expecting an integer from 0 to 2", "rank 2 refused"),
@@ -114,5 +118,9 @@ def test_one_rank_checks_all_the_same():
     with pytest.raises(TypeError, match="reduction"):
         distributed.all_reduce_gradients(np.ones(3), comm)
     array = np.full(3, 5.0)
+    for weight in (0, 0.5, 5):
+        with pytest.raises(ArgumentError, match=f"Invalid weight: {weight}, expecting 1 with reduction 'sum'"):
+            distributed.all_reduce_gradients(array, comm, reduction="sum", weight=weight)
+    distributed.all_reduce_gradients(array, comm, reduction="sum", weight=1)
     distributed.all_reduce_gradients(array, comm, reduction="mean", weight=7)
     assert (array == 5).all()

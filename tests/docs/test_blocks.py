@@ -22,12 +22,18 @@ def with_blocks(language):
     return pytest.mark.parametrize("page", pages, ids=name_of)
 
 
-def torch_model(folder):
-    """What docs/how-to/convert.md converts: a torch model whose encoder has an LSTM of two layers."""
+def files_to_convert(folder):
+    """What docs/how-to/convert.md converts: a torch model whose encoder has an LSTM, and what a saver of two wrote."""
     import torch
+
+    from pycudnnrnn import CudnnGRU, Saver
 
     model = torch.nn.ModuleDict({"encoder": torch.nn.ModuleDict({"lstm": torch.nn.LSTM(3, 4, 2)})})
     torch.save(model.state_dict(), folder / "model.pt")
+    encoder, decoder = (CudnnGRU(1, 4) for _ in range(2))
+    for layer in (encoder, decoder):
+        layer.build((None, None, 3))
+    Saver({"encoder": encoder, "decoder": decoder}).save(folder / "saved.safetensors")
 
 
 def tensorflow_checkpoint(folder):
@@ -42,7 +48,7 @@ def tensorflow_checkpoint(folder):
     saver.save(folder / "model.ckpt", 1000, format="tensorflow")
 
 
-FILES = {"docs/how-to/convert.md": torch_model, "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint}
+FILES = {"docs/how-to/convert.md": files_to_convert, "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint}
 """What the commands of a page find in the folder where they run."""
 
 LONG = {"demo"}

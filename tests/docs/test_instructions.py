@@ -31,6 +31,13 @@ def test_an_instruction_names_the_checkout_or_what_an_extra_needs(found):
             assert Requirement(argument).name in needed - {PROJECT["name"]}
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_first_page_says_how_to_install_before_it_imports(page):
+    before, code, _ = (ROOT / page).read_text().partition("```python")
+    assert code
+    assert any(found.arguments == (".",) for found in collected._in_text(page, before))
+
+
 def test_what_is_missing_can_be_installed_by_itself_or_with_the_extra_that_has_it():
     makers = [found for found in FOUND if found.place.startswith("pycudnnrnn/")]
     pairs = list(zip(makers[::2], makers[1::2], strict=True))

@@ -1,5 +1,6 @@
 """The pages say what is so: generated ones are up to date, every error has its row, and links lead somewhere."""
 
+import ast
 import inspect
 import re
 import subprocess
@@ -39,6 +40,17 @@ def test_every_public_error_has_its_section():
         assert set(kinds) == bases - {"PycudnnrnnError", "Exception"}, name
         assert re.search(r"^\*\*Cause\*\*: \w", text, re.MULTILINE), name
         assert re.search(r"^\*\*Remedy\*\*: \S", text, re.MULTILINE), name
+
+
+def test_every_error_that_a_user_can_meet_is_a_public_one():
+    """What is raised from a private module has a name that a user can catch, and a section on the page."""
+    public = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    for path in sorted(ROOT.glob("pycudnnrnn/**/*.py")):
+        if path == ROOT / "pycudnnrnn/errors.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            bases = {ast.unparse(base).rpartition(".")[2] for base in getattr(node, "bases", ())}
+            assert not bases & public, f"{path.relative_to(ROOT)}: {node.name} belongs into errors.py"
 
 
 def test_every_relative_link_leads_to_a_file():
@@ -159,6 +171,50 @@ def test_a_run_that_found_no_gpu_is_refused(tmp_path):
     ResultsFile(tmp_path / "none.jsonl").start("x", {"commit": "0", "on_shim": False})
     with pytest.raises(ValueError, match="was written without a GPU"):
         generate.gpu_results(tmp_path)
+
+
+FOR_A_GPU = re.compile(r'runs: shim|"cuda"|\bimport cupy\b')
+FOR_A_GPU_IN_WORDS = {
+    "README.md", "docs/how-to/torch.md", "docs/numerics.md", "docs/scaling.md", "docs/tutorials/layers.md",
+    "examples/tour.ipynb",
+}  # fmt: skip
+NOT_YET = re.compile(r"\bno\s+GPU\s+has\s+run\b", re.IGNORECASE)
+EXEMPT = {
+    "CONTRIBUTING.md": "says how blocks of pages are run",
+    "CHANGELOG.md": "what was so when it was written",
+    "docs/errors.md": "names what to call, and promises no result",
+    "docs/gpu-verification.md": "is made from the results",
+}
+"""What tells of a GPU and need not say that none has run it, and why."""
+
+
+def tells_of_a_gpu():
+    for path in [*PAGES, *sorted(ROOT.glob("examples/*.*"))]:
+        name = str(path.relative_to(ROOT))
+        if name not in EXEMPT and (name in FOR_A_GPU_IN_WORDS or FOR_A_GPU.search(path.read_text())):
+            yield name
+
+
+def misleads(text, results):
+    """Whether a text about a GPU is silent of there being no run on one, or goes on saying so after there is one."""
+    said = NOT_YET.search(text) is not None
+    return said if results else not (said and "gpu-verification.md" in text)
+
+
+@pytest.mark.parametrize("name", [*tells_of_a_gpu()])
+def test_what_tells_of_a_gpu_says_that_none_has_run_it_as_long_as_that_is_so(name):
+    """It points to the page that says what has run. With the first results file, each such sentence has to go."""
+    assert not misleads((ROOT / name).read_text(), generate.gpu_results()), name
+
+
+def test_a_sentence_that_no_gpu_has_run_is_asked_for_and_refused():
+    said = "No GPU\nhas run it yet: [what one has verified](../gpu-verification.md)."
+    assert misleads("It runs on a GPU.", [])
+    assert misleads("No GPU has run it yet.", [])
+    assert not misleads(said, [])
+    assert misleads(said, [{"gpu": "NVIDIA X"}])
+    assert misleads("No GPU has run it yet.", [{"gpu": "NVIDIA X"}])
+    assert not misleads("It runs on a GPU.", [{"gpu": "NVIDIA X"}])
 
 
 def git(*arguments):

@@ -9,6 +9,7 @@ from pathlib import Path
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint._bundle import crc32c, table
 from pycudnnrnn.checkpoint._bundle.wire import Cursor, varint
+from pycudnnrnn.checkpoint._marks import TABLE_END
 from tests.fuzz.mutants import Victim, main
 
 FIXTURES = Path(__file__).parents[1] / "tensorflow" / "files"
@@ -192,7 +193,7 @@ def edit_block(rng, files):
 
 def edit_footer(rng, files):
     end = varint(rng.choice(SIZES)) + varint(rng.choice(SIZES)) + varint(rng.choice(SIZES)) + varint(rng.choice(SIZES))
-    return Files(files.index[: -table.FOOTER_NBYTES] + end[:40].ljust(40, b"\0") + table.MAGIC, files.shards)
+    return Files(files.index[: -table.FOOTER_NBYTES] + end[:40].ljust(40, b"\0") + TABLE_END, files.shards)
 
 
 def edit_truth(rng, files):

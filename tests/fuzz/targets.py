@@ -28,6 +28,7 @@ import onnx.helper
 import safetensors.numpy
 
 from pycudnnrnn import CudnnLSTM, RNNSpec, checkpoint, convert
+from pycudnnrnn.checkpoint import _models
 from pycudnnrnn.checkpoint._bundle import images as bundle_images
 from pycudnnrnn.checkpoint._file import read_foreign
 from pycudnnrnn.cli import _files
@@ -70,7 +71,7 @@ def checkpoint_file(data: bytes, path: Path) -> None:
         checkpoint.load,
         checkpoint.inspect,
         functools.partial(checkpoint.inspect, foreign=True),
-        read_foreign,
+        _models.read,
     ):
         with contextlib.suppress(CheckpointError):
             read(path)
@@ -207,7 +208,7 @@ def bundle_seeds(folder: Path) -> Iterator[bytes]:
     """Checkpoints that are right, and one of each kind of mutant."""
     rng = random.Random(0)
     for name, (saver, _) in enumerate(things_to_restore()):
-        arrays = read_foreign(saver.save(folder / str(name)))
+        arrays = read_foreign(saver.save(folder / str(name))).tensors
         files = bundle_images(folder / "seed", {own: a for own, a in arrays.items() if "dropout" not in own})
         (_, shard), (_, index) = files
         right = bundle_mutants.Files(index, [shard])

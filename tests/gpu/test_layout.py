@@ -1,24 +1,23 @@
 """The layout that cuDNN reports equals the one by arithmetic, or the difference is recorded."""
 
 import collections
-import dataclasses
 
 from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
 
 from pycudnnrnn.errors import CudnnError, LayoutError, VersionError
 from pycudnnrnn.layout import arithmetic_layout
-from pycudnnrnn.spec import Algorithm, BiasMode, DType, RNNSpec
+from pycudnnrnn.spec import Algorithm, BiasMode, RNNSpec
 from pycudnnrnn.testing.strategies import specs
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
+ALGORITHMS = [algo for algo in Algorithm if algo is not Algorithm.AUTO]
 
 GRID = [
     RNNSpec(mode, 2, 40, 40, dtype=dtype, algo=algo, bias_mode=bias_mode, input_mode=input_mode, num_proj=num_proj,
             direction="bidirectional")
     for mode in ("lstm", "gru", "rnn_tanh")
     for dtype in DTYPES
-    for algo in Algorithm if algo is not Algorithm.AUTO
+    for algo in ALGORITHMS
     for bias_mode in (BiasMode if algo is Algorithm.STANDARD else [BiasMode.DOUBLE])
     for input_mode in ("linear_input", "skip_input")
     for num_proj in (None, 24)
@@ -46,25 +45,12 @@ def test_the_order_of_the_regions_is_that_of_the_arithmetic(cuda, answer):
     assert not [key for key in different if " standard " in key and "bfloat16" not in key]
 
 
-@st.composite
-def any_algorithm(draw):
-    """A spec whose algorithm is one that the spec's other fields allow."""
-    spec = draw(specs(dtypes=DTYPES, max_units=160, max_layers=3))
-    plain = spec.num_proj is None and spec.bias_mode is BiasMode.DOUBLE
-    double = spec.dtype is DType.FLOAT64
-    legal = [Algorithm.STANDARD]
-    if plain:
-        legal += [Algorithm.PERSIST_DYNAMIC]
-        legal += [] if double else [Algorithm.PERSIST_STATIC, Algorithm.PERSIST_STATIC_SMALL_H]
-    return dataclasses.replace(spec, algo=draw(st.sampled_from(legal)))
-
-
 def test_the_queried_layout_equals_arithmetic_on_drawn_specs(cuda, answer):
     counts, different = collections.Counter(), {}
 
     @seed(1)
     @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(any_algorithm())
+    @given(specs(algorithms=ALGORITHMS, dtypes=DTYPES, max_units=160, max_layers=3))
     def compare(spec):
         key = f"{spec.algo} {spec.dtype} bias={spec.bias_mode} {spec.input_mode} proj={bool(spec.num_proj)}"
         try:

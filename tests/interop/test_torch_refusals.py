@@ -1,5 +1,6 @@
 """What torch refuses is refused: where torch's tests name a type, with an error of that type too."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,49 @@ except ImportError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.stdout.startswith("MissingDependencyError"), done.stderr
     assert "pip install torch, or," in done.stdout
+
+
+class Model(torch.nn.Module):
+    """A model with an LSTM in it, as TorchScript takes one."""
+
+    def __init__(self, lstm):
+        super().__init__()
+        self.lstm = lstm
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def quantized(model):
+    return torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM})
+
+
+def onnx_of(model, x):
+    file = io.BytesIO()
+    torch.onnx.export(model, (x,), file, dynamo=False)
+    return file.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of what it has given up
+def test_what_torch_made_for_its_own_module_refuses_ours_and_takes_torchs_with_our_weights(tmp_path):
+    """What docs/how-to/torch.md says of TorchScript, its ONNX export and quantization."""
+    x = torch.randn(3, 2, 4)
+    mine, theirs = Model(ours.LSTM(4, 5)).eval(), Model(torch.nn.LSTM(4, 5)).eval()
+    theirs.load_state_dict(mine.state_dict())
+    with pytest.raises(torch.jit.frontend.UnsupportedNodeError, match="Lambda aren't supported"):
+        torch.jit.script(mine)
+    with pytest.raises(torch.jit.TracingCheckError, match="Tracing failed sanity checks"):
+        torch.jit.trace(mine, (x,))
+    with pytest.raises(RuntimeError, match="Cannot insert a Tensor that requires grad as a constant"):
+        onnx_of(mine, x)
+    frozen = torch.jit.trace(Model(ours.LSTM(4, 5)).eval().requires_grad_(False), (x,))
+    with pytest.raises(RuntimeError, match="Could not export Python function call"):
+        frozen.save(tmp_path / "m.pt")
+    assert type(quantized(mine).lstm) is ours.LSTM
+    assert not isinstance(mine.lstm, torch.nn.RNNBase)
+
+    assert onnx_of(theirs, x)
+    assert type(quantized(theirs).lstm) is torch.ao.nn.quantized.dynamic.LSTM
+    for made in (torch.jit.script(theirs), torch.jit.trace(theirs, (x,))):
+        made.save(tmp_path / "m.pt")
+        assert torch.allclose(torch.jit.load(tmp_path / "m.pt")(x), mine(x), atol=1e-6)

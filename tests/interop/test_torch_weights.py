@@ -120,6 +120,32 @@ def test_a_state_dict_that_does_not_fit_is_refused_in_torchs_words_and_changes_n
     assert torch.equal(mine.weight_ih_l0.flatten(), before[: 15 * 3])
 
 
+def test_a_state_dict_is_taken_while_the_device_of_the_weights_is_current(monkeypatch):
+    """From another one torch exports no CUDA tensor, and raises this."""
+    current, export = [], torch.Tensor.__dlpack__
+
+    class DeviceOf:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __enter__(self):
+            current.append(self.tensor)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    def export_from_its_device(tensor, **keywords):
+        if not current or current[-1] is not tensor:
+            raise BufferError("Can't export tensors on a different CUDA device index.")
+        return export(tensor, **keywords)
+
+    monkeypatch.setattr(torch.cuda, "device_of", DeviceOf)
+    monkeypatch.setattr(torch.Tensor, "__dlpack__", export_from_its_device)
+    mine = ours.GRU(3, 5)
+    assert mine.state_dict().keys() == torch.nn.GRU(3, 5).state_dict().keys()
+    assert current == []
+
+
 def test_a_state_dict_is_alive():
     _, mine = make_pair("LSTM", 3, 5, 2)
     state = mine.state_dict()

@@ -90,6 +90,30 @@ def test_what_torch_does_not_have_equals_the_reference(case, direction):
     assert_gradients_agree(problem)
 
 
+@pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU])
+@pytest.mark.parametrize("far", [-800.0, -709.0, 709.0, 800.0])
+def test_saturated_gates_equal_the_reference(kind, far):
+    """Their sigmoids are 0 or 1, with slopes of 0, however far out they are: exp(800) is no double any more."""
+    problem = make_problem(kind(1, 3, 4, dtype="float64"), 3, 2, None, seed=11)
+    _, biases = problem.op.params_to_canonical(problem.params, copy=False)
+    for gate in (0, 1):
+        biases[gate][:] = far
+    assert_results_agree(problem)
+    assert_gradients_agree(problem)
+
+
+def test_the_references_sigmoid_and_its_slope_are_right_relatively():
+    """Against the definition in a type with more exponents than doubles have."""
+    a = np.array([-800, -740, -300, -40, -3, -1e-9, 0, 1e-9, 3, 40, 800.0])
+    small = np.exp(-np.abs(a).astype(np.longdouble))
+    value, slope = 1 / (1 + np.exp(-a.astype(np.longdouble))), small / (1 + small) ** 2
+    found = reference.sigmoid(a + 1j * reference.COMPLEX_STEP)
+    np.testing.assert_allclose(reference.sigmoid(a), value.astype(float), rtol=1e-15, atol=0)
+    np.testing.assert_allclose(found.real, value.astype(float), rtol=1e-15, atol=0)
+    # Below about -670, the complex number itself is too small for a double.
+    np.testing.assert_allclose(found.imag / reference.COMPLEX_STEP, slope.astype(float), rtol=1e-15, atol=1e-290)
+
+
 def test_relu_has_no_slope_where_it_meets_zero_exactly():
     """As in torch: with all weights zero, no gradient gets through."""
     problem = make_problem(ops.CudnnRNNRelu(2, 3, 4, dtype="float64"), 3, 2, None, seed=11)

@@ -90,8 +90,7 @@ def measure(row: Row, profile: str) -> dict[str, Any]:
     if row.needs:  # what ran was a stand-in: it shows that the tests see the fault
         status = f"not run: it needs {row.needs}" if status == "met" else status
         found = {"failed": found["failed"], "red": found["red"]}
-    fault = f"{row.fault.path}: `{row.fault.old.strip()}` -> `{row.fault.new.strip()}`" if row.fault else ""
-    return {"status": status, **found, "fault": fault, "red": re.sub(r"\[.*", "", found["red"])}
+    return {"status": status, **found, "fault": str(row.fault or ""), "red": re.sub(r"\[.*", "", found["red"])}
 
 
 def main() -> None:

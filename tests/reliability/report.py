@@ -22,7 +22,8 @@ Made by `make reliability` from `tests/reliability/results.json`; do not edit. E
 held to, and what was counted when its tests last ran. A row counts as met only if a fault planted in the code turned
 one of its tests red: the second table names both. The tests of the cuDNN engine run on the real libcudnn's descriptors
 with a stand-in for the GPU: they show call discipline, not cuDNN's numerics. A row that needs a GPU has what the newest
-results file in `tests/gpu/results` measured; its fault is planted, and seen, on the stand-in.
+results file in `tests/gpu/results` measured; its fault is planted, and seen, on the stand-in. A fault is told as it
+was planted; where the code has moved since, its row names the commit that the text is of.
 """
 
 
@@ -58,8 +59,9 @@ def document(results: dict[str, Any], runs: list[dict[str, Any]]) -> str:
     for row in ROWS:
         result = results.get(row.name, nothing)
         if result.get("fault"):
+            as_of = "" if result["fault"] == str(row.fault) else f" (as of {result.get('commit', '-')[:7]})"
             fault = result["fault"].replace("|", "\\|").replace("\n", " ")
-            lines.append(f"| {row.name} | {fault} | `{result['red'] or 'none'}` |")
+            lines.append(f"| {row.name} | {fault}{as_of} | `{result['red'] or 'none'}` |")
     return "\n".join([*lines, *fuzzed(json.loads(GUIDED.read_text())), *loaded()]) + "\n"
 
 

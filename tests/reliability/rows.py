@@ -13,6 +13,9 @@ class Fault:
     old: str
     new: str
 
+    def __str__(self) -> str:
+        return f"{self.path}: `{self.old.strip()}` -> `{self.new.strip()}`"
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -123,7 +126,7 @@ ROWS = (
     Row(
         "R14", "a forked child is refused, and its parent goes on", "100 of 100 children",
         ("tests/shim/test_concurrency.py", "-k", "forked"),
-        Fault("pycudnnrnn/engines/cudnn/handles.py", "if self._count and os", "if not self._count and os"),
+        Fault("pycudnnrnn/engines/cudnn/handles.py", "if self._count and self", "if not self._count and self"),
     ),
     Row(
         "R15", "integers beyond a limit are refused, and nothing is called", "every integer a user can give",

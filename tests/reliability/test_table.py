@@ -70,6 +70,15 @@ def test_a_row_that_needs_no_gpu_is_not_taken_from_one():
     assert "| - | met | - |" in row_of(page, "R9")
 
 
+def test_a_fault_that_is_not_the_rows_any_more_says_which_commit_it_is_of():
+    row = next(row for row in ROWS if row.name == "R1")
+    known = {"status": "met", "red": "tests.abi::test_it", "commit": "0123456789", "fault": str(row.fault)}
+    _, faults = document({"R1": known}, []).split("| | fault planted |")
+    assert f"{row.fault} |" in row_of(faults, "R1")
+    _, faults = document({"R1": known | {"fault": "pycudnnrnn/gone.py: `a` -> `b`"}}, []).split("| | fault planted |")
+    assert "| pycudnnrnn/gone.py: `a` -> `b` (as of 0123456) |" in row_of(faults, "R1")
+
+
 @pytest.mark.long
 def test_a_row_whose_fault_stays_green_does_not_count():
     """Its tests measure: what they say of it must not turn them red either."""

@@ -19,6 +19,20 @@ IN_PLACE = ("iadd", "isub", "imul", "itruediv")
 METHODS = ("sum", "max", "min", "mean", "argmax", "copy", "astype")
 
 
+class _Where:
+    """What CuPy's arrays have as `device`: a number, and what makes that device current in a `with` block."""
+
+    def __init__(self, device):
+        self.id, self._device = device.index, device
+
+    def __enter__(self):
+        self._block = self._device.where(self.id)
+        self._block.__enter__()
+
+    def __exit__(self, *error):
+        self._block.__exit__(*error)
+
+
 class HostArray(cupy.ndarray):
     """A CuPy array over host memory, whose arithmetic is NumPy's."""
 
@@ -32,13 +46,19 @@ class HostArray(cupy.ndarray):
             return self.made(host(self)[lower(key)])
         return super().__getitem__(key)
 
+    @property
+    def device(self):
+        return _Where(self.device_)
+
     def __setitem__(self, key, value):
+        self.device_.check_here("a write")
         host(self)[lower(key)] = lower(value)
 
     def __float__(self):
         return float(host(self))
 
     def get(self):
+        self.device_.check_here("a read, which waits for the current stream of the current device")
         return host(self).copy()
 
     def made(self, result):

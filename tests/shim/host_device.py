@@ -70,7 +70,8 @@ class HostDevice:
     """What `CudaDevice` is, over host memory.
 
     `fail_at` makes the Nth allocation from now fail. `broken` maps what is asked of CUDA ("" for all of it) to
-    the error that it fails with; `asked` lists what was asked since.
+    the error that it fails with; `asked` lists what was asked since. `here` is the number of the current device: while
+    it is another, nothing can be done on this one.
     """
 
     index = 0
@@ -79,6 +80,7 @@ class HostDevice:
 
     def __init__(self):
         self.current = Stream()
+        self.here = self.index
         self.waits = []
         self.synchronized = []
         self.allocations = []
@@ -116,7 +118,24 @@ class HostDevice:
         except RuntimeError as error:
             self.watch.look_at(error)
             raise
-        return self.watch
+        return self.watch if self.here == self.index else self._made_current()
+
+    @contextlib.contextmanager
+    def _made_current(self):
+        with self.watch, self.where(self.index):
+            yield
+
+    @contextlib.contextmanager
+    def where(self, index):
+        """Make a device current in the block, by its number."""
+        before, self.here = self.here, index
+        try:
+            yield
+        finally:
+            self.here = before
+
+    def check_here(self, what):
+        assert self.here == self.index, f"{what}, while device {self.here} is current"
 
     def stream(self):
         return self.current
@@ -148,12 +167,14 @@ class HostDevice:
         return True
 
     def _not_in_capture(self, what):
+        self.check_here(what)
         self._cuda(what)
         if self.current.capturing is not None:
             raise NotCapturableError(what)
 
     def _do(self, work):
         """Do what a stream would be given, or record it while the stream is captured."""
+        self.check_here("work")
         if self.current.capturing is None:
             work()
         else:

@@ -8,8 +8,9 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.schedule import Schedule
 
 STREAM = 0x7000
@@ -39,6 +40,20 @@ def test_descriptors_of_other_libraries_states_do_not_pile_up(play):
         engine.write_dropout_states(STREAM, device.address(states) + place, 5)
     gc.collect()
     assert owned.live()["DropoutDescriptor"] - before == STATES_MAX
+
+
+@pytest.mark.parametrize("grown", [0, 1], ids=["workspace", "reserve"])
+def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_told(play, monkeypatch, grown):
+    played, engine, device = play()
+    batch = engine.addressed(STREAM, ops.CudnnGRU(2, 3, 4, dropout=0.5).spec, SCHEDULE, training=True, drops=True)
+    memory = device.zeros((1 << 16,), np.dtype(np.uint8))
+    at = device.address(memory)
+    told = [batch.workspace_nbytes, batch.reserve_nbytes]
+    asked = [size + (place == grown) for place, size in enumerate(told)]
+    monkeypatch.setattr(Passes, "_ask_sizes", lambda *_: asked)
+    with pytest.raises(EngineError, match=f"{asked[0]} and {asked[1]} bytes here, of {told[0]} and {told[1]} bytes"):
+        batch.forward(STREAM, SCHEDULE, *[at] * 9, states=at)
+    assert not played.launches
 
 
 def test_states_of_a_stream_live_as_long_as_they_are_used(play):

@@ -202,12 +202,55 @@ def test_a_plan_runs_on_the_stream_that_is_torchs_at_each_call(played, monkeypat
     assert not device.waits
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_each_replay(played, monkeypatch, training):
+    shim, device = played
+    problem, cupys = problem_of(), device.current
+    plan = problem.op.prepare(5, 3, is_training=training, sequence_lengths=problem.lengths, device="cuda:0")
+    graph = plan.capture(put(device, "torch", problem.params))
+    captures, awaited = zip(*((waiting.ptr, awaited.ptr) for waiting, awaited in device.waits), strict=True)
+    assert set(awaited) == {TORCH_STREAM}
+    assert not {TORCH_STREAM, cupys.ptr} & set(captures), "the work waits on a stream of its own"
+    for name in ("x", "hx", "cx", "dy", "dhy", "dcy") if training else ("x", "hx", "cx"):
+        get(getattr(graph, name))[...] = getattr(problem, name)
+    passes = 3 if training else 1
+    for address in (0x10, 0, 0x20):
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _, a=address: types.SimpleNamespace(cuda_stream=a))
+        shim.launches.clear()
+        graph.replay()
+        assert [stream for _, _, stream, _ in shim.launches] == [address] * passes
+    assert device.current is cupys
+    assert is_a("torch", graph.y)
+    assert np.array_equal(get(graph.y), problem.forward(is_training=training).output)
+
+
+def test_a_graph_of_cupys_arrays_asks_nobody_for_a_stream(played, monkeypatch):
+    shim, device = played
+    problem = problem_of()
+    graph = problem.op.prepare(5, 3, device="cuda:0").capture(put(device, "cupy", problem.params))
+    monkeypatch.delattr(_arrays, "streams")
+    shim.launches.clear()
+    graph.replay()
+    assert [stream for _, _, stream, _ in shim.launches] == [device.current.ptr]
+
+
+def test_a_graph_on_jaxs_params_is_refused_because_nobody_could_write_to_its_arrays(played):
+    _, device = played
+    problem = problem_of()
+    plan = problem.op.prepare(5, 3, device="cuda:0")
+    allocations = len(device.allocations)
+    params = put(device, "jax", problem.params)
+    with pytest.raises(ArgumentError, match=r"Invalid params: a JAX array, expecting a CuPy array or a torch tensor"):
+        plan.capture(params)
+    assert len(device.allocations) == allocations + 1, "nothing but params"
+
+
 def test_a_layer_waits_for_its_own_buffer_and_its_buffer_for_it(played):
     shim, device = played
     layer = CudnnLSTM(1, 6, seed=1)
     x = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("f4")
     expected = CudnnLSTM(1, 6, seed=1)
-    layer._build_on(x.shape, "cpu")
+    layer.build(x.shape)
     layer._attach(layer.op, device.from_host(layer.params), "cuda:0")
     cupys = device.current
     outputs, _ = layer(put(device, "torch", x))

@@ -48,6 +48,24 @@ def test_a_backward_on_another_stream_waits_for_the_forward_and_is_waited_for(pl
     assert [stream for _, _, stream, _ in played.launches] == [there.ptr, here.ptr]
 
 
+@pytest.mark.parametrize("lengths", [None, [3, 0]], ids=["one call", "in parts"])
+def test_a_reserve_is_copied_after_the_forward_and_its_copy_is_memory_of_both_streams(play, lengths):
+    _, _, device = play()
+    problem = make_problem(LSTM, 3, 2, lengths, seed=1)
+    arrays = on_device(device, problem)
+    forwards, here, later = device.current, Stream(), Stream()
+    fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], sequence_lengths=lengths)
+    device.current, copy, waits = here, device.copy, []
+    device.copy = lambda array: waits.append(list(device.waits)) or copy(array)
+    fwd.backward_data(arrays["dy"], retain=True)
+    device.copy = copy
+    assert waits[0] == [(here, forwards)]
+    device.current = later
+    device.waits.clear()
+    fwd.backward_weights()
+    assert device.waits == [(later, forwards), (later, here), (forwards, later), (here, later)]
+
+
 def test_dropout_on_two_streams_moves_on_one_after_the_other(play):
     _, _, device = play()
     op = ops.CudnnGRU(2, 3, 4, dropout=0.5)

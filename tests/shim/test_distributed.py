@@ -114,16 +114,19 @@ class Recorded(MPI.Intracomm):
     """The world of one rank, which notes what had been waited for when it was asked."""
 
     def Allreduce(self, sendbuf, recvbuf, op):  # noqa: N802
+        self.device.check_here("an all-reduce")
         self.noted.append((recvbuf, op, list(self.device.synchronized)))
 
     def Bcast(self, buf, root):  # noqa: N802
+        self.device.check_here("a broadcast")
         self.noted.append((buf, root, list(self.device.synchronized)))
 
 
-def test_mpi_is_given_a_device_array_after_what_is_on_its_stream(device):
+def test_mpi_is_given_a_device_array_after_what_is_on_its_stream_while_its_device_is_current(device):
     comm = Recorded(MPI.COMM_SELF)
     comm.device, comm.noted = device, []
     array = device.from_host(np.arange(6.0).reshape(2, 3))
+    device.here = 5
     distributed.all_reduce_gradients(array, comm, reduction="sum")
     ((given, op, waited_for),) = comm.noted
     assert given is array

@@ -158,6 +158,29 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
     assert second.index == 1
 
 
+@pytest.mark.parametrize("other_in", ["workspace_nbytes", "reserve_nbytes", "layout"])
+def test_a_device_unlike_the_one_of_the_trace_refuses_before_any_pass(play, monkeypatch, other_in):
+    played, first, device = play()
+    other, _ = played.engine_and_device(Second())
+    monkeypatch.setattr(device, "index_of", lambda _: 1)
+    monkeypatch.setattr(_jax_cudnn, "engine_for", lambda name: {"cuda": first, "cuda:1": other}[name])
+    addressed = other.addressed
+
+    def larger(*arguments, **keywords):
+        batch = addressed(*arguments, **keywords)
+        setattr(batch, other_in, getattr(batch, other_in) + 1)
+        return batch
+
+    problem = problem_of(seed=11)
+    if other_in == "layout":
+        monkeypatch.setattr(other, "layout", PermutedLayoutEngine(3).layout)
+    else:
+        monkeypatch.setattr(other, "addressed", larger)
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="cuda:1 needs more memory than this was traced"):
+        run(problem)
+    assert not played.launches
+
+
 def test_a_zero_length_never_reaches_the_library(play):
     played, _, _ = play()
     problem = problem_of(lengths=(5, 0, 3))

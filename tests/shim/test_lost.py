@@ -28,7 +28,7 @@ ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED 
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_lost(monkeypatch):
-    monkeypatch.setattr(owned.Process, "leaving", owned.Process.leaving)
+    monkeypatch.setattr(owned._Leaving, "begun", owned._Leaving.begun)
     yield
     gc.collect()  # before something is destroyed again: what is lost would be
 
@@ -136,7 +136,7 @@ def test_an_error_that_a_later_call_can_get_past_takes_no_device(play):
     device.broken = {}
     model.calls["a backward"]()
     assert not device.watch.lost
-    assert not owned.Process.leaving
+    assert not owned._Leaving.begun
 
 
 def test_the_first_error_is_the_one_that_is_told_also_to_other_threads(play):

@@ -165,12 +165,37 @@ def test_a_backward_on_another_stream_waits_for_the_forward_and_is_waited_for(pl
     arrays = on_device(device, problem)
     first = device.current
     fwd = op.forward(arrays["x"], arrays["hx"], arrays["params"], checkpoint_every=2)
+    used = [first]
     for backward in (lambda: fwd.backward_data(arrays["dy"]), fwd.backward_weights):
         other = device.current = Stream()
         device.waits.clear()
         backward()
-        assert device.waits[0] == (other, first)
-        assert device.waits[-1] == (first, other)
+        assert device.waits[: len(used)] == [(other, stream) for stream in used]
+        assert device.waits[-len(used) :] == [(stream, other) for stream in used]
+        used.append(other)  # the gradient of params is memory of the stream of backward-data
+
+
+def test_a_forward_that_fails_on_the_way_moves_no_dropout(play):
+    _, _, device = play()
+    op = ops.CudnnGRU(2, 3, 4, dtype="float64", dropout=0.5, seed=3)
+    problem = make_problem(op, 6, 3, None, seed=5)
+    arrays = on_device(device, problem)
+    start = op.dropout_state("cuda:0")
+    expected = run(problem, arrays, checkpoint_every=2)
+    op.set_dropout_state(start)
+    for failures in range(100):
+        device.fail_at = failures
+        try:
+            fwd = op.forward(arrays["x"], arrays["hx"], arrays["params"], checkpoint_every=2)
+        except MemoryError:
+            device.fail_at = None
+            assert op.dropout_state("cuda:0") == start
+        else:
+            break
+    device.fail_at = None
+    assert failures > 20, "some of them after the first chunk"
+    assert op.dropout_state("cuda:0").position == 1
+    assert np.array_equal(host(fwd.output), expected["y"])
 
 
 class Counting:

@@ -24,7 +24,7 @@ PLAIN, DROPS = ops.CudnnGRU(1, 3, 4).spec, ops.CudnnGRU(2, 3, 4, dropout=0.5).sp
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(monkeypatch):
-    monkeypatch.setattr(owned.Process, "leaving", owned.Process.leaving)
+    monkeypatch.setattr(owned._Leaving, "begun", owned._Leaving.begun)
     yield
     gc.collect()
     turns._LEFT.clear()
@@ -168,11 +168,11 @@ def test_nothing_waits_for_an_owner_that_ends_on_a_lost_device_in_a_fork_or_at_e
         gc.collect()
         os._exit(len(device.waits) + len(turns._LEFT))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    owned.Process.leaving = True
+    owned._Leaving.begun = True
     ends.pop().clear()
     gc.collect()
     assert not device.waits
-    owned.Process.leaving = False
+    owned._Leaving.begun = False
     device.broken["isCapturing"] = 700
     ends.pop().clear()  # the one that finds out
     gc.collect()
@@ -210,7 +210,7 @@ def test_a_backwards_own_memory_is_given_back_after_who_reads_it(owners, checkpo
     device.current = third
     device.waits.clear()
     fwd.backward_weights()
-    assert device.waits == [(third, there), (third, here), (here, third), (there, third)]
+    assert device.waits == [(third, there), (third, here), (there, third), (here, third)]
 
 
 @pytest.mark.parametrize("how", ["reserve", "dropout"])

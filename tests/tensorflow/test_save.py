@@ -7,7 +7,7 @@ import pytest
 
 from pycudnnrnn import Saver
 from tests.tensorflow.conftest import run_tensorflow
-from tests.tensorflow.models import INPUT_SIZE, WRITTEN, B, T
+from tests.tensorflow.models import CUDNN, INPUT_SIZE, WRITTEN, B, T
 from tests.tensorflow.test_models import TOLERANCE
 from tests.tensorflow.test_restore import error_of, layer_for
 
@@ -29,3 +29,20 @@ def test_tensorflow_restores_every_layer_and_computes_the_same(tmp_path):
     errors = {model.name: error_of(tmp_path, model, layer) for model, layer in layers.items()}
     print(errors)
     assert max(errors.values()) <= TOLERANCE, errors
+
+
+def test_a_graph_with_a_cudnn_layer_restores_through_the_saveable_without_its_opaque_kernel(tmp_path):
+    """A saver of all variables asks for the buffer too, which is not written; what the saveable asks for is."""
+    layer, prefix = layer_for(CUDNN[0]), tmp_path / "model.ckpt-7"
+    layer.params[...] = np.random.default_rng(0).normal(size=layer.params.shape)
+    with pytest.warns(UserWarning, match="TensorFlow's cells have one bias per gate"):
+        Saver({"encoder": layer, "global_step": np.array(7)}).save(prefix, format="tensorflow")
+    expected = {"encoder/" + name.partition("/")[2]: a for name, a in layer.saveable.tensors().items()}
+    expected = {name: array for name, array in expected.items() if "bias_cudnn" not in name}
+    np.savez(f"{prefix}-canonical.npz", **expected)
+    said = run_tensorflow("restore_graph", prefix, "encoder")
+    assert "Key encoder/opaque_kernel not found in checkpoint" in said
+    found = dict(np.load(f"{prefix}.npz"))
+    assert found.pop("global_step") == 7
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], array) for name, array in expected.items())

@@ -191,7 +191,17 @@ class Namespace:
     """Arrays that know only array API names, as a strict library's do."""
 
     def __init__(self):
-        for name in ("tanh", "where", "zeros_like", "full_like", "maximum", "broadcast_to", "reshape"):
+        for name in (
+            "exp",
+            "tanh",
+            "where",
+            "ones_like",
+            "zeros_like",
+            "full_like",
+            "maximum",
+            "broadcast_to",
+            "reshape",
+        ):
             setattr(self, name, self.wrap(getattr(np, name)))
         self.concat = self.wrap(lambda arrays, axis: np.concatenate(arrays, axis=axis))
         self.stack = self.wrap(np.stack)
@@ -217,8 +227,11 @@ class Strict:
     def __getitem__(self, key):
         return Strict(self.a[key])
 
+    def __neg__(self):
+        return Strict(-self.a)
 
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "lt", "gt"):
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "matmul", "lt", "gt"):
 
     def _operate(self, other, name=f"__{_name}__"):
         return Strict(getattr(self.a, name)(getattr(other, "a", other)))
@@ -336,6 +349,72 @@ def test_a_cell_takes_the_dtype_of_its_first_input_and_keeps_its_width():
             cell(np.ones((2, 5), "float16"), bad)
     with pytest.raises(ArgumentTypeError, match="array API"):
         CudnnCompatibleRNNTanhCell(3, dtype="float32")(memoryview(np.ones((2, 5))), None)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bias", [-1000.0, -80.0, -20.0, -15.0, 0.0, 15.0, 1000.0])
+def test_a_gate_that_is_nearly_closed_lets_its_share_through(bias, dtype, library):
+    """0.002 of 1e6 at a bias of -20, where 1 + tanh(-10) is 0 in float32. No gate overflows."""
+    cell = CudnnCompatibleLSTMCell(1, dtype=dtype, kernel_initializer="zeros")
+    cell.build((None, 1))
+    cell.variables_by_name()["bias"].assign([0, 0, bias, 0])  # i, c, f, o
+    x, c, h = (library(np.full((1, 1), value, dtype)) for value in (0, 1e6, 0))
+    _, state = cell(x, (c, h))
+    share = 1 / (1 + np.exp(np.longdouble(-bias)))
+    assert np.allclose(np.asarray(state.c), float(1e6 * share), rtol=1e-6 if dtype == "float32" else 1e-14, atol=0)
+
+
+def test_a_gates_slope_is_steepest_in_its_middle():
+    """A quarter at 0, where an absolute value has no slope that an autograd could know."""
+    cell = CudnnCompatibleLSTMCell(1, dtype="float64", kernel_initializer="zeros")
+    cell.build((None, 1))
+    bias = cell.variables_by_name()["bias"]
+    bias.value = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    one, zero = torch.ones((1, 1), dtype=torch.float64), torch.zeros((1, 1), dtype=torch.float64)
+    _, state = cell(zero, (one, zero))
+    state.c.sum().backward()
+    assert bias.value.grad.tolist() == [0, 0.5, 0.25, 0]
+
+
+LIBRARIES = {"numpy": np.asarray, "torch": torch.from_numpy, "array API": Strict}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("other", ["float64", "float16", "int64"])
+@pytest.mark.parametrize("kind", ALL)
+def test_a_cell_refuses_inputs_and_states_of_another_dtype_and_names_both(kind, other, library):
+    cell, make = kind(3, dtype="float32"), LIBRARIES[library]
+    x, state = np.ones((2, 5), "f4"), np.zeros((2, 3), "f4")
+    odd = make(state.astype(other))
+    states = {"state": odd}
+    if kind is CudnnCompatibleLSTMCell:
+        states = {"state c": (odd, make(state)), "state h": (make(state), odd)}
+        state = (state, state)
+    cell(x, state)
+    with pytest.raises(ArgumentError, match=rf"Invalid inputs dtype: .*{other}, expecting float32, the cell's"):
+        cell(make(x.astype(other)), state)
+    for name, states_given in states.items():
+        with pytest.raises(ArgumentError, match=rf"Invalid {name} dtype: .*{other}, expecting float32, the cell's"):
+            cell(make(x), states_given)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_stack_refuses_inputs_and_states_of_another_dtype_and_names_both(library, steps):
+    make = LIBRARIES[library]
+    stack = CellStack(RNNSpec("lstm", 2, 3, 5, dtype="float32"))
+    x, h, c = np.ones((steps, 2, 5), "f4"), np.zeros((2, 2, 3), "f4"), np.zeros((2, 2, 3), "f4")
+    with pytest.raises(ArgumentError, match=r"Invalid inputs dtype: .*float64, expecting float32, the cell's"):
+        stack(make(x.astype("f8")))
+    for i in range(2):
+        states = [make(h), make(c)]
+        states[i] = make(h.astype("f8"))
+        with pytest.raises(ArgumentError, match=rf"Invalid initial_state\[{i}\] dtype: .*float64, expecting float32"):
+            stack(make(x), tuple(states))
+        states[i] = h.tolist()
+        with pytest.raises(ArgumentTypeError, match=rf"Invalid initial_state\[{i}\]: <class 'list'>"):
+            stack(make(x), tuple(states))
 
 
 def test_a_stack_says_which_tensor_is_missing():

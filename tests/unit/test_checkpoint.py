@@ -179,7 +179,7 @@ def test_a_file_of_another_program_is_read_where_that_is_asked_for_alone(tmp_pat
     path = tmp_path / "theirs.safetensors"
     arrays = {"a": np.arange(6, dtype="f4").reshape(2, 3), "empty": np.zeros((0, 3)), "odd": np.array([np.nan, np.inf])}
     safetensors.numpy.save_file(arrays, path, {"format": "pt"})
-    for name, found in _file.read_foreign(path).items():
+    for name, found in _file.read_foreign(path).tensors.items():
         assert (found.dtype, found.tolist()) == (arrays[name].dtype, arrays[name].tolist()) or name == "odd"
     found = checkpoint.inspect(path, foreign=True)
     assert (found.verified, found.items, found.metadata) == (False, {}, {"format": "pt"})

@@ -51,7 +51,9 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     array = Saver({"a": np.zeros((2, 3))}).save(tmp_path / "array")
     assert reason_of(Saver({"a": np.zeros((3, 2))}), array) == "shape"
     assert reason_of(Saver({"a": built(CudnnRNNTanh)}), array) == "metadata"
-    with pytest.raises(CheckpointError, match="something else than one model"):
+    with pytest.raises(
+        CheckpointError, match=r"not one model of checkpoint\.save's, but of a Saver, under 'a': build what it held"
+    ):
         checkpoint.load(array)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from pycudnnrnn._checks import check_bool, check_int, check_real, check_word, one_of
 from pycudnnrnn.canonical import from_canonical
@@ -16,7 +17,24 @@ LAYOUT = arithmetic_layout(SPEC)
 WORDS = arithmetic_layout(RNNSpec("lstm", 2, 3, 2, direction="bidirectional", bias_mode="single_input"))
 WEIGHTS = [np.zeros(region.shape) for region in LAYOUT.weights]
 BIASES = [np.zeros(region.shape) for region in LAYOUT.biases]
-HOST = "expecting host integers (a list or a NumPy array): reading a device array would synchronise"
+HOST = "expecting host integers (a list or a NumPy array)"
+
+
+class OnDevice:
+    """An array of a library that has it on a GPU."""
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def tolist(self):
+        raise AssertionError("it is read")
+
+
+class Nowhere(OnDevice):
+    """An array that is spread over devices, as its library says."""
+
+    def __dlpack_device__(self):
+        raise RuntimeError("of no one device")
 
 
 def put(weights, biases):
@@ -36,6 +54,14 @@ CASES = [
     (lambda: check_word(Direction, "d", "up"), ArgumentError,
      "Invalid d: 'up', expecting 'unidirectional' or 'bidirectional'"),
     (lambda: check_lengths({3}, 3, 1), ArgumentTypeError, f"Invalid sequence_lengths: <class 'set'>, {HOST}"),
+    (lambda: check_lengths(5, 3, 1), ArgumentTypeError, f"Invalid sequence_lengths: <class 'int'>, {HOST}"),
+    (lambda: check_lengths(torch.tensor([3]), 3, 1), ArgumentTypeError,
+     f"Invalid sequence_lengths: <class 'torch.Tensor'>, {HOST}: sequence_lengths.tolist() makes them"),
+    (lambda: check_lengths(OnDevice(), 3, 1), ArgumentTypeError,
+     (f"Invalid sequence_lengths: {OnDevice}, {HOST}: sequence_lengths.tolist() makes them, "
+      "and waits: reading a device array would synchronise each call")),
+    (lambda: check_lengths(Nowhere(), 3, 1), ArgumentTypeError,
+     f"Invalid sequence_lengths: {Nowhere}, {HOST}: sequence_lengths.tolist() makes them"),
     (lambda: check_lengths([True], 3, 1), ArgumentTypeError,
      "Invalid sequence_lengths: a list with booleans, expecting integers"),
     (lambda: check_lengths([1, [2]], 3, 2), ArgumentTypeError,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import pycudnnrnn
+from tests.helpers.oracles import need
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,6 +59,34 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.stdout, done.stderr) == ("[]\nMissingDependencyError plot\n", "")
+
+
+def test_the_modules_for_frameworks_are_reached_by_name_and_load_theirs_only_then():
+    code = """
+import sys
+import pycudnnrnn
+from pycudnnrnn import interop
+print(sorted({"torch", "jax"} & sys.modules.keys()), sorted(interop.__all__), dir(interop) == sorted(vars(interop)))
+print(pycudnnrnn.interop.torch.LSTM.__name__, sorted({"torch", "jax"} & sys.modules.keys()))
+sys.modules["jax"] = None
+try:
+    pycudnnrnn.interop.jax
+except ImportError as error:
+    print(type(error).__name__, error.extra)
+try:
+    pycudnnrnn.interop.keras
+except AttributeError as error:
+    print(error)
+"""
+    need("torch")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout.splitlines() == [
+        "[] ['jax', 'torch'] True",
+        "LSTM ['torch']",
+        "MissingDependencyError jax",
+        "module 'pycudnnrnn.interop' has no attribute 'keras'",
+    ]
+    assert done.stderr == ""
 
 
 def test_the_changelog_has_the_version():

@@ -391,6 +391,33 @@ def test_tf_canonical_to_opaque_and_back_is_the_identity(case, kind, proj, direc
         converter.tf_canonical_to_opaque([*lists[0], *lists[1]], None if proj else [lists[0][0]])
 
 
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
+def test_arrays_of_several_dtypes_are_refused_by_name_and_none_is_cast(library):
+    converter = saveable.CudnnParamsFormatConverterLSTM(1, 4, 3, num_proj=2)
+    rng = np.random.default_rng(0)
+    kernel, bias, projection = (rng.normal(size=shape).astype("f2") for shape in ((5, 16), (16,), (4, 2)))
+    assert converter.tf_canonical_to_opaque([kernel, bias], [projection]).dtype == "float16"
+    with pytest.raises(
+        ArgumentError, match=r"tf_canonicals\[1\] dtype: .*float32, expecting float16, as tf_canonicals\[0"
+    ):
+        converter.tf_canonical_to_opaque([library(kernel), library(bias.astype("f4"))], [library(projection)])
+    with pytest.raises(ArgumentError, match=r"Invalid weights_proj\[0\] dtype: .*float64, expecting float16"):
+        converter.tf_canonical_to_opaque([library(kernel), library(bias)], [library(projection.astype("f8"))])
+    named = converter.named(rng.normal(size=ops.from_spec(converter.spec).params_size()).astype("f4"))
+    name = next(name for name in named if name.endswith("kernel"))
+    with pytest.raises(ArgumentError, match="dtype: float32, expecting float16, as the first has"):
+        converter.opaque(named | {name: named[name].astype("f2")})
+
+
+def test_foreign_byte_order_is_no_other_dtype():
+    converter = saveable.CudnnParamsFormatConverterTanh(1, 4, 3)
+    kernel, bias = np.arange(28, dtype="f4").reshape(7, 4), np.arange(4, dtype="f4")
+    expected = converter.tf_canonical_to_opaque([kernel, bias])
+    found = converter.tf_canonical_to_opaque([kernel.astype(">f4"), bias])
+    assert found.dtype.isnative
+    assert np.array_equal(found, expected)
+
+
 def test_the_basic_converter_is_there():
     assert saveable.CudnnParamsFormatConverterBasic(1, 2, 3).spec.num_gates == 1
 

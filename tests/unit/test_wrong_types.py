@@ -7,12 +7,28 @@ import numpy as np
 import pytest
 
 import pycudnnrnn
-from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnLSTMSaveable, RNNParamsSaveable, Saver, checkpoint, convert, ops
+from pycudnnrnn import (
+    CudnnGRU,
+    CudnnLSTM,
+    CudnnLSTMSaveable,
+    RNNParamsSaveable,
+    Saver,
+    checkpoint,
+    convert,
+    interop,
+    ops,
+    plot,
+)
 from pycudnnrnn.cells import CellStack, CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, cell_of
 from pycudnnrnn.errors import ArgumentTypeError, PycudnnrnnError
 from pycudnnrnn.saveable import CudnnParamsFormatConverter
 from pycudnnrnn.spec import RNNSpec
 from tests.api.public_api import modules, public_names
+from tests.helpers.oracles import need
+
+need("torch", "jax", "matplotlib")  # some public modules are for them
+
+jax, torch = interop.jax, interop.torch
 
 WRONG = {
     "bool": (1, 0, 0.0, "no", "", [], np.ones(1), object()),
@@ -154,6 +170,18 @@ RIGHT = {
         f"{name}.to_canonical": (there_and_back(getattr(convert, name)), {})
         for name in ("chainer", "equinox", "flax", "gluon", "keras", "onnx", "pytorch", "tensorflow")
     },
+    "jax.rnn": (jax.rnn, {"params": P, "input_data": X, "spec": LSTM}),
+    "jax.dropout_states": (jax.dropout_states, {"spec": LSTM}),
+    "torch._RNN.__init__": (torch.LSTM, {"input_size": 4, "hidden_size": 8}),
+    "torch.RNN.__init__": (torch.RNN, {"input_size": 4, "hidden_size": 8}),
+    "plot.draw_layout": (plot.draw_layout, {"layout": LSTM.layout(), "path": "none/m.png"}),
+    "plot.draw_gradient_norms": (
+        plot.draw_gradient_norms, {"d_params": P, "layout": LSTM.layout(), "path": "none/m.png"},
+    ),
+    "plot.draw_gates": (
+        plot.draw_gates,
+        {"spec": LSTM.spec, "canonical": (WEIGHTS, BIASES), "input_data": X[:, 0], "path": "none/m.png"},
+    ),
     "jax_rnn.to_canonical": (there_and_back(convert.jax_rnn), {"input_size": 4, "hidden_size": 8, "num_layers": 2}),
 }  # fmt: skip
 """What has such arguments, called with everything right: by the end of its qualified name."""

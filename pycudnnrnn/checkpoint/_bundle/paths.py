@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint._bundle import table
+from pycudnnrnn.checkpoint._marks import V1, is_table
 from pycudnnrnn.checkpoint._refusal import Refusal
 
 INDEX: Final = ".index"
@@ -59,10 +59,9 @@ def prefix_of(path: Path) -> Path:
         raise Refusal("unreadable", f"it is a part of a checkpoint: give {path.with_suffix('').name!r}, its prefix")
     if stat.S_ISREG(mode) and not _mode(with_suffix(path, INDEX)):
         with Source(path) as source:
-            count = min(source.size, len(table.MAGIC))
-            end = source.read_at(source.size - count, count)
-        if table.looks_like_one(end):
-            raise Refusal("metadata", "a checkpoint of format V1, from before TensorFlow 0.12: save it anew there")
+            v1 = is_table(source)
+        if v1:
+            raise Refusal("metadata", V1)
         raise Refusal("unreadable", "no checkpoint of TensorFlow: those are a .index and .data- files")
     return path
 

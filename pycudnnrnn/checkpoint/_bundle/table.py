@@ -14,9 +14,8 @@ from typing import Final
 
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.wire import Cursor, varint
+from pycudnnrnn.checkpoint._marks import TABLE_END
 from pycudnnrnn.checkpoint._refusal import Refusal
-
-MAGIC: Final = (0xDB4775248B80FB57).to_bytes(8, "little")
 
 FOOTER_NBYTES: Final = 48
 """Two places of blocks, zeros, and the magic number."""
@@ -40,22 +39,17 @@ RESTART_INTERVAL: Final = 16
 """Keys from one that is written whole to the next; in the index block each is. Source: the same."""
 
 
-def looks_like_one(data: bytes) -> bool:
-    """Say whether a file with this end is a table: an index, or a whole checkpoint before TensorFlow 0.12."""
-    return data[-len(MAGIC) :] == MAGIC
-
-
 def read(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and values, the keys in order and each once.
 
     Raises:
         Refusal: no table, or a damaged one.
     """
-    if len(data) < FOOTER_NBYTES or not looks_like_one(data):
+    if len(data) < FOOTER_NBYTES or not data.endswith(TABLE_END):
         raise Refusal("header form", "it does not end as an index of TensorFlow's does")
     footer = Cursor(data, len(data) - FOOTER_NBYTES, len(data))
     meta, index = _place(footer), _place(footer)
-    if any(footer.take(footer.left - len(MAGIC))):
+    if any(footer.take(footer.left - len(TABLE_END))):
         raise Refusal("header form", "its footer has more than the places of two blocks")
     end, before, keys, names_nbytes = 0, b"", 0, 0
     for _, value in _entries(_block(data, *index)):
@@ -95,7 +89,7 @@ def written(entries: Mapping[bytes, bytes]) -> bytes:
             index.add(_between(key, after), end(block))
             block = _Builder()
     places = end(block) + end(index)
-    return bytes(out) + places.ljust(FOOTER_NBYTES - len(MAGIC), b"\0") + MAGIC
+    return bytes(out) + places.ljust(FOOTER_NBYTES - len(TABLE_END), b"\0") + TABLE_END
 
 
 def _between(key: bytes, after: bytes | None) -> bytes:

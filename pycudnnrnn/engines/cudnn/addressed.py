@@ -10,7 +10,7 @@ from pycudnnrnn.engines.cudnn.dropout import DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -59,6 +59,7 @@ class Addressed:
         Raises:
             ArgumentError: params that cuDNN cannot read where they are.
             CaptureError: the stream is being captured.
+            EngineError: cuDNN asks for more memory with these random states than it did when this was made.
         """
         _check_params("params", params)
         with self._runtime.device.active():
@@ -82,6 +83,7 @@ class Addressed:
         Raises:
             ArgumentError: params, or their gradient, that cuDNN cannot use where they are.
             CaptureError: the stream is being captured.
+            EngineError: cuDNN asks for more memory with these random states than it did when this was made.
         """
         _check_params("params", params)
         _check_params("d_params", d_params or 0)
@@ -110,7 +112,11 @@ class Addressed:
             dropout = runtime.dropout_on(handle, stream, rate)
         else:
             dropout = runtime.dropout_at(handle, states, rate)
-        return runtime.passes(handle, self._spec, self._like, training=self._training, dropout=dropout), dropout
+        passes = runtime.passes(handle, self._spec, self._like, training=self._training, dropout=dropout)
+        if passes.workspace_nbytes > self.workspace_nbytes or passes.reserve_nbytes > self.reserve_nbytes:
+            found, told = (f"{p.workspace_nbytes} and {p.reserve_nbytes} bytes" for p in (passes, self))
+            raise EngineError(f"cuDNN asks for workspace and reserve of {found} here, of {told} before")
+        return passes, dropout
 
 
 def _check_params(name: str, address: int) -> None:

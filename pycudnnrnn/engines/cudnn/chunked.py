@@ -46,7 +46,7 @@ def forward(
             arrays = part.buffer(x), part.state_buffer(h), part.state_buffer(c), part.buffer(y)
             pieces.append(ChunkPiece(passes, part.schedule, *arrays, scratch(device, passes.reserve_nbytes), part))
             results.append((part.state_buffer(h), part.state_buffer(c)))
-        reserve = ChunkedReserve(runtime, spec, schedule, params, pieces, [stream])
+        reserve = ChunkedReserve(runtime, spec, schedule, params, pieces, (stream,))
         workspace = reserve.workspace()
         with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
             for piece, (hy, cy) in zip(pieces, results, strict=True):

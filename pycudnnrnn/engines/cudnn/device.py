@@ -65,7 +65,7 @@ def in_order(device: CudaDevice, stream: Any, others: Sequence[Any]) -> Iterator
             yield
     finally:
         if not device.watch.lost:
-            for other in reversed(others):
+            for other in others:
                 device.wait(other, stream)
 
 

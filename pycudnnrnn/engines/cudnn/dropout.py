@@ -105,6 +105,20 @@ class CudnnDropout(DropoutAt):
             self.position += 1
 
     @contextlib.contextmanager
+    def as_one(self, stream: Any) -> Iterator[None]:
+        """Count the block's forwards, all on `stream`, as one; as none where it fails, with the states as before."""
+        with self.lock:
+            position, before = self.position, self.snapshot(stream)
+            try:
+                yield
+            except BaseException:
+                self.position = position
+                if not self._device.watch.lost:
+                    self.rewind(before)
+                raise
+            self.position = position + 1
+
+    @contextlib.contextmanager
     def left_alone(self, stream: Any) -> Iterator[None]:
         """Let something run that moves the states on, and put them back after it; all of it on or after `stream`."""
         with self.lock:

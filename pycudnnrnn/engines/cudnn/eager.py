@@ -58,4 +58,4 @@ class CudnnForward:
             if not self._keep_reserve:
                 return y, hy, cy, None
             piece = Piece(passes, schedule, x, hx, cx, y, space)
-            return y, hy, cy, CudnnReserve(self._runtime, passes.spec, schedule, params, [piece], [stream])
+            return y, hy, cy, CudnnReserve(self._runtime, passes.spec, schedule, params, [piece], (stream,))

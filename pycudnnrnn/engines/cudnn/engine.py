@@ -59,6 +59,9 @@ class CudnnEngine:
         self._device.watch.refuse_lost()
         return self._device.xp
 
+    def active(self) -> contextlib.AbstractContextManager[Any]:
+        return self._device.active()
+
     def layout(self, spec: RNNSpec) -> ParamLayout:
         return self.runtime.layout(spec)
 

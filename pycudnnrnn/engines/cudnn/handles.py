@@ -5,12 +5,13 @@ State: the pool, under one lock. cuDNN is thread-safe as long as no two threads 
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Final
 
 from pycudnnrnn._libcudnn import Library, cudnnHandle_t
-from pycudnnrnn.engines.cudnn.owned import Owned, Process
+from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.errors import EngineError, ForkError
 
 HANDLES_MAX: Final = 64
@@ -53,6 +54,9 @@ class HandlePool:
         EngineError: more threads at once than HANDLES_MAX.
     """
 
+    forks = 0
+    """How many forks lie between this process and the first; a call looks at it where its number would cost more."""
+
     def __init__(self, library: Library) -> None:
         self._library = library
         self._lock = threading.Lock()
@@ -60,11 +64,11 @@ class HandlePool:
         self._count = 0
         self._leases = threading.local()
         self._watched: dict[Handle, weakref.ref[_Lease]] = {}
-        self._forks = Process.forks
+        self._forks = self.forks
 
     def check_process(self) -> None:
         """Refuse to work in a forked child."""
-        if self._count and Process.forks != self._forks:
+        if self._count and self.forks != self._forks:
             raise ForkError(
                 "cuDNN was used before this process was forked, and CUDA does not survive a fork: "
                 "start processes with multiprocessing's 'spawn' method"
@@ -72,7 +76,7 @@ class HandlePool:
 
     def get(self) -> Handle:
         """Return this thread's handle."""
-        if Process.forks != self._forks:
+        if self.forks != self._forks:
             self.check_process()
         try:
             lease: _Lease = self._leases.lease
@@ -91,5 +95,13 @@ class HandlePool:
                 raise EngineError(f"{HANDLES_MAX} threads already have a cuDNN handle on this device, the most allowed")
             handle = Handle(self._library)
             self._count += 1
-            self._forks = Process.forks
+            self._forks = self.forks
             return handle
+
+
+def _forked() -> None:
+    HandlePool.forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # nothing is forked elsewhere
+    os.register_at_fork(after_in_child=_forked)

@@ -26,29 +26,18 @@ RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
 """What went wrong in releases, which never raise: a finaliser has nobody to raise to. Tests hold it empty."""
 
 
-class Process:
-    """What has become of this process.
+class _Leaving:
+    """Whether native objects are left as they are: the interpreter is ending, or a device is lost."""
 
-    `leaving` says whether native objects are left as they are: the interpreter is ending, or a device is lost. `forks`
-    differs from that of a process that this one was forked from.
-    """
-
-    leaving = False
-    forks = 0
+    begun = False
 
 
 def leave_everything() -> None:
     """Destroy no native object from now on; the end of the process gives everything back."""
-    Process.leaving = True
-
-
-def _forked() -> None:
-    Process.forks += 1
+    _Leaving.begun = True
 
 
 atexit.register(leave_everything)
-if hasattr(os, "register_at_fork"):  # nothing is forked elsewhere
-    os.register_at_fork(after_in_child=_forked)
 
 
 def live() -> Counter[str]:
@@ -63,17 +52,17 @@ class _Resource:
     while a daemon thread may still change it.
     """
 
-    __slots__ = ("_destroy", "_forks", "_pointer", "_watch", "name")
+    __slots__ = ("_destroy", "_pid", "_pointer", "_watch", "name")
 
     def __init__(self, owner: object, destroy: Callable[[Any], object], pointer: Any) -> None:
         self.name = type(owner).__name__
-        self._destroy, self._pointer, self._forks = destroy, pointer, Process.forks
+        self._destroy, self._pointer, self._pid = destroy, pointer, os.getpid()
         self._watch: weakref.ref[object] | None = weakref.ref(owner, lambda _: self.free())
         _LIVE.add(self)
 
-    def free(self, live: set[_Resource] = _LIVE, process: type[Process] = Process) -> None:
+    def free(self, live: set[_Resource] = _LIVE, leaving: type[_Leaving] = _Leaving) -> None:
         # Defaults outlive this module, and so do the main thread's own descriptors, when the interpreter ends.
-        if process.leaving or process.forks != self._forks:  # a forked child has a copy of what its parent frees
+        if leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
             return
         try:
             live.remove(self)  # whoever comes first

@@ -42,7 +42,7 @@ class RecomputeReserve:
     x: Any
     starts: list[Start]
     seed: int
-    streams: list[Any]
+    streams: tuple[Any, ...]
     gradient: Any | None = None
     touched: bool = False
     """Whether a backward has used it up; one that failed on the way left it as it was."""
@@ -81,8 +81,7 @@ class RecomputeReserve:
                 part.put(dx, dx_part)
                 part.put_states(dh, dhx_part)
                 part.put_states(dc, dcx_part)
-            self.gradient, self.touched = gradient, True
-            self.streams = [*self.streams, device.stream()]
+            self.gradient, self.touched, self.streams = gradient, True, (*self.streams, device.stream())
         return dx, dh, dc
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
@@ -107,12 +106,13 @@ def forward(
     params, x, hx, cx = inputs
     device, dtype = runtime.device, spec.dtype.numpy
     states = (spec.num_pseudo_layers, schedule.B)
-    lock = contextlib.nullcontext() if dropout is None else dropout.lock
-    with runtime.launching("a forward that recomputes, which takes memory") as (_, stream), lock:
+    with (
+        runtime.launching("a forward that recomputes, which takes memory") as (_, stream),
+        contextlib.nullcontext() if dropout is None else dropout.as_one(stream),
+    ):
         y = device.zeros(schedule.data_shape(spec.output_size), dtype)
         h = started(device, hx, (*states, spec.state_size), dtype)
         c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
-        position = 0 if dropout is None else dropout.position
         starts = []
         for chunk in chunks:
             part = runtime.part(schedule, chunk, stream)
@@ -125,7 +125,5 @@ def forward(
             part.put_states(h, hy)
             part.put_states(c, cy)
             starts.append(start)
-        if dropout is not None:
-            dropout.position = position + 1  # the chunks are one forward
     seed = 0 if dropout is None else dropout.seed
-    return y, h, c, RecomputeReserve(engine, runtime, spec, schedule, params, x, starts, seed, [stream])
+    return y, h, c, RecomputeReserve(engine, runtime, spec, schedule, params, x, starts, seed, (stream,))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from pycudnnrnn.engines.cudnn.checks import aligned, check_array
-from pycudnnrnn.engines.cudnn.device import in_order, scratch
+from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
@@ -42,8 +42,8 @@ PieceT = TypeVar("PieceT", bound=Piece)
 class CudnnReserve(Generic[PieceT]):
     """What a forward leaves for its backward, and what must live until its kernels are done: of one native call.
 
-    `streams`: those on which its memory was taken or written. `touched`: a backward has begun to rewrite it. One that
-    failed before that left it as it was.
+    `streams`: those that its memory is from, the forward's first. `touched`: a backward has begun to rewrite it. One
+    that failed before that left it as it was.
     """
 
     runtime: Runtime
@@ -51,17 +51,17 @@ class CudnnReserve(Generic[PieceT]):
     schedule: Schedule
     params: Any
     pieces: Sequence[PieceT]
-    streams: Sequence[Any]
+    streams: tuple[Any, ...]
     touched: bool = False
 
     def copy(self) -> Self:
         device = self.runtime.device
-        with device.active(), in_order(device, stream := device.stream(), self.streams):
+        with self.runtime.following(self.streams):
             copies = [
                 dataclasses.replace(piece, space=None if piece.space is None else device.copy(piece.space))
                 for piece in self.pieces
             ]
-        return dataclasses.replace(self, pieces=copies, streams=[*self.streams, stream])
+            return dataclasses.replace(self, pieces=copies, streams=(*self.streams, device.stream()))
 
     def workspace(self) -> Any | None:
         """Return scratch memory for the calls, which come one after the other."""

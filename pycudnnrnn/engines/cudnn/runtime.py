@@ -76,7 +76,7 @@ class Runtime:
 
     @contextlib.contextmanager
     def following(self, earlier: Sequence[Any]) -> Iterator[Handle]:
-        """Launch a backward on the current stream, after those where the memory used goes back to the pool."""
+        """Launch a backward on the current stream, after those that the memory it uses is from, and goes back to."""
         what = "an eager backward, which takes memory"
         with self.launching(what) as (handle, stream), in_order(self.device, stream, earlier):
             yield handle

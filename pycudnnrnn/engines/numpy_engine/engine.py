@@ -38,6 +38,11 @@ class NumpyEngine:
     xp = np
 
     @staticmethod
+    def active() -> nullcontext[None]:
+        """There is no current device on the CPU."""
+        return nullcontext()
+
+    @staticmethod
     def on_stream(address: int | None, others: Collection[int | None], *, wait: bool) -> nullcontext[int]:  # noqa: ARG004
         """There is none on the CPU."""
         return nullcontext(0)

@@ -1,0 +1,23 @@
+"""A bound of `cell_clip`: a float32, whatever the dtype."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+
+def as_float32(value: float) -> float:
+    """Round to float32; what is beyond its largest number is infinite."""
+    try:
+        (rounded,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(rounded)
+
+
+def bound_source(bound: float) -> str:
+    """Return the shortest number that rounds to this clip bound: what was given, mostly."""
+    if math.isinf(bound):
+        return f"float('{bound}')"
+    texts = (repr(float(f"{bound:.{digits}g}")) for digits in range(1, 10))
+    return next(text for text in texts if as_float32(float(text)) == bound)

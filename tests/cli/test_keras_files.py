@@ -1,0 +1,159 @@
+"""Keras's whole models through `pycudnnrnn convert`: every layer runs as the file says, or is refused."""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+
+from tests.helpers.oracles import need
+
+need("torch", "keras", "h5py")
+import h5py  # noqa: E402
+import keras  # noqa: E402
+import torch  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(
+    # keras.Variable.__array__ has not followed NumPy 2
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
+layers = keras.layers
+TOLERANCE = 5e-6  # Keras computes in float32
+
+
+@pytest.fixture
+def run(run):
+    return functools.partial(run, "convert")
+
+
+def rnn(activation, name="rnn", **keywords):
+    return layers.SimpleRNN(4, activation=activation, return_sequences=True, name=name, **keywords)
+
+
+def part(name, *inside):
+    return keras.Sequential([keras.Input((None, 4)), *inside], name=name)
+
+
+def saved(path, *inside):
+    model = part("whole", *inside)
+    rng = np.random.default_rng(1)
+    model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
+    model.save(path)
+    return model
+
+
+def in_torch(path, nonlinearity, num_layers):
+    module = torch.nn.RNN(4, 4, num_layers, nonlinearity=nonlinearity, batch_first=True)
+    module.load_state_dict(torch.load(path, weights_only=True))
+    return module
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+@pytest.mark.parametrize("names", [["enc/rnn", "dec/rnn"], ["enc", "dec"], None])
+def test_layers_of_one_name_in_two_models_keep_their_own_settings(run, tmp_path, suffix, names):
+    model = saved(tmp_path / f"m{suffix}", part("enc", rnn("relu")), part("dec", rnn("relu")))
+    given = ["-s", f"layers={','.join(names)}"] if names else []
+    code, out, err = run(f"m{suffix}", "new.pt", *given)
+    assert (code, "RNNSpec('rnn_relu', 2, 4, 4" in out) == (0, True), err
+    x = np.random.default_rng(2).normal(size=(2, 5, 4)).astype("f4")
+    ours = in_torch(tmp_path / "new.pt", "relu", 2)(torch.from_numpy(x))[0].detach().numpy()
+    assert np.abs(ours - keras.ops.convert_to_numpy(model(x))).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_layers_of_one_name_that_differ_are_told_apart(run, tmp_path, suffix):
+    saved(tmp_path / f"m{suffix}", part("enc", rnn("relu")), part("dec", rnn("tanh")), rnn("gelu"))
+    for name, mode in {"enc/rnn": "rnn_relu", "enc": "rnn_relu", "dec/rnn": "rnn_tanh", "dec": "rnn_tanh"}.items():
+        code, out, err = run(f"m{suffix}", "new.pt", "--force", "-s", f"layers={name}")
+        assert (code, mode in out) == (0, True), err
+    for given in ([], ["-s", "layers=enc/rnn,dec"]):
+        code, _, err = run(f"m{suffix}", "no.pt", *given)
+        assert (code, "differ in more than their weights: enc/rnn, dec/rnn" in err) == (1, True), err
+
+
+def test_the_names_that_a_wrong_one_is_answered_with_lead_to_their_settings(run, tmp_path):
+    saved(tmp_path / "m.h5", part("enc", rnn("relu")), part("dec", rnn("tanh")))
+    _, _, err = run("m.h5", "no.pt", "-s", "layers=nowhere")
+    names = [word.strip("',\n") for word in err.partition("the names here are ")[2].split()]
+    assert len(names) == 2
+    for name in names:
+        code, out, _ = run("m.h5", "new.pt", "--force", "-s", f"layers={name}")
+        assert (code, ("rnn_relu" if "enc" in name else "rnn_tanh") in out) == (0, True), name
+
+
+REFUSED = {
+    "recurrent_activation": (layers.LSTM, {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
+    "go_backwards": (layers.LSTM, {"go_backwards": True}, "reverse the input instead"),
+    "reset_after": (layers.GRU, {"reset_after": False, "use_bias": False}, "resets before the recurrent product"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+@pytest.mark.parametrize("name", ["enc/one", "enc", "one"])
+def test_what_cudnn_does_not_compute_is_refused_under_every_name(run, tmp_path, what, suffix, name):
+    kind, keywords, text = REFUSED[what]
+    saved(tmp_path / f"m{suffix}", part("enc", kind(4, return_sequences=True, name="one", **keywords)))
+    code, _, err = run(f"m{suffix}", "no.pt", "-s", f"layers={name}")
+    assert (code, text in err) == (1, True), err
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_a_layer_of_which_the_file_says_nothing_is_refused_and_never_guessed(run, tmp_path, suffix):
+    each = layers.TimeDistributed(rnn("relu", "inside"), name="each")
+    model = keras.Sequential([keras.Input((2, 3, 4)), each, layers.Reshape((6, 4)), rnn("relu", "last")])
+    model.save(tmp_path / f"m{suffix}")
+    for given in ([], ["-s", "layers=each"], ["-s", "layers=last,each"]):
+        code, _, err = run(f"m{suffix}", "no.pt", *given)
+        text = "the configuration does not say what this recurrent layer was made with; it does of: 'last'"
+        assert (code, text in err, "each/" in err) == (1, True, True), err
+    code, out, _ = run(f"m{suffix}", "new.pt", "-s", "layers=last")
+    assert (code, "rnn_relu" in out) == (0, True)
+    model.save_weights(tmp_path / "m.weights.h5")
+    assert run("m.weights.h5", "own.pt", "-s", "layers=time_distributed", "-s", "activation=relu")[0] == 0
+
+
+def write_keras_2(path, config, kernels):
+    """Write a file as Keras 2 did: below the outermost layer there are the innermost ones alone."""
+    with h5py.File(path, "w") as file:
+        file.attrs["model_config"] = json.dumps(config)
+        for layer in kernels:
+            for name in ("kernel", "recurrent_kernel"):
+                file[f"model_weights/{layer}/simple_rnn_cell/{name}:0"] = np.ones((4, 4), "f4")
+
+
+def layer_of(kind, name, **own):
+    return {"class_name": kind, "config": {"name": name} | own}
+
+
+def old_rnn(activation):
+    return layer_of("SimpleRNN", "rnn", activation=activation, recurrent_initializer={}, go_backwards=False)
+
+
+def model_of(name, *inside):
+    return layer_of("Sequential", name, layers=list(inside))
+
+
+def test_keras_2_leaves_models_in_models_out_of_its_names(run, tmp_path):
+    deep = model_of("enc", model_of("sub", old_rnn("relu")))
+    write_keras_2(tmp_path / "m.h5", model_of("whole", deep, model_of("dec", old_rnn("tanh"))), ["enc/rnn", "dec/rnn"])
+    for name, mode in {"enc/rnn": "rnn_relu", "enc": "rnn_relu", "dec": "rnn_tanh"}.items():
+        code, out, err = run("m.h5", "new.pt", "--force", "-s", f"layers={name}")
+        assert (code, mode in out) == (0, True), err
+
+
+def test_a_sequential_model_that_is_a_list_says_its_settings_too(run, tmp_path):
+    """Keras before 2.2.3."""
+    config = {"class_name": "Sequential", "config": [old_rnn("relu")]}
+    write_keras_2(tmp_path / "m.h5", config, ["rnn/rnn"])
+    code, out, err = run("m.h5", "new.pt")
+    assert (code, "rnn_relu" in out) == (0, True), err
+
+
+def test_a_layer_outside_the_configuration_has_not_the_settings_of_its_namesake(run, tmp_path):
+    config = model_of("whole", layer_of("Encoder", "enc"), model_of("dec", old_rnn("relu")), old_rnn("relu"))
+    write_keras_2(tmp_path / "m.h5", config, ["enc/rnn", "dec/rnn", "rnn/rnn", "dec/own/rnn"])
+    for name in ("enc", "dec/own"):
+        code, _, err = run("m.h5", "no.pt", "-s", f"layers={name}")
+        assert (code, f"'model_weights/{name}/rnn/" in err, "it does of: 'dec/rnn', 'rnn'" in err) == (1, True, True)
+    assert run("m.h5", "new.pt", "-s", "layers=dec/rnn")[0] == 0

@@ -1,0 +1,148 @@
+"""`pycudnnrnn convert` on what this package wrote itself: a checkpoint says what it holds, and so does a conversion."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pycudnnrnn import Saver, checkpoint, convert
+from pycudnnrnn.convert import Canonical
+from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
+from tests.helpers.layers import ALL, CudnnGRU, CudnnLSTM, CudnnRNNRelu, built
+from tests.helpers.oracles import equal_dicts, need, random_canonical
+
+need("torch")
+import torch  # noqa: E402
+
+LAYERS = {
+    **{kind.__name__: lambda kind=kind: built(kind) for kind in ALL},
+    "bidirectional": lambda: built(CudnnGRU, direction="bidirectional"),
+    "projection": lambda: built(num_proj=2),
+    "one bias, the recurrent": lambda: built(CudnnGRU, bias_mode="single_recurrent"),
+    "skip input": lambda: built(input_size=3, input_mode="skip_input"),
+    "persistent": lambda: built(algo="persist_static", dtype="float32"),
+}
+
+
+def canonical(layer):
+    return Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))
+
+
+@pytest.mark.parametrize("what", LAYERS)
+def test_a_savers_file_of_one_model_converts_without_an_option(run, tmp_path, what):
+    layer = LAYERS[what]()
+    Saver({"a": layer, "step": np.array(3)}).save(tmp_path / "own.safetensors")
+    code, out, err = run("convert", "own.safetensors", "own.pt", "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    found = {name: tensor.numpy() for name, tensor in torch.load(tmp_path / "own.pt", weights_only=True).items()}
+    equal_dicts(found, convert.pytorch.from_canonical(canonical(layer)))
+    assert report["from"] == "pycudnnrnn"
+    assert report["spec"] == json.loads(layer.spec.to_json())
+    assert report["notes"] == ["left out, since one model is converted at a time: 'step'"]
+    for array in report["arrays"]:
+        identity = what == "skip input" and array["name"] == "weight_ih_l0"
+        assert (array["from"] == []) == (identity or not found[array["name"]].any()), array
+        assert all(name.startswith("a/") for name in array["from"])
+
+
+def test_two_biases_are_said_to_be_of_the_two_arrays_that_keep_them_apart(run, tmp_path):
+    Saver({"a": built()}).save(tmp_path / "own.safetensors")
+    for options in ([], ["--from", "tensorflow", "-s", "prefix=a"]):
+        code, out, _ = run("convert", "own.safetensors", "own.pt", "--json", "--force", *options)
+        assert code == 0
+        of = {array["name"]: array["from"] for array in json.loads(out)["arrays"]}
+        cell = "a/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell"
+        assert of["bias_ih_l0"] == [f"{cell}/bias_cudnn_0"]
+        assert of["bias_hh_l0"] == [f"{cell}/bias_cudnn_1"]
+        code, out, _ = run("convert", "own.safetensors", "own.pt", "--force", *options)
+        assert (code, "(zeros)" in out) == (0, False)
+
+
+def test_what_is_of_no_array_is_told_apart_as_zeros_and_identity_matrices(run, tmp_path):
+    layer = built(CudnnRNNRelu, input_size=3, input_mode="skip_input", bias_mode="single_input")
+    checkpoint.save(tmp_path / "own.safetensors", layer)
+    lines = run("convert", "own.safetensors", "own.pt")[1].splitlines()
+    rows = {line.split()[0]: line.strip() for line in lines if "_l" in line}
+    assert rows["weight_ih_l0"].endswith("(identity matrices)")
+    assert rows["bias_hh_l0"].endswith("(zeros)")
+    assert "(" not in rows["weight_ih_l1"]
+
+
+WAYS = {
+    "checkpoint.save": checkpoint.save,
+    "a list": (lambda path, layer: Saver([layer]).save(path)),
+    "no key": (lambda path, layer: Saver({"": layer}).save(path)),
+    "a key with a slash": (lambda path, layer: Saver({"net/a": layer}).save(path)),
+    "a saveable": (lambda path, layer: Saver({"a": layer.saveable}).save(path)),
+    "a list of saveables": (lambda path, layer: Saver([layer.saveable]).save(path)),
+    "a saveable without a scope": (
+        lambda path, layer: Saver({"a": CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, None, "x")}).save(path)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_however_it_was_saved_the_model_is_found(run, tmp_path, way):
+    layer = built(CudnnGRU)
+    WAYS[way](tmp_path / "own.safetensors", layer)
+    assert run("convert", "own.safetensors", "own.pt")[::2] == (0, "")
+    found = {name: tensor.numpy() for name, tensor in torch.load(tmp_path / "own.pt", weights_only=True).items()}
+    equal_dicts(found, convert.pytorch.from_canonical(canonical(layer)))
+
+
+def test_of_several_models_the_error_says_which_there_are_and_prefix_takes_one(run, tmp_path):
+    things = {"encoder": built(), "decoder": built(CudnnGRU, seed=2), "step": np.array(1)}
+    Saver(things).save(tmp_path / "own.safetensors")
+    for options, why in (([], "one is converted at a time"), (["-s", "prefix=step"], "none is called 'step'")):
+        code, _, err = run("convert", "own.safetensors", "own.pt", *options)
+        assert (code, len(err.splitlines())) == (1, 1)
+        assert f"the models of this file are 'decoder', 'encoder': {why}, so give -s prefix=" in err
+    for prefix in ("decoder", "decoder/"):
+        code, out, _ = run("convert", "own.safetensors", "own.pt", "--force", "-s", f"prefix={prefix}")
+        assert (code, "note: left out, since one model is converted at a time: 'encoder', 'step'" in out) == (0, True)
+        found = {name: tensor.numpy() for name, tensor in torch.load(tmp_path / "own.pt", weights_only=True).items()}
+        equal_dicts(found, convert.pytorch.from_canonical(canonical(things["decoder"])))
+    Saver({"step": np.array(1)}).save(tmp_path / "step.safetensors")
+    code, _, err = run("convert", "step.safetensors", "own.pt", "--force")
+    assert (code, "there is no RNN in this file, only 'step'" in err) == (1, True)
+    assert run("convert", "own.safetensors", "new.pt", "-s", "activation=tanh")[0] == 2
+
+
+def test_a_bound_on_the_cell_state_that_only_the_spec_says_is_not_lost(run, tmp_path):
+    Saver({"a": built(CudnnLSTM, cell_clip=1.0)}).save(tmp_path / "own.safetensors")
+    code, _, err = run("convert", "own.safetensors", "own.pt")
+    assert (code, "it has no place for the bounds (-1.0, 1.0) on the cell state" in err) == (1, True)
+    assert not (tmp_path / "own.pt").exists()
+
+
+def test_a_checkpoint_with_a_wrong_hash_is_not_converted(run, tmp_path):
+    path = Saver({"a": built()}).save(tmp_path / "own.safetensors")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    for options in ([], ["--from", "tensorflow", "-s", "prefix=a"]):
+        code, _, err = run("convert", "own.safetensors", "own.pt", *options)
+        assert (code, "SHA-256 differs" in err) == (1, True)
+
+
+def test_a_checkpoint_is_verified_against_the_other_side_alone(run, tmp_path):
+    Saver({"a": built(dtype="float32")}).save(tmp_path / "own.safetensors")
+    code, out, _ = run("convert", "own.safetensors", "own.pt", "--verify")
+    assert code == 0
+    assert "verify: pytorch (DST): worst error" in out
+    assert "(SRC)" not in out
+
+
+def test_a_file_that_was_converted_says_whose_arrays_it_holds(run, tmp_path):
+    layer = built(CudnnGRU)
+    checkpoint.save(tmp_path / "own.safetensors", layer)
+    assert run("convert", "own.safetensors", "flax.safetensors", "--to", "flax")[0] == 0
+    assert run("convert", "flax.safetensors", "own.pt")[0] == 0
+    arrays = convert.pytorch.from_canonical(random_canonical(layer.spec, 1))
+    assert load_file(tmp_path / "flax.safetensors").keys() != arrays.keys()
+    for metadata in ({}, {"format": "pt"}, {"framework": "pycudnnrnn"}, {"framework": "theano"}):
+        save_file(arrays, tmp_path / "theirs.safetensors", metadata)
+        code, _, err = run("convert", "theirs.safetensors", "own.pt", "--force")
+        assert (code, "does not say whose arrays it holds: give --from" in err) == (2, True)
+        assert run("convert", "theirs.safetensors", "own.pt", "--force", "--from", "pytorch")[0] == 0
