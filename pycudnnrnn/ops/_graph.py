@@ -18,7 +18,8 @@ class Graph:
     Write into `x`, `hx` and `cx`, and in training into the upstream gradients `dy`, `dhy` and `dcy`, which all start as
     zeros; `replay`; read `y`, `hy`, `cy`, and in training `dx`, `dhx`, `dcx` and `d_params`, which each replay writes
     anew. `params` is the array that was captured: what is written into it counts from the next replay on. All are
-    arrays like `params`, None where there is no such thing, and for one stream at a time.
+    arrays like `params`, None where there is no such thing, and for one stream at a time: a replay on another stream
+    waits for the one before.
 
     Shapes:
         as in the plan's calls.

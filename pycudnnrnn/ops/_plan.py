@@ -23,8 +23,11 @@ class Plan:
     `backward_weights` reads it then. A plan refuses to pickle.
 
     On cuDNN the calls allocate nothing: the workspace is the plan's own, so that a plan is for one thread and one
-    stream at a time. The NumPy engine takes scratch in each call and gives it back: `workspace_nbytes` is 0 there, and
-    `op.memory` says how much that is.
+    stream at a time; on another stream a call waits for the one before. The NumPy engine takes scratch in each call and
+    gives it back: `workspace_nbytes` is 0 there, and `op.memory` says how much that is.
+
+    Calls without dropout can be captured by a graph of your own. Keep the plan as long as that, and its runs in order
+    with the plan's calls: nothing here knows of them.
 
     On a GPU every array has to begin at a multiple of 16 bytes, as new ones do and slices may not: no document says
     that cuDNN reads others. An op's own calls copy those.

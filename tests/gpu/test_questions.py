@@ -55,7 +55,7 @@ def test_set_mode_of_the_weight_gradient(cuda, answer):
     b.backward_weights()
     added = cuda.get(b.d_params).copy()
     native, at = b.plan._native._passes, cuda.device.address
-    x_desc, y_desc = native.data(b.plan._native._schedule).pointers
+    x_desc, y_desc = b.plan._native._data.pointers
     target = cuda.put(np.full_like(added, 77))
     handle = cuda.engine.runtime.handle_on(cuda.device.stream())
     try:
@@ -81,7 +81,7 @@ def test_null_gradients_of_final_states(cuda, answer):
     native = null.plan._native
     at, library = cuda.device.address, cuda.engine.library
     call = native._passes
-    x_desc, y_desc = call.data(native._schedule).pointers
+    x_desc, y_desc = native._data.pointers
     handle = cuda.engine.runtime.handle_on(cuda.device.stream())
     try:
         library.cudnnRNNBackwardData_v8(
@@ -239,7 +239,7 @@ def test_lengths_on_the_device_are_not_needed(cuda, answer):
     null.forward()
     native, at, b = given.plan._native, cuda.device.address, given
     call, lengths = native._passes, cuda.put(np.array([6, 2, 4, 1], np.int32))
-    x_desc, y_desc = call.data(native._schedule).pointers
+    x_desc, y_desc = native._data.pointers
     handle, mode = cuda.engine.runtime.handle_on(cuda.device.stream()), cudnnForwardMode_t(call.training)
     try:
         cuda.engine.library.cudnnRNNForward(

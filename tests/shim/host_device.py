@@ -7,6 +7,7 @@ import itertools
 import cupy
 import numpy as np
 
+from pycudnnrnn.engines.cudnn.device import in_order, same_stream
 from pycudnnrnn.engines.cudnn.lost import Watch
 from pycudnnrnn.errors import CaptureError, CudnnError
 
@@ -159,15 +160,11 @@ class HostDevice:
 
     def wait(self, waiting, awaited):
         self._not_in_capture("waiting for a stream")
-        if waiting.ptr != awaited.ptr:
+        if not same_stream(waiting, awaited):
             self.waits.append((waiting, awaited))
 
-    def event(self, stream):
-        self._not_in_capture("recording an event")
-        return stream
-
-    def wait_for(self, waiting, event):
-        self.wait(waiting, event)
+    def orders(self, *streams):
+        return True
 
     def _not_in_capture(self, what):
         self.check_here(what)
@@ -185,19 +182,20 @@ class HostDevice:
 
     def capture(self, work):
         before, stream = self.current, Stream()
-        self.wait(stream, before)
-        self.current, self.streams[stream.ptr] = stream, stream
-        try:
-            work()
-            stream.capturing = recorded = []
+        self.streams[stream.ptr] = stream
+        with in_order(self, stream, [before]):
+            self.current = stream
             try:
-                self._cuda("beginCapture")
                 work()
-            except (CudnnError, cupy.cuda.runtime.CUDARuntimeError) as error:
-                self.watch.look_at(error)
-                raise CaptureError(f"this call cannot be captured: {error}") from error
-        finally:
-            stream.capturing, self.current = None, before
+                stream.capturing = recorded = []
+                try:
+                    self._cuda("beginCapture")
+                    work()
+                except (CudnnError, cupy.cuda.runtime.CUDARuntimeError) as error:
+                    self.watch.look_at(error)
+                    raise CaptureError(f"this call cannot be captured: {error}") from error
+            finally:
+                stream.capturing, self.current = None, before
         return HostGraph(self, recorded)
 
     def allocate(self, nbytes):
@@ -237,13 +235,16 @@ class HostDevice:
         self._cuda("memset")
         ctypes.memset(address, 0, nbytes)
 
-    def refuse_capture(self, stream, what):
+    def captured(self, stream):
         try:
             self._cuda("isCapturing")
         except RuntimeError as error:
             self.watch.look_at(error)
-            raise CaptureError("CUDA cannot say whether the stream is captured") from error
-        if stream.capturing is not None:
+            return True
+        return stream.capturing is not None
+
+    def refuse_capture(self, stream, what):
+        if self.captured(stream):
             raise CaptureError(f"{what}, while the stream is captured")
 
     def take(self, array, indices, axis, out=None):

@@ -187,18 +187,47 @@ def test_what_takes_memory_or_asks_is_refused_by_name_during_the_callers_own_cap
         "layout": lambda: ops.CudnnLSTM(1, 4, 4).layout("cuda:0"),
         "states": lambda: ops.CudnnLSTM(2, 3, 4, dropout=0.5).dropout_state("cuda:0"),
         "auto": lambda: ops.CudnnLSTM(1, 3, 4, algo="auto").prepare(9, 9, device="cuda:0"),
+        "prepared, with dropout": lambda: dropping.forward(arrays["params"], arrays["x"], None, None, *outputs),
+        "replay, with dropout": lambda: replayed.replay(sequence_lengths=None),
+        "states of before": lambda: op.dropout_state("cuda:0"),
     }
+    dropping = op.prepare(3, 2, is_training=True, device="cuda:0")
+    replayed = dropping.capture(arrays["params"])
+    outputs = [device.empty(shape, np.dtype("f4")) for shape in ((3, 2, 3), (2, 2, 3), (2, 2, 3))]
+    outputs.append(device.empty((dropping.reserve_nbytes,), np.dtype("u1")))
     plan = op.prepare(3, 2, device="cuda:0")
     fwd = op.forward(arrays["x"], None, None, arrays["params"], is_training=False, keep_reserve=True)
     if again:
         for name, work in eager.items():
             if name not in {"auto", "layout", "states", "backward"}:
                 work()
-    launches = len(played.launches)
+    launches, state = len(played.launches), op.dropout_state("cuda:0")
     for work in eager.values():
         assert "while the stream is captured" in str(refused_in_capture(device, work))
     assert len(played.launches) == launches
+    assert op.dropout_state("cuda:0") == state
     assert not played.complaints
+
+
+def test_a_plan_that_its_caller_captured_keeps_its_lengths_whatever_runs_in_between(play):
+    _, _, device = play()
+    problem = make_problem(LSTM, 4, 2, [4, 1], seed=3)
+    arrays = on_device(device, problem)
+    plans = [LSTM.prepare(4, 2, sequence_lengths=lengths, device="cuda:0") for lengths in ([4, 1], [2, 2])]
+    shapes = [run_numpy(problem)[name].shape for name in ("y", "hy", "cy")]
+    outputs = [[device.zeros(shape, np.dtype("f8")) for shape in shapes] for _ in plans]
+
+    def forward(i=0):
+        plans[i].forward(arrays["params"], arrays["x"], arrays["hx"], arrays["cx"], *outputs[i])
+
+    graph = device.capture(forward)
+    forward(1)
+    LSTM(*(arrays[name] for name in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=[3, 2])
+    for array in outputs[0]:
+        device.fill_zero(array)
+    graph.launch()
+    expected = LSTM(problem.x, problem.hx, problem.cx, problem.params, is_training=False, sequence_lengths=[4, 1])
+    assert all(np.array_equal(host(found), value) for found, value in zip(outputs[0], expected, strict=True))
 
 
 def test_a_graphs_scratch_memory_is_its_own(play):

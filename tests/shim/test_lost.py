@@ -14,9 +14,9 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.engines.cudnn import owned
+from pycudnnrnn.engines.cudnn import lost, owned
 from pycudnnrnn.engines.cudnn.device import CudaDevice
-from pycudnnrnn.engines.cudnn.lost import STICKY, _function
+from pycudnnrnn.engines.cudnn.lost import STICKY, Watch, _function
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.every_call import CALLS, EveryCall
@@ -387,3 +387,18 @@ def test_memory_is_not_told_of_another_engine_in_its_place(cuda):
     cuda.code = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         ops.CudnnGRU(2, 3, 4).memory(9, 2, True, device="cuda")
+
+
+def test_a_finaliser_that_finds_the_loss_too_does_not_wait_for_who_is_looking(monkeypatch):
+    """It runs in whatever thread is at work, and may find it with the lock held."""
+    watch, free = Watch("cuda:0", lambda: None), []
+
+    def naming(_):
+        free.append(watch._lock.acquire(blocking=False))
+        watch._lock.release()
+        return "f"
+
+    monkeypatch.setattr(lost, "_function", naming)
+    with pytest.raises(DeviceLostError):
+        watch.look_at(cupy.cuda.runtime.CUDARuntimeError(ILLEGAL_ADDRESS))
+    assert free == [True]

@@ -150,7 +150,7 @@ def test_each_prepared_forward_moves_dropout_on_after_the_one_before_whatever_th
     device.current = other = Stream()
     device.waits.clear()
     buffers.forward(plan)
-    assert device.waits == [(other, first)]
+    assert device.waits == [(other, first)] * 2, "the workspace, and the random states"
     assert op.dropout_state("cuda:0").position == before + 2
 
 

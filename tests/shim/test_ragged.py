@@ -9,10 +9,11 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor
+from pycudnnrnn.engines.cudnn.device import PER_THREAD
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
-from tests.shim.host_device import host
+from tests.shim.host_device import Stream, host
 from tests.shim.problem import on_device, run, run_numpy
 
 LSTM = ops.CudnnLSTM(2, 3, 4, direction="bidirectional")
@@ -171,21 +172,46 @@ def test_a_long_bidirectional_run_sends_its_reversed_order_to_the_device_once(pl
         found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
     for name, array in run_numpy(problem).items():
         np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-12)
-    first, device.current = device.current, type(device.current)()
-    device.waits.clear()
-    run(problem, arrays, time_major=time_major)
-    assert (device.current, first) in device.waits
 
 
-def test_rows_that_another_stream_sent_are_waited_for(play):
+@pytest.mark.parametrize("address", [None, PER_THREAD], ids=["streams", "two threads' default streams"])
+@pytest.mark.parametrize("what", ["rows", "reversed order"])
+def test_each_stream_has_indices_in_memory_of_its_own(play, monkeypatch, what, address):
+    """Memory of two streams could only be given back in order if they waited for each other."""
     _, _, device = play()
-    problem = make_problem(LSTM, 4, 3, [4, 0, 2], seed=1)
+    op, lengths = LSTM, [4, 0, 2]
+    if what == "reversed order":
+        monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+        op, lengths = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64"), None
+    problem = make_problem(op, 4, 3, lengths, seed=1)
     arrays = on_device(device, problem)
-    run(problem, arrays)
-    first, device.current = device.current, type(device.current)()
-    device.waits.clear()
-    LSTM(*(arrays[k] for k in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=[4, 0, 2])
-    assert (device.current, first) in device.waits
+    homes, plain = {}, device.from_host
+
+    def noting(array):
+        made = plain(array)
+        if array.dtype.kind == "i":
+            homes[made.data.ptr] = device.current
+        return made
+
+    def used_at_home(use, indices, *rest):
+        used.append(all(homes[index.data.ptr] is device.current for index in indices))
+        return use(*rest)
+
+    used, gather, take, put = [], device.gather, device.take, device.put
+    monkeypatch.setattr(device, "from_host", noting)
+    monkeypatch.setattr(device, "gather", lambda a, i, j: used_at_home(gather, (i, j), a, i, j))
+    monkeypatch.setattr(device, "take", lambda a, i, *rest: used_at_home(take, (i,), a, i, *rest))
+    monkeypatch.setattr(device, "put", lambda a, i, *rest: used_at_home(put, (i,), a, i, *rest))
+    first, second = Stream(address), Stream(address)
+    sent = []
+    for stream in (first, second, first):
+        device.current, before = stream, len(homes)
+        op(*(arrays[k] for k in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=lengths)
+        sent.append(len(homes) - before)
+    assert used
+    assert all(used)
+    assert sent[0] == sent[1] > sent[2] == 0
+    assert not device.waits
 
 
 def test_new_lengths_go_the_short_way_as_equal_ones_do(play):

@@ -46,7 +46,7 @@ class Counted:
         self._watch(monkeypatch, _arrays, "streams", "streams")
         self._watch(monkeypatch, cupy.cuda, "Event", "events")
         self._watch(monkeypatch, torch.cuda, "Event", "events")
-        self._watch(monkeypatch, played.device, "event", "events")
+        self._watch(monkeypatch, played.device, "wait", "events")
         self._watch(monkeypatch, torch.cuda, "set_device", "devices")
         self._watch(monkeypatch, torch.cuda, "device", "devices")
         played.calls.clear()

@@ -6,7 +6,8 @@ What the engine asks of a device is this class. Tests put another object in its 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,24 @@ from pycudnnrnn.errors import CaptureError, CudnnError, EngineError, MissingDepe
 
 BYTES: Final = np.dtype(np.uint8)
 """The dtype of scratch memory."""
+
+
+PER_THREAD: Final = 2
+"""The address of each thread's default stream, which stands for another stream in every thread.
+
+Source: cudaStreamPerThread (driver_types.h, CUDA 13.5).
+"""
+
+
+def name_of(stream: Any) -> int:
+    """Return a number that no other stream has as long as this object lives."""
+    address: int = stream.ptr
+    return address if address != PER_THREAD else id(stream)  # the device has one such object a thread
+
+
+def same_stream(one: Any, other: Any) -> bool:
+    """Tell whether two objects stand for one stream; a thread's default stream is another one in each thread."""
+    return name_of(one) == name_of(other)
 
 
 def scratch(device: CudaDevice, nbytes: int) -> Any | None:
@@ -34,7 +53,7 @@ def addresses(device: CudaDevice, *arrays: Any | None) -> list[int | None]:
 
 
 @contextlib.contextmanager
-def in_order(device: CudaDevice, stream: Any, others: Iterable[Any]) -> Iterator[None]:
+def in_order(device: CudaDevice, stream: Any, others: Sequence[Any]) -> Iterator[None]:
     """Put the block's work on a stream after what is on the others, which then wait for it, whatever became of it.
 
     Memory that the block used can so be given to whoever works on one of them.
@@ -84,6 +103,7 @@ class CudaDevice:
         if self.index >= count:
             raise EngineError(f"device 'cuda:{self.index}' was asked for; CuPy finds {count}")
         self.watch = Watch(f"cuda:{self.index}", self._ask)
+        self._threads = threading.local()
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Make this the current device of a `with` block, and watch the block.
@@ -112,10 +132,21 @@ class CudaDevice:
 
     def stream(self) -> Any:
         """The stream that work is to be put on: CuPy's current one on this device."""
-        return self.xp.cuda.get_current_stream()
+        stream = self.xp.cuda.get_current_stream()
+        return stream if stream.ptr != PER_THREAD else self._per_thread()
+
+    def _per_thread(self) -> Any:
+        """This thread's default stream, as an object that no other thread has."""
+        try:
+            return self._threads.stream
+        except AttributeError:
+            self._threads.stream = self.xp.cuda.Stream.from_external(_Foreign(PER_THREAD))
+            return self._threads.stream
 
     def stream_at(self, address: int) -> Any:
         """Another library's stream, by its address."""
+        if address == PER_THREAD:
+            return self._per_thread()
         streams = self.xp.cuda.Stream
         return streams.from_external(_Foreign(address)) if address else streams.null
 
@@ -135,20 +166,22 @@ class CudaDevice:
         return int(stream.ptr)
 
     def wait(self, waiting: Any, awaited: Any) -> None:
-        """Let one stream wait for what has been put on another so far."""
-        if waiting.ptr != awaited.ptr:
-            self.wait_for(waiting, self.event(awaited))
+        """Let one stream wait for what has been put on another so far.
 
-    def event(self, stream: Any) -> Any:
-        """Mark what has been put on a stream so far."""
+        Where one of them is another thread's default stream, which has no name here, the host waits for the device.
+        """
+        if same_stream(waiting, awaited):
+            return
+        if not self.orders(waiting, awaited):
+            self.xp.cuda.runtime.deviceSynchronize()
+            return
         event = self.xp.cuda.Event(disable_timing=True)
-        event.record(stream)
-        return event
-
-    @staticmethod
-    def wait_for(waiting: Any, event: Any) -> None:
-        """Let a stream wait for what an event has marked."""
+        event.record(awaited)
         waiting.wait_event(event)
+
+    def orders(self, *streams: Any) -> bool:
+        """Tell whether streams can be ordered from this thread, without the host's waiting."""
+        return all(stream.ptr != PER_THREAD or stream is self._per_thread() for stream in streams)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.xp.empty(shape, dtype)
@@ -224,19 +257,26 @@ class CudaDevice:
         end.synchronize()
         return float(self.xp.cuda.get_elapsed_time(start, end)) * 1000
 
+    def captured(self, stream: Any) -> bool:
+        """Tell whether a stream is being captured, or CUDA cannot say: because of another capture, or a failed one.
+
+        Raises:
+            DeviceLostError: CUDA cannot say anything any more.
+        """
+        try:
+            return bool(stream.is_capturing())
+        except RuntimeError as error:  # cudaErrorStreamCaptureImplicit, or a capture that has failed
+            self.watch.look_at(error)
+            return True
+
     def refuse_capture(self, stream: Any, what: str) -> None:
         """Refuse what a CUDA graph cannot hold while the stream is being captured.
 
         Raises:
-            CaptureError: it is, or CUDA cannot say because of another capture, or one that has failed.
+            CaptureError: `captured`.
             DeviceLostError: CUDA cannot say anything any more.
         """
-        try:
-            capturing = stream.is_capturing()
-        except RuntimeError as error:  # cudaErrorStreamCaptureImplicit, or a capture that has failed
-            self.watch.look_at(error)
-            capturing = True
-        if capturing:
+        if self.captured(stream):
             raise CaptureError(f"{what}, while the stream is captured: op.prepare does it before, plan.capture for you")
 
     def capture(self, work: Callable[[], None]) -> Any:
@@ -250,8 +290,7 @@ class CudaDevice:
         """
         failures = (CudnnError, self.xp.cuda.runtime.CUDARuntimeError)
         stream = self.xp.cuda.Stream(non_blocking=True)
-        self.wait(stream, self.stream())
-        with stream:
+        with in_order(self, stream, [self.stream()]), stream:
             work()
             stream.synchronize()
             stream.begin_capture(self.xp.cuda.runtime.streamCaptureModeThreadLocal)

@@ -15,6 +15,7 @@ from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.engines.cudnn.turns import Turns
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
 
@@ -77,7 +78,7 @@ class CudnnDropout(DropoutAt):
             raise ArgumentError("state", "the states' data with a position: cuDNN cannot compute them", "none")
         else:
             self._states = device.empty((nbytes,), np.dtype(np.uint8))
-        self._last_stream = device.stream()
+        self._turns = Turns(device, self, self._states)
         super().__init__(
             DropoutDescriptor(
                 handle,
@@ -92,8 +93,14 @@ class CudnnDropout(DropoutAt):
 
     @contextlib.contextmanager
     def forward_on(self, stream: Any) -> Iterator[None]:
-        """Launch one forward on `stream`, after the one before, and count it if that succeeded."""
-        with self._turn(stream):
+        """Launch one forward on `stream`, after the one before, and count it if that succeeded.
+
+        Raises:
+            CaptureError: the stream is being captured: a graph's runs would be neither counted nor in order.
+        """
+        self._device.refuse_capture(stream, "a forward with dropout")
+        with self.lock:
+            self._turns.on(stream)
             yield
             self.position += 1
 
@@ -114,7 +121,8 @@ class CudnnDropout(DropoutAt):
     @contextlib.contextmanager
     def left_alone(self, stream: Any) -> Iterator[None]:
         """Let something run that moves the states on, and put them back after it; all of it on or after `stream`."""
-        with self._turn(stream):
+        with self.lock:
+            self._turns.on(stream)
             before = self._device.copy(self._states)
             try:
                 yield
@@ -122,16 +130,9 @@ class CudnnDropout(DropoutAt):
                 if not self._device.watch.lost:
                     self._device.copy_bytes(self._states, before)
 
-    @contextlib.contextmanager
-    def _turn(self, stream: Any) -> Iterator[None]:
-        with self.lock:
-            self._device.wait(stream, self._last_stream)
-            self._last_stream = stream
-            yield
-
     def snapshot(self, stream: Any) -> Any:
         """Copy the states on `stream` as the next launch will find them; the caller holds the lock."""
-        self._device.wait(stream, self._last_stream)
+        self._turns.on(stream)
         return self._device.copy(self._states)
 
     def rewind(self, snapshot: Any) -> None:
@@ -140,6 +141,8 @@ class CudnnDropout(DropoutAt):
 
     def state(self) -> DropoutState:
         with self.lock, self._device.active():
-            self._device.wait(self._device.stream(), self._last_stream)
+            stream = self._device.stream()
+            self._device.refuse_capture(stream, "reading dropout states")
+            self._turns.on(stream)
             data = self._device.to_host(self._states).tobytes()
             return DropoutState("cudnn", self.seed, self.position, data)

@@ -6,11 +6,10 @@ import contextlib
 from typing import Any
 
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.owned import keep
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.step import Step
-from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.engines.cudnn.turns import Turns
 
 
 class CudnnGraph(Step):
@@ -20,7 +19,7 @@ class CudnnGraph(Step):
         self,
         runtime: Runtime,
         passes: Passes,
-        schedule: Schedule,
+        data: DataDescriptors,
         dropout: CudnnDropout | None,
         params: Any,
         *,
@@ -34,12 +33,12 @@ class CudnnGraph(Step):
                 None if shape is None else device.zeros(shape, dtype)
                 for shape in (passes.x_shape, passes.h_shape, passes.c_shape)
             )
-            super().__init__(passes, passes.data_of_its_own(schedule), params, x, h, c)
+            super().__init__(passes, data, params, x, h, c)
             self._carried = [(self.hx, self.hy), (self.cx, self.cy)] if carry_state else []
             stay = contextlib.nullcontext() if dropout is None else dropout.left_alone(device.stream())
             with stay:
                 self._graph = device.capture(self._work)
-                keep(self, self._graph)
+                self._turns = Turns(device, self, *vars(self).values())
             for state, _ in self._carried:  # the first run, before the capture, has written there
                 if state is not None:
                     device.fill_zero(state)
@@ -54,8 +53,10 @@ class CudnnGraph(Step):
     def replay(self) -> None:
         self._runtime.handles.check_process()
         with self._device.active():
+            stream = self._device.stream()
+            self._turns.on(stream)
             if self._dropout is None:
                 self._graph.launch()
             else:
-                with self._dropout.forward_on(self._device.stream()):
+                with self._dropout.forward_on(stream):
                     self._graph.launch()

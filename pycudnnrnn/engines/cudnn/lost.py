@@ -53,7 +53,7 @@ class Watch:
 
     def __init__(self, device: str, ask: Callable[[], object]) -> None:
         self._device, self._ask = device, ask
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finaliser may look at an error, too, while it is held
         self._first: tuple[str, int, str, str, str] | None = None
 
     @property

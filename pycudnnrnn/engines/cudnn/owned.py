@@ -75,13 +75,13 @@ class _Resource:
             RELEASE_FAILURES.append(error)
 
 
-def keep(owner: object, thing: object) -> None:
-    """Keep what ends by a CUDA call of its own, as long as its owner; for good where nothing is to be destroyed.
+def keep(owner: object, thing: object, end: Callable[[Any], object] | None = None) -> None:
+    """Keep what ends by a CUDA call, as long as its owner; for good where nothing is to be destroyed.
 
-    An object of CuPy's calls CUDA when it is freed, which on a lost device, or in a forked child, is an error that
-    Python can only print.
+    `end` makes that call, given the thing; None stands for its own: an object of CuPy's calls CUDA when it is freed,
+    which on a lost device, or in a forked child, is an error that Python can only print.
     """
-    _Resource(owner, _nothing, thing)
+    _Resource(owner, end or _nothing, thing)
 
 
 def _nothing(_: Any) -> None:

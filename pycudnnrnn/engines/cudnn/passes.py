@@ -81,7 +81,7 @@ class Passes:
         if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
             load_nvrtc()
             library.cudnnBuildRNNDynamic(handle, self._rnn, schedule.B)
-        self._equal, self._own = self.data_of_its_own(self.batch), threading.local()
+        self._equal, self._own = DataDescriptors(library, spec, self.batch), threading.local()
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
         self.params_nbytes = weight_space_nbytes(handle, self._rnn)
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
@@ -136,8 +136,8 @@ class Passes:
         return own
 
     def data_of_its_own(self, schedule: Schedule) -> DataDescriptors:
-        """Return descriptors that keep a batch's lengths, for a graph: what it reads of them, and when, is unknown."""
-        return DataDescriptors(self._library, self.spec, schedule)
+        """Return descriptors that keep a batch's lengths: what a graph reads of them, and when, is unknown."""
+        return self._equal if schedule.lengths is None else DataDescriptors(self._library, self.spec, schedule)
 
     def recogniser(self, *names: str, apart: bool = True) -> Recogniser:
         """Return what recognises the arrays of a call, given in this order."""

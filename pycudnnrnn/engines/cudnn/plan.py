@@ -12,14 +12,16 @@ from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.graphs import CudnnGraph
 from pycudnnrnn.engines.cudnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.engines.cudnn.turns import Turns
 from pycudnnrnn.schedule import Schedule
 
 
 class CudnnPlan:
-    """See `engines.EnginePlan`. Calls use one workspace, so that they belong on one stream at a time."""
+    """See `engines.EnginePlan`. Calls use one workspace and one pair of data descriptors, of its own."""
 
     def __init__(self, runtime: Runtime, passes: Passes, schedule: Schedule, dropout: CudnnDropout | None) -> None:
-        self._runtime, self._passes, self._schedule, self._dropout = runtime, passes, schedule, dropout
+        self._runtime, self._passes, self._dropout = runtime, passes, dropout
+        self._data = passes.data_of_its_own(schedule)
         self._device = passes.device
         self.spec = passes.spec
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
@@ -30,6 +32,7 @@ class CudnnPlan:
             self._plain_backward_weights = passes.recogniser(*BACKWARD_WEIGHTS)
         self._workspace = scratch(self._device, passes.workspace_nbytes)
         (self._workspace_at,) = addresses(self._device, self._workspace)
+        self._turns = Turns(self._device, self, self._workspace)
 
     def forward_if_plain(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any) -> bool:
         at = self._plain_forward(x, y, hx, hy, cx, cy, params, reserve if self._training else None)
@@ -83,7 +86,7 @@ class CudnnPlan:
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
         check_array("params", params, self._device, PARAMS_ALIGNMENT_NBYTES)
-        return CudnnGraph(self._runtime, self._passes, self._schedule, self._dropout, params, carry_state=carry_state)
+        return CudnnGraph(self._runtime, self._passes, self._data, self._dropout, params, carry_state=carry_state)
 
     def _at(self, names: tuple[str, ...], *arrays: Any) -> list[int | None]:
         """Addresses of arrays whose shapes were checked, after the check that cuDNN can read them in place."""
@@ -97,8 +100,9 @@ class CudnnPlan:
         device = self._device
         with device.active():
             stream = device.stream()
+            self._turns.on(stream)
             handle = self._runtime.handle_on(stream)
-            x_desc, y_desc = self._passes.data(self._schedule).pointers
+            x_desc, y_desc = self._data.pointers
             if drops is None:
                 call(handle.pointer, x_desc, y_desc, self._workspace_at, *at)
             else:

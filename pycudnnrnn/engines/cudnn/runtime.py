@@ -14,7 +14,7 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.checks import check_matrices
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order, name_of
 from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
@@ -40,7 +40,7 @@ LAYOUTS_MAX: Final = 256
 """Layouts kept: a few hundred numbers each."""
 
 Sent = tuple[Sequence[Any], Any]
-"""Indices on the device, and the event that marks that they are there."""
+"""Indices on the device, and the stream whose memory they are in: as long as it lives no other has its name."""
 
 
 class Runtime:
@@ -161,14 +161,15 @@ class Runtime:
     def _sent(
         self, kept: Recent[Sent], key: Hashable, stream: Any, make: Callable[[], Sequence[npt.NDArray[np.int_]]]
     ) -> Sequence[Any]:
-        """Return indices on the device, for work on `stream`; those of a key are made and sent once."""
+        """Return indices on the device, for work on `stream`, the current one; each stream is sent those of a key once.
+
+        Streams share none: they would have to wait for each other before the memory could be given to anybody else.
+        """
+        key = name_of(stream), key
         found = kept.get(key)
         if found is None:
-            sent = [self.device.from_host(indices) for indices in make()]
-            found = kept.keep(key, (sent, self.device.event(stream)))
-        indices, event = found
-        self.device.wait_for(stream, event)
-        return indices
+            found = kept.keep(key, ([self.device.from_host(indices) for indices in make()], stream))
+        return found[0]
 
 
 def _turns(schedule: Schedule) -> list[npt.NDArray[np.int_]]:
