@@ -199,7 +199,8 @@ def test_a_plan_runs_on_the_stream_that_is_torchs_at_each_call(played, monkeypat
         plan.forward(params, x, hx, cx, y, hy, cy)
     assert [stream for _, _, stream, _ in shim.launches] == [0x10, 0x20]
     assert np.array_equal(get(y), expected.output)
-    assert not device.waits
+    waits = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
+    assert waits == [(0x10, device.current.ptr), (0x20, 0x10)], "its workspace was taken on CuPy's"
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -208,9 +209,10 @@ def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_eac
     problem, cupys = problem_of(), device.current
     plan = problem.op.prepare(5, 3, is_training=training, sequence_lengths=problem.lengths, device="cuda:0")
     graph = plan.capture(put(device, "torch", problem.params))
-    captures, awaited = zip(*((waiting.ptr, awaited.ptr) for waiting, awaited in device.waits), strict=True)
-    assert set(awaited) == {TORCH_STREAM}
-    assert not {TORCH_STREAM, cupys.ptr} & set(captures), "the work waits on a stream of its own"
+    before, after = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
+    own = before[0]
+    assert (before, after) == ((own, TORCH_STREAM), (TORCH_STREAM, own))
+    assert own not in {TORCH_STREAM, cupys.ptr}, "the work is captured on a stream of its own"
     for name in ("x", "hx", "cx", "dy", "dhy", "dcy") if training else ("x", "hx", "cx"):
         get(getattr(graph, name))[...] = getattr(problem, name)
     passes = 3 if training else 1
