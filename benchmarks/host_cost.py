@@ -38,7 +38,7 @@ from .environment import command_line, environment, now
 from .results_files import FOLDER, Record, place, record, write
 
 ROUNDS = 2000
-BLOCK = 10
+BLOCK = 50
 IMPORTS = 15
 SETS = 128
 """Sets of buffers that B1 goes round: more than a plan remembers, so that each call is checked anew."""
@@ -97,10 +97,11 @@ def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Time
     taken: dict[str, list[list[float]]] = {name: [] for name in calls}
     clock = time.perf_counter_ns
     nothing = float(np.median([-(clock() - clock()) / 1000 for _ in range(ROUNDS)]))
-    for _ in range(-(-rounds // BLOCK)):
+    count = min(BLOCK, rounds)
+    for _ in range(-(-rounds // count)):
         for name, call in calls.items():
             block = []
-            for _ in range(BLOCK):
+            for _ in range(count):
                 start = clock()
                 call()
                 block.append((clock() - start) / 1000 - nothing)
