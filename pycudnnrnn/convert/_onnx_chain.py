@@ -24,7 +24,10 @@ _FLOATING: Final = frozenset({1, 10, 11, 16})
 """FLOAT, FLOAT16, DOUBLE and BFLOAT16 of TensorProto: what a Cast may make."""
 
 _MOST: Final = 32
-"""Most nodes in a row that are followed, and most axes of a value."""
+"""Most nodes in a row that are followed, and most sizes of a list."""
+
+_RANK_MOST: Final = 8
+"""Most axes of a value: how a Reshape can cut its letters is tried out."""
 
 _SEQUENCE_LENS: Final = 4
 _STATES: Final = slice(5, 7)
@@ -183,7 +186,7 @@ class _Chain:
             return None
         rank += len(given) if more else 0
         places = {k % rank if -rank <= k < rank else rank for k in given}
-        if len(places) != len(given) or rank in places or rank > _MOST:
+        if len(places) != len(given) or rank in places or rank > _RANK_MOST:
             _refuse(node, f"expecting axes of a value of {rank}, got {shorten(given)}")
         return sorted(places)
 
@@ -194,7 +197,7 @@ class _Chain:
         if sizes and not _number(node, "allowzero", 0):
             sizes = [own[k] if size == 0 and k < len(own) else size for k, size in enumerate(sizes)]
         wanted = [None if size == -1 else size for size in sizes or []]
-        if wanted and wanted.count(None) <= 1:  # what one is, follows from the others
+        if 0 < len(wanted) <= _RANK_MOST and wanted.count(None) <= 1:  # what one is, follows from the others
             for cuts in itertools.combinations_with_replacement(range(len(letters) + 1), len(wanted) - 1):
                 parts = [letters[start:end] for start, end in itertools.pairwise((0, *cuts, len(letters)))]
                 if all(size in (None, self._size(part)) for size, part in zip(wanted, parts, strict=True)):

@@ -20,7 +20,7 @@ T, B, I, H = 5, 3, 4, 4  # I is H, and T is not B: what is refused runs, and com
 CONSTANTS = {
     "0": [0], "1": [1], "2": [2], "3": [3], "4": [4], "-1": [-1], "-3": [-3], "0 0 -1": [0, 0, -1],
     "T B -1": [T, B, -1], "B T -1": [B, T, -1], "T -1 H": [T, -1, H], "-1 B H": [-1, B, H], "-1 -1 H": [-1, -1, H],
-    "0 -1 H": [0, -1, H],
+    "0 -1 H": [0, -1, H], "9 sizes": [T, *[1] * 6, B, -1],
 }  # fmt: skip
 
 
@@ -138,6 +138,7 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
         ([op("Reshape", "Y, -1 -1 H", "X")], "got [-1, -1, 4]"),
         ([op("Reshape", "Y, x", "X")], "got a shape that is not known"),
         ([op("Reshape", "Y, 0 0 -1", "X", allowzero=1)], "got [0, 0, -1]"),
+        ([op("Reshape", "Y, 9 sizes", "X")], "axes of [T, 1, B, H], got [5, 1, 1, 1, 1, 1, 1, 3, -1]"),
         (
             [op("Squeeze", "Y, 2", "X")],
             "'X' between two nodes: expecting axes of size 1 of [T, 1, B, H], got [2]",
