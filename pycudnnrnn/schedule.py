@@ -194,14 +194,17 @@ def _no_list(name: str, lengths: Any) -> ArgumentTypeError:
     expected = "host integers (a list or a NumPy array)"
     if hasattr(lengths, "tolist"):
         expected += f": {name}.tolist() makes them"
-        if _is_on_device(lengths):
-            expected += ", and waits: reading a device array would synchronise each call"
+    if _is_on_device(lengths):
+        expected += ", and waits" if hasattr(lengths, "tolist") else ""
+        expected += ": reading a device array would synchronise each call"
     return ArgumentTypeError(name, expected, type(lengths))
 
 
 def _is_on_device(array: Any) -> bool:
-    """Say whether an array says that it is elsewhere than in host memory, in the words of the array API."""
+    """Say whether an array says that it is elsewhere than in host memory, in CUDA's words or those of the array API."""
     try:
+        if hasattr(array, "__cuda_array_interface__"):
+            return True
         return bool(array.__dlpack_device__()[0] != _DLPACK_CPU)
     except Exception:  # noqa: BLE001  none to ask, or any library's own way to say that it is on no one device
         return False
