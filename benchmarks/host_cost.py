@@ -28,6 +28,7 @@ import numpy as np
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.ops._eager import ShortWay
+from pycudnnrnn.passes import FORWARD
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 from tests.shim import shim
@@ -186,11 +187,11 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     known, known_lists, known_none = ShortWay(), ShortWay(), ShortWay()
     handle = engine.runtime.handles.get().pointer
     workspace, *at = (
-        device.address(a) for a in (device.empty((1 << 20,), np.dtype("u1")), x, y, hx, hy, cx, cy, params)
+        device.address(a) for a in (device.empty((1 << 20,), np.dtype("u1")), params, x, hx, cx, y, hy, cy)
     )
     times = measured(
         {
-            "foreign": lambda: passes.call_forward(handle, *descriptors, workspace, *at, None),
+            "foreign": lambda: passes.calls[FORWARD](handle, *descriptors, workspace, *at, None),
             "fixed": lambda: plan.forward(params, x, hx, cx, y, hy, cy),
             "changing": lambda: other_plan.forward(params, x, hx, cx, *next(sets)),
             "eager": eager,

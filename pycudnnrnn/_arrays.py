@@ -49,6 +49,9 @@ ALIGNMENT_NBYTES: Final = 64
 """Where memory starts that JAX takes without a copy on the CPU: observed with jaxlib 0.10.2; also a cache line."""
 
 _EXPECTED = "a NumPy, CuPy or JAX array, or a torch tensor"
+NATIVE: Final = frozenset({"numpy", "cupy"})
+"""Libraries whose arrays the engines work on themselves."""
+
 _CUPY_ALONE: Final = frozenset({"cupy"})
 _UNSHARED = (BufferError, RuntimeError, TypeError, ValueError)
 """What libraries raise where they cannot share an array."""
@@ -188,7 +191,7 @@ def to_caller(array: Any, kind: ArrayKind) -> Any:
 
     JAX copies on the CPU what does not start at a multiple of ALIGNMENT_NBYTES.
     """
-    if kind.library in {"numpy", "cupy"}:
+    if kind.library in NATIVE:
         return array
     library = sys.modules[kind.library]
     narrow = array.dtype.name == "bfloat16"

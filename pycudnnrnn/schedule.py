@@ -37,9 +37,14 @@ class Schedule:
     lengths: tuple[int, ...] | None = None
     time_major: bool = True
 
+    @property
+    def data_axes(self) -> tuple[int, int]:
+        """The first two axes of an array over time and batch."""
+        return (self.T, self.B) if self.time_major else (self.B, self.T)
+
     def data_shape(self, width: int) -> tuple[int, int, int]:
         """The shape of an array over time and batch."""
-        return (self.T, self.B, width) if self.time_major else (self.B, self.T, width)
+        return (*self.data_axes, width)
 
     def hardly_ragged(self) -> Schedule:
         """The ragged batch of this size that has the most steps: one sequence, of two steps or more, is one shorter."""

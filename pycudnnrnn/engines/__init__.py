@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, Protocol
 
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.passes import Arrays, Batch, Inputs, Pass
 from pycudnnrnn.spec import SEED_MAX, RNNSpec
 
 POSITION_MAX: Final = 2**63 - 1
@@ -85,37 +85,35 @@ class Reserve(Protocol):
     def copy(self) -> Reserve:
         """Return one that a backward can use up while this one stays as it is."""
 
+    def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
+        """Return dx, dhx, dcx; None among the arguments stands for zeros."""
+
+    def backward_weights(self, out: Any, *, accumulate: bool) -> None:
+        """Write the params gradient into `out`, or add it there; after `backward_data`, as in cuDNN.
+
+        `out` has passed the engine's `check_gradient`. Where memory runs out, nothing has been added to it.
+        """
+
+
+Results = tuple[Any, Any, Any | None, Any]
+"""y, hy, cy (None but for LSTM), and the `Reserve`, where one is kept."""
+
 
 class EngineGraph(Protocol):
-    """A plan's calls captured over the graph's own buffers; what a cell or an inference plan does not have is None."""
+    """A plan's calls captured over the graph's own buffers; what there is not is absent."""
 
-    x: Any
-    hx: Any
-    cx: Any
-    y: Any
-    hy: Any
-    cy: Any
-    dy: Any
-    dhy: Any
-    dcy: Any
-    dx: Any
-    dhx: Any
-    dcx: Any
-    d_params: Any
+    arrays: Arrays
 
     def replay(self) -> None:
         """Run on the current stream; a training step's dropout moves on."""
 
 
+ShortWay = Callable[..., bool]
+"""Call it with the arrays of a pass, and whether to add to the params gradient: it says whether it has run."""
+
+
 class EnginePlan(Protocol):
-    """One kind of call with everything made that does not change; its calls get native, checked arrays.
-
-    The calls named `..._if_plain` get whatever the caller gave. They run and return True if all of it is plainly right,
-    and otherwise do nothing: the slower checks say what is wrong, or bring the arrays to their native kind.
-
-    Shapes:
-        reserve: [reserve_nbytes], uint8; the rest as in `Engine`.
-    """
+    """One kind of call with everything made that does not change."""
 
     spec: RNNSpec
     workspace_nbytes: int
@@ -124,27 +122,14 @@ class EnginePlan(Protocol):
     def hold(self, params: Any | None) -> None:
         """Read params once for the calls that get this same array, until another or None is held."""
 
-    def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any | None) -> None: ...
+    def short_way(self, which: Pass) -> ShortWay | None:
+        """Return what runs a pass on whatever the caller gave, if all of it is plainly right; None: there is none.
 
-    def forward_if_plain(
-        self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any
-    ) -> bool: ...
+        Where one array is not it does nothing: the slower checks say what is wrong, or bring it to its native kind.
+        """
 
-    def backward_data(
-        self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
-        reserve: Any,
-    ) -> None: ...  # fmt: skip
-
-    def backward_data_if_plain(
-        self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
-        reserve: Any,
-    ) -> bool: ...  # fmt: skip
-
-    def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool) -> None: ...
-
-    def backward_weights_if_plain(
-        self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, *, accumulate: bool
-    ) -> bool: ...
+    def run(self, which: Pass, arrays: Arrays, *, accumulate: bool = False) -> None:
+        """Run a pass on native, checked arrays; with `accumulate` the params gradient is added to what is there."""
 
     def capture(self, params: Any, *, carry_state: bool) -> EngineGraph:
         """Capture the calls once, on checked params; with `carry_state` final states become the next initial ones.
@@ -154,25 +139,14 @@ class EnginePlan(Protocol):
         """
 
 
-class EngineForward(Protocol):
-    """Forwards of one kind, with everything made before but their results."""
+EagerForward = Callable[..., Results | None]
+"""Call it with a schedule, params, x, hx and cx as they are: it runs, or returns None if one is not plainly right.
 
-    def run_if_plain(
-        self, schedule: Schedule, params: Any, x: Any, hx: Any, cx: Any
-    ) -> tuple[Any, Any, Any | None, Reserve | None] | None:
-        """Run on unchecked arrays and return what `Engine.forward` does; None if one of them is not plainly right.
-
-        Batches differ in the lengths of `schedule` alone.
-        """
+Batches differ in the lengths of the schedule alone; everything but their results was made before."""
 
 
 class Engine(Protocol):
-    """Run RNNs on native arrays of one kind of memory, already checked by the caller.
-
-    Shapes:
-        params: [layout.size]; x, dx: [T, B, I], or [B, T, I] where the schedule is not time-major; y, dy: the same
-        with D * (P or U); hx, hy and their gradients: [L * D, B, P or U]; cx, cy and theirs: [L * D, B, U].
-    """
+    """Run RNNs on native arrays of one kind of memory, already checked by the caller; `passes` says which there are."""
 
     @property
     def name(self) -> str: ...
@@ -203,51 +177,19 @@ class Engine(Protocol):
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Where this engine keeps each region of a params buffer."""
 
-    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: Any | None) -> EnginePlan:
+    def plan(self, batch: Batch) -> EnginePlan:
         """Prepare one kind of call."""
 
-    def memory(
-        self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: Any | None, checkpoint_every: int | None
-    ) -> Memory:
+    def memory(self, batch: Batch) -> Memory:
         """Say what a forward of one kind takes, and in training its backward; nothing is run."""
 
-    def eager(
-        self, spec: RNNSpec, schedule: Schedule, *, dropout: Any | None, keep_reserve: bool
-    ) -> EngineForward | None:
+    def eager(self, batch: Batch) -> EagerForward | None:
         """Return the short way for a kind of forward that has run once; None where there is none."""
 
-    def forward(
-        self,
-        spec: RNNSpec,
-        schedule: Schedule,
-        params: Any,
-        x: Any,
-        hx: Any | None,
-        cx: Any | None,
-        *,
-        dropout: Any | None,
-        keep_reserve: bool,
-        checkpoint_every: int | None = None,
-    ) -> tuple[Any, Any, Any | None, Reserve | None]:
-        """Return y, hy, cy (None but for LSTM) and the reserve. `dropout` is this engine's own; None drops nothing.
-
-        With `checkpoint_every` the reserve is states every so many steps, or a little more, and the rest is computed
-        again by backward.
-        """
-
-    def backward_data(
-        self, reserve: Any, dy: Any | None, dhy: Any | None, dcy: Any | None
-    ) -> tuple[Any, Any, Any | None]:
-        """Return dx, dhx, dcx, rewriting the reserve; None among the arguments stands for zeros."""
+    def forward(self, batch: Batch, inputs: Inputs) -> Results: ...
 
     def check_gradient(self, out: Any) -> None:
         """Refuse a buffer of the right size that this engine cannot write the params gradient to."""
-
-    def backward_weights(self, reserve: Any, out: Any, *, accumulate: bool) -> None:
-        """Write the params gradient into `out`, or add it there; after `backward_data`, as in cuDNN.
-
-        `out` has passed `check_gradient`. Where memory runs out, nothing has been added to it.
-        """
 
 
 _made: dict[str, Engine] = {}

@@ -15,8 +15,9 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Traced, in_place, scratch
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, GRADIENTS, RESULTS, UPSTREAM, Batch
 
-_SIZES: Final = ("workspace_nbytes", "reserve_nbytes", "states_nbytes")
+_SIZES: Final = ("states_nbytes", "reserve_nbytes", "workspace_nbytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +37,8 @@ class CudnnRunner:
     def forward(self, call: Traced, dropout: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
         run = _CudnnForward(call, keep)
         batch = run.batch(self.engine)
-        plain = [call.results[0], *call.states]
-        shapes = [*plain, *map(scratch, (batch.states_nbytes, batch.reserve_nbytes, batch.workspace_nbytes))]
+        plain = call.there(*RESULTS)
+        shapes = [*map(call.shapes.__getitem__, plain), *(scratch(getattr(batch, size)) for size in _SIZES)]
         ins, aliases = ([dropout, *arguments], {0: len(plain)}) if call.carries else (arguments, None)
         found = in_place(run, shapes, ins, aliases)
         return found[: len(call.results)], found[len(plain) : -1]
@@ -53,16 +54,16 @@ class CudnnRunner:
         weights: bool,
     ) -> Sequence[Any]:
         run = _CudnnBackward(call, weights)
-        _, reserve = kept
-        gradients, ins, aliases = [call.data, *call.states], [*arguments, output, *upstream, *kept], {}
+        *_, reserve = kept
+        ins, aliases = [*arguments, output, *upstream, *kept], {}
         if weights:  # cuDNN adds to what is there
-            gradients.insert(0, call.params)
-            ins.insert(0, jax.numpy.zeros(call.params.shape, call.params.dtype))
+            ins.insert(0, jax.numpy.zeros_like(arguments[0]))
             aliases[0] = 0
-        aliases[len(ins) - 1] = len(gradients)
+        aliases[len(ins) - 1] = len(run.gradients)
+        gradients = map(call.shapes.__getitem__, run.gradients)
         shapes = [*gradients, scratch(reserve.size), scratch(run.batch(self.engine).workspace_nbytes)]
         found: Sequence[Any] = in_place(run, shapes, ins, aliases)
-        return found[: len(gradients)]
+        return found[: len(run.gradients)]
 
     def at(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
         """Return the engine of the device that the buffers are on, XLA's stream, and the buffers' addresses."""
@@ -90,17 +91,21 @@ class _CudnnPass:
     def training(self) -> bool:
         return True
 
-    def at(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
+    def at(
+        self, context: Any, outs: Sequence[Any], ins: Sequence[Any], out_names: list[str], in_names: list[str]
+    ) -> tuple[Any, int, dict[str, int | None]]:
+        """Return what runs it where the buffers are, XLA's stream, and the buffers' addresses by name."""
         runner: Any = self.call.runner
-        engine, *rest = runner.at(context, outs, ins)
-        return self.batch(engine), *rest
+        engine, stream, sources, targets = runner.at(context, outs, ins)
+        at = dict(zip(in_names, sources, strict=True)) | dict(zip(out_names, targets, strict=True))
+        return self.batch(engine), stream, at
 
 
 @functools.lru_cache(maxsize=256)
 def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
     """Prepare a batch on a device; a trace has asked the current one for sizes, and for the layout of params."""
     call, asked = run.call, run.call.runner.engine
-    batch = engine.addressed(0, call.spec, call.schedule, training=run.training, drops=call.drops)
+    batch = engine.addressed(0, Batch(call.spec, call.schedule, run.training), drops=call.drops)
     if engine is not asked:
         here, told = ([getattr(b, size) for size in _SIZES] for b in (batch, _batch(asked, run)))
         if any(map(gt, here, told)) or engine.layout(call.spec) != asked.layout(call.spec):
@@ -144,38 +149,27 @@ class _CudnnForward(_CudnnPass):
         return None if position is None else seed_at(self.call.spec.seed, position)
 
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        batch, stream, sources, (y, hy, *more) = self.at(context, outs, ins)
-        if self.call.carries:
-            del sources[0]  # the states' memory is that of the moved ones
-        params, x, hx, *cx = sources
-        cy = more.pop(0) if cx else None
-        states, reserve, workspace = more
-        batch.forward(
-            stream, self.call.schedule, x, y, hx, hy, cx[0] if cx else None, cy, params, workspace, reserve,
-            states=states, seed=self.seed,
-        )  # fmt: skip
+        call = self.call
+        ins_are = [*(["moved"] if call.carries else []), *call.there("params", "x", "hx", "cx")]
+        outs_are = [*call.there(*RESULTS), "states", "reserve", "workspace"]
+        batch, stream, at = self.at(context, outs, ins, outs_are, ins_are)
+        given = [at.get(name) for name in FORWARD.names]
+        batch.forward(stream, call.schedule, given, at["workspace"], states=at["states"], seed=self.seed)
 
 
 @dataclasses.dataclass(frozen=True)
 class _CudnnBackward(_CudnnPass):
     weights: bool
 
+    @property
+    def gradients(self) -> list[str]:
+        return [*(["d_params"] if self.weights else []), *self.call.there(*GRADIENTS)]
+
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        batch, stream, sources, targets = self.at(context, outs, ins)
-        d_params = None
-        if self.weights:
-            del sources[0]  # its zeros: their memory is that of d_params
-            d_params = targets.pop(0)
-        params, x, hx, *rest = sources
-        dx, dhx, *more = targets
-        cx = dcy = dcx = None
-        if self.call.spec.has_cell_state:
-            cx, y, dy, dhy, dcy, states, _ = rest
-            dcx, reserve, workspace = more
-        else:
-            y, dy, dhy, states, _ = rest
-            reserve, workspace = more
-        batch.backward(
-            stream, self.call.schedule, x, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, d_params, workspace, reserve,
-            states=states,
-        )  # fmt: skip
+        call = self.call
+        read = call.there("params", "x", "hx", "cx", "y", *UPSTREAM)
+        ins_are = [*(["zeros"] if self.weights else []), *read, "states", "kept"]
+        batch, stream, at = self.at(context, outs, ins, [*self.gradients, "reserve", "workspace"], ins_are)
+        given = [at.get(name) for name in BACKWARD_DATA.names]
+        rest = at["x"], at.get("d_params"), at["workspace"]
+        batch.backward(stream, call.schedule, given, *rest, states=at["states"])

@@ -15,6 +15,7 @@ from pycudnnrnn._checks import check_int
 from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Aliases, Pass, Shape, Traced, in_place, scratch, varying_like
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, GRADIENTS, RESULTS, UPSTREAM, Batch
 
 Array = npt.NDArray[Any]
 
@@ -56,11 +57,11 @@ class NumpyRunner:
     ) -> Sequence[Any]:
         del output  # what of it is needed is in the reserve
         params, x, *_ = arguments
-        gradients = [*([call.params] if weights else []), call.data, *call.states]
+        run = _NumpyBackward(call, weights)
         ins = (params, x, *upstream, *kept)
-        shapes = [*gradients, scratch(kept[0].size)]
-        found: Sequence[Any] = self._run(_NumpyBackward(call, weights), shapes, ins, {len(ins) - 1: len(gradients)})
-        return found[: len(gradients)]
+        shapes = [*map(call.shapes.__getitem__, run.gradients), scratch(kept[0].size)]
+        found: Sequence[Any] = self._run(run, shapes, ins, {len(ins) - 1: len(run.gradients)})
+        return found[: len(run.gradients)]
 
     def _run(self, run: Pass, shapes: Sequence[Shape], ins: Sequence[Any], aliases: Aliases = None) -> Any:
         if not self.copies:
@@ -104,7 +105,7 @@ class _NumpyPass:
         call, engine = self.call, self.call.runner.engine
         state = dropout or DropoutState("numpy", call.spec.seed)
         drawn = engine.dropout(call.spec, state) if call.drops else None
-        plan: EnginePlan = engine.plan(call.spec, call.schedule, training=keep, dropout=drawn)
+        plan: EnginePlan = engine.plan(Batch(call.spec, call.schedule, keep, drawn))
         return plan
 
 
@@ -122,12 +123,14 @@ class _NumpyForward(_NumpyPass):
         if self.call.drops:  # where dropout stands moves: each call has its own
             state = self._state(arrays.pop(0))
             plan = self._plan(state, keep=self.keep)
-        params, x, hx, *cx = arrays
-        y, hy, *rest = _numpy(outs)
-        cy = rest.pop(0) if cx else None
+        given = dict(zip(self.call.there("params", "x", "hx", "cx"), arrays, strict=True))
+        names = self.call.there(*RESULTS)
+        found = _numpy(outs)
+        given |= dict(zip(names, found, strict=False))
+        rest = found[len(names) :]
         if self.call.carries:
             rest.pop(0).view(_STATES)[:] = state.seed, state.position + 1
-        plan.forward(params, x, hx, cx[0] if cx else None, y, hy, cy, rest[0] if rest else None)
+        plan.run(FORWARD, given | ({"reserve": rest[0]} if rest else {}))
 
     def _state(self, dropout: Array) -> DropoutState:
         """Where dropout stands, by what the call was given."""
@@ -148,12 +151,13 @@ class _NumpyBackward(_NumpyPass):
         """The plan of every such call: the masks are in the reserve."""
         return self._plan(keep=True)
 
+    @property
+    def gradients(self) -> list[str]:
+        return [*(["d_params"] if self.weights else []), *self.call.there(*GRADIENTS)]
+
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
-        params, x, dy, dhy, *rest = _numpy(ins)
-        *gradients, reserve = _numpy(outs)
-        d_params = gradients.pop(0) if self.weights else None
-        dx, dhx, *more = gradients
-        dcy, dcx = (rest[0], more[0]) if more else (None, None)
-        self.plan.backward_data(params, None, dy, None, dhy, dhx, None, dcy, dcx, dx, reserve)
-        if d_params is not None:
-            self.plan.backward_weights(x, None, None, d_params, reserve, accumulate=False)
+        arrays = dict(zip(self.call.there("params", "x", *UPSTREAM), _numpy(ins), strict=False))
+        arrays |= dict(zip([*self.gradients, "reserve"], _numpy(outs), strict=True))
+        self.plan.run(BACKWARD_DATA, arrays)
+        if self.weights:
+            self.plan.run(BACKWARD_WEIGHTS, arrays)

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import jax
 import numpy as np
 
+from pycudnnrnn.passes import RESULTS, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -68,26 +69,21 @@ class Traced:
     def drops(self) -> bool:
         return self.training and self.spec.dropout > 0 and self.spec.num_layers > 1
 
-    @property
-    def states(self) -> list[Shape]:
-        """Those of h and, for LSTM, of c."""
-        spec, batch = self.spec, (self.spec.num_pseudo_layers, self.schedule.B)
-        widths = (spec.state_size, spec.num_units) if spec.has_cell_state else (spec.state_size,)
-        return [_shape((*batch, width), spec.dtype.numpy) for width in widths]
+    @functools.cached_property
+    def shapes(self) -> dict[str, Shape]:
+        """What each array of a call is, by name; those of c are there for LSTM alone."""
+        size, dtype = self.runner.engine.layout(self.spec).size, self.spec.dtype.numpy
+        found = slots(self.spec, self.schedule, size, None)
+        return {name: _shape(slot.shape, dtype) for name, slot in found.items() if slot.shape is not None}
 
-    @property
-    def data(self) -> Shape:
-        return _shape(self.schedule.data_shape(self.spec.input_size), self.spec.dtype.numpy)
+    def there(self, *names: str) -> list[str]:
+        """Those of the names that this cell has."""
+        return [name for name in names if name in self.shapes]
 
     @property
     def results(self) -> list[Shape]:
-        output = _shape(self.schedule.data_shape(self.spec.output_size), self.spec.dtype.numpy)
         carried = [scratch(self.runner.states_nbytes)] if self.carries else []
-        return [output, *self.states, *carried]
-
-    @functools.cached_property
-    def params(self) -> Shape:
-        return _shape((self.runner.engine.layout(self.spec).size,), self.spec.dtype.numpy)
+        return [*map(self.shapes.__getitem__, self.there(*RESULTS)), *carried]
 
     def widened(self, count: int) -> Traced:
         """The call on `count` batches side by side."""

@@ -85,11 +85,11 @@ def _second_of_tangents(*_: Any, call: Traced, **__: Any) -> Any:
 
 
 def _tangent_avals(*given: Any, call: Traced, **_: Any) -> list[Any]:
-    return _avals(*given, call=call)[: 1 + len(call.states)]
+    return _avals(*given, call=call)[: 1 + len(call.there("hx", "cx"))]
 
 
 def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced, weights: bool) -> list[Any]:
-    count = 2 + len(call.states)
+    count = 2 + len(call.there("hx", "cx"))
     kept = operands[: len(operands) - count + (not weights)]  # behind them the tangents, which are asked for
     arguments, (output, *reserve) = kept[:count], kept[count:]
     given = tuple(map(ad.instantiate_zeros, upstream))
@@ -118,7 +118,7 @@ def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Trac
         return _looped(_rnn, arguments, axes, call=call)
     else:
         dropout, params, *data = arguments
-        along = (1 if call.schedule.time_major else 0, *(1 for _ in call.states))
+        along = (1 if call.schedule.time_major else 0, *(1 for _ in call.there("hx", "cx")))
         each = [
             jnp.broadcast_to(array, (size, *array.shape)) if axis is None else jnp.moveaxis(array, axis, 0)
             for array, axis in zip(data, axes[2:], strict=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.errors import MissingDependencyError, TorchArgumentError
+from pycudnnrnn.passes import RESULTS, UPSTREAM, Name, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -65,21 +66,21 @@ class Arguments(NamedTuple):
         """The packed rows: all valid steps of all sequences."""
         return self.x.shape[0] if self.batch_sizes is not None else self.x.shape[0] * self.x.shape[1]
 
-    def result_shapes(self, x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
-        """The shapes of y (over `x`'s axes), hy and cy; cy has no elements but for LSTM."""
-        spec, B = self.spec, self.size[1]
-        cy = (spec.num_pseudo_layers, B, spec.num_units) if spec.has_cell_state else (0,)
-        return (*x.shape[:-1], spec.output_size), (spec.num_pseudo_layers, B, spec.state_size), cy
+    def shapes(self, x: Any) -> dict[Name, tuple[Any, ...]]:
+        """The shapes of arrays over `x`'s axes, and of states; what a cell does not have has no elements."""
+        found = shapes(self.spec, x.shape[:-1], self.size[1])
+        return {name: (0,) if shape is None else shape for name, shape in found.items()}
 
     def empty_results(self, x: Any) -> list[Any]:
-        return [x.new_empty(shape) for shape in self.result_shapes(x)]
+        found = self.shapes(x)
+        return [x.new_empty(found[name]) for name in RESULTS]
 
     def upstream(self, *given: Any) -> list[Any]:
         """Return the gradients of y, hy and cy, zeros for those that are None."""
         if all(gradient is not None for gradient in given):
             return [*given]
-        shapes = self.result_shapes(self.x)
-        return [self.x.new_zeros(shape) if g is None else g for g, shape in zip(given, shapes, strict=True)]
+        found = self.shapes(self.x)
+        return [self.x.new_zeros(found[n]) if g is None else g for n, g in zip(UPSTREAM, given, strict=True)]
 
     def empty_gradients(self, x: Any, *, params_too: bool) -> list[Any]:
         """Tensors for the gradients of `x`, hx, cx and params; without elements for what is not given, or wanted."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pycudnnrnn import passes
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES, PARAMS_ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
 from pycudnnrnn.errors import MissingDependencyError
 from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.schedule import Schedule
@@ -30,78 +31,61 @@ class Batch:
     """One kind of batch: same spec, T, B and axes, packed or padded, for training or not. Batch sizes may differ."""
 
     def __init__(self, engine: Any, call: Arguments, T: int, B: int, *, training: bool) -> None:
-        spec, packed = call.spec, call.batch_sizes is not None
+        packed = call.batch_sizes is not None
         self._schedule = Schedule(T, B, None, call.time_major)
         like = self._schedule.hardly_ragged() if packed and T > 1 else self._schedule
-        stream, drops = _stream(call.x.device), call.seed is not None
-        self._native = engine.addressed(stream, spec, like, training=training, drops=drops)
+        batch = passes.Batch(call.spec, like, training)
+        self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
         self.reserve_nbytes: int = self._native.reserve_nbytes
-        self._params, self._widths = (self._native.params_size,), (spec.input_size, spec.output_size)
-        self._x, self._y = (None if packed else self._schedule.data_shape(width) for width in self._widths)
-        self._h = (spec.num_pseudo_layers, B, spec.state_size)
-        self._c = (spec.num_pseudo_layers, B, spec.num_units) if spec.has_cell_state else None
-        self._results = self._schedule.data_shape(spec.output_size), self._h, self._c or (0,)
+        self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
+        self._results, self._packed = [self._shapes[name] for name in passes.RESULTS], packed
 
-    def takes(self, call: Arguments) -> bool:
-        """Whether the arguments are plainly right."""
-        x, params = call.x, call.params
-        return (
-            self._is_data(x, self._x, 0, x)
-            and (call.hx is None or self._is_right(call.hx, self._h, x))
-            and (call.cx is None or self._is_right(call.cx, self._c, x))
-            and self._is_right(params, self._params, x)
-            and (not params.data_ptr() % PARAMS_ALIGNMENT_NBYTES or not params.is_contiguous())
-        )
+    def takes(self, names: tuple[str, ...], tensors: tuple[Any, ...]) -> bool:
+        """Whether tensors are plainly right, by the names of their slots, params first and x next."""
+        params, x, *_ = tensors
+        dtype, device, wanted = x.dtype, x.device, self._shapes
+        if self._packed:
+            rows = len(x)
+            wanted = wanted | {name: (rows, wanted[name][-1]) for name in ("x", "y", "dy")}
+        for name, tensor in zip(names, tensors, strict=True):
+            if tensor is None:
+                if name not in passes.NULLABLE:
+                    return False
+            elif tensor.shape != wanted[name] or tensor.dtype is not dtype or tensor.device != device:
+                return False
+        return not params.data_ptr() % ALIGNMENT_NBYTES or not params.is_contiguous()
 
-    def takes_back(self, call: Arguments, dy: Any, dhy: Any, dcy: Any, y: Any, reserve: Any) -> bool:
-        """Whether the arguments are plainly right, and what comes to the backward beside them."""
-        x = call.x
-        return (
-            self.takes(call)
-            and self._is_data(dy, self._y, 1, x)
-            and self._is_data(y, self._y, 1, x)
-            and self._is_right(dhy, self._h, x)
-            and self._is_right(dcy, self._c or (0,), x)
-            and (reserve.shape, reserve.dtype, reserve.device) == ((self.reserve_nbytes,), torch.uint8, x.device)
-        )
-
-    def _is_data(self, tensor: Any, shape: Any, side: int, x: Any) -> bool:
-        return self._is_right(tensor, shape or (len(x), self._widths[side]), x)
-
-    def _is_right(self, tensor: Any, shape: Any, x: Any) -> bool:
-        """Whether a tensor has this shape, x's dtype and device."""
-        return tensor is not None and tensor.shape == shape and tensor.dtype is x.dtype and tensor.device == x.device
+    def is_reserve(self, tensor: Any) -> bool:
+        return tensor.shape == self._shapes["reserve"] and tensor.dtype is torch.uint8
 
     def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:
         """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
-        native, packing, x = self._native, call.packing, _aligned(call.padded(call.x))
+        native, x = self._native, _aligned(call.padded(call.x))
         hx, cx, params = map(_aligned, (call.hx, call.cx, call.params))
         y, hy, cy = map(x.new_empty, self._results)
         reserve, workspace = _bytes(x, self.reserve_nbytes), _bytes(x, native.workspace_nbytes)
-        native.forward(
-            _stream(x.device),
-            self._schedule if packing is None else packing.schedule,
-            *map(_at, (x, y, hx, hy, cx, cy, params, workspace, reserve)),
-            seed=None if call.seed is None else int(call.seed),
-        )
+        at = [*map(_at, (params, x, hx, cx, y, hy, cy, reserve))]
+        seed = None if call.seed is None else int(call.seed)
+        native.forward(_stream(x.device), self._lengths(call), at, _at(workspace), seed=seed)
         return call.packed(y), hy, cy, reserve if keep else _bytes(x, 0)
 
     def backward(
         self, call: Arguments, dy: Any, dhy: Any, dcy: Any, y: Any, reserve: Any, *, params_too: bool
     ) -> tuple[Any, Any, Any, Any]:
         """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
-        native, packing, x = self._native, call.packing, _aligned(call.padded(call.x))
+        native, x = self._native, _aligned(call.padded(call.x))
         hx, cx, params, dhy, dcy = map(_aligned, (call.hx, call.cx, call.params, dhy, dcy))
         y, dy, kept = _aligned(call.padded(y)), _aligned(call.padded(dy)), reserve.clone()
         dx, dhx, dcx, d_params = call.empty_gradients(x, params_too=params_too)
         d_params.zero_()  # cuDNN adds to what is there
         workspace = _bytes(x, native.workspace_nbytes)
-        native.backward(
-            _stream(x.device),
-            self._schedule if packing is None else packing.schedule,
-            *map(_at, (x, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, d_params, workspace, kept)),
-        )
+        at = [*map(_at, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, kept))]
+        native.backward(_stream(x.device), self._lengths(call), at, *map(_at, (x, d_params, workspace)))
         return call.packed(dx), dhx, dcx, d_params
+
+    def _lengths(self, call: Arguments) -> Schedule:
+        packing = call.packing
+        return self._schedule if packing is None else packing.schedule
 
 
 _batches: Recent[Batch] = Recent(BATCHES_MAX)
@@ -133,7 +117,7 @@ def _aligned(tensor: Any) -> Any:
     if tensor is None:
         return None
     tensor = tensor.contiguous()
-    return tensor.clone() if tensor.data_ptr() % DATA_ALIGNMENT_NBYTES else tensor
+    return tensor.clone() if tensor.data_ptr() % ALIGNMENT_NBYTES else tensor
 
 
 def _at(tensor: Any) -> int | None:

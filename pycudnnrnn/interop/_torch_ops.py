@@ -46,6 +46,9 @@ _TAGS: Final = tuple(
 )
 """Fake tensors and compilers may have the operators; a CUDA graph may not: memory is taken, and dropout seeded."""
 
+_READ: Final = ("params", "x", "hx", "cx")
+_READ_BACK: Final = (*_READ, "dy", "dhy", "dcy", "y")
+
 _library: Final = torch.library.Library("pycudnnrnn", "DEF")
 
 
@@ -71,7 +74,7 @@ def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     *plain, keep = arguments
     call = Arguments(*plain)
     batch = batch_of(call, training=keep)
-    if batch is not None and batch.takes(call):
+    if batch is not None and batch.takes(_READ, (call.params, call.x, call.hx, call.cx)):
         return batch.forward(call, keep=keep)
     call = Arguments(*map(_plain, plain))
     lengths, padded = _lengths(call), call.padded(call.x)  # in this order: lengths are checked
@@ -113,7 +116,8 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     call = Arguments(*rest)
     dy, dhy, dcy = call.upstream(dy, dhy, dcy)
     batch = batch_of(call, training=True)
-    if batch is not None and batch.takes_back(call, dy, dhy, dcy, y, reserve):
+    read = (call.params, call.x, call.hx, call.cx, dy, dhy, dcy, y)
+    if batch is not None and batch.takes(_READ_BACK, read) and batch.is_reserve(reserve):
         return batch.backward(call, dy, dhy, dcy, y, reserve, params_too=params_too)
     dy, dhy, dcy, y, reserve = map(_plain, (dy, dhy, dcy, y, reserve))
     call = Arguments(*map(_plain, rest))

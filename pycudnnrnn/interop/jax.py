@@ -233,7 +233,7 @@ def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
 
 
 def _check_params(params: Any, call: Traced) -> None:
-    size, engine = call.params.shape[0], call.runner.engine
+    size, engine = call.shapes["params"].shape[0], call.runner.engine
     predicted = arithmetic_layout(call.spec).size if params.shape != (size,) else size
     if predicted != size and params.shape == (predicted,):
         raise LayoutError(

@@ -60,7 +60,7 @@ class LayerForward(Forward[ArrayT]):
             ArgumentError: a tuple of another length than `states`, or arrays that do not fit the results.
             StateError: nothing was kept for a backward, or an earlier one used it up.
         """
-        d_output_h, names = d_states, LAYER_NAMES._replace(d_output_h="d_states", d_output_c="d_output_c")
+        d_output_h, names = d_states, LAYER_NAMES._replace(dhy="d_states", dcy="d_output_c")
         if isinstance(d_states, tuple):
             if len(d_states) != len(self.states) or d_output_c is not None:
                 raise ArgumentError("d_states", f"a tuple of {len(self.states)}", f"a tuple of {len(d_states)}")

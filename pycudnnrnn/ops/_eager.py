@@ -9,7 +9,7 @@ import numpy as np
 
 from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines import Engine, EngineForward, engine_for
+from pycudnnrnn.engines import EagerForward, Engine, engine_for
 from pycudnnrnn.schedule import Schedule, check_lengths
 
 KINDS_MAX: Final = 64
@@ -21,7 +21,7 @@ class Known(NamedTuple):
 
     engine: Engine
     kind: ArrayKind
-    call: EngineForward
+    call: EagerForward
 
 
 class ShortWay(Recent[Known]):

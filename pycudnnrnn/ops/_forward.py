@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from typing import Any, ClassVar, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
@@ -12,6 +13,7 @@ from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, Reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, StateError
 from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.passes import UPSTREAM, Name, Slot, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -47,13 +49,13 @@ class Gradients(Generic[ArrayT]):
 class Names(NamedTuple):
     """What a caller calls the arguments of a forward and of its backward, for error texts."""
 
-    input: str = "input_data"
-    input_h: str = "input_h"
-    input_c: str = "input_c"
+    x: str = "input_data"
+    hx: str = "input_h"
+    cx: str = "input_c"
     training: str = "is_training"
-    d_output: str = "d_output"
-    d_output_h: str = "d_output_h"
-    d_output_c: str = "d_output_c"
+    dy: str = "d_output"
+    dhy: str = "d_output_h"
+    dcy: str = "d_output_c"
 
 
 OP_NAMES: Final = Names()
@@ -67,44 +69,31 @@ class Call(NamedTuple):
     schedule: Schedule
     kind: ArrayKind
     libraries: frozenset[str]
-    params: Any
-    inputs: tuple[Any, Any | None, Any | None] = (None, None, None)
-    """input_data, input_h and input_c, which a backward reads again."""
-
-    @property
-    def data_axes(self) -> str:
-        return "[T, B, {}]" if self.schedule.time_major else "[B, T, {}]"
+    inputs: tuple[Any, ...] = ()
+    """`Inputs`: what a backward reads again. A plain tuple is made in half the time."""
 
     def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
         """Put the engine's work on the caller's current stream; `arrays` are what came since the call was made."""
         return _arrays.streams(self.engine, self.kind, self.libraries | _arrays.libraries_of(self.kind, *arrays))
 
-    def data(self, name: str, data: Any, width: int, *, writable: bool = False) -> Any:
-        """Check an array over time and batch, and return the engine's over it."""
-        data = _arrays.to_engine(name, data, self.kind, self.spec.dtype, self.engine.xp, writable=writable)
-        _arrays.check_shape(name, data, self.schedule.data_shape(width), self.data_axes.format(width))
-        return data
-
-    def states(
-        self, name_h: str, h: Any | None, name_c: str, c: Any | None, *, writable: bool = False
-    ) -> tuple[Any | None, Any | None]:
-        """Check a pair of state-shaped arrays, either of which may be None."""
-        spec = self.spec
-        if c is not None and not spec.has_cell_state:
-            raise ArgumentError(name_c, f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
-        h = self.array(name_h, h, spec.state_size, "num_proj" if spec.num_proj else "num_units", writable=writable)
-        return h, self.array(name_c, c, spec.num_units, "num_units", writable=writable)
-
-    def array(self, name: str, state: Any | None, width: int, axis: str, *, writable: bool) -> Any | None:
-        if state is None:
+    def array(self, slot_name: Name, array: Any | None, name: str, *, writable: bool = False) -> Any | None:
+        """Check one array against its slot, and return the engine's over it; `name` is what the caller calls it."""
+        slot = _slots(self.spec, self.schedule)[slot_name]
+        if array is None and (slot.optional or slot.shape is None):
             return None
-        state = _arrays.to_engine(name, state, self.kind, self.spec.dtype, self.engine.xp, writable=writable)
-        shape = (self.spec.num_pseudo_layers, self.schedule.B, width)
-        _arrays.check_shape(name, state, shape, f"[L * D, B, {axis}]")
-        return state
+        if slot.shape is None:
+            raise ArgumentError(name, f"None: rnn_mode {str(self.spec.mode)!r} has no c", "an array")
+        native = _arrays.to_engine(name, array, self.kind, self.spec.dtype, self.engine.xp, writable=writable)
+        _arrays.check_shape(name, native, slot.shape, slot.axes)
+        return native
 
     def to_caller(self, array: Any | None) -> Any:
         return None if array is None else _arrays.to_caller(array, self.kind)
+
+
+@functools.lru_cache(maxsize=64)
+def _slots(spec: RNNSpec, schedule: Schedule) -> dict[Name, Slot]:
+    return slots(spec, schedule, 0, None)
 
 
 class Forward(Generic[ArrayT]):
@@ -119,13 +108,16 @@ class Forward(Generic[ArrayT]):
     _shown: ClassVar[tuple[str, ...]] = ("output", "output_h", "output_c")
 
     def __init__(self, call: Call, output: Any, output_h: Any, output_c: Any | None, reserve: Reserve | None) -> None:
-        self.output: ArrayT = call.to_caller(output)
-        self.output_h: ArrayT = call.to_caller(output_h)
-        self.output_c: ArrayT | Any = call.to_caller(output_c)  # Any: an LSTM's caller need not ask whether it is None
+        results = output, output_h, output_c
+        if call.kind.library not in _arrays.NATIVE:
+            results = tuple(map(call.to_caller, results))
+        self.output: ArrayT = results[0]
+        self.output_h: ArrayT = results[1]
+        self.output_c: ArrayT | Any = results[2]  # Any: an LSTM's caller need not ask whether it is None
         self._call = call
         self._reserve = reserve
         self._kept = reserve is not None
-        self._read_again = (call.params, *call.inputs, output) if self._kept else ()
+        self._read_again = (*call.inputs, output) if self._kept else ()
         self._worked: Reserve | None = None
 
     def backward_data(
@@ -148,9 +140,10 @@ class Forward(Generic[ArrayT]):
         call = self._call
         check_bool("retain", retain)
         with call.streams(d_output, d_output_h, d_output_c):
-            if d_output is not None:
-                d_output = call.data(names.d_output, d_output, call.spec.output_size)
-            dh, dc = call.states(names.d_output_h, d_output_h, names.d_output_c, d_output_c)
+            upstream = [
+                None if array is None else call.array(slot, array, getattr(names, slot))
+                for slot, array in zip(UPSTREAM, (d_output, d_output_h, d_output_c), strict=True)
+            ]
             if self._reserve is None:
                 raise StateError(
                     "the reserve was used up by an earlier backward: give that one retain=True"
@@ -159,12 +152,12 @@ class Forward(Generic[ArrayT]):
                 )
             worked = self._reserve.copy() if retain else self._reserve
             try:
-                dx, dhx, dcx = call.engine.backward_data(worked, d_output, dh, dc)
+                gradients = worked.backward_data(*upstream)
             finally:  # a failure before the reserve was touched (no memory, say) leaves everything as it was
                 if worked.touched and not retain:
                     self._reserve = None
             self._worked = worked
-            return Gradients(call.to_caller(dx), call.to_caller(dhx), call.to_caller(dcx))
+            return Gradients(*map(call.to_caller, gradients))
 
     def backward_weights(self, out: Any = None, accumulate: bool = False) -> Any:
         """Return the gradient of params, after the latest `backward_data`.
@@ -186,8 +179,9 @@ class Forward(Generic[ArrayT]):
         with call.streams(out):
             native = self._native_out(out, accumulate)
             if native is None:
-                native = _arrays.new(call.params.shape, call.params.dtype, call.engine.xp)
-            call.engine.backward_weights(self._worked, native, accumulate=accumulate)
+                params = call.inputs[0]
+                native = _arrays.new(params.shape, params.dtype, call.engine.xp)
+            self._worked.backward_weights(native, accumulate=accumulate)
             return call.to_caller(native) if out is None else out
 
     def _native_out(self, out: Any, accumulate: Any) -> Any | None:

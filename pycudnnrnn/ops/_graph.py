@@ -9,6 +9,7 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn.engines import Engine, EngineGraph, engine_for
 from pycudnnrnn.errors import ArgumentTypeError, CaptureError
+from pycudnnrnn.passes import Name
 from pycudnnrnn.schedule import Schedule, check_lengths
 
 
@@ -31,15 +32,14 @@ class Graph:
         if kind.library != "cupy":
             self._replay = functools.partial(_replay_on_callers_stream, engine_for(kind.device), kind, native)
 
-        def given(name: str) -> Any:
-            array = getattr(native, name)
-            return None if array is None else _arrays.to_caller(array, kind)
+        def given(*names: Name) -> Any:
+            arrays = map(native.arrays.get, names)
+            return [None if array is None else _arrays.to_caller(array, kind) for array in arrays]
 
-        self.x, self.hx, self.cx = given("x"), given("hx"), given("cx")
-        self.y, self.hy, self.cy = given("y"), given("hy"), given("cy")
-        self.dy, self.dhy, self.dcy = given("dy"), given("dhy"), given("dcy")
-        self.dx, self.dhx, self.dcx = given("dx"), given("dhx"), given("dcx")
-        self.d_params = given("d_params")
+        self.x, self.hx, self.cx = given("x", "hx", "cx")
+        self.y, self.hy, self.cy = given("y", "hy", "cy")
+        self.dy, self.dhy, self.dcy = given("dy", "dhy", "dcy")
+        self.dx, self.dhx, self.dcx, self.d_params = given("dx", "dhx", "dcx", "d_params")
 
     def replay(self, *, sequence_lengths: Any = None) -> None:
         """Run what was captured on the current stream of the arrays' library: torch's for tensors, CuPy's otherwise.

@@ -21,6 +21,7 @@ from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._eager import Known, ShortWay
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names, check_params
 from pycudnnrnn.ops._plan import Plan
+from pycudnnrnn.passes import Batch, Inputs
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
@@ -259,7 +260,7 @@ class CudnnRNN:
         engine = engine_for(_device_name(device))
         training = check_bool("is_training", is_training)
         dropout = self._dropout_on(engine) if training and self._drops else None
-        native = engine.plan(self.spec, schedule, training=training, dropout=dropout)
+        native = engine.plan(Batch(self.spec, schedule, training, dropout))
         return Plan(engine, self.spec, schedule, native, training)
 
     def memory(
@@ -295,7 +296,7 @@ class CudnnRNN:
                 raise
             engine, estimate = engine_for("cpu"), True
         dropout = self._dropout_on(engine) if training and self._drops else None
-        found = engine.memory(self.spec, schedule, training=training, dropout=dropout, checkpoint_every=every)
+        found = engine.memory(Batch(self.spec, schedule, training, dropout, every))
         return dataclasses.replace(found, estimate=estimate)
 
     if TYPE_CHECKING:  # what each cell has in its own words, for a checker that knows no more than that it is an op
@@ -329,41 +330,37 @@ class CudnnRNN:
             key, batch = self._eager.key_of(x, is_training, sequence_lengths, time_major, keep_reserve)
         if batch is not None and not batch.has_empty:
             known = self._eager.find(key)
-            results = known and known.call.run_if_plain(batch, params, x, hx, cx)
+            results = known and known.call(batch, params, x, hx, cx)
             if known is not None and results is not None:
-                call = Call(known.engine, self.spec, batch, known.kind, frozenset(), params, (x, hx, cx))
-                return returns(call, *results)
+                inputs = params, x, hx, cx
+                return returns(Call(known.engine, self.spec, batch, known.kind, frozenset(), inputs), *results)
         spec, names = self.spec, names or OP_NAMES
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         checkpoint_every = _check_every(checkpoint_every, keeps=keep_reserve)
-        kind = _arrays.kind_of(names.input, x)
+        kind = _arrays.kind_of(names.x, x)
         libraries, engine = _arrays.libraries_of(kind, x, hx, cx, params), engine_for(kind.device)
         with _arrays.streams(engine, kind, libraries):
-            x = _arrays.to_engine(names.input, x, kind, spec.dtype, engine.xp)
+            x = _arrays.to_engine(names.x, x, kind, spec.dtype, engine.xp)
             if x.ndim != 3 or x.shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
-                raise ArgumentError(names.input, f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
+                raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
             T, B = x.shape[:2] if time_major else x.shape[1::-1]
             schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
             params = check_params("params", params, kind, spec, engine)
-            call = Call(engine, spec, schedule, kind, libraries, params)
-            hx, cx = call.states(names.input_h, hx, names.input_c, cx)
+            call = Call(engine, spec, schedule, kind, libraries)
+            hx, cx = call.array("hx", hx, names.hx), call.array("cx", cx, names.cx)
             dropout = self._dropout_on(engine) if is_training and self._drops else None
-            results = engine.forward(
-                spec, schedule, params, x, hx, cx,
-                dropout=dropout, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
-            )  # fmt: skip
+            kind_of_call = Batch(spec, schedule, keep_reserve, dropout, checkpoint_every)
+            results = engine.forward(kind_of_call, Inputs(params, x, hx, cx))
             if key is not None and (known is None or known.engine is not engine):
-                self._remember(key, engine, kind, schedule, dropout, keep_reserve)
-            return returns(call._replace(inputs=(x, hx, cx)), *results)
+                self._remember(key, engine, kind, kind_of_call)
+            return returns(call._replace(inputs=(params, x, hx, cx)), *results)
 
-    def _remember(
-        self, key: Any, engine: Engine, kind: Any, schedule: Schedule, dropout: Dropout | None, keep_reserve: bool
-    ) -> None:
+    def _remember(self, key: Any, engine: Engine, kind: Any, batch: Batch) -> None:
         """Keep the short way for calls like one that has just succeeded, where the engine has one."""
-        call = engine.eager(self.spec, schedule, dropout=dropout, keep_reserve=keep_reserve)
+        call, dropout = engine.eager(batch), batch.dropout
         if call is None:
             return
         with self._dropouts.lock:

@@ -11,6 +11,7 @@ from pycudnnrnn.engines import Engine, EnginePlan
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._forward import Call, check_params
 from pycudnnrnn.ops._graph import Graph
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Arrays, Name, Pass
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -41,6 +42,7 @@ class Plan:
         self._engine, self._spec, self._schedule, self._native = engine, spec, schedule, native
         self._training = training
         self._held: tuple[Any, ArrayKind, Any] | None = None
+        self._forward, self._backward_data, self._backward_weights = map(native.short_way, PASSES)
         self.workspace_nbytes = native.workspace_nbytes
         self.reserve_nbytes = native.reserve_nbytes
 
@@ -77,20 +79,9 @@ class Plan:
         Raises:
             ArgumentError: an array of another shape, dtype or device, an output that shares memory, or no reserve.
         """
-        if self._native.forward_if_plain(params, x, hx, cx, y, hy, cy, reserve):
-            return
-        kind = self._kind("x", x)
-        libraries = _arrays.libraries_of(kind, x, params, hx, cx, y, hy, cy, reserve)
-        with _arrays.streams(self._engine, kind, libraries):
-            call = self._call(kind, params)
-            x = call.data("x", x, self._spec.input_size)
-            y = call.data("y", y, self._spec.output_size, writable=True)
-            hx, cx = call.states("hx", hx, "cx", cx)
-            hy, cy = call.states("hy", hy, "cy", cy, writable=True)
-            reserve = self._reserve(call.kind, reserve) if self._training else None
-            inputs = {"x": x, "hx": hx, "cx": cx, "params": call.params}
-            self._check({"y": y, "hy": hy, "cy": cy, "reserve": reserve}, inputs)
-            self._native.forward(call.params, x, hx, cx, y, hy, cy, reserve)
+        given = (params, x, hx, cx, y, hy, cy, reserve if self._training else None)
+        if self._forward is None or not self._forward(given):
+            self._run(FORWARD, given)
 
     def backward_data(
         self,
@@ -111,23 +102,9 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        if self._native.backward_data_if_plain(params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve):
-            return
-        kind = self._kind("dx", dx)
-        libraries = _arrays.libraries_of(kind, params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
-        with _arrays.streams(self._engine, kind, libraries):
-            call = self._call(kind, params)
-            y, dy = call.data("y", y, self._spec.output_size), call.data("dy", dy, self._spec.output_size)
-            dx = call.data("dx", dx, self._spec.input_size, writable=True)
-            hx, cx = call.states("hx", hx, "cx", cx)
-            dhy, dcy = call.states("dhy", dhy, "dcy", dcy)
-            dhx, dcx = call.states("dhx", dhx, "dcx", dcx, writable=True)
-            if dhy is None or (dcy is None and self._spec.has_cell_state):
-                raise ArgumentError("dhy" if dhy is None else "dcy", "an array: cuDNN is not known to take NULL", None)
-            reserve = self._reserve(call.kind, reserve)
-            inputs = {"y": y, "dy": dy, "hx": hx, "cx": cx, "dhy": dhy, "dcy": dcy, "params": call.params}
-            self._check({"dx": dx, "dhx": dhx, "dcx": dcx, "reserve": reserve}, inputs)
-            self._native.backward_data(call.params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
+        given = (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
+        if self._backward_data is None or not self._backward_data(given):
+            self._run(BACKWARD_DATA, given)
 
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
         """Write the gradient of params to `d_params`, or add it there; after `backward_data`.
@@ -136,16 +113,28 @@ class Plan:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
         check_bool("accumulate", accumulate)
-        if self._native.backward_weights_if_plain(x, hx, y, d_params, reserve, accumulate=accumulate):
-            return
-        kind = self._kind("x", x)
-        with _arrays.streams(self._engine, kind, _arrays.libraries_of(kind, x, hx, y, d_params, reserve)):
-            call = self._call(kind, d_params, name="d_params")
-            x, y = call.data("x", x, self._spec.input_size), call.data("y", y, self._spec.output_size)
-            hx, _ = call.states("hx", hx, "cx", None)
-            reserve = self._reserve(call.kind, reserve)
-            self._check({"d_params": call.params, "reserve": reserve}, {"x": x, "y": y, "hx": hx})
-            self._native.backward_weights(x, hx, y, call.params, reserve, accumulate=accumulate)
+        given = (x, hx, y, d_params, reserve)
+        if self._backward_weights is None or not self._backward_weights(given, accumulate):
+            self._run(BACKWARD_WEIGHTS, given, accumulate=accumulate)
+
+    def _run(self, which: Pass, given: tuple[Any, ...], *, accumulate: bool = False) -> None:
+        arrays: Arrays = dict(zip(which.names, given, strict=True))
+        kind = self._kind(which.data, arrays[which.data])
+        with _arrays.streams(self._engine, kind, _arrays.libraries_of(kind, *given)):
+            call = Call(self._engine, self._spec, self._schedule, kind, frozenset())
+            native: Arrays = {}
+            for name, array in arrays.items():
+                written = name in which.written
+                if name in {"params", "d_params"}:
+                    native[name] = self._params(name, array, kind, writable=written)
+                elif name == "reserve":
+                    native[name] = self._reserve(kind, array) if self._training or which is not FORWARD else None
+                elif array is None and name in {"dhy", "dcy"} and (name == "dhy" or self._spec.has_cell_state):
+                    raise ArgumentError(name, "an array: cuDNN is not known to take NULL", None)
+                else:
+                    native[name] = call.array(name, array, name, writable=written)
+            self._check_apart(native, which.written)
+            self._native.run(which, native, accumulate=accumulate)
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
         """Capture the forward, and in training both backward passes after it, as one CUDA graph on buffers of its own.
@@ -174,14 +163,10 @@ class Plan:
             raise ArgumentError(name, f"an array on {device}, which the plan is for", kind.device, "device")
         return kind
 
-    def _call(self, kind: ArrayKind, params: Any, name: str = "params") -> Call:
-        params = self._params(name, params, kind)
-        return Call(self._engine, self._spec, self._schedule, kind, frozenset(), params)
-
-    def _params(self, name: str, params: Any, kind: ArrayKind) -> Any:
-        if self._held is not None and params is self._held[0] and kind == self._held[1] and name == "params":
+    def _params(self, name: str, params: Any, kind: ArrayKind, *, writable: bool = False) -> Any:
+        if self._held is not None and params is self._held[0] and kind == self._held[1] and not writable:
             return self._held[2]
-        return check_params(name, params, kind, self._spec, self._engine, writable=name != "params")
+        return check_params(name, params, kind, self._spec, self._engine, writable=writable)
 
     def _reserve(self, kind: ArrayKind, reserve: Any) -> Any:
         if not self._training:
@@ -194,16 +179,16 @@ class Plan:
             raise ArgumentError("reserve", f"a contiguous uint8 array of {self.reserve_nbytes} elements", got)
         return reserve
 
-    def _check(self, outputs: dict[str, Any], inputs: dict[str, Any]) -> None:
+    def _check_apart(self, arrays: Arrays, written: frozenset[Name]) -> None:
         """Refuse what is not contiguous, and an output that shares memory with anything else."""
         shared = self._engine.xp.may_share_memory
         others: list[Any] = []
-        for name, array in (inputs | outputs).items():
+        for name, array in sorted(arrays.items(), key=lambda pair: pair[0] in written):
             if array is None:
                 continue
             if not array.flags.c_contiguous:
                 raise ArgumentError(name, "a contiguous array", f"strides {array.strides}")
-            if name in outputs and any(shared(array, other) for other in others):
+            if name in written and any(shared(array, other) for other in others):
                 raise ArgumentError(name, "memory of its own", "memory that another argument has too")
             others.append(array)
 

@@ -14,6 +14,7 @@ from pycudnnrnn.engines.cudnn import descriptors
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.layout import canonical_shapes
+from pycudnnrnn.passes import Batch, Inputs
 from pycudnnrnn.schedule import Schedule
 from tests.shim import native
 
@@ -248,14 +249,13 @@ class Answers:
             position, seed = struct.unpack("<QQ", ctypes.string_at(address, 16))
             dropout = NumpyDropout(DropoutState("numpy", seed, position))
             native.write(address, "<Q", position + 1)
-        out_y, out_h, out_c, kept = self.engine.forward(
-            _plain(spec, dropout=spec.dropout), schedule,
+        batch = Batch(_plain(spec, dropout=spec.dropout), schedule, bool(mode), dropout)
+        out_y, out_h, out_c, kept = self.engine.forward(batch, Inputs(
             native.view(params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy).copy(),
             data(x, spec.input_size).copy(),
             states(hx, spec.state_size).copy() if hx else None,
             states(cx, spec.num_units).copy() if cx else None,
-            dropout=dropout, keep_reserve=bool(mode),
-        )  # fmt: skip
+        ))  # fmt: skip
         data(y, spec.output_size)[...] = out_y
         if hy:
             states(hy, spec.state_size)[...] = out_h
@@ -290,8 +290,7 @@ class Answers:
         kept.same("cx", states(cx, spec.num_units).tobytes() if cx and spec.has_cell_state else kept.checks["cx"])
         if not dhy or (spec.has_cell_state and not dcy):
             raise native.Refused(native.NULL_POINTER, "whether dhy and dcy may be NULL is not known")
-        out = self.engine.backward_data(
-            kept.reserve,
+        out = kept.reserve.backward_data(
             data(dy, spec.output_size).copy(),
             states(dhy, spec.state_size).copy(),
             states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
@@ -321,7 +320,7 @@ class Answers:
         kept.same("y", data(y, spec.output_size).tobytes())
         kept.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
         out = native.view(d_params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy)
-        self.engine.backward_weights(kept.reserve, out, accumulate=add == libcudnn.cudnnWgradMode_t.ADD)
+        kept.reserve.backward_weights(out, accumulate=add == libcudnn.cudnnWgradMode_t.ADD)
         self._launched(handle, "backward_weights", spec)
 
 

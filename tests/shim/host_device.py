@@ -233,7 +233,7 @@ class HostDevice:
 
     def zero_at(self, address, nbytes, stream):
         self._cuda("memset")
-        ctypes.memset(address, 0, nbytes)
+        self._do(lambda: ctypes.memset(address, 0, nbytes))
 
     def captured(self, stream):
         try:

@@ -11,6 +11,7 @@ from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError
+from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
 
 STREAM = 0x7000
@@ -20,14 +21,14 @@ SCHEDULE = Schedule(4, 3)
 @pytest.mark.parametrize("off", ["params", "d_params"])
 def test_params_that_cudnn_cannot_use_where_they_are_never_reach_it(play, off):
     played, engine, _ = play()
-    batch = engine.addressed(STREAM, ops.CudnnGRU(1, 3, 4).spec, SCHEDULE, training=True, drops=False)
+    batch = engine.addressed(STREAM, Batch(ops.CudnnGRU(1, 3, 4).spec, SCHEDULE, True), drops=False)
     at = {"params": 0x1000, "d_params": 0x1000} | {off: 0x1008}
     played.calls.clear()
     with pytest.raises(ArgumentError, match=f"Invalid {off}: 0x1008.*aligned"):
-        batch.backward(STREAM, SCHEDULE, *[0x1000] * 10, **at, workspace=None, reserve=0x1000)
+        batch.backward(STREAM, SCHEDULE, [at["params"], *[0x1000] * 10], 0x1000, at["d_params"], None)
     if off == "params":
         with pytest.raises(ArgumentError, match=r"Invalid params: 0x1008.*aligned"):
-            batch.forward(STREAM, SCHEDULE, *[0x1000] * 6, 0x1008, None, 0x1000)
+            batch.forward(STREAM, SCHEDULE, [0x1008, *[0x1000] * 7], None)
     assert not played.calls
 
 
@@ -45,14 +46,14 @@ def test_descriptors_of_other_libraries_states_do_not_pile_up(play):
 @pytest.mark.parametrize("grown", [0, 1], ids=["workspace", "reserve"])
 def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_told(play, monkeypatch, grown):
     played, engine, device = play()
-    batch = engine.addressed(STREAM, ops.CudnnGRU(2, 3, 4, dropout=0.5).spec, SCHEDULE, training=True, drops=True)
+    batch = engine.addressed(STREAM, Batch(ops.CudnnGRU(2, 3, 4, dropout=0.5).spec, SCHEDULE, True), drops=True)
     memory = device.zeros((1 << 16,), np.dtype(np.uint8))
     at = device.address(memory)
     told = [batch.workspace_nbytes, batch.reserve_nbytes]
     asked = [size + (place == grown) for place, size in enumerate(told)]
     monkeypatch.setattr(Passes, "_ask_sizes", lambda *_: asked)
     with pytest.raises(EngineError, match=f"{asked[0]} and {asked[1]} bytes here, of {told[0]} and {told[1]} bytes"):
-        batch.forward(STREAM, SCHEDULE, *[at] * 9, states=at)
+        batch.forward(STREAM, SCHEDULE, [at] * 8, at, states=at)
     assert not played.launches
 
 

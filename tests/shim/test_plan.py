@@ -11,8 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.cudnn.plain import Wanted, recogniser
+from pycudnnrnn.engines.cudnn.plain import recogniser
+from pycudnnrnn.passes import Slot
 from pycudnnrnn.engines.numpy_engine import engine as numpy_engine
+from pycudnnrnn.engines.numpy_engine import reserve as numpy_reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
@@ -121,7 +123,8 @@ def test_a_numpy_backward_reads_none_of_what_it_only_writes(monkeypatch, lengths
     plan = problem.op.prepare(5, 3, is_training=True, sequence_lengths=lengths)
     buffers, packed, pack = Buffers(problem, plan, np.array), [], numpy_engine.pack
     buffers.forward(plan)
-    monkeypatch.setattr(numpy_engine, "pack", lambda array, *others: packed.append(id(array)) or pack(array, *others))
+    for module in (numpy_engine, numpy_reserve):
+        monkeypatch.setattr(module, "pack", lambda array, *others: packed.append(id(array)) or pack(array, *others))
     buffers.backward_data(plan)
     buffers.backward_weights(plan)
     assert packed == [id(buffers.dy), id(buffers.x)]
@@ -259,7 +262,8 @@ def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_cr
 
 
 def plain(*wanted, apart=True):
-    return recogniser(cupy.ndarray, 0, {f"array_{i}": one for i, one in enumerate(wanted)}, apart=apart)
+    known = recogniser(cupy.ndarray, 0, {f"array_{i}": one for i, one in enumerate(wanted)}, 1, apart=apart)
+    return lambda *arrays: known(arrays)
 
 
 PLACING = st.lists(st.integers(0, 12), min_size=5, max_size=5)
@@ -275,7 +279,7 @@ PLACING = st.lists(st.integers(0, 12), min_size=5, max_size=5)
 def test_arrays_are_apart_exactly_when_no_two_share_a_byte_however_those_before_lay(play, sizes, placings):
     _, _, device = play()
     base, u1 = device.empty((16,), np.dtype(np.uint8)), np.dtype(np.uint8)
-    wanted = [Wanted((n,), u1) for n in sizes]
+    wanted = [Slot((n,), u1) for n in sizes]
     recognise = plain(*wanted)
     for starts in [placing for placing in placings for _ in range(2)]:
         places = list(zip(starts, sizes, strict=False))
@@ -288,7 +292,7 @@ def test_arrays_are_apart_exactly_when_no_two_share_a_byte_however_those_before_
 
 def test_a_known_array_is_looked_at_again(play):
     _, _, device = play()
-    wanted = [Wanted((2, 3), np.dtype("f4")), Wanted((2, 3), np.dtype("f4"), optional=True)]
+    wanted = [Slot((2, 3), np.dtype("f4")), Slot((2, 3), np.dtype("f4"), optional=True)]
     recognise = plain(*wanted)
     a, b = (device.empty((2, 3), np.dtype("f4")) for _ in range(2))
     at = a.data.ptr, b.data.ptr
@@ -306,14 +310,14 @@ def test_a_known_array_is_looked_at_again(play):
 
 def test_absent_arrays_are_apart(play):
     _, _, device = play()
-    maybe, array = Wanted((2, 3), np.dtype("f4"), optional=True), device.empty((2, 3), np.dtype("f4"))
+    maybe, array = Slot((2, 3), np.dtype("f4"), optional=True), device.empty((2, 3), np.dtype("f4"))
     assert plain(maybe, maybe, maybe)(None, array, None) == (None, array.data.ptr, None)
 
 
 def test_an_array_that_is_gone_is_not_taken_for_a_later_one_at_its_id(play):
     """The new array has the address of the dead one in memory, and so its `id`; all else of it is another's."""
     _, _, device = play()
-    recognise = plain(Wanted((4,), np.dtype("f4")))
+    recognise = plain(Slot((4,), np.dtype("f4")))
     seen = False
     for _ in range(200):
         array = device.empty((4,), np.dtype("f4"))
@@ -329,7 +333,7 @@ def test_an_array_that_is_gone_is_not_taken_for_a_later_one_at_its_id(play):
 
 def test_arrays_that_were_recognised_are_not_kept_alive(play):
     _, _, device = play()
-    recognise = plain(Wanted((4,), np.dtype("f4")))
+    recognise = plain(Slot((4,), np.dtype("f4")))
     array = device.empty((4,), np.dtype("f4"))
     assert recognise(array) is not None
     gone = weakref.ref(array)

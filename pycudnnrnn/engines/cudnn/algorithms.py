@@ -17,10 +17,10 @@ from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, CallKind
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.passes import Inputs, Passes
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.engines.cudnn.step import Step
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
+from pycudnnrnn.passes import RESULTS, UPSTREAM, Batch, Inputs
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -42,28 +42,20 @@ BLOCK: Final = 1 << 20
 """Random numbers drawn for data of our own; longer arrays repeat them."""
 
 
-def candidates(spec: RNNSpec, schedule: Schedule, *, training: bool = False) -> Iterator[RNNSpec]:
-    """Give the spec with each algorithm and math type that it may run with, as far as Python knows the rules."""
-    asked = STRICTNESS.index(spec.math_type)
+def candidates(batch: Batch) -> Iterator[Batch]:
+    """Give the batch with each algorithm and math type that it may run with, as far as Python knows the rules."""
+    asked = STRICTNESS.index(batch.spec.math_type)
     for algo in ALGORITHMS:
         for math_type in reversed(STRICTNESS[: asked + 1]):
             try:
-                candidate = spec.replace(algo=algo, math_type=math_type)
-                check_sizes(candidate, schedule, training=training)
+                candidate = batch._replace(spec=batch.spec.replace(algo=algo, math_type=math_type))
+                check_sizes(candidate)
             except ArgumentError:
                 continue
             yield candidate
 
 
-def choose(
-    runtime: Runtime,
-    spec: RNNSpec,
-    schedule: Schedule,
-    *,
-    training: bool,
-    drops: bool,
-    data: Inputs | None,
-) -> AlgorithmChoice:
+def choose(runtime: Runtime, batch: Batch, data: Inputs | None) -> AlgorithmChoice:
     """Return the fastest candidate, from memory if it is known there, measured on `data` otherwise.
 
     Forward and, in training, both backward passes are timed together, into memory of their own. Dropout states of their
@@ -75,9 +67,10 @@ def choose(
         MemoryError: there is no memory for any of them.
         DeviceLostError: a candidate has taken the device with it; no other is tried.
     """
-    book, ragged = runtime.choices, schedule.lengths is not None
+    book, drops, spec, schedule = runtime.choices, batch.dropout is not None, batch.spec, batch.schedule
+    ragged = schedule.lengths is not None
     asked = spec.replace(seed=0) if drops else spec.without_dropout
-    kind = CallKind(book.gpu, book.cudnn, asked, schedule.T, schedule.B, ragged, schedule.time_major, training)
+    kind = CallKind(book.gpu, book.cudnn, asked, schedule.T, schedule.B, ragged, schedule.time_major, batch.training)
     known = book.find(kind)
     if known is not None:
         return known
@@ -88,7 +81,7 @@ def choose(
         with runtime.launching("measuring algo='auto'") as (handle, _):
             data = data or _stand_in(runtime, spec, schedule)
             dropout = CudnnDropout(handle, runtime.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
-            trials, failures = _tried(runtime, handle, asked, schedule, data, dropout, training=training)
+            trials, failures = _tried(runtime, handle, batch._replace(spec=asked, dropout=dropout), data)
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
             if failures and all(isinstance(error, MemoryError) for error in failures):
@@ -100,47 +93,39 @@ def choose(
 
 
 def _tried(
-    runtime: Runtime,
-    handle: Handle,
-    spec: RNNSpec,
-    schedule: Schedule,
-    data: Inputs,
-    dropout: CudnnDropout | None,
-    *,
-    training: bool,
+    runtime: Runtime, handle: Handle, batch: Batch, data: Inputs
 ) -> tuple[list[AlgorithmTrial], list[Exception]]:
     """Time each candidate whose layout is the one that params have; say of the others why not."""
-    descriptor, layout = None if dropout is None else dropout.descriptor, runtime.layout(spec)
+    descriptor, layout = None if batch.dropout is None else batch.dropout.descriptor, runtime.layout(batch.spec)
     trials: list[AlgorithmTrial] = []
     failures: list[Exception] = []
-    for candidate in candidates(spec, schedule, training=training):
-        time, reason = None, ""
+    for candidate in candidates(batch):
+        time, reason, spec = None, "", candidate.spec
         try:
-            if runtime.layout(candidate) == layout:
+            if runtime.layout(spec) == layout:
                 with runtime.device.active():  # a device that is lost here is no reason to try the next
-                    passes = Passes(handle, runtime.device, candidate, schedule, training=training, dropout=descriptor)
-                    time = _time(passes, handle, schedule, data)
+                    time = _time(Passes(handle, runtime.device, candidate, descriptor), handle, batch.schedule, data)
             else:
                 reason = "another layout"
         except (CudnnError, LayoutError, MemoryError) as error:
             failures.append(error)
             reason = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else str(error)
-        trials.append(AlgorithmTrial(candidate.algo, candidate.math_type, time, reason))
+        trials.append(AlgorithmTrial(spec.algo, spec.math_type, time, reason))
     return trials, failures
 
 
 def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Inputs) -> float:
     """Return a candidate's median time in microseconds; results and gradients go to memory that is thrown away."""
-    device, step = passes.device, Step(passes, passes.data(schedule), *data)
+    device, descriptors, arrays = passes.device, passes.data(schedule), passes.step(**data._asdict())
 
     def work() -> None:
-        step.run(handle)
+        passes.run_all(handle, descriptors, arrays)
 
     work()
     # Upstream gradients of the results' size: numbers of any other would do.
-    for gradient, result in ((step.dy, step.y), (step.dhy, step.hy), (step.dcy, step.cy)):
-        if gradient is not None:
-            device.copy_bytes(gradient, result)
+    for gradient, result in zip(UPSTREAM, RESULTS, strict=True):
+        if gradient in arrays:
+            device.copy_bytes(arrays[gradient], arrays[result])
     return statistics.median(device.timed(work) for _ in range(ROUNDS))
 
 

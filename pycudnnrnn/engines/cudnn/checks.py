@@ -6,15 +6,13 @@ from typing import Any, Final
 
 from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.passes import Batch
 from pycudnnrnn.spec import INT32_MAX, STANDARD_ALGORITHMS, Algorithm, RNNMode, RNNSpec
 
-PARAMS_ALIGNMENT_NBYTES: Final = 16
-"""Alignment of params. Source: the widest load that cuDNN's kernels make; CuPy's and torch's own arrays have 256."""
-
-DATA_ALIGNMENT_NBYTES: Final = 16
-"""Alignment of every other array that crosses. No document says on which elements they may begin, and a kernel that
-loads vectors from elsewhere takes the device with it: what is not aligned is copied, or refused where nothing is."""
+ALIGNMENT_NBYTES: Final = 16
+"""Alignment of every array that crosses. Source: the widest load that cuDNN's kernels make; CuPy's and torch's own
+arrays have 256. No document says on which elements data may begin, and a kernel that loads vectors from elsewhere takes
+the device with it: what is not aligned is copied, or refused where nothing is."""
 
 SMALL_H_TRAINED: Final = {RNNMode.LSTM: 128, RNNMode.GRU: 128, RNNMode.RNN_TANH: 256, RNNMode.RNN_RELU: 256}
 """Most units that algorithm persist_static_small_h has a backward for. It has a forward for half as many again, so that
@@ -37,7 +35,7 @@ def check_matrices(spec: RNNSpec) -> None:
         raise ArgumentError("params", f"at most {INT32_MAX} elements in a matrix", (spec.num_units, max(widths)))
 
 
-def check_sizes(spec: RNNSpec, schedule: Schedule, *, training: bool = False) -> None:
+def check_sizes(batch: Batch) -> None:
     """Refuse a batch whose element counts cuDNN's 32-bit indices cannot hold: it accepts some of them silently.
 
     Raises:
@@ -46,6 +44,7 @@ def check_sizes(spec: RNNSpec, schedule: Schedule, *, training: bool = False) ->
 
     Source: cudnnSetRNNDataDescriptor takes such sizes, and cudnnSetTensorNdDescriptor refuses them (observed, 9.28).
     """
+    spec, schedule = batch.spec, batch.schedule
     check_matrices(spec)
     T, B = schedule.T, schedule.B
     for name, width in (("input_data", spec.input_size), ("output", spec.output_size), ("gates", spec.num_units)):
@@ -57,7 +56,7 @@ def check_sizes(spec: RNNSpec, schedule: Schedule, *, training: bool = False) ->
         )
     if schedule.lengths is not None and spec.algo not in STANDARD_ALGORITHMS:
         raise ArgumentError("sequence_lengths", f"equal lengths with algo {str(spec.algo)!r}", "ragged ones")
-    if training and spec.algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > SMALL_H_TRAINED[spec.mode]:
+    if batch.training and spec.algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > SMALL_H_TRAINED[spec.mode]:
         most = f"at most {SMALL_H_TRAINED[spec.mode]} in training with algo {str(spec.algo)!r}"
         raise ArgumentError("num_units", most, spec.num_units)
 
@@ -85,4 +84,4 @@ def aligned(device: CudaDevice, *arrays: Any | None) -> list[Any | None]:
     They are made on the current stream.
     """
     places = zip(arrays, addresses(device, *arrays), strict=True)
-    return [device.copy(array) if at and at % DATA_ALIGNMENT_NBYTES else array for array, at in places]
+    return [device.copy(array) if at and at % ALIGNMENT_NBYTES else array for array, at in places]

@@ -42,11 +42,6 @@ def scratch(device: CudaDevice, nbytes: int) -> Any | None:
     return device.empty((nbytes,), BYTES) if nbytes else None
 
 
-def started(device: CudaDevice, states: Any | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Return states to be worked on: a copy of those given, or zeros."""
-    return device.zeros(shape, dtype) if states is None else device.copy(states)
-
-
 def addresses(device: CudaDevice, *arrays: Any | None) -> list[int | None]:
     """Return where arrays are; None for those that are absent."""
     return [None if array is None else device.address(array) for array in arrays]

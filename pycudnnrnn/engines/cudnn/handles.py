@@ -29,14 +29,14 @@ class Handle(Owned):
         super().__init__(library, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy")
         self.pointer = self._pointer
         self._set_stream = library.cudnnSetStream.bind("streamId", handle=self)
-        self._stream: int | None = None
+        self.stream: int | None = None
 
     def use(self, stream: int) -> None:
         """Launch on a stream, by its address, from now on; the library is told of a change alone."""
-        if stream != self._stream:
-            self._stream = None  # what fails here leaves it on nobody knows which
+        if stream != self.stream:
+            self.stream = None  # what fails here leaves it on nobody knows which
             self._set_stream(stream)
-            self._stream = stream
+            self.stream = stream
 
 
 class _Lease:

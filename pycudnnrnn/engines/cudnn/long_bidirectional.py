@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pycudnnrnn.engines import Engine
-from pycudnnrnn.engines.cudnn.device import CudaDevice
-from pycudnnrnn.engines.cudnn.passes import Inputs
+from pycudnnrnn.engines import Engine, Reserve, Results
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.passes import Batch, Inputs, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, InputMode, RNNSpec
 
@@ -27,7 +26,7 @@ class LongReserve:
     runtime: Runtime
     spec: RNNSpec
     schedule: Schedule
-    parts: list[Any]
+    parts: list[Reserve]
 
     @property
     def touched(self) -> bool:
@@ -39,10 +38,8 @@ class LongReserve:
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
         """Go back through every pseudo-layer."""
         device, spec, schedule = self.runtime.device, self.spec, self.schedule
-        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
         with device.active():
-            dhx = device.empty((*states, spec.state_size), dtype)
-            dcx = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
+            dhx, dcx = _states(self.runtime, spec, schedule)
             for layer in reversed(range(spec.num_layers)):
                 below = None
                 for direction in range(2):
@@ -50,7 +47,7 @@ class LongReserve:
                     own = None if dy is None else device.copy(_half(dy, spec, direction))
                     turned = None if own is None else _turned(self.runtime, schedule, own, direction)
                     given = (None if s is None else device.copy(s[p : p + 1]) for s in (dhy, dcy))
-                    dx, dh, dc = self.engine.backward_data(self.parts[p], turned, *given)
+                    dx, dh, dc = self.parts[p].backward_data(turned, *given)
                     device.copy_into(dhx[p : p + 1], dh)
                     if dcx is not None:
                         device.copy_into(dcx[p : p + 1], dc)
@@ -67,7 +64,7 @@ class LongReserve:
             for p, part in enumerate(self.parts):
                 layout = engine.layout(one_direction(spec, p // 2))
                 gradient = device.empty((layout.size,), spec.dtype.numpy)
-                engine.backward_weights(part, gradient, accumulate=False)
+                part.backward_weights(gradient, accumulate=False)
                 gradients.append((p, layout, gradient))
             if not accumulate:  # here and not before: what fails above leaves `out` as it was
                 device.fill_zero(out)
@@ -76,41 +73,35 @@ class LongReserve:
                     device.add_into(out[theirs], gradient[ours])
 
 
-def forward(
-    engine: Engine,
-    runtime: Runtime,
-    spec: RNNSpec,
-    schedule: Schedule,
-    inputs: Inputs,
-    *,
-    keep_reserve: bool,
-    checkpoint_every: int | None,
-) -> tuple[Any, Any, Any | None, LongReserve | None]:
+def forward(engine: Engine, runtime: Runtime, batch: Batch, inputs: Inputs) -> Results:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
     params, x, hx, cx = inputs
-    device, dtype, states = runtime.device, spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+    device, spec, schedule = runtime.device, *batch[:2]
     with device.active():
-        hy = device.empty((*states, spec.state_size), dtype)
-        cy = device.empty((*states, spec.num_units), dtype) if spec.has_cell_state else None
+        hy, cy = _states(runtime, spec, schedule)
         reserve = LongReserve(engine, runtime, spec, schedule, [])
         for layer in range(spec.num_layers):
-            part_spec = one_direction(spec, layer)
-            y = device.empty((*x.shape[:2], spec.output_size), dtype)
+            part = batch._replace(spec=one_direction(spec, layer))
+            y = device.empty((*x.shape[:2], spec.output_size), spec.dtype.numpy)
             for direction in range(2):
                 p = 2 * layer + direction
-                own = _repacked(engine, device, spec, part_spec, p, params)
+                own = _repacked(engine, runtime, spec, part.spec, p, params)
                 given = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
-                out, h, c, part = engine.forward(
-                    part_spec, schedule, own, _turned(runtime, schedule, x, direction), *given,
-                    dropout=None, keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
-                )  # fmt: skip
+                turned = _turned(runtime, schedule, x, direction)
+                out, h, c, kept = engine.forward(part, Inputs(own, turned, *given))
                 device.copy_into(_half(y, spec, direction), _turned(runtime, schedule, out, direction))
                 device.copy_into(hy[p : p + 1], h)
                 if cy is not None:
                     device.copy_into(cy[p : p + 1], c)
-                reserve.parts.append(part)
+                reserve.parts.append(kept)
             x = y
-        return x, hy, cy, reserve if keep_reserve else None
+        return x, hy, cy, reserve if batch.keeps else None
+
+
+def _states(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> tuple[Any, Any | None]:
+    wanted, dtype = shapes(spec, schedule.data_axes, schedule.B), spec.dtype.numpy
+    h, c = (None if shape is None else runtime.device.empty(shape, dtype) for shape in (wanted["hx"], wanted["cx"]))
+    return h, c
 
 
 def one_direction(spec: RNNSpec, layer: int) -> RNNSpec:
@@ -125,9 +116,10 @@ def one_direction(spec: RNNSpec, layer: int) -> RNNSpec:
     )
 
 
-def _repacked(engine: Engine, device: CudaDevice, spec: RNNSpec, part: RNNSpec, pseudo_layer: int, params: Any) -> Any:
+def _repacked(engine: Engine, runtime: Runtime, spec: RNNSpec, part: RNNSpec, pseudo_layer: int, params: Any) -> Any:
     """A pseudo-layer's params in the layout of the RNN that it is by itself."""
     layout = engine.layout(part)
+    device = runtime.device
     own = device.zeros((layout.size,), spec.dtype.numpy)
     for theirs, ours in _matching(engine.layout(spec), layout, pseudo_layer):
         device.copy_into(own[ours], params[theirs])

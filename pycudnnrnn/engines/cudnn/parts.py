@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.passes import shapes
 from pycudnnrnn.schedule import Chunk, Schedule
+from pycudnnrnn.spec import RNNSpec
 
 
 class Part:
@@ -25,7 +27,7 @@ class Part:
     def buffer(self, data: Any) -> Any:
         """Return where this part of a padded array goes: a piece of that array, or memory of its own."""
         steps = self._steps(data)
-        aligned = not self._device.address(steps) % DATA_ALIGNMENT_NBYTES
+        aligned = not self._device.address(steps) % ALIGNMENT_NBYTES
         if self._rows is None and steps.flags.c_contiguous and aligned:
             return steps
         return self._device.empty(self.schedule.data_shape(data.shape[2]), data.dtype)
@@ -74,3 +76,17 @@ class Part:
             self._device.copy_into(target, values)
         else:
             self._device.put(target, self._rows, axis, values)
+
+
+def states_to_work_on(
+    device: CudaDevice, spec: RNNSpec, schedule: Schedule, h: Any | None, c: Any | None
+) -> tuple[Any, Any | None]:
+    """Return h and c to be worked on: copies of those given, or zeros; c is None where the cell has none."""
+    wanted = shapes(spec, schedule.data_axes, schedule.B)
+
+    def made(given: Any | None, shape: tuple[int, ...] | None) -> Any | None:
+        if given is None and shape is not None:
+            return device.zeros(shape, spec.dtype.numpy)
+        return None if given is None else device.copy(given)
+
+    return made(h, wanted["hx"]), made(c, wanted["cx"])

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-import math
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
-from pycudnnrnn.engines.cudnn.checks import DATA_ALIGNMENT_NBYTES, PARAMS_ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, addresses
+from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses, scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
-from pycudnnrnn.engines.cudnn.nvrtc import load_nvrtc
-from pycudnnrnn.engines.cudnn.plain import Recogniser, Wanted, recogniser
+from pycudnnrnn.engines.cudnn.plain import Recogniser, recogniser
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Arrays, Batch, Name, Pass, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
 
@@ -23,23 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-
-FORWARD: Final = ("x", "y", "hx", "hy", "cx", "cy", "params", "reserve")
-BACKWARD_DATA: Final = ("y", "dy", "dx", "hx", "dhy", "dhx", "cx", "dcy", "dcx", "params", "reserve")
-BACKWARD_WEIGHTS: Final = ("x", "hx", "y", "d_params", "reserve")
-"""The arrays of a pass, in the order in which its call takes their addresses, after: a handle, the descriptors of x and
-of y, the workspace."""
-
 _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve": "reserveSpace"}
-
-
-class Inputs(NamedTuple):
-    """What a forward reads."""
-
-    params: Any
-    x: Any
-    hx: Any | None
-    cx: Any | None
 
 
 class Passes:
@@ -47,37 +32,19 @@ class Passes:
 
     Ragged lengths are no part of it: new ones set the two data descriptors, of which every thread has its own, and
     nothing else. Scratch memory is for the worst of them. What several threads share is only read once it is made.
-    Where lengths are ragged dx has to be zeros before backward-data: cuDNN's documents promise its padding fill for y
-    alone. `backward_data` sees to that; who makes the bare call does so by `clear`.
 
     Source: cudnnGetRNNTempSpaceSizes, cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
     (cudnn_adv.h, 9.28).
     """
 
-    def __init__(
-        self,
-        handle: Handle,
-        device: CudaDevice,
-        spec: RNNSpec,
-        schedule: Schedule,
-        *,
-        training: bool,
-        dropout: DropoutDescriptor | None,
-    ) -> None:
-        """Compile for a batch like `schedule`, whatever its lengths are."""
-        library = handle.library
+    def __init__(self, handle: Handle, device: CudaDevice, batch: Batch, dropout: DropoutDescriptor | None) -> None:
+        """Compile for batches like this one, whatever their lengths are."""
+        spec, schedule, training = batch.spec, batch.schedule, batch.training
+        self._library = library = handle.library
         self.device, self.spec, self.training = device, spec, training
         self.ragged = schedule.lengths is not None
         self.batch = Schedule(schedule.T, schedule.B, None, schedule.time_major)
-        states = (spec.num_pseudo_layers, schedule.B)
-        self.x_shape, self.y_shape = schedule.data_shape(spec.input_size), schedule.data_shape(spec.output_size)
-        self.h_shape = (*states, spec.state_size)
-        self.c_shape = (*states, spec.num_units) if spec.has_cell_state else None
-        self._library = library
-        dropout = dropout or DropoutDescriptor.of_none(handle)
-        self._rnn = RNNDescriptor(library, spec, dropout, algo=spec.untuned_algo)
-        self._h = TensorDescriptor(library, spec.dtype, self.h_shape)
-        self._c = TensorDescriptor(library, spec.dtype, self.c_shape) if self.c_shape else None
+        self._rnn = RNNDescriptor(library, spec, dropout or DropoutDescriptor.of_none(handle), algo=spec.untuned_algo)
         if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
             load_nvrtc()
             library.cudnnBuildRNNDynamic(handle, self._rnn, schedule.B)
@@ -85,7 +52,22 @@ class Passes:
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
         self.params_nbytes = weight_space_nbytes(handle, self._rnn)
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
-        self._bind(mode)
+        reserve_nbytes = self.reserve_nbytes if training else None
+        self.slots = slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize, reserve_nbytes)
+        self.passes = PASSES if training else (FORWARD,)
+        h, c = (
+            None if shape is None else TensorDescriptor(library, spec.dtype, shape)
+            for shape in (self.slots["hx"].shape, self.slots["cx"].shape)
+        )
+        self._fixed = fixed = {  # which has to live as long as the calls
+            "rnnDesc": self._rnn, "fwdMode": mode, "devSeqLengths": None, "hDesc": h, "cDesc": c,
+            "addGrad": cudnnWgradMode_t.ADD,  # cuDNN documents only ADD
+            "weightSpaceSize": self.params_nbytes, "workSpaceSize": self.workspace_nbytes,
+            "reserveSpaceSize": self.reserve_nbytes,
+        }  # fmt: skip
+        self.calls = {which: _bound(library, which, fixed) for which in self.passes}
+        """By pass: call it with a handle, the descriptors of x and of y, the workspace, and the pass's arrays, by their
+        addresses."""
 
     def _ask_sizes(self, handle: Handle, mode: cudnnForwardMode_t) -> tuple[int, int]:
         """Ask for the workspace and the reserve that any lengths take, once.
@@ -103,23 +85,6 @@ class Passes:
             sizes.append((workspace.value, reserve.value if self.training else 0))
         workspaces, reserves = zip(*sizes, strict=True)
         return max(workspaces), max(reserves)
-
-    def _bind(self, mode: cudnnForwardMode_t) -> None:
-        """Give the calls all that does not change."""
-        library = self._library
-
-        def left(arrays: tuple[str, ...]) -> list[str]:
-            return ["handle", "xDesc", "yDesc", "workSpace", *(_C_NAMES.get(name, name) for name in arrays)]
-
-        sizes = {"workSpaceSize": self.workspace_nbytes, "reserveSpaceSize": self.reserve_nbytes}
-        same = {"rnnDesc": self._rnn, "devSeqLengths": None, "weightSpaceSize": self.params_nbytes, **sizes}
-        states = {"hDesc": self._h, "cDesc": self._c}
-        self.call_forward = library.cudnnRNNForward.bind(*left(FORWARD), fwdMode=mode, **same, **states)
-        if self.training:
-            self.call_backward_data = library.cudnnRNNBackwardData_v8.bind(*left(BACKWARD_DATA), **same, **states)
-            self.call_backward_weights = library.cudnnRNNBackwardWeights_v8.bind(
-                *left(BACKWARD_WEIGHTS), addGrad=cudnnWgradMode_t.ADD, hDesc=self._h, **same
-            )  # cuDNN documents only ADD for it
 
     def data(self, schedule: Schedule) -> DataDescriptors:
         """Return descriptors that have a batch's lengths until this thread asks for others."""
@@ -139,52 +104,65 @@ class Passes:
         """Return descriptors that keep a batch's lengths: what a graph reads of them, and when, is unknown."""
         return self._equal if schedule.lengths is None else DataDescriptors(self._library, self.spec, schedule)
 
-    def recogniser(self, *names: str, apart: bool = True) -> Recogniser:
+    def recogniser(self, names: Sequence[Name], *, apart: bool = True) -> Recogniser:
         """Return what recognises the arrays of a call, given in this order."""
-        wanted = {name: self._wanted[name] for name in names}
-        return recogniser(self.device.xp.ndarray, self.device.index, wanted, apart=apart)
+        wanted = {name: self.slots[name] for name in names}
+        return recogniser(self.device.xp.ndarray, self.device.index, wanted, ALIGNMENT_NBYTES, apart=apart)
 
-    @functools.cached_property
-    def _wanted(self) -> dict[str, Wanted]:
-        dtype = self.spec.dtype.numpy
-        x, y, h, c = (
-            Wanted(shape, dtype, DATA_ALIGNMENT_NBYTES)
-            for shape in (self.x_shape, self.y_shape, self.h_shape, self.c_shape)
-        )
-        params = Wanted((self.params_nbytes // dtype.itemsize,), dtype, PARAMS_ALIGNMENT_NBYTES)
-        reserve = Wanted((self.reserve_nbytes,) if self.training else None, BYTES, DATA_ALIGNMENT_NBYTES)
-        data = {"x": x, "dx": x, "y": y, "dy": y, "params": params, "d_params": params, "reserve": reserve}
-        states = {"hx": h, "hy": h, "dhx": h, "cx": c, "cy": c, "dcx": c}
-        return data | {name: state._replace(optional=True) for name, state in states.items()} | {"dhy": h, "dcy": c}
+    def new(self, *names: Name, zeros: bool = False) -> Arrays:
+        """Make arrays, those that there are."""
+        make = self.device.zeros if zeros else self.device.empty
+        wanted = {name: self.slots[name] for name in names}
+        return {name: make(slot.shape, slot.dtype) for name, slot in wanted.items() if slot.shape is not None}
 
-    def forward(
-        self, handle: Handle, data: DataDescriptors, params: Any, x: Any, hx: Any | None, cx: Any | None, y: Any,
-        hy: Any | None, cy: Any | None, workspace: Any | None, reserve: Any | None,
+    def launch(
+        self, which: Pass, handle: Handle, data: DataDescriptors, workspace: int | None, at: Sequence[int | None],
+        *, accumulate: bool = True,
     ) -> None:  # fmt: skip
-        at = addresses(self.device, workspace, x, y, hx, hy, cx, cy, params, reserve)
-        self.call_forward(handle.pointer, *data.pointers, *at)
+        """Put a pass on the handle's stream, its arrays given by their addresses, in its order."""
+        self.clear(which, handle, at, accumulate=accumulate)
+        self.calls[which](handle.pointer, *data.pointers, workspace, *at)
 
-    def backward_data(
-        self, handle: Handle, data: DataDescriptors, params: Any, y: Any, dy: Any, hx: Any | None, dhy: Any,
-        dhx: Any | None, cx: Any | None, dcy: Any | None, dcx: Any | None, dx: Any, workspace: Any | None, reserve: Any,
-    ) -> None:  # fmt: skip
-        if self.ragged:
-            self.device.fill_zero(dx)
-        at = addresses(self.device, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
-        self.call_backward_data(handle.pointer, *data.pointers, *at)
+    def clear(self, which: Pass, handle: Handle, at: Sequence[int | None], *, accumulate: bool) -> None:
+        """Make zeros where a pass adds to what is there; and of dx where lengths are ragged.
 
-    def clear(self, dx: int | None, stream: int) -> None:
-        """Fill dx with zeros on a stream where lengths are ragged; both by their addresses."""
-        if self.ragged and dx is not None:
-            self.device.zero_at(dx, math.prod(self.x_shape) * self.spec.dtype.itemsize, stream)
+        cuDNN's documents promise its padding fill for y alone.
+        """
+        name: Name | None = None
+        if which is BACKWARD_DATA and self.ragged:
+            name = "dx"
+        elif which is BACKWARD_WEIGHTS and not accumulate:
+            name = "d_params"
+        address = None if name is None else at[which.names.index(name)]
+        if name is not None and address is not None:
+            self.device.zero_at(address, self.slots[name].nbytes, handle.stream or 0)
 
-    def backward_weights(
-        self, handle: Handle, data: DataDescriptors, x: Any, hx: Any | None, y: Any, d_params: Any,
-        workspace: Any | None, reserve: Any,
-    ) -> None:  # fmt: skip
-        """Add the params gradient to `d_params`."""
-        at = addresses(self.device, workspace, x, hx, y, d_params, reserve)
-        self.call_backward_weights(handle.pointer, *data.pointers, *at)
+    def run(
+        self, which: Pass, handle: Handle, data: DataDescriptors, arrays: Arrays, *, accumulate: bool = True
+    ) -> None:
+        """Put a pass on the handle's stream, on the arrays and the workspace that are of these names."""
+        workspace, *at = addresses(self.device, *map(arrays.get, ("workspace", *which.names)))
+        self.launch(which, handle, data, workspace, at, accumulate=accumulate)
+
+    def step(self, **given: Any) -> Arrays:
+        """Add to the arrays that are given what all passes need beside them: zeros, and scratch memory."""
+        names = {name for which in self.passes for name in which.names} - {"reserve"} - given.keys()
+        arrays = given | self.new(*names, zeros=True)
+        for name, nbytes in (("workspace", self.workspace_nbytes), ("reserve", self.reserve_nbytes)):
+            arrays[name] = scratch(self.device, nbytes)
+        return arrays
+
+    def run_all(self, handle: Handle, data: DataDescriptors, arrays: Arrays) -> None:
+        """Put all passes on the handle's stream, which is the current one; nothing here takes memory or waits."""
+        for which in self.passes:
+            self.run(which, handle, data, arrays, accumulate=False)
+
+
+def _bound(library: Library, which: Pass, fixed: dict[str, Any]) -> Any:
+    function = getattr(library, which.function)
+    left = ["handle", "xDesc", "yDesc", "workSpace", *(_C_NAMES.get(name, name) for name in which.names)]
+    parameters = function.prototype.parameters
+    return function.bind(*left, **{name: value for name, value in fixed.items() if name in parameters})
 
 
 class DataDescriptors:
@@ -205,3 +183,18 @@ class DataDescriptors:
         self.schedule = None  # what fails here leaves them with nobody's lengths
         self.x.set_lengths(lengths)
         self._y.set_lengths(lengths)
+
+
+@functools.cache
+def load_nvrtc() -> None:
+    """Load NVRTC and its builtins, which cuDNN compiles the dynamic algorithm's kernels with, where they are found.
+
+    NVRTC opens its builtins by name alone. The library of CUDA 13.0's wheel has no path to look in: a process that has
+    not loaded them fails with "failed to open libnvrtc-builtins". What is not found here cuDNN looks for itself.
+    """
+    try:
+        from cuda import pathfinder  # noqa: PLC0415  comes with CuPy 14
+    except ImportError:
+        return
+    with contextlib.suppress(RuntimeError):
+        pathfinder.load_nvidia_dynamic_lib("nvrtc")  # loads the builtins beside it

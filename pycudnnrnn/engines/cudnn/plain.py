@@ -7,24 +7,15 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, gt, itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import numpy as np
+from pycudnnrnn.passes import Name, Slot
 
 APART_NBYTES: Final = 2**48
 """Between the places below all addresses where absent arrays are taken to be; each stands apart from all."""
 
 
-class Wanted(NamedTuple):
-    """What an array has to be: contiguous, of a shape. Without one it has to be None; `optional` allows None, too."""
-
-    shape: tuple[int, ...] | None
-    dtype: np.dtype[Any]
-    alignment: int = 1
-    optional: bool = False
-
-
-Recogniser = Callable[..., tuple[int | None, ...] | None]
+Recogniser = Callable[[tuple[Any, ...]], tuple[int | None, ...] | None]
 """Call it with the arrays of a call: it returns their addresses, or None if one of them is not plainly right.
 
 It accepts only what the slower checks accept, and gives no reasons: whoever is turned away goes through those, which
@@ -33,15 +24,14 @@ place, its shape; weak references tell it from a later one with the same `id`.
 """
 
 
-def recogniser(ndarray: type, device: int, wanted: Mapping[str, Wanted], *, apart: bool) -> Recogniser:
+def recogniser(ndarray: type, device: int, wanted: Mapping[Name, Slot], alignment: int, *, apart: bool) -> Recogniser:
     """Return what recognises arrays on a device, in the order of `wanted`; `apart` refuses two that share memory."""
-    looked_for, nbytes = [], []
-    for shape, dtype, alignment, optional in wanted.values():
-        sizes = shape or ()
-        strides = tuple(dtype.itemsize * math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
-        looked_for.append((shape, strides, dtype, alignment, optional or shape is None))
-        nbytes.append(dtype.itemsize * math.prod(sizes))
-    places = _Places(nbytes) if apart and len(nbytes) > 1 else None
+    looked_for = []
+    for slot in wanted.values():
+        sizes, itemsize = slot.shape or (), slot.dtype.itemsize
+        strides = tuple(itemsize * math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+        looked_for.append((slot.shape, strides, slot.dtype, alignment, slot.optional or slot.shape is None))
+    places = _Places([slot.nbytes for slot in wanted.values()]) if apart and len(wanted) > 1 else None
     write = _writer(tuple(wanted), places is not None)
     recognise: Recogniser = write(ndarray, device, places, weakref.ref, _nobody, *looked_for)
     return recognise
@@ -80,8 +70,9 @@ def _writer(names: tuple[str, ...], apart: bool) -> Callable[..., Recogniser]:
 def write(ndarray, device, places, ref, nobody, {wanted}):{unpacked}
     last = (None,) * {len(names)}, (nobody,) * {len(names)}
     order = places and places.order
-    def recognise({", ".join(names)}):
+    def recognise(arrays):
         nonlocal last, order
+        {", ".join(names)}, = arrays
         before, ({known},) = last
         {at}, = before{checks}
         at = {at},

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from pycudnnrnn.engines import DropoutState, Engine
-from pycudnnrnn.engines.cudnn.device import started
+from pycudnnrnn.engines import DropoutState, Engine, Results
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.parts import Part
-from pycudnnrnn.engines.cudnn.passes import Inputs
+from pycudnnrnn.engines.cudnn.parts import Part, states_to_work_on
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.schedule import Chunk, Schedule
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.passes import Batch, Inputs
+from pycudnnrnn.schedule import Chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +35,7 @@ class RecomputeReserve:
 
     engine: Engine
     runtime: Runtime
-    spec: RNNSpec
-    schedule: Schedule
+    batch: Batch
     params: Any
     x: Any
     starts: list[Start]
@@ -52,32 +50,25 @@ class RecomputeReserve:
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
         """Run each chunk again and go back through it, weights too."""
-        engine, spec, schedule, device = self.engine, self.spec, self.schedule, self.runtime.device
-        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+        device, spec, schedule = self.runtime.device, *self.batch[:2]
         with self.runtime.following(self.streams) as handle:
-            random = self.starts[0].random
-            dropout = None
+            random, dropout = self.starts[0].random, None
             if random is not None:
                 # One of its own: the model's dropout stays where the forward left it.
                 state = DropoutState("cudnn", self.seed)
                 dropout = CudnnDropout(handle, device, spec, state, states=device.copy(random))
-            dx = device.zeros(schedule.data_shape(spec.input_size), dtype)
-            dh = started(device, dhy, (*states, spec.state_size), dtype)
-            dc = started(device, dcy, (*states, spec.num_units), dtype) if spec.has_cell_state else None
-            gradient = device.zeros(self.params.shape, dtype)
+            dx = device.zeros(schedule.data_shape(spec.input_size), spec.dtype.numpy)
+            dh, dc = states_to_work_on(device, spec, schedule, dhy, dcy)
+            gradient = device.zeros(self.params.shape, spec.dtype.numpy)
             for start in reversed(self.starts):
                 part = start.part
                 if dropout is not None:
                     dropout.rewind(start.random)
-                *_, again = engine.forward(
-                    spec, part.schedule, self.params, part.cut(self.x), start.h, start.c,
-                    dropout=dropout, keep_reserve=True,
-                )  # fmt: skip
+                batch = Batch(spec, part.schedule, keeps=True, dropout=dropout)
+                *_, again = self.engine.forward(batch, Inputs(self.params, part.cut(self.x), start.h, start.c))
                 dy_part = None if dy is None else part.cut(dy)
-                dx_part, dhx_part, dcx_part = engine.backward_data(
-                    again, dy_part, part.cut_states(dh), part.cut_states(dc)
-                )
-                engine.backward_weights(again, gradient, accumulate=True)
+                dx_part, dhx_part, dcx_part = again.backward_data(dy_part, part.cut_states(dh), part.cut_states(dc))
+                again.backward_weights(gradient, accumulate=True)
                 part.put(dx, dx_part)
                 part.put_states(dh, dhx_part)
                 part.put_states(dc, dcx_part)
@@ -92,38 +83,26 @@ class RecomputeReserve:
             write(out, self.gradient)
 
 
-def forward(
-    engine: Engine,
-    runtime: Runtime,
-    spec: RNNSpec,
-    schedule: Schedule,
-    chunks: list[Chunk],
-    inputs: Inputs,
-    *,
-    dropout: CudnnDropout | None,
-) -> tuple[Any, Any, Any | None, RecomputeReserve]:
+def forward(engine: Engine, runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Inputs) -> Results:
     """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
     params, x, hx, cx = inputs
-    device, dtype = runtime.device, spec.dtype.numpy
-    states = (spec.num_pseudo_layers, schedule.B)
+    device, spec, schedule, dropout = runtime.device, *batch[:2], batch.dropout
     with (
         runtime.launching("a forward that recomputes, which takes memory") as (_, stream),
         contextlib.nullcontext() if dropout is None else dropout.as_one(stream),
     ):
-        y = device.zeros(schedule.data_shape(spec.output_size), dtype)
-        h = started(device, hx, (*states, spec.state_size), dtype)
-        c = started(device, cx, (*states, spec.num_units), dtype) if spec.has_cell_state else None
+        y = device.zeros(schedule.data_shape(spec.output_size), spec.dtype.numpy)
+        h, c = states_to_work_on(device, spec, schedule, hx, cx)
         starts = []
         for chunk in chunks:
             part = runtime.part(schedule, chunk, stream)
             random = None if dropout is None else dropout.snapshot(stream)
             start = Start(part, part.cut_states(h), part.cut_states(c), random)
-            y_part, hy, cy, _ = engine.forward(
-                spec, part.schedule, params, part.cut(x), start.h, start.c, dropout=dropout, keep_reserve=True
-            )
+            one = batch._replace(schedule=part.schedule, every=None)
+            y_part, hy, cy, _ = engine.forward(one, Inputs(params, part.cut(x), start.h, start.c))
             part.put(y, y_part)
             part.put_states(h, hy)
             part.put_states(c, cy)
             starts.append(start)
     seed = 0 if dropout is None else dropout.seed
-    return y, h, c, RecomputeReserve(engine, runtime, spec, schedule, params, x, starts, seed, (stream,))
+    return y, h, c, RecomputeReserve(engine, runtime, batch, params, x, starts, seed, (stream,))

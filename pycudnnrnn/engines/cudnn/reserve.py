@@ -9,8 +9,9 @@ from typing import Any, Generic, Self, TypeVar
 from pycudnnrnn.engines.cudnn.checks import aligned, check_array
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, UPSTREAM, Arrays, Pass, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -20,19 +21,15 @@ Gradients = tuple[Any, Any, Any | None]
 
 @dataclasses.dataclass
 class Piece:
-    """One native forward: what its backward reads again."""
+    """One native forward, and the arrays that its backward reads again."""
 
     passes: Passes
     schedule: Schedule
-    x: Any
-    hx: Any | None
-    cx: Any | None
-    y: Any
-    space: Any | None
+    arrays: Arrays
 
-    def data(self) -> DataDescriptors:
-        """Descriptors of its data, in this thread."""
-        return self.passes.data(self.schedule)
+    def run(self, which: Pass, handle: Handle, workspace: Any | None, arrays: Arrays) -> None:
+        data = self.passes.data(self.schedule)
+        self.passes.run(which, handle, data, self.arrays | arrays | {"workspace": workspace})
 
 
 PieceT = TypeVar("PieceT", bound=Piece)
@@ -49,7 +46,6 @@ class CudnnReserve(Generic[PieceT]):
     runtime: Runtime
     spec: RNNSpec
     schedule: Schedule
-    params: Any
     pieces: Sequence[PieceT]
     streams: tuple[Any, ...]
     touched: bool = False
@@ -57,9 +53,10 @@ class CudnnReserve(Generic[PieceT]):
     def copy(self) -> Self:
         device = self.runtime.device
         with self.runtime.following(self.streams):
+            spaces = [piece.arrays["reserve"] for piece in self.pieces]
             copies = [
-                dataclasses.replace(piece, space=None if piece.space is None else device.copy(piece.space))
-                for piece in self.pieces
+                dataclasses.replace(piece, arrays=piece.arrays | {"reserve": None if s is None else device.copy(s)})
+                for piece, s in zip(self.pieces, spaces, strict=True)
             ]
             return dataclasses.replace(self, pieces=copies, streams=(*self.streams, device.stream()))
 
@@ -69,28 +66,21 @@ class CudnnReserve(Generic[PieceT]):
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> Gradients:
         device, spec, schedule = self.runtime.device, self.spec, self.schedule
-        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, schedule.B)
         for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
             check_array(name, array, device)
         with self.runtime.following(self.streams) as handle:
-            dy, dhy, dcy = aligned(device, dy, dhy, dcy)
-            dy = device.zeros(schedule.data_shape(spec.output_size), dtype) if dy is None else dy
-            dhy = device.zeros((*states, spec.state_size), dtype) if dhy is None else dhy
-            if spec.has_cell_state and dcy is None:
-                dcy = device.zeros((*states, spec.num_units), dtype)
-            return self._back(handle, dy, dhy, dcy, self.workspace())
+            given = dict(zip(UPSTREAM, aligned(device, dy, dhy, dcy), strict=True))
+            for name, shape in shapes(spec, schedule.data_axes, schedule.B).items():
+                if name in given and given[name] is None and shape is not None:
+                    given[name] = device.zeros(shape, spec.dtype.numpy)
+            return self._back(handle, given, self.workspace())
 
-    def _back(self, handle: Handle, dy: Any, dhy: Any, dcy: Any | None, workspace: Any | None) -> Gradients:
+    def _back(self, handle: Handle, given: Arrays, workspace: Any | None) -> Gradients:
         (piece,) = self.pieces
-        passes, device, dtype = piece.passes, self.runtime.device, self.spec.dtype.numpy
-        dx, dhx = device.empty(passes.x_shape, dtype), device.empty(passes.h_shape, dtype)
-        dcx = None if passes.c_shape is None else device.empty(passes.c_shape, dtype)
+        found = piece.passes.new("dx", "dhx", "dcx")
         self.touched = True
-        passes.backward_data(
-            handle, piece.data(), self.params, piece.y, dy, piece.hx, dhy, dhx, piece.cx, dcy, dcx, dx, workspace,
-            piece.space,
-        )  # fmt: skip
-        return dx, dhx, dcx
+        piece.run(BACKWARD_DATA, handle, workspace, given | found)
+        return found["dx"], found["dhx"], found.get("dcx")
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         with self.runtime.following(self.streams) as handle:
@@ -98,6 +88,4 @@ class CudnnReserve(Generic[PieceT]):
             if not accumulate:
                 self.runtime.device.fill_zero(out)
             for piece in self.pieces:
-                piece.passes.backward_weights(
-                    handle, piece.data(), piece.x, piece.hx, piece.y, out, workspace, piece.space
-                )
+                piece.run(BACKWARD_WEIGHTS, handle, workspace, {"d_params": out})

@@ -21,6 +21,7 @@ from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nby
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -104,17 +105,17 @@ class Runtime:
             layout = query_layout(handle, rnn, spec, self.device.address(base), nbytes)
         return self._layouts.keep(spec, layout)
 
-    def passes(
-        self, handle: Handle, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: DropoutAt | None
-    ) -> Passes:
+    def passes(self, handle: Handle, batch: Batch, dropout: DropoutAt | None = None) -> Passes:
         """Return what runs batches like this one, compiled now or before; with dropout it is for those states."""
+        dropout = dropout or batch.dropout
         compiled = self.compiled if dropout is None else dropout.compiled
+        spec, schedule, training = batch.spec, batch.schedule, batch.training
         key = (spec, schedule.T, schedule.B, schedule.lengths is not None, schedule.time_major, training)
         found = compiled.get(key)
         if found is not None:
             return found
         descriptor = None if dropout is None else dropout.descriptor
-        return compiled.keep(key, Passes(handle, self.device, spec, schedule, training=training, dropout=descriptor))
+        return compiled.keep(key, Passes(handle, self.device, batch, descriptor))
 
     def dropout_on(self, handle: Handle, stream: int, rate: float) -> DropoutAt:
         """Return the random states of a stream, by its address; whoever uses them writes them anew first.

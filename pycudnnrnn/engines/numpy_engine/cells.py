@@ -339,3 +339,9 @@ CELLS: dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]] = {
 def cell_of(spec: RNNSpec) -> Cell:
     """Return the cell of a spec; it has constants and no state."""
     return CELLS[spec.mode](spec)
+
+
+def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
+    """Return the columns of a pseudo-layer's tape arrays; fewer arrays where no backward will come."""
+    widths = {"gates": spec.num_gates * spec.num_units}
+    return widths | {"h_before": spec.state_size} | cell_of(spec).extra() if keep else widths

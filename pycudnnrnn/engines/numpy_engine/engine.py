@@ -14,19 +14,18 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from pycudnnrnn.engines import DropoutState, EnginePlan, Memory
+from pycudnnrnn.engines import DropoutState, Memory, Results
 from pycudnnrnn.engines.numpy_engine.cells import cell_of
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout, drop, dropout_mask
-from pycudnnrnn.engines.numpy_engine.gradients import GradientSums
 from pycudnnrnn.engines.numpy_engine.memory import memory
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
 from pycudnnrnn.engines.numpy_engine.plan import NumpyPlan
 from pycudnnrnn.engines.numpy_engine.recompute import RecomputeReserve
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve, make_reserve
-from pycudnnrnn.engines.numpy_engine.walk import directions_of, for_steps, run, run_back
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, all_stacks, load_weights
+from pycudnnrnn.engines.numpy_engine.walk import directions_of, for_steps, run
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
-from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.passes import Batch, Inputs
 from pycudnnrnn.spec import RNNSpec
 
 
@@ -53,58 +52,35 @@ class NumpyEngine:
     def layout(self, spec: RNNSpec) -> ParamLayout:
         return _arithmetic_layout(spec)
 
-    def plan(self, spec: RNNSpec, schedule: Schedule, *, training: bool, dropout: NumpyDropout | None) -> EnginePlan:
-        return NumpyPlan(self, spec, schedule, training=training, dropout=dropout)
+    def plan(self, batch: Batch) -> NumpyPlan:
+        return NumpyPlan(self, batch)
 
-    def eager(self, *_: object, **__: object) -> None:
+    def eager(self, batch: Batch) -> None:
         """None: the checks take no time worth saving beside the arithmetic."""
 
-    def memory(
-        self,
-        spec: RNNSpec,
-        schedule: Schedule,
-        *,
-        training: bool,
-        dropout: NumpyDropout | None,
-        checkpoint_every: int | None,
-    ) -> Memory:
-        size = self.layout(spec).size
-        return memory(spec, schedule, size, training=training, drops=dropout is not None, every=checkpoint_every)
+    def memory(self, batch: Batch) -> Memory:
+        return memory(batch, self.layout(batch.spec).size)
 
     @np.errstate(all="ignore")  # NaN and infinity are data
     def forward(
-        self,
-        spec: RNNSpec,
-        schedule: Schedule,
-        params: Array,
-        x: Array,
-        hx: Array | None,
-        cx: Array | None,
-        *,
-        dropout: NumpyDropout | None,
-        keep_reserve: bool,
-        checkpoint_every: int | None = None,
-        weights: list[Weights] | None = None,
-        buffer: Array | None = None,
+        self, batch: Batch, inputs: Inputs, *, weights: list[Weights] | None = None, buffer: Array | None = None,
         outs: Outs = NO_OUTS,
-    ) -> tuple[Array, Array, Array | None, NumpyReserve | RecomputeReserve | None]:
+    ) -> Results:  # fmt: skip
         """Run, with `weights` where params have been read already.
 
         What is kept goes into `buffer`, and the results into `outs`, where they are given.
         """
+        spec, schedule, dropout = batch.spec, batch.schedule, batch.dropout
         with nullcontext() if dropout is None else dropout.forward() as drawn:
-            dtype = spec.compute_dtype.numpy
+            dtype, layout = spec.compute_dtype.numpy, self.layout(spec)
             cell = cell_of(spec)
-            weights = self.weights(spec, params) if weights is None else weights
-            h = sorted_states(hx, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype, outs[1])
-            c = sorted_states(cx, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype, outs[2])
-            rows = pack(x, schedule, dtype)
-            if keep_reserve and checkpoint_every is not None:
-                recomputing = RecomputeReserve(spec, schedule, weights, x, drawn, checkpoint_every)
+            weights = self.weights(spec, inputs.params) if weights is None else weights
+            h, c = sorted_states(spec, schedule, inputs.hx, inputs.cx, outs)
+            rows = pack(inputs.x, schedule, dtype)
+            if batch.keeps and batch.every is not None:
+                recomputing = RecomputeReserve(spec, schedule, layout, weights, inputs.x, drawn, batch.every)
                 return *results(recomputing.forward(rows, h, c), h, c, spec, schedule, outs), recomputing
-            reserve = None
-            if keep_reserve:
-                reserve = make_reserve(spec, schedule, weights, rows, drops=drawn is not None, buffer=buffer)
+            reserve = make_reserve(batch, layout, weights, rows, buffer) if batch.keeps else None
             for layer in range(spec.num_layers):
                 kept = reserve is not None and layer + 1 < spec.num_layers
                 above = reserve.inputs[layer + 1] if reserve and kept else None
@@ -128,75 +104,14 @@ class NumpyEngine:
         """Read params into what the cells work with: views of it, where its dtype and layout are theirs."""
         return load_weights(self.layout(spec), params, spec)
 
-    def reserve_in(
-        self, spec: RNNSpec, schedule: Schedule, weights: list[Weights], x: Array | None, buffer: Array, *, drops: bool
-    ) -> NumpyReserve:
+    def reserve_in(self, batch: Batch, weights: list[Weights], x: Array | None, buffer: Array) -> NumpyReserve:
         """Find again what a forward has left in `buffer`; `backward_data` needs no x, `backward_weights` no weights."""
-        dtype = spec.compute_dtype.numpy
-        rows = np.empty((0, spec.input_size), dtype) if x is None else pack(x, schedule, dtype)
-        return make_reserve(spec, schedule, weights, rows, drops=drops, buffer=buffer)
-
-    @np.errstate(all="ignore")
-    def backward_data(
-        self,
-        reserve: NumpyReserve | RecomputeReserve,
-        dy: Array | None,
-        dhy: Array | None,
-        dcy: Array | None,
-        *,
-        outs: Outs = NO_OUTS,
-    ) -> tuple[Array, Array, Array | None]:
-        spec, schedule = reserve.spec, reserve.schedule
-        dtype = spec.compute_dtype.numpy
-        cell = cell_of(spec)
-        dh = sorted_states(dhy, schedule, (spec.num_pseudo_layers, schedule.B, spec.state_size), dtype, outs[1])
-        dc = sorted_states(dcy, schedule, (spec.num_pseudo_layers, schedule.B, spec.num_units), dtype, outs[2])
-        drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else pack(dy, schedule, dtype)
-        if not isinstance(reserve, NumpyReserve):
-            found = results(
-                reserve.backward(all_stacks(self.layout(spec), spec), drows, dh, dc), dh, dc, spec, schedule, outs
-            )
-            reserve.touched = True  # what is kept is read alone: a backward that failed can be tried again
-            return found
-        reserve.touched = True
-        for layer in reversed(range(spec.num_layers)):
-            below = new_rows(schedule, spec.layer_input_size(layer), dtype, None if layer else outs[0])
-            for direction, steps in directions_of(spec, schedule):
-                p = layer * spec.num_dirs + direction
-                own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                w, tape = reserve.weights[p], reserve.tapes[p]
-                run_back(cell, spec, w, steps, tape, own, dh[p], dc[p], below, add=direction > 0)
-            mask = reserve.masks[layer]
-            if mask is not None:
-                drop(below, mask, spec.dropout)
-            drows = below
-        return results(drows, dh, dc, spec, schedule, outs)
+        dtype = batch.spec.compute_dtype.numpy
+        rows = np.empty((0, batch.spec.input_size), dtype) if x is None else pack(x, batch.schedule, dtype)
+        return make_reserve(batch, self.layout(batch.spec), weights, rows, buffer)
 
     def check_gradient(self, out: Array) -> None:
         """Do nothing: NumPy writes to any address."""
-
-    @np.errstate(all="ignore")
-    def backward_weights(self, reserve: NumpyReserve | RecomputeReserve, out: Array, *, accumulate: bool) -> None:
-        spec, schedule = reserve.spec, reserve.schedule
-        layout = self.layout(spec)
-        if not accumulate and (not schedule.num_rows or sum(region.size for region in layout.regions) < layout.size):
-            out[:] = 0
-        stacks = all_stacks(layout, spec)
-        # Added to a copy: memory that runs out on the way would leave a part in `out`, and a second try add it again.
-        total = out.copy() if accumulate else out
-        if not isinstance(reserve, NumpyReserve):
-            for p, sums in enumerate(reserve.gradients):
-                sums.put(total, stacks[p], accumulate=accumulate)
-        else:
-            cell = cell_of(spec)
-            for layer in range(spec.num_layers):
-                for direction, steps in directions_of(spec, schedule):
-                    p = layer * spec.num_dirs + direction
-                    sums = GradientSums(spec, stacks[p], None if accumulate else out)
-                    sums.add_run(cell, steps, reserve.tapes[p], reserve.inputs[layer])
-                    sums.put(total, stacks[p], accumulate=accumulate)
-        if accumulate:
-            out[...] = total
 
 
 @functools.lru_cache(maxsize=256)

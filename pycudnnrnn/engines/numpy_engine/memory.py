@@ -9,11 +9,12 @@ import itertools
 from typing import Final
 
 from pycudnnrnn.engines import Memory
-from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS
+from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks
 from pycudnnrnn.engines.numpy_engine.recompute import Strand, running, walks
-from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes, tape_widths
+from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.engines.numpy_engine.walk import COLUMN_ELEMENTS, COLUMN_STEPS, groups
+from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -24,10 +25,9 @@ FACTORS: Final = {RNNMode.LSTM: 3, RNNMode.GRU: 3, RNNMode.RNN_TANH: 0, RNNMode.
 """Arrays of num_units columns that a cell's backward makes for a group of steps."""
 
 
-def memory(
-    spec: RNNSpec, schedule: Schedule, params_size: int, *, training: bool, drops: bool, every: int | None
-) -> Memory:
+def memory(batch: Batch, params_size: int) -> Memory:
     """Return what a forward takes, and in training its backward; see `engines.Memory`."""
+    spec, schedule, every, drops = batch.spec, batch.schedule, batch.every, batch.dropout is not None
     rows, states = schedule.num_rows, spec.num_pseudo_layers * schedule.B
     inner, outer = spec.compute_dtype.numpy.itemsize, spec.dtype.numpy.itemsize
     rounded = inner != outer
@@ -40,7 +40,7 @@ def memory(
     group = max((end - base for base, end, _ in groups(spec, schedule.steps)), default=0)
     block = max((end - base for base, end, _ in blocks(spec, schedule.steps)), default=0)
     product = schedule.B * spec.num_gates * spec.num_units * inner
-    if not training:
+    if not batch.training:
         scratch = group * sum(tape_widths(spec, keep=False).values()) * inner + product
         layers = [packed, *[between] * (spec.num_layers - 1), top or outputs]
         walking = scratch + max(a + b for a, b in itertools.pairwise(layers))

@@ -47,15 +47,21 @@ def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | 
 
 
 def sorted_states(
-    states: Array | None, schedule: Schedule, shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None = None
-) -> Array:
-    """An array of states [L * D, B, F] to work on, longest sequence first; zeros where none are given.
+    spec: RNNSpec, schedule: Schedule, h: Array | None, c: Array | None, outs: Outs = NO_OUTS
+) -> tuple[Array, Array]:
+    """Return h and c to work on, or their gradients, longest sequence first; zeros where none are given.
 
-    It is the caller's `out` where that is ordered so, and otherwise a fresh one.
+    They are the caller's `outs` where those are ordered so, and otherwise fresh ones. A cell without c has one, too.
     """
-    found: Array = new(shape, dtype) if out is None or not schedule.is_sorted or out.dtype != dtype else out
-    found[...] = 0 if states is None else states[:, schedule.order]
-    return found
+    dtype, states = spec.compute_dtype.numpy, (spec.num_pseudo_layers, schedule.B)
+
+    def made(given: Array | None, width: int, out: Array | None) -> Array:
+        own = out is None or not schedule.is_sorted or out.dtype != dtype
+        found: Array = new((*states, width), dtype) if own else out
+        found[...] = 0 if given is None else given[:, schedule.order]
+        return found
+
+    return made(h, spec.state_size, outs[1]), made(c, spec.num_units, outs[2])
 
 
 def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | None) -> Array:

@@ -9,21 +9,21 @@ ends; what goes from layer to layer is kept then. Dropout's masks are drawn agai
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from pycudnnrnn._arrays import new
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.numpy_engine.cells import cell_of
+from pycudnnrnn.engines.numpy_engine.cells import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
 from pycudnnrnn.engines.numpy_engine.gradients import GradientSums, bounds, walk_in_blocks
 from pycudnnrnn.engines.numpy_engine.packing import pack
-from pycudnnrnn.engines.numpy_engine.reserve import tape_widths
+from pycudnnrnn.engines.numpy_engine.reserve import Kept
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.walk import counted_from, directions_of, for_steps, run, run_back
-from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, Weights
+from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, all_stacks
 from pycudnnrnn.schedule import Schedule, Step, joined
 from pycudnnrnn.spec import RNNSpec
 
@@ -49,16 +49,13 @@ class Strand:
 
 
 @dataclasses.dataclass
-class RecomputeReserve:
+class RecomputeReserve(Kept):
     """What a forward that recomputes leaves for its backward.
 
     `levels` are strands by what they read; `inputs` has what each level above the first reads, packed. `gradients` of
     the pseudo-layers are there once a backward is done.
     """
 
-    spec: RNNSpec
-    schedule: Schedule
-    weights: list[Weights]
     x: Array
     drawn: DropoutState | None
     every: int
@@ -93,10 +90,17 @@ class RecomputeReserve:
             rows = above
         return rows
 
-    def backward(self, stacks: list[Stacks], drows: Array, dh: Array, dc: Array) -> Array:
-        """Go back from the top layer's rows, updating the states' gradients; return those of the input's rows."""
+    def backward_data(self, *upstream: Any) -> tuple[Array, Array, Array | None]:
+        found = super().backward_data(*upstream)
+        self.touched = True  # what is kept is read alone: a backward that failed can be tried again
+        return found
+
+    def _sums(self, stacks: list[Stacks], out: Array | None) -> Iterable[GradientSums]:  # noqa: ARG002
+        return self.gradients
+
+    def _back(self, drows: Array, dh: Array, dc: Array, out: Array | None) -> Array:  # noqa: ARG002
         spec = self.spec
-        self.gradients = [GradientSums(spec, own) for own in stacks]
+        self.gradients = [GradientSums(spec, own) for own in all_stacks(self.layout, spec)]
         for level, strands in reversed(list(enumerate(self.levels))):
             rows = self.inputs[level - 1] if level else pack(self.x, self.schedule, drows.dtype)
             below: Array = new(rows.shape, rows.dtype)

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.cells import Cell
+from pycudnnrnn.engines.numpy_engine.cells import Cell, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks, bounds, walk_in_blocks
-from pycudnnrnn.engines.numpy_engine.reserve import tape_widths
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
 from pycudnnrnn.schedule import Schedule, Step, grouped
