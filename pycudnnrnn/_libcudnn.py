@@ -23,77 +23,17 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from pycudnnrnn import _discovery
-from pycudnnrnn._libcudnn_abi import (
-    PROTOTYPES,
-    RESULTS,
-    Address,
-    CEnum,
-    Opaque,
-    Prototype,
-    cudaStream_t,
-    cudnnDataType_t,
-    cudnnDirectionMode_t,
-    cudnnDropoutDescriptor_t,
-    cudnnFilterDescriptor_t,
-    cudnnForwardMode_t,
-    cudnnHandle_t,
-    cudnnMathType_t,
-    cudnnNanPropagation_t,
-    cudnnRNNAlgo_t,
-    cudnnRNNBiasMode_t,
-    cudnnRNNClipMode_t,
-    cudnnRNNDataDescriptor_t,
-    cudnnRNNDataLayout_t,
-    cudnnRNNDescriptor_t,
-    cudnnRNNInputMode_t,
-    cudnnRNNMode_t,
-    cudnnRNNPaddingMode_t,
-    cudnnStatus8_t,
-    cudnnStatus_t,
-    cudnnTensorDescriptor_t,
-    cudnnTensorFormat_t,
-    cudnnWgradMode_t,
-    read_status,
-)
+from pycudnnrnn import _discovery, _libcudnn_abi
+from pycudnnrnn._libcudnn_abi import *  # noqa: F403  its enumerations and pointer types are this module's, too
+from pycudnnrnn._libcudnn_abi import PROTOTYPES, RESULTS, Address, Enumerated, Opaque, Prototype, Reference, read_status
 from pycudnnrnn.errors import ArgumentTypeError, CudnnError, VersionError, cudnn_hint, version_text
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-__all__ = [
-    "PROTOTYPES",
-    "Bound",
-    "CEnum",
-    "Function",
-    "Library",
-    "cudaStream_t",
-    "cudnnDataType_t",
-    "cudnnDirectionMode_t",
-    "cudnnDropoutDescriptor_t",
-    "cudnnFilterDescriptor_t",
-    "cudnnForwardMode_t",
-    "cudnnHandle_t",
-    "cudnnMathType_t",
-    "cudnnNanPropagation_t",
-    "cudnnRNNAlgo_t",
-    "cudnnRNNBiasMode_t",
-    "cudnnRNNClipMode_t",
-    "cudnnRNNDataDescriptor_t",
-    "cudnnRNNDataLayout_t",
-    "cudnnRNNDescriptor_t",
-    "cudnnRNNInputMode_t",
-    "cudnnRNNMode_t",
-    "cudnnRNNPaddingMode_t",
-    "cudnnStatus8_t",
-    "cudnnStatus_t",
-    "cudnnTensorDescriptor_t",
-    "cudnnTensorFormat_t",
-    "cudnnWgradMode_t",
-    "load",
-    "version_text",
-]
+__all__ = ["Bound", "Function", "Library", "load", "version_text"]
+__all__ += _libcudnn_abi.__all__
 
 LAST_ERROR_SIZE: Final = 1024
 
@@ -149,6 +89,19 @@ class Function:
             raise self._library.status_error(prototype.name, result)
         return result
 
+    def read(self, *given: Any, **shared: Any) -> dict[str, Any]:
+        """Call a getter with what it reads, in order, and return what it writes, by name: members, numbers, addresses.
+
+        `shared` are arrays of the caller's, by name.
+        """
+        made, left = {}, iter(given)
+        for name, parameter in self.prototype.parameters.items():
+            writes = isinstance(parameter, Reference)
+            made[name] = shared[name] if name in shared else parameter.ctype._type_() if writes else next(left)
+        self(*made.values())
+        written = {n: p for n, p in self.prototype.parameters.items() if isinstance(p, Reference)}
+        return {name: _value(made[name], parameter.of) for name, parameter in written.items()}
+
     def bind(self, *left: str, **given: Any) -> Bound:
         """Give all arguments but some pointers once; see `Bound`. `left` names those, in their order."""
         self._check_there()
@@ -177,6 +130,12 @@ class Function:
         else:
             reason = "is missing from this library, although its version should have it"
         raise VersionError(f"{prototype.name} {reason}; {self._library.path} is {version_text(version)}")
+
+
+def _value(written: Any, kind: Any) -> Any:
+    if isinstance(kind, Enumerated):
+        return kind.enum(written.value)
+    return written.value if hasattr(written, "value") else ctypes.cast(written, ctypes.c_void_p).value
 
 
 Bound = Callable[..., None]

@@ -18,6 +18,34 @@ import numpy as np
 from pycudnnrnn._checks import check_int, check_real
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
+__all__ = [
+    "PROTOTYPES",
+    "CEnum",
+    "cudaStream_t",
+    "cudnnDataType_t",
+    "cudnnDirectionMode_t",
+    "cudnnDropoutDescriptor_t",
+    "cudnnFilterDescriptor_t",
+    "cudnnForwardMode_t",
+    "cudnnHandle_t",
+    "cudnnMathType_t",
+    "cudnnNanPropagation_t",
+    "cudnnRNNAlgo_t",
+    "cudnnRNNBiasMode_t",
+    "cudnnRNNClipMode_t",
+    "cudnnRNNDataDescriptor_t",
+    "cudnnRNNDataLayout_t",
+    "cudnnRNNDescriptor_t",
+    "cudnnRNNInputMode_t",
+    "cudnnRNNMode_t",
+    "cudnnRNNPaddingMode_t",
+    "cudnnStatus8_t",
+    "cudnnStatus_t",
+    "cudnnTensorDescriptor_t",
+    "cudnnTensorFormat_t",
+    "cudnnWgradMode_t",
+]
+
 # --- Enumerations
 
 
@@ -349,7 +377,9 @@ class Address(Parameter):
 
 @dataclass(frozen=True)
 class Reference(Parameter):
-    """Where the function writes a value: `byref` or `pointer` of the right ctypes object, or that object itself."""
+    """Where the function writes a value `of` a kind: `byref` or `pointer` of the right ctypes object, or that itself."""
+
+    of: Parameter | None = None
 
     def convert(self, name: str, value: Any, /) -> Any:
         wanted = f"a reference to a {self.ctype._type_.__name__}"
@@ -430,7 +460,7 @@ def _parameter(kind: Any) -> Any:
 def out(kind: Any) -> Reference:
     """Where a function writes a value of the kind."""
     parameter = _parameter(kind)
-    return Reference(f"{parameter.c} *", ctypes.POINTER(parameter.ctype))
+    return Reference(f"{parameter.c} *", ctypes.POINTER(parameter.ctype), parameter)
 
 
 def null(kind: Any) -> Any:

@@ -10,7 +10,7 @@ import threading
 import weakref
 from typing import Final
 
-from pycudnnrnn._libcudnn import Library, cudnnHandle_t
+from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.errors import EngineError, ForkError
 
@@ -18,7 +18,7 @@ HANDLES_MAX: Final = 64
 """Most handles on one device: each holds device memory of its own, and more threads than this want a queue."""
 
 
-class Handle(Owned):
+class Handle(Owned, kind=""):
     """A cuDNN handle on the device that is current when it is made.
 
     Raises:
@@ -26,7 +26,7 @@ class Handle(Owned):
     """
 
     def __init__(self, library: Library) -> None:
-        super().__init__(library, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy")
+        super().__init__(library)
         self.pointer = self._pointer
         self._set_stream = library.cudnnSetStream.bind("streamId", handle=self)
         self.stream: int | None = None

@@ -103,4 +103,4 @@ class _LegacyQuery:
 
 
 def _read(address: Any, descriptor: TensorDescriptor | FilterDescriptor) -> Found:
-    return (None, ()) if address.value is None else (address.value, descriptor.read().dims)
+    return (None, ()) if address.value is None else (address.value, descriptor.read()["dimA"])

@@ -7,7 +7,7 @@ import ctypes
 import os
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pycudnnrnn.errors import ArgumentTypeError, ClosedError, PycudnnrnnError
 
@@ -98,13 +98,21 @@ class Owned:
         ClosedError: on use after `close()`, or after `close()` of something it is built on.
     """
 
-    def __init__(self, library: Library, pointer: Any, create: str, destroy: str, *parents: Owned) -> None:
-        getattr(library, create)(ctypes.byref(pointer))
+    _kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls._kind = kind
+
+    def __init__(self, library: Library, *parents: Owned) -> None:
+        create, destroy = (getattr(library, f"cudnn{verb}{self._kind}") for verb in ("Create", "Destroy"))
+        (out,) = create.prototype.parameters.values()
+        pointer = out.ctype._type_()
+        create(ctypes.byref(pointer))
         self.library = library
         self._pointer = pointer
         self._parents = parents
         self._closed = False
-        self._resource = _Resource(self, getattr(library, destroy), pointer)
+        self._resource = _Resource(self, destroy, pointer)
 
     @property
     def closed(self) -> bool:
