@@ -45,42 +45,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "cells": "cells",
-    "checkpoint": "checkpoint",
-    "convert": "convert",
-    "distributed": "distributed",
-    "errors": "errors",
-    "interop": "interop",
-    "layers": "layers",
-    "layout": "layout",
-    "libcudnn": "_libcudnn",
-    "ops": "ops",
-    "plot": "plot",
-    "saveable": "saveable",
-    "spec": "spec",
-    "testing": "testing",
+    name: name
+    for name in (
+        "cells", "checkpoint", "convert", "distributed", "errors", "interop", "layers", "layout", "ops", "plot",
+        "saveable", "spec", "testing",
+    )
+} | {"libcudnn": "_libcudnn"}  # fmt: skip
+_OWN = {
+    "cells": "CudnnCompatibleGRUCell CudnnCompatibleLSTMCell",
+    "checkpoint": "Saver",
+    "layers": "CudnnGRU CudnnLSTM CudnnRNNRelu CudnnRNNTanh",
+    "layout": "ParamLayout Region",
+    "saveable": "CudnnGRUSaveable CudnnLSTMSaveable CudnnParamsFormatConverterGRU CudnnParamsFormatConverterLSTM "
+    "CudnnParamsFormatConverterRelu CudnnParamsFormatConverterTanh CudnnRNNReluSaveable CudnnRNNTanhSaveable "
+    "RNNParamsSaveable",
+    "spec": "RNNSpec",
 }
-_NAMES = {
-    "CudnnCompatibleGRUCell": "cells",
-    "CudnnCompatibleLSTMCell": "cells",
-    "CudnnGRU": "layers",
-    "CudnnGRUSaveable": "saveable",
-    "CudnnLSTM": "layers",
-    "CudnnLSTMSaveable": "saveable",
-    "CudnnParamsFormatConverterGRU": "saveable",
-    "CudnnParamsFormatConverterLSTM": "saveable",
-    "CudnnParamsFormatConverterRelu": "saveable",
-    "CudnnParamsFormatConverterTanh": "saveable",
-    "CudnnRNNRelu": "layers",
-    "CudnnRNNReluSaveable": "saveable",
-    "CudnnRNNTanh": "layers",
-    "CudnnRNNTanhSaveable": "saveable",
-    "ParamLayout": "layout",
-    "RNNParamsSaveable": "saveable",
-    "RNNSpec": "spec",
-    "Region": "layout",
-    "Saver": "checkpoint",
-}
+_NAMES = {name: module for module, names in _OWN.items() for name in names.split()}
 
 # All that is public but `plot`: it needs an extra, and `import *` and whoever walks these names must work without.
 __all__ = [

@@ -41,7 +41,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
     element = jax.numpy.dtype(numpy_name(dtype))
     precision = {"tf32": "tensorfloat32", "float32": "highest"}.get(dtype)
     layers = [
-        {"W": p.W, "R": p.R, "bW": p.input_bias, "bR": p.recurrent_bias}
+        {"W": np.stack(p.W), "R": np.stack(p.R), "bW": np.stack(p.bW or p.zeros), "bR": np.stack(p.bR or p.zeros)}
         | ({} if p.projection is None else {"P": p.projection})
         for p in split("canonical", data.canonical, projection=True, skip=True)
     ]

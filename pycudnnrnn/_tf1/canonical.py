@@ -12,17 +12,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._forms import Array, Form, PseudoLayer, Tensor, apart, pseudo_layers, stack
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
 
-Array = npt.NDArray[Any]
 RegionKind = Literal["weight", "bias", "projection", "pair"]
 
 CELL_NAMES: Final = {
@@ -60,28 +59,40 @@ def cell_scope(spec: RNNSpec, pseudo_layer: int) -> str:
     return f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{('fw', 'bw')[direction]}/{cell}/"
 
 
+def cell_form(spec: RNNSpec) -> Form:
+    """Return the tensors of one cell, named within the cell."""
+    gates, gru = STACKED_GATES[spec.mode], spec.mode is RNNMode.GRU
+    prefix, new = "gates/" if gru else "", [GRUGate.NEW]
+    form = [stack(f"{prefix}kernel", "WR", gates, columns=True)]
+    if gru:
+        form.append(stack("candidate/input_projection/kernel", "W", new, columns=True))
+        form.append(stack("candidate/hidden_projection/kernel", "R", new, columns=True))
+    if spec.bias_mode is not BiasMode.NONE:
+        form.append(stack(f"{prefix}bias", "b", gates))
+    if gru and spec.has_input_bias:
+        form.append(stack("candidate/input_projection/bias", "bW", new))
+    if gru and spec.has_recurrent_bias:
+        form.append(stack("candidate/hidden_projection/bias", "bR", new))
+    if spec.num_proj:
+        form.append(stack("projection/kernel", "P", [0], columns=True))
+    if spec.bias_mode is BiasMode.DOUBLE:
+        form += [stack(f"{prefix}bias_cudnn_0", "bW", gates), stack(f"{prefix}bias_cudnn_1", "bR", gates)]
+    return tuple(form)
+
+
 def cell_tensors(spec: RNNSpec, layer: int) -> Iterator[TFTensor]:
     """Yield the tensors of one cell of `layer`, named within the cell."""
-    units, state = spec.num_units, spec.state_size
     skip = layer == 0 and spec.input_mode is InputMode.SKIP_INPUT
-    columns = 0 if skip else spec.layer_input_size(layer)
-    width = len(STACKED_GATES[spec.mode]) * units
-    gates = "gates/" if spec.mode is RNNMode.GRU else ""
-    yield TFTensor(f"{gates}kernel", (columns + state, width), "weight")
-    if spec.mode is RNNMode.GRU:
-        yield TFTensor("candidate/input_projection/kernel", (columns, units), "weight")
-        yield TFTensor("candidate/hidden_projection/kernel", (units, units), "weight")
-    if spec.bias_mode is not BiasMode.NONE:
-        yield TFTensor(f"{gates}bias", (width,), "bias")
-    if spec.mode is RNNMode.GRU and spec.has_input_bias:
-        yield TFTensor("candidate/input_projection/bias", (units,), "bias")
-    if spec.mode is RNNMode.GRU and spec.has_recurrent_bias:
-        yield TFTensor("candidate/hidden_projection/bias", (units,), "bias")
-    if spec.num_proj:
-        yield TFTensor("projection/kernel", (units, state), "projection")
-    if spec.bias_mode is BiasMode.DOUBLE:
-        yield TFTensor(f"{gates}bias_cudnn_0", (width,), "pair")
-        yield TFTensor(f"{gates}bias_cudnn_1", (width,), "pair")
+    sizes = 0 if skip else spec.layer_input_size(layer), spec.num_units, spec.state_size
+    for tensor in cell_form(spec):
+        yield TFTensor(tensor.name, tensor.shape(*sizes), _kind(tensor))
+
+
+def _kind(tensor: Tensor) -> RegionKind:
+    kind = tensor.parts[0][0]
+    if kind == "P":
+        return "projection"
+    return "weight" if tensor.columns else "pair" if "bias_cudnn_" in tensor.name else "bias"
 
 
 @functools.lru_cache(maxsize=256)
@@ -108,17 +119,26 @@ def names_of(written: str) -> list[str]:
     return list(dict.fromkeys((written, *spaced)))
 
 
+def look_up(spec: RNNSpec, there: Container[str], full: Callable[[str], str]) -> Iterator[tuple[TFTensor, str]]:
+    """Yield the tensors of an RNN, each with the name that it has among those that are there, or the one it is missing.
+
+    `full` gives the full name of each. Pairs may be absent, and are left out then.
+    """
+    for tensor in tf_tensors(spec):
+        names = names_of(full(tensor.name))
+        found = next((name for name in names if name in there), None)
+        if found is not None or tensor.kind != "pair":
+            yield tensor, found or names[0]
+
+
 def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> dict[str, Array]:
     """Stitch cuDNN-canonical lists into TF's tensors, in the order of `tf_tensors`.
 
     Shapes:
         weights: [rows, cols]; biases: [num_units]; kernels: [cols, gates * rows].
     """
-    named = {}
-    for p in range(spec.num_pseudo_layers):
-        w, b = _own(weights, spec, p), _own(biases, spec, p)
-        for name, array in _stitched(spec, w, b).items():
-            named[cell_scope(spec, p) + name] = np.array(array, order="C")  # never a view: it must outlive params
+    form, layers = cell_form(spec), pseudo_layers(spec, weights, biases)
+    named = {cell_scope(spec, p) + tensor.name: tensor.of(layer) for p, layer in enumerate(layers) for tensor in form}
     return {tensor.name: named[tensor.name] for tensor in tf_tensors(spec)}
 
 
@@ -149,9 +169,9 @@ def from_tf(
                     raise ArgumentError(scope + tensor.name, f"{dtype}, as the first has", array.dtype, aspect="dtype")
         counting = _without_a_pair_of_another_sum(own)  # before the cast, which rounds a sum otherwise
         cast = {name: array.astype(dtype, copy=False) for name, array in counting.items()}
-        w, b = _taken_apart(spec, cast, halve=halve)
-        weights += w
-        biases += b
+        layer = _taken_apart(spec, cast, halve=halve)
+        weights += layer.weights
+        biases += layer.biases
     return weights, biases
 
 
@@ -190,78 +210,14 @@ def _without_a_pair_of_another_sum(own: Mapping[str, Array]) -> dict[str, Array]
     return found
 
 
-def _own(arrays: Sequence[Array], spec: RNNSpec, pseudo_layer: int) -> Sequence[Array]:
-    each = len(arrays) // spec.num_pseudo_layers
-    return arrays[pseudo_layer * each : (pseudo_layer + 1) * each]
-
-
-def _stitched(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> dict[str, Array]:
-    gates, stacked = spec.num_gates, STACKED_GATES[spec.mode]
-    W, R = weights[:gates], weights[gates : 2 * gates]
-    bW, bR = (biases[:gates], biases[-gates:]) if biases else ((), ())
-    prefix = "gates/" if spec.mode is RNNMode.GRU else ""
-    found = {f"{prefix}kernel": np.concatenate([np.concatenate([W[g], R[g]], axis=1) for g in stacked]).T}
-    if spec.mode is RNNMode.GRU:
-        found["candidate/input_projection/kernel"] = W[GRUGate.NEW].T
-        found["candidate/hidden_projection/kernel"] = R[GRUGate.NEW].T
-        if spec.has_input_bias:
-            found["candidate/input_projection/bias"] = bW[GRUGate.NEW]
-        if spec.has_recurrent_bias:
-            found["candidate/hidden_projection/bias"] = bR[GRUGate.NEW]
-    if spec.num_proj:
-        found["projection/kernel"] = weights[2 * gates].T
-    if spec.bias_mode is BiasMode.DOUBLE:
-        first, second = (np.concatenate([b[g] for g in stacked]) for b in (bW, bR))
-        found |= {f"{prefix}bias_cudnn_0": first, f"{prefix}bias_cudnn_1": second}
-        found[f"{prefix}bias"] = _sum(first, second)
-    elif spec.bias_mode is not BiasMode.NONE:
-        found[f"{prefix}bias"] = np.concatenate([bW[g] for g in stacked])
-    return found
-
-
-def _taken_apart(spec: RNNSpec, own: Mapping[str, Array], *, halve: bool) -> tuple[list[Array], list[Array]]:
-    gates, stacked, units = spec.num_gates, STACKED_GATES[spec.mode], spec.num_units
-    gru = spec.mode is RNNMode.GRU
-    prefix = "gates/" if gru else ""
-    kernel = own[f"{prefix}kernel"].T
-    columns = kernel.shape[1] - spec.state_size
-    W: list[Any] = [None] * gates
-    R: list[Any] = [None] * gates
-    for place, gate in enumerate(stacked):
-        rows = kernel[place * units : (place + 1) * units]
-        W[gate], R[gate] = rows[:, :columns], rows[:, columns:]
-    if gru:
-        W[GRUGate.NEW] = own["candidate/input_projection/kernel"].T
-        R[GRUGate.NEW] = own["candidate/hidden_projection/kernel"].T
-    weights = [*W, *R]
-    if spec.num_proj:
-        weights.append(own["projection/kernel"].T)
-    return weights, _biases(spec, own, prefix, stacked, halve=halve)
-
-
-def _biases(
-    spec: RNNSpec, own: Mapping[str, Array], prefix: str, stacked: tuple[int, ...], *, halve: bool
-) -> list[Array]:
-    if spec.bias_mode is BiasMode.NONE:
-        return []
-    units, bias = spec.num_units, own[f"{prefix}bias"]
-    sources = [bias]
-    if spec.bias_mode is BiasMode.DOUBLE:
-        half = (bias / 2).astype(bias.dtype)
-        without = [half, half] if halve else [bias, np.zeros_like(bias)]
-        sources = [own.get(f"{prefix}bias_cudnn_{i}", array) for i, array in enumerate(without)]
-    candidates = [
-        name for name, there in (("input", spec.has_input_bias), ("hidden", spec.has_recurrent_bias)) if there
-    ]
-    biases: list[Array] = []
-    for source, candidate in zip(sources, candidates, strict=True):
-        found: list[Any] = [None] * spec.num_gates
-        for place, gate in enumerate(stacked):
-            found[gate] = source[place * units : (place + 1) * units]
-        if spec.mode is RNNMode.GRU:
-            found[GRUGate.NEW] = own[f"candidate/{candidate}_projection/bias"]
-        biases += found
-    return biases
+def _taken_apart(spec: RNNSpec, own: dict[str, Array], *, halve: bool) -> PseudoLayer:
+    form, bias = cell_form(spec), "gates/bias" if spec.mode is RNNMode.GRU else "bias"
+    if spec.bias_mode is not BiasMode.DOUBLE:
+        return apart(form, own, spec.num_gates, sums="bW" if spec.has_input_bias else "bR")
+    half = (own[bias] / 2).astype(own[bias].dtype)
+    without = [half, half] if halve else [own[bias], np.zeros_like(own[bias])]
+    pair = {f"{bias}_cudnn_{i}": array for i, array in enumerate(without)}
+    return apart(tuple(t for t in form if t.name != bias), pair | own, spec.num_gates)
 
 
 @np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too

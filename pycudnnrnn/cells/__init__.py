@@ -54,9 +54,10 @@ class CudnnCompatibleLSTMCell(Cell):
         input_mode: str = InputMode.LINEAR_INPUT,
         bias_mode: str = BiasMode.DOUBLE,
     ) -> None:
+        self._lstm_only = {"num_proj": num_proj, "cell_clip": cell_clip}
         super().__init__(
             num_units, reuse, kernel_initializer=kernel_initializer, name=name, dtype=dtype, seed=seed,
-            input_mode=input_mode, bias_mode=bias_mode, num_proj=num_proj, cell_clip=cell_clip,
+            input_mode=input_mode, bias_mode=bias_mode,
         )  # fmt: skip
 
     def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
@@ -118,26 +119,7 @@ class CudnnCompatibleGRUCell(Cell):
         return h, h
 
 
-class _PlainCell(Cell):
-    def __init__(
-        self,
-        num_units: int,
-        reuse: bool | None = None,
-        *,
-        kernel_initializer: Any = None,
-        name: str | None = None,
-        dtype: Any = None,
-        seed: int | None = None,
-        input_mode: str = InputMode.LINEAR_INPUT,
-        bias_mode: str = BiasMode.DOUBLE,
-    ) -> None:
-        super().__init__(
-            num_units, reuse, kernel_initializer=kernel_initializer, name=name, dtype=dtype, seed=seed,
-            input_mode=input_mode, bias_mode=bias_mode,
-        )  # fmt: skip
-
-
-class CudnnCompatibleRNNTanhCell(_PlainCell):
+class CudnnCompatibleRNNTanhCell(Cell):
     """The tanh cell; TF uses its BasicRNNCell."""
 
     _mode = RNNMode.RNN_TANH
@@ -147,7 +129,7 @@ class CudnnCompatibleRNNTanhCell(_PlainCell):
         return h, h
 
 
-class CudnnCompatibleRNNReluCell(_PlainCell):
+class CudnnCompatibleRNNReluCell(Cell):
     """The relu cell; TF uses its BasicRNNCell with relu."""
 
     _mode = RNNMode.RNN_RELU

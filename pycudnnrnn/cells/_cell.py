@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from pycudnnrnn._tf1.checks import shape_of
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TFArgumentError
-from pycudnnrnn.spec import INT32_MAX, DType, InputMode, RNNMode, RNNSpec, parse_dtype
+from pycudnnrnn.spec import INT32_MAX, BiasMode, DType, InputMode, RNNMode, RNNSpec, parse_dtype
 
 Array = npt.NDArray[Any]
 
@@ -37,19 +38,20 @@ class Cell(TF1Layer):
     """
 
     _mode: ClassVar[RNNMode]
+    _lstm_only: Mapping[str, Any] = MappingProxyType({})
+    """What the LSTM's constructor has been given besides, before this one is called."""
 
     def __init__(
         self,
         num_units: int,
-        reuse: bool | None,
+        reuse: bool | None = None,
         *,
-        kernel_initializer: Any,
-        name: str | None,
-        dtype: Any,
-        seed: int | None,
-        input_mode: str,
-        bias_mode: str,
-        **lstm_only: Any,
+        kernel_initializer: Any = None,
+        name: str | None = None,
+        dtype: Any = None,
+        seed: int | None = None,
+        input_mode: str = InputMode.LINEAR_INPUT,
+        bias_mode: str = BiasMode.DOUBLE,
     ) -> None:
         if reuse is not None and not isinstance(reuse, bool):
             raise ArgumentTypeError("reuse", "a bool or None", repr(reuse))
@@ -60,7 +62,7 @@ class Cell(TF1Layer):
         self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
         self._spec = RNNSpec(
             self._mode, 1, num_units, num_units, input_mode, dtype=self._dtype or DType.FLOAT32,
-            seed=0 if seed is None else seed, bias_mode=bias_mode, **lstm_only,
+            seed=0 if seed is None else seed, bias_mode=bias_mode, **self._lstm_only,
         )  # fmt: skip
 
     @property

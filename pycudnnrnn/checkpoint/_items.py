@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,35 +36,39 @@ DROPOUT_MAX = 16 << 20
 """Most bytes of a layer's dropout states. cuDNN's grow with the number of threads that a GPU can hold."""
 
 
-class Item(Protocol):
+class Item:
     """One entry of a checkpoint; names are full.
 
     `prefix` is what all of them begin with. An RNN under TF's names has a `spec`, a `scope` that the names of its cells
     begin with, slash included, and `own_scope`, what it is called itself.
     """
 
-    prefix: str
-    spec: RNNSpec | None
-    scope: str
-    own_scope: str
+    prefix = scope = own_scope = ""
+    spec: RNNSpec | None = None
 
     def expected(self) -> dict[str, TensorSpec]:
         """What a file has to hold for this item."""
+        raise NotImplementedError
 
     def tensors(self) -> dict[str, Array]:
         """What this item holds now."""
+        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """What goes into the metadata, as JSON."""
+        raise NotImplementedError
 
     def check(self, state: Any) -> Any:
         """Read what `state` wrote, into something for `assign`; raise `Refusal` when it is not for this item."""
+        raise NotImplementedError
 
-    def more(self, state: Any) -> dict[str, TensorSpec]:
+    def more(self, _: Any) -> dict[str, TensorSpec]:
         """What a file has to hold besides, by what `check` returned."""
+        return {}
 
     def writes(self, tensors: Mapping[str, Array], state: Any) -> list[Callable[[], None]]:
         """Return what takes tensors that are as expected, and what `check` returned; all that can fail is done."""
+        raise NotImplementedError
 
 
 def item_of(name: str, thing: Any) -> Item:
@@ -92,10 +96,7 @@ def of_an_op(thing: Any, name: str) -> str:
     return f"; an op has no weights: its params are saved by Saver({{{name!r}: {saveable}}})"
 
 
-class _ArrayItem:
-    prefix = scope = own_scope = ""
-    spec: RNNSpec | None = None
-
+class _ArrayItem(Item):
     def __init__(self, name: str, thing: Any) -> None:
         self.name = name
         self.array: Any = thing.value if isinstance(thing, Variable) else thing
@@ -103,9 +104,6 @@ class _ArrayItem:
 
     def expected(self) -> dict[str, TensorSpec]:
         return {self.name: TensorSpec(self.host.shape, self.host.dtype)}
-
-    def more(self, _: Any) -> dict[str, TensorSpec]:
-        return {}
 
     def tensors(self) -> dict[str, Array]:
         return {self.name: self.host}
@@ -121,12 +119,10 @@ class _ArrayItem:
         return [_arrays.overwriting(self.name, self.array, tensors[self.name])]
 
 
-class _SaveableItem:
+class _SaveableItem(Item):
     def __init__(self, name: str, saveable: CudnnOpaqueParamsSaveable | RNNParamsSaveable) -> None:
         self.prefix = f"{name}/" if name else ""
         self.saveable = saveable
-        self.spec: RNNSpec | None = None
-        self.own_scope = ""
         if isinstance(saveable, CudnnOpaqueParamsSaveable):
             self.spec, self.own_scope = saveable.spec, saveable.scope
         self.scope = f"{self.prefix}{self.own_scope}/" if self.own_scope else self.prefix
@@ -136,9 +132,6 @@ class _SaveableItem:
             return {name: TensorSpec(array.shape, array.dtype) for name, array in self.tensors().items()}
         dtype = self.spec.dtype.numpy
         return {self.prefix + name: TensorSpec(shape, dtype) for name, shape in self.saveable.shapes().items()}
-
-    def more(self, _: Any) -> dict[str, TensorSpec]:
-        return {}
 
     def tensors(self) -> dict[str, Array]:
         return {self.prefix + name: array for name, array in self.saveable.tensors().items()}
@@ -155,7 +148,7 @@ class _SaveableItem:
         return [self.saveable.restoring(own)]
 
 
-class _LayerItem:
+class _LayerItem(Item):
     """A layer: its weights under TF's names, its other variables, and where its dropout stands."""
 
     def __init__(self, name: str, layer: RNNLayer) -> None:
@@ -165,7 +158,7 @@ class _LayerItem:
         # The place in the file names the layer's tensors, and not the layer's own name: two layers may share that.
         self.weights = CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, name, layer.name)
         self.prefix = self.scope = f"{name}/" if name else ""
-        self.spec: RNNSpec | None = layer.spec
+        self.spec = layer.spec
         self.own_scope = layer.scope_name
         self.others = {
             self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._tf1.canonical import cell_scope, cell_tensors, names_of, tf_tensors
+from pycudnnrnn._tf1.canonical import cell_scope, look_up, names_of, tf_tensors
 from pycudnnrnn._tf1.models import FoundRNN, find_models, is_below
 from pycudnnrnn.checkpoint._bundle import Bundle, images, paths
 from pycudnnrnn.checkpoint._file import TensorSpec, check_finite
@@ -217,15 +217,10 @@ def _cells(
 ) -> Iterator[tuple[str, _Own]]:  # fmt: skip
     """Yield where the tensors of an RNN's cells lie, after checking that they are all that these cells have."""
     taken: set[str] = set()
-    for p in range(spec.num_pseudo_layers):
-        own_scope = cell_scope(spec, p)
-        for tensor in cell_tensors(spec, p // spec.num_dirs):
-            candidates = names_of(scope + own_scope + tensor.name)
-            theirs = next((name for name in candidates if name in bundle.entries), None)
-            if theirs is not None or tensor.kind != "pair":
-                taken.add(theirs or candidates[0])
-                own = item.scope + own_scope + tensor.name
-                yield own, _Own(theirs or candidates[0], expected[own])
+    for tensor, theirs in look_up(spec, bundle.entries, scope.__add__):
+        taken.add(theirs)
+        own = item.scope + tensor.name
+        yield own, _Own(theirs, expected[own])
     around = scope + cell_scope(spec, 0).partition("cell_")[0]
     for name in bundle.entries:
         if name.startswith(around) and name not in taken and not is_below(name, taken):

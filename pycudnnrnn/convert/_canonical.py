@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from pycudnnrnn.convert._named import as_numpy
+from pycudnnrnn._forms import Array, Form, PseudoLayer, apart, pseudo_layers
+from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
-
-Array = npt.NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,73 +58,26 @@ class Canonical:
         For what takes only double biases: cuDNN's persistent algorithms, and the classes of TF 1.x.
         """
         layers = split("canonical", self, projection=True, skip=True)
-        both = [layer._replace(bW=layer.input_bias, bR=layer.recurrent_bias) for layer in layers]
+        both = [layer._replace(bW=layer.bW or layer.zeros, bR=layer.bR or layer.zeros) for layer in layers]
         spec = self.spec.replace(bias_mode=BiasMode.DOUBLE)
         return Canonical(spec, self.weights, tuple(bias for layer in both for bias in layer.biases))
 
 
-class PseudoLayer(NamedTuple):
-    """One direction of one layer, its gates stacked in cuDNN's order.
-
-    Shapes:
-        W: [G, U, I]; R: [G, U, P or U]; bW, bR: [G, U], or None where they do not exist; projection: [P, U] or None.
-    """
-
-    W: Array
-    R: Array
-    bW: Array | None
-    bR: Array | None
-    projection: Array | None = None
-
-    @property
-    def biases(self) -> list[Array]:
-        return [bias for gates in (self.bW, self.bR) if gates is not None for bias in gates]
-
-    @property
-    def zeros(self) -> Array:
-        return np.zeros(self.R.shape[:2], self.R.dtype)
-
-    @property
-    def input_bias(self) -> Array:
-        """The input bias, zeros where it does not exist."""
-        return self.zeros if self.bW is None else self.bW
-
-    @property
-    def recurrent_bias(self) -> Array:
-        """The recurrent bias, zeros where it does not exist."""
-        return self.zeros if self.bR is None else self.bR
-
-    @property
-    def sum_of_biases(self) -> Array:
-        """What a cell with one bias per gate holds; a single bias goes through bit for bit."""
-        if self.bW is None or self.bR is None:
-            return self.recurrent_bias if self.bW is None else self.bW
-        total: Array = self.bW + self.bR
-        return total
-
-
-def assemble(
-    framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_dirs: int, *, skip: bool = False
-) -> Canonical:
+def assemble(framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_dirs: int) -> Canonical:
     """Make a `Canonical` of pseudo-layers that agree in their shapes.
 
     Raises:
         ConvertError: they do not agree, or there is no such RNN.
     """
     first = layers[0]
-    G, U, P = first.R.shape
+    U, P = first.R[0].shape
     bias_modes = {
         (False, False): BiasMode.NONE,
         (True, False): BiasMode.SINGLE_INPUT,
         (False, True): BiasMode.SINGLE_RECURRENT,
         (True, True): BiasMode.DOUBLE,
     }
-    weights: list[Array] = []
-    biases: list[Array] = []
-    for layer in layers:
-        weights += [*layer.W, *layer.R]
-        weights += [] if layer.projection is None else [layer.projection]
-        biases += layer.biases
+    weights, biases = ([a for layer in layers for a in getattr(layer, what)] for what in ("weights", "biases"))
     dtypes = {array.dtype.name for array in (*weights, *biases)}
     if len(dtypes) > 1:
         raise ConvertError(framework, "arrays", f"expecting one dtype, got {', '.join(sorted(dtypes))}")
@@ -135,8 +86,8 @@ def assemble(
             mode,
             len(layers) // num_dirs,
             U,
-            U if skip else first.W.shape[2],
-            InputMode.SKIP_INPUT if skip else InputMode.LINEAR_INPUT,
+            first.W[0].shape[1],
+            InputMode.LINEAR_INPUT,
             Direction.BIDIRECTIONAL if num_dirs == 2 else Direction.UNIDIRECTIONAL,
             dtypes.pop(),
             num_proj=P if first.projection is not None else None,
@@ -144,7 +95,7 @@ def assemble(
         )
         return Canonical(spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
     except PycudnnrnnError as error:
-        raise ConvertError(framework, f"{mode} of {G} gates, {U} units", str(error)) from error
+        raise ConvertError(framework, f"{mode} of {len(first.R)} gates, {U} units", str(error)) from error
 
 
 def split(framework: str, c: Canonical, *, projection: bool = False, skip: bool = False) -> list[PseudoLayer]:
@@ -156,26 +107,11 @@ def split(framework: str, c: Canonical, *, projection: bool = False, skip: bool 
         ConvertError: not a `Canonical`, or one that the target cannot hold.
     """
     check_target(framework, c, projection=projection)
-    spec = c.spec
-    G, count = spec.num_gates, spec.num_pseudo_layers
-    per_layer, per_bias = len(c.weights) // count, len(c.biases) // count
-    layers = []
-    for p in range(count):
-        weights = c.weights[p * per_layer : (p + 1) * per_layer]
-        biases = c.biases[p * per_bias : (p + 1) * per_bias]
-        W = np.stack(weights[:G])
-        if W.size == 0 and not skip:
-            W = np.stack([np.eye(spec.num_units, dtype=W.dtype)] * G)
-        layers.append(
-            PseudoLayer(
-                W,
-                np.stack(weights[G : 2 * G]),
-                np.stack(biases[:G]) if spec.has_input_bias else None,
-                np.stack(biases[-G:]) if spec.has_recurrent_bias else None,
-                weights[2 * G].copy() if spec.num_proj else None,
-            )
-        )
-    return layers
+    layers = pseudo_layers(c.spec, c.weights, c.biases)
+    if skip:
+        return layers
+    identity = [np.eye(c.spec.num_units, dtype=c.spec.dtype.numpy)] * c.spec.num_gates
+    return [layer if layer.W[0].size else layer._replace(W=identity) for layer in layers]
 
 
 def check_target(framework: str, c: Any, *, projection: bool) -> None:
@@ -191,3 +127,29 @@ def check_target(framework: str, c: Any, *, projection: bool) -> None:
         raise ConvertError(framework, "cell_clip", f"it has no place for the bounds {spec.cell_clip} on the cell state")
     if spec.num_proj and not projection:
         raise ConvertError(framework, "num_proj", f"its LSTM has no projection, and this one has {spec.num_proj}")
+
+
+def taken(
+    named: Named,
+    form: Form,
+    keys: Iterable[Callable[[str], str]],
+    sizes: tuple[int, int, int, int],
+    num_dirs: int,
+    *,
+    sums: Literal["bW", "bR"] = "bW",
+) -> list[PseudoLayer]:
+    """Take the arrays of every cell, and nothing else; `keys` give, for each pseudo-layer, the key of a form's name.
+
+    `sizes` are gates, inputs, units and the width of the state. A sum of biases is read as the one that `sums` says.
+
+    Raises:
+        ConvertError: an array is missing, left over or misshapen.
+    """
+    G, I, U, P = sizes
+    layers = []
+    for p, key in enumerate(keys):
+        inputs = I if p < num_dirs else num_dirs * P
+        arrays = {tensor.name: named.take(key(tensor.name), *tensor.shape(inputs, U, P)) for tensor in form}
+        layers.append(apart(form, arrays, G, sums=sums))
+    named.finish()
+    return layers

@@ -15,8 +15,8 @@ from collections import Counter
 from typing import Any, Final
 
 from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
-from pycudnnrnn.convert._canonical import Array
 from pycudnnrnn.convert._h5_walk import MOST_EXPANSION
 from pycudnnrnn.convert._keras_config import DEEPEST
 from pycudnnrnn.convert._keras_h5 import read_stream

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
-from pycudnnrnn.convert._canonical import Array
 from pycudnnrnn.convert._h5_walk import Walk
 from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.errors import ConvertError, MissingDependencyError

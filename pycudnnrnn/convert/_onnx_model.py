@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn.convert._canonical import Array
+from pycudnnrnn._forms import Array
 from pycudnnrnn.convert._onnx_chain import check_chain
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
-import numpy as np
-
-from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
-from pycudnnrnn.convert._gates import from_rows, to_rows
+from pycudnnrnn._forms import Array, Form, stack
+from pycudnnrnn.convert._canonical import Canonical, assemble, split, taken
+from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, mode_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
 Naming = Callable[[str, int, int], str]
 """(kind, layer, direction) to a name; kind is "W", "R", "bW", "bR" or "projection"."""
+
+
+def form_of(framework: str, mode: RNNMode, *, biases: bool, projection: bool) -> Form:
+    """Return the arrays of a cell, each under its kind."""
+    gates = order_of(framework, mode)
+    stacks = [stack(kind, kind, gates) for kind in (("W", "R", "bW", "bR") if biases else ("W", "R"))]
+    return (*stacks, stack("projection", "P", [0])) if projection else tuple(stacks)
 
 
 def read(
@@ -32,23 +39,10 @@ def read(
     mode = mode_of(framework, first, rows, U, activation)
     if activation == "relu" and mode in (RNNMode.LSTM, RNNMode.GRU) and framework == "pytorch":
         raise ConvertError(framework, "nonlinearity", f"'relu' belongs to the plain cell, and this is {str(mode)!r}")
-    I = named.shape(name("W", 0, 0), 2)[1]
-    layers = []
-    for layer in range(num_layers):
-        for direction in range(num_dirs):
-
-            def take(kind: str, *shape: int, at: tuple[int, int] = (layer, direction)) -> Array:
-                return named.take(name(kind, *at), *shape)
-
-            W = take("W", rows, I if layer == 0 else num_dirs * P)
-            R = take("R", rows, P)
-            bW = from_rows(framework, mode, take("bW", rows)) if has_biases else None
-            bR = from_rows(framework, mode, take("bR", rows)) if has_biases else None
-            projected = take("projection", P, U) if projection in named else None
-            W, R = from_rows(framework, mode, W), from_rows(framework, mode, R)
-            layers.append(PseudoLayer(W, R, bW, bR, projected))
-    named.finish()
-    return assemble(framework, mode, layers, num_dirs)
+    form = form_of(framework, mode, biases=has_biases, projection=projection in named)
+    keys = [functools.partial(_at, name, *divmod(p, num_dirs)) for p in range(num_layers * num_dirs)]
+    sizes = rows // U, named.shape(name("W", 0, 0), 2)[1], U, P
+    return assemble(framework, mode, taken(named, form, keys, sizes, num_dirs), num_dirs)
 
 
 def write(framework: str, c: Canonical, name: Naming) -> dict[str, Array]:
@@ -57,14 +51,10 @@ def write(framework: str, c: Canonical, name: Naming) -> dict[str, Array]:
     Raises:
         ConvertError: what the framework cannot hold.
     """
-    found: dict[str, Array] = {}
-    for p, pseudo_layer in enumerate(split(framework, c, projection=True)):
-        layer, direction = divmod(p, c.spec.num_dirs)
-        arrays = {"W": pseudo_layer.W, "R": pseudo_layer.R}
-        if pseudo_layer.biases:
-            arrays |= {"bW": pseudo_layer.input_bias, "bR": pseudo_layer.recurrent_bias}
-        for kind, gates in arrays.items():
-            found[name(kind, layer, direction)] = to_rows(framework, c.spec.mode, gates)
-        if pseudo_layer.projection is not None:
-            found[name("projection", layer, direction)] = np.array(pseudo_layer.projection)
-    return found
+    layers = split(framework, c, projection=True)
+    form = form_of(framework, c.spec.mode, biases=bool(c.biases), projection=bool(c.spec.num_proj))
+    return {name(t.name, *divmod(p, c.spec.num_dirs)): t.of(layer) for p, layer in enumerate(layers) for t in form}
+
+
+def _at(name: Naming, layer: int, direction: int, kind: str) -> str:
+    return name(kind, layer, direction)

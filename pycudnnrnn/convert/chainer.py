@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, Final
 
-import numpy as np
-
-from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
-from pycudnnrnn.convert._gates import from_list, to_list
+from pycudnnrnn._forms import Array, Form, Kind, Tensor
+from pycudnnrnn.convert._canonical import Canonical, assemble, split, taken
+from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.spec import RNNMode
 
@@ -41,18 +41,10 @@ def to_canonical(arrays: Any, *, prefix: str = "", bidirectional: bool = False, 
     modes = {4: RNNMode.LSTM, 3: RNNMode.GRU, 1: plain_mode("chainer", activation)}
     if G not in modes:
         named.refuse("0/w*", f"expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got {2 * G}")
-    mode = modes[G]
     U, I = named.shape(f"{slash}0/w0", 2)
-    layers = []
-    for p in range(count):
-        columns = I if p < num_dirs else num_dirs * U
-        key = f"{slash}{p}/"
-        W = [named.take(f"{key}w{j}", U, columns) for j in range(G)]
-        R = [named.take(f"{key}w{j}", U, U) for j in range(G, 2 * G)]
-        b = [named.take(f"{key}b{j}", U) for j in range(2 * G)]
-        layers.append(PseudoLayer(*(from_list("chainer", mode, gates) for gates in (W, R, b[:G], b[G:]))))
-    named.finish()
-    return assemble("chainer", mode, layers, num_dirs)
+    keys = [functools.partial("{}{}/{}".format, slash, p) for p in range(count)]
+    layers = taken(named, _form(modes[G]), keys, (G, I, U, U), num_dirs)
+    return assemble("chainer", modes[G], layers, num_dirs)
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
@@ -63,9 +55,13 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
     Raises:
         ConvertError: a projection, or cell clipping.
     """
-    found: dict[str, Array] = {}
-    for p, layer in enumerate(split("chainer", c)):
-        for kind, pair in (("w", (layer.W, layer.R)), ("b", (layer.input_bias, layer.recurrent_bias))):
-            gates = [gate for half in pair for gate in to_list("chainer", c.spec.mode, half)]
-            found |= {f"{p}/{kind}{j}": np.array(gate) for j, gate in enumerate(gates)}
+    layers = split("chainer", c)
+    found = {f"{p}/{t.name}": t.of(layer) for p, layer in enumerate(layers) for t in _form(c.spec.mode)}
     return under("chainer", prefix, found)
+
+
+def _form(mode: RNNMode) -> Form:
+    gates = order_of("chainer", mode)
+    kinds: dict[str, tuple[Kind, ...]] = {"w": ("W", "R"), "b": ("bW", "bR")}
+    parts = [(letter, [(kind, gate) for kind in pair for gate in gates]) for letter, pair in kinds.items()]
+    return tuple(Tensor(f"{letter}{j}", (part,)) for letter, own in parts for j, part in enumerate(own))

@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
-from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
-from pycudnnrnn.convert._gates import from_rows, to_rows
+from pycudnnrnn._forms import Array, Form, Tensor, stack
+from pycudnnrnn.convert._canonical import Canonical, assemble, split, taken
+from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, mode_of
 from pycudnnrnn.convert._stack import find_cells, path_of
 from pycudnnrnn.errors import ConvertError
-from pycudnnrnn.spec import RNNMode
+from pycudnnrnn.spec import GRUGate, RNNMode
 
 _LEAVES: Final = frozenset({"weight_ih", "weight_hh", "bias", "bias_n"})
 _JOINTS: Final = re.compile(r"[/.\[\]'\"]+")
@@ -42,19 +41,8 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
     if mode not in (RNNMode.LSTM, RNNMode.GRU):
         named.refuse(first["weight_hh"], "has one gate, and Equinox has no such cell")
     inputs = named.shape(cells[0].key("weight_ih"), 2)[1]
-    found = []
-    for p, cell in enumerate(cells):
-        columns = inputs if p < num_dirs else num_dirs * U
-        W = from_rows("equinox", mode, named.take(cell.key("weight_ih"), rows, columns))
-        R = from_rows("equinox", mode, named.take(cell.key("weight_hh"), rows, U))
-        bW = bR = None
-        if "bias" in first or (mode is RNNMode.GRU and "bias_n" in first):
-            bW = from_rows("equinox", mode, named.take(cell.key("bias"), rows))
-        if mode is RNNMode.GRU and bW is not None:
-            new = named.take(cell.key("bias_n"), U)
-            bR = from_rows("equinox", mode, np.concatenate([np.zeros(2 * U, new.dtype), new]))
-        found.append(PseudoLayer(W, R, bW, bR))
-    named.finish()
+    form = _form(mode, biases="bias" in first or (mode is RNNMode.GRU and "bias_n" in first))
+    found = taken(named, form, [cell.key for cell in cells], (rows // U, inputs, U, U), num_dirs)
     return assemble("equinox", mode, found, num_dirs)
 
 
@@ -67,23 +55,23 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
         ConvertError: a plain cell, a projection, or cell clipping.
     """
     layers = split("equinox", c)
-    mode = c.spec.mode
-    if mode not in (RNNMode.LSTM, RNNMode.GRU):
-        raise ConvertError("equinox", "mode", f"it has only LSTMCell and GRUCell, and this is {str(mode)!r}")
-    found: dict[str, Array] = {}
-    for p, layer in enumerate(layers):
-        path = path_of(*divmod(p, c.spec.num_dirs), c.spec.num_layers, c.spec.num_dirs)
-        found[f"{path}weight_ih"] = to_rows("equinox", mode, layer.W)
-        found[f"{path}weight_hh"] = to_rows("equinox", mode, layer.R)
-        if not layer.biases:
-            continue
-        bias = to_rows("equinox", mode, layer.sum_of_biases)
-        if mode is RNNMode.GRU:
-            U = c.spec.num_units
-            bias[2 * U :] = to_rows("equinox", mode, layer.input_bias)[2 * U :]
-            found[f"{path}bias_n"] = to_rows("equinox", mode, layer.recurrent_bias)[2 * U :].copy()
-        found[f"{path}bias"] = bias
-    return found
+    spec = c.spec
+    if spec.mode not in (RNNMode.LSTM, RNNMode.GRU):
+        raise ConvertError("equinox", "mode", f"it has only LSTMCell and GRUCell, and this is {str(spec.mode)!r}")
+    form = _form(spec.mode, biases=bool(c.biases))
+    paths = [path_of(*divmod(p, spec.num_dirs), spec.num_layers, spec.num_dirs) for p in range(len(layers))]
+    return {path + t.name: t.of(layer) for path, layer in zip(paths, layers, strict=True) for t in form}
+
+
+def _form(mode: RNNMode, *, biases: bool) -> Form:
+    gates = order_of("equinox", mode)
+    weights = stack("weight_ih", "W", gates), stack("weight_hh", "R", gates)
+    if not biases:
+        return weights
+    if mode is RNNMode.LSTM:
+        return (*weights, stack("bias", "b", gates))
+    sums = Tensor("bias", tuple(("bW" if gate == GRUGate.NEW else "b", gate) for gate in gates))
+    return (*weights, stack("bias_n", "bR", [GRUGate.NEW]), sums)
 
 
 def _leaf(key: str) -> tuple[str, str] | None:

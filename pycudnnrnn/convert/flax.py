@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-import numpy as np
-
-from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
-from pycudnnrnn.convert._gates import FLAX_LETTERS, from_columns, from_list, from_rows, to_columns, to_list, to_rows
+from pycudnnrnn._forms import Array, Form, Kind, PseudoLayer, stack
+from pycudnnrnn.convert._canonical import Canonical, assemble, split, taken
+from pycudnnrnn.convert._gates import FLAX_LETTERS, order_of
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._stack import Cell, find_cells, named_layers
 from pycudnnrnn.errors import ConvertError
-from pycudnnrnn.spec import GRUGate, RNNMode
+from pycudnnrnn.spec import GATES, GRUGate, RNNMode
 
 _KEY: Final = re.compile(r"(?:(.*)/)?((?:if_|[ih][ifgorzn]?|dense_[ih])/(?:kernel|bias))")
 _APIS: Final = ("linen", "nnx")
+_SIDES: Final[tuple[tuple[str, Kind], ...]] = (("i", "W"), ("h", "R"))
 
 
 def to_canonical(
@@ -43,13 +43,15 @@ def to_canonical(
     plain_mode("flax", activation)
     named = Named("flax", arrays)
     cells, num_dirs = find_cells(named, _leaf, layers, bidirectional)
-    leaves = cells[0].keys
-    if "dense_i/kernel" in leaves or "dense_h/kernel" in leaves:
-        mode, found = _read_stacked(named, cells, num_dirs, activation)
-    else:
-        mode, found = _read_apart(named, cells, num_dirs, activation)
-    named.finish()
-    return assemble("flax", mode, found, num_dirs)
+    first = cells[0]
+    stacked = "dense_i/kernel" in first.keys or "dense_h/kernel" in first.keys
+    mode = _mode_of(named, first, activation, stacked=stacked)
+    form = _form(mode, stacked=stacked, biases=any(leaf.endswith("bias") for leaf in first.keys))
+    into, of = (next(t.name for t in form if t.parts[0][0] == kind) for kind in "WR")
+    U, inputs = named.shape(first.key(of), 2)[0 if stacked else 1], named.shape(first.key(into), 2)[0]
+    sizes = len(GATES[mode]), inputs, U, U
+    sums: Literal["bW", "bR"] = "bR" if mode is RNNMode.LSTM else "bW"
+    return assemble("flax", mode, taken(named, form, [c.key for c in cells], sizes, num_dirs, sums=sums), num_dirs)
 
 
 def from_canonical(
@@ -73,12 +75,13 @@ def from_canonical(
     spec = c.spec
     usual = [f"layers{'_' if api == 'linen' else '/'}{k}/" for k in range(spec.num_layers)]
     names = named_layers("flax", layers, usual if spec.num_layers > 1 else [""])
+    form = _written_form(spec.mode, pseudo_layers, api, optimized)
     found: dict[str, Array] = {}
     for p, layer in enumerate(pseudo_layers):
         k, direction = divmod(p, spec.num_dirs)
         name = names[k] if not names[k] or names[k].endswith("/") else names[k] + "/"
         path = name + (("forward_rnn/", "backward_rnn/")[direction] if spec.num_dirs == 2 else "") + "cell/"
-        found |= {path + leaf: array for leaf, array in _written(spec.mode, layer, api, optimized).items()}
+        found |= {path + (t.name.replace("if/", "if_/") if api == "nnx" else t.name): t.of(layer) for t in form}
     return found
 
 
@@ -87,81 +90,39 @@ def _leaf(key: str) -> tuple[str, str] | None:
     return (match[1] or "", match[2].replace("if_/", "if/")) if match else None
 
 
-def _read_stacked(named: Named, cells: list[Cell], num_dirs: int, activation: str) -> tuple[RNNMode, list[PseudoLayer]]:
-    """Read nnx's OptimizedLSTMCell, GRUCell and SimpleCell: gates side by side in two matrices."""
-    U, columns = named.shape(cells[0].key("dense_h/kernel"), 2)
-    inputs = named.shape(cells[0].key("dense_i/kernel"), 2)[0]
-    mode = mode_of("flax", cells[0].key("dense_h/kernel"), columns, U, activation)
-    found = []
-    for p, cell in enumerate(cells):
-        rows = inputs if p < num_dirs else num_dirs * U
-        W = from_columns("flax", mode, named.take(cell.key("dense_i/kernel"), rows, columns))
-        R = from_columns("flax", mode, named.take(cell.key("dense_h/kernel"), U, columns))
-        leaf = "dense_h/bias" if mode is RNNMode.LSTM else "dense_i/bias"
-        bias = None
-        if leaf in cells[0].keys:
-            bias = from_rows("flax", mode, named.take(cell.key(leaf), columns))
-        found.append(PseudoLayer(W, R, None, bias) if mode is RNNMode.LSTM else PseudoLayer(W, R, bias, None))
-    return mode, found
+def _form(mode: RNNMode, *, stacked: bool, biases: bool = True) -> Form:
+    """Return linen's cells and nnx's LSTMCell, one matrix per gate; or, `stacked`, nnx's others, two matrices."""
+    gates, side = order_of("flax", mode), "h" if mode is RNNMode.LSTM else "i"
+    if stacked:
+        form = [stack(f"dense_{s}/kernel", k, gates, columns=True) for s, k in _SIDES]
+        return (*form, stack(f"dense_{side}/bias", "b", gates)) if biases else tuple(form)
+    letters = dict(zip(gates, FLAX_LETTERS.get(mode, [""]), strict=True))
+    form = [
+        stack(f"{s}{letter}/kernel", k, [gate], columns=True) for s, k in _SIDES for gate, letter in letters.items()
+    ]
+    new = GRUGate.NEW if mode is RNNMode.GRU else None
+    if biases and new is not None:
+        form.append(stack("hn/bias", "bR", [new]))
+    if biases:
+        form += [stack(f"{side}{letters[g]}/bias", "bW" if g == new else "b", [g]) for g in gates]
+    return tuple(form)
 
 
-def _read_apart(named: Named, cells: list[Cell], num_dirs: int, activation: str) -> tuple[RNNMode, list[PseudoLayer]]:
-    """Read linen's cells and nnx's LSTMCell: one matrix per gate."""
-    first = cells[0]
+def _mode_of(named: Named, first: Cell, activation: str, *, stacked: bool) -> RNNMode:
+    if stacked:
+        U, columns = named.shape(first.key("dense_h/kernel"), 2)
+        return mode_of("flax", first.key("dense_h/kernel"), columns, U, activation)
     if {"if/kernel", "in/kernel"} <= first.keys.keys():
         named.refuse(first.keys["if/kernel"], "looks like MGUCell, which has no counterpart in cuDNN")
     tells = {"hg/kernel": RNNMode.LSTM, "ii/kernel": RNNMode.LSTM, "hz/kernel": RNNMode.GRU, "ir/kernel": RNNMode.GRU}
-    mode = next((tells[leaf] for leaf in tells if leaf in first.keys), plain_mode("flax", activation))
-    letters = list(FLAX_LETTERS.get(mode, [""]))
-    U = named.shape(first.key(f"h{letters[0]}/kernel"), 2)[1]
-    inputs = named.shape(first.key(f"i{letters[0]}/kernel"), 2)[0]
-    has_bias = any(leaf.endswith("bias") for leaf in first.keys)
-    found = []
-    for p, cell in enumerate(cells):
-
-        def gates(side: str, what: str, *shape: int, over: Sequence[str] = letters, cell: Cell = cell) -> list[Array]:
-            return [named.take(cell.key(f"{side}{letter}/{what}"), *shape).T for letter in over]
-
-        rows = inputs if p < num_dirs else num_dirs * U
-        W = from_list("flax", mode, gates("i", "kernel", rows, U))
-        R = from_list("flax", mode, gates("h", "kernel", U, U))
-        bW = bR = None
-        if has_bias and mode is not RNNMode.LSTM:
-            bW = from_list("flax", mode, gates("i", "bias", U))
-        if has_bias and mode is RNNMode.LSTM:
-            bR = from_list("flax", mode, gates("h", "bias", U))
-        if has_bias and mode is RNNMode.GRU:
-            new = gates("h", "bias", U, over=letters[2])[0]
-            bR = from_list("flax", mode, [np.zeros_like(new), np.zeros_like(new), new])
-        found.append(PseudoLayer(W, R, bW, bR))
-    return mode, found
+    return next((tells[leaf] for leaf in tells if leaf in first.keys), plain_mode("flax", activation))
 
 
-def _written(mode: RNNMode, layer: PseudoLayer, api: str, optimized: bool) -> dict[str, Array]:
+def _written_form(mode: RNNMode, layers: Sequence[PseudoLayer], api: str, optimized: bool) -> Form:
     if mode is RNNMode.RNN_RELU:
         raise ConvertError("flax", "mode 'rnn_relu'", "SimpleCell's activation is a function beside the params: tanh")
-    if api == "nnx" and (mode is not RNNMode.LSTM or optimized):
-        return _written_stacked(mode, layer)
-    letters = list(FLAX_LETTERS.get(mode, [""]))
-    found: dict[str, Array] = {}
-    for side, gates in (("i", layer.W), ("h", layer.R)):
-        for letter, gate in zip(letters, to_list("flax", mode, gates), strict=True):
-            underscore = "_" if api == "nnx" and side + letter == "if" else ""
-            found[f"{side}{letter}{underscore}/kernel"] = np.ascontiguousarray(gate.T)
-    side = "h" if mode is RNNMode.LSTM else "i"
-    biases = to_list("flax", mode, layer.sum_of_biases)
-    if mode is RNNMode.GRU:
-        biases[2] = to_list("flax", mode, layer.input_bias)[2]
-        found["hn/bias"] = to_list("flax", mode, layer.recurrent_bias)[2]
-    return found | {f"{side}{letter}/bias": bias for letter, bias in zip(letters, biases, strict=True)}
-
-
-def _written_stacked(mode: RNNMode, layer: PseudoLayer) -> dict[str, Array]:
-    if mode is RNNMode.GRU and layer.recurrent_bias[GRUGate.NEW].any():
+    stacked = api == "nnx" and (mode is not RNNMode.LSTM or optimized)
+    if stacked and mode is RNNMode.GRU and any(layer.part("bR", GRUGate.NEW).any() for layer in layers):
         why = "nnx GRUCell has no place for it: it stands inside r * (...), so it cannot join the input bias"
         raise ConvertError("flax", "the recurrent bias of the new gate", why)
-    return {
-        "dense_i/kernel": to_columns("flax", mode, layer.W),
-        "dense_h/kernel": to_columns("flax", mode, layer.R),
-        f"dense_{'h' if mode is RNNMode.LSTM else 'i'}/bias": to_rows("flax", mode, layer.sum_of_biases),
-    }
+    return _form(mode, stacked=stacked)

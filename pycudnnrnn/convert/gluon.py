@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from pycudnnrnn._forms import Array
 from pycudnnrnn.convert import _two_biases
-from pycudnnrnn.convert._canonical import Array, Canonical
+from pycudnnrnn.convert._canonical import Canonical
 from pycudnnrnn.convert._named import Named, under
 
 _KEY: Final = re.compile(r"([lr])([0-9]{1,6})_(?:i2h_weight|h2h_weight|h2r_weight|i2h_bias|h2h_bias)")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
-from pycudnnrnn.convert._gates import from_rows, to_rows
+from pycudnnrnn._forms import Array, apart
+from pycudnnrnn.convert._canonical import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag
+from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
 _MOST: Final = 2**20
 """Largest size or layer count that is believed: beyond it the vector's length would not fit a machine."""
+
+_FORM: Final = form_of("jax_rnn", RNNMode.LSTM, biases=True, projection=False)
+_HALVES: Final = ((0, 1), (2, 3))
+"""The vector has every cell's matrices, and then every cell's biases."""
 
 
 def to_canonical(
@@ -34,22 +41,15 @@ def to_canonical(
             raise ConvertError("jax_rnn", name, f"expecting a positive integer, got {size!r}")
     bidirectional = flag("jax_rnn", "bidirectional", bidirectional)
     named = Named("jax_rnn", arrays)
-    I, U, D, rows = int(input_size), int(hidden_size), 1 + bidirectional, 4 * int(hidden_size)
-    shapes = [(rows, D * U if layer else I) for layer in range(num_layers) for _ in range(D)]
-    total = sum(rows * columns + rows * U + 2 * rows for _, columns in shapes)
-    flat = named.take("weights", total)
+    I, U, D = int(input_size), int(hidden_size), 1 + bidirectional
+    shapes = [[t.shape(D * U if layer else I, U, U) for t in _FORM] for layer in range(num_layers) for _ in range(D)]
+    in_order = [(p, i) for half in _HALVES for p in range(len(shapes)) for i in half]
+    flat = named.take("weights", sum(math.prod(shape) for own in shapes for shape in own))
     named.finish()
-    position = 0
-
-    def take(*shape: int) -> Array:
-        nonlocal position
-        start, position = position, position + int(np.prod(shape))
-        return from_rows("jax_rnn", RNNMode.LSTM, flat[start:position].reshape(shape))
-
-    matrices = [(take(*shape), take(rows, U)) for shape in shapes]
-    biases = [(take(rows), take(rows)) for _ in shapes]
-    layers = [PseudoLayer(*pair, *bias) for pair, bias in zip(matrices, biases, strict=True)]
-    return assemble("jax_rnn", RNNMode.LSTM, layers, D)
+    ends = itertools.accumulate(math.prod(shapes[p][i]) for p, i in in_order)
+    parts = dict(zip(in_order, np.split(flat, list(ends)[:-1]), strict=True))
+    cells = [{t.name: parts[p, i].reshape(own[i]) for i, t in enumerate(_FORM)} for p, own in enumerate(shapes)]
+    return assemble("jax_rnn", RNNMode.LSTM, [apart(_FORM, arrays, 4) for arrays in cells], D)
 
 
 def from_canonical(c: Canonical) -> dict[str, Array]:
@@ -61,6 +61,4 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
     layers = split("jax_rnn", c)
     if c.spec.mode is not RNNMode.LSTM:
         raise ConvertError("jax_rnn", "mode", f"it has only the LSTM, and this is {str(c.spec.mode)!r}")
-    parts = [gates for layer in layers for gates in (layer.W, layer.R)]
-    parts += [gates for layer in layers for gates in (layer.input_bias, layer.recurrent_bias)]
-    return {"weights": np.concatenate([to_rows("jax_rnn", RNNMode.LSTM, gates).reshape(-1) for gates in parts])}
+    return {"weights": np.concatenate([_FORM[i].of(layer).reshape(-1) for h in _HALVES for layer in layers for i in h])}

@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array, Form, Kind, PseudoLayer, Tensor, apart, stack
 from pycudnnrnn.convert import _keras_archive, _keras_h5
-from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
-from pycudnnrnn.convert._gates import from_columns, from_rows, to_columns, to_rows
+from pycudnnrnn.convert._canonical import Canonical, assemble, split
+from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._keras_archive import read_keras
 from pycudnnrnn.convert._keras_config import called, layers_of, settings_of
 from pycudnnrnn.convert._keras_h5 import read_h5, write_h5
@@ -75,17 +76,14 @@ def to_canonical(
         raise ConvertError("keras", "reset_after", _RESET_BEFORE)
     bias_shape = _bias_shape(named, mode, cells[0], columns)
     cudnn = bias_shape == (2 * columns,) and mode in (RNNMode.LSTM, RNNMode.GRU)
+    form = _form(mode, biases=bias_shape is not None, cudnn=cudnn)
     found = []
     for p, cell in enumerate(cells):
         rows = inputs if p < num_dirs else num_dirs * U
-        W = named.take(cell.key("kernel"), rows, columns)
-        R = named.take(cell.key("recurrent_kernel"), U, columns)
-        W, R = _from_cudnn(mode, W, R) if cudnn else (from_columns("keras", mode, W), from_columns("keras", mode, R))
-        biases: list[Array | None] = [None, None]
-        if bias_shape is not None:
-            sets = named.take(cell.key("bias"), *bias_shape).reshape(-1, columns)
-            biases[: len(sets)] = [from_rows("keras", mode, bias) for bias in sets]
-        found.append(PseudoLayer(W, R, *biases))
+        shapes = {"kernel": (rows, columns), "recurrent_kernel": (U, columns), "bias": bias_shape or ()}
+        own = {t.name: named.take(cell.key(t.name), *shapes[t.name]) for t in form}
+        own |= {"bias": own["bias"].reshape(-1)} if "bias" in own else {}
+        found.append(apart(form, _from_cudnn(own, U) if cudnn else own, columns // U))
     named.finish()
     return assemble("keras", mode, found, num_dirs)
 
@@ -164,8 +162,7 @@ def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: 
         if spec.num_dirs == 2:
             path += f"{('forward', 'backward')[direction]}_{_numbered(inner, k)}/"
         path += "" if cudnn else f"{inner}_cell/"
-        write = _written_cudnn if cudnn else _written
-        found |= {path + name: array for name, array in write(spec.mode, layer).items()}
+        found |= {path + name: array for name, array in _written(spec.mode, layer, cudnn=cudnn).items()}
     return found
 
 
@@ -192,36 +189,38 @@ def _bias_shape(named: Named, mode: RNNMode, cell: Cell, columns: int) -> tuple[
     return named.refuse(key, f"expecting shape {' or '.join(map(str, allowed))}, got {shape}")
 
 
-def _from_cudnn(mode: RNNMode, W: Array, R: Array) -> tuple[Array, Array]:
+def _form(mode: RNNMode, *, biases: bool, cudnn: bool = False) -> Form:
+    """Return the variables of a layer; CuDNNLSTM's and CuDNNGRU's as they are after `_from_cudnn`."""
+    gates = order_of("keras", mode)
+    kernels = stack("kernel", "W", gates, columns=True), stack("recurrent_kernel", "R", gates, columns=True)
+    kinds: tuple[Kind, ...] = ("bW", "bR") if cudnn or mode is RNNMode.GRU else ("b",)
+    bias = Tensor("bias", tuple((kind, gate) for kind in kinds for gate in gates))
+    return (*kernels, bias) if biases else kernels
+
+
+def _from_cudnn(own: dict[str, Array], units: int) -> dict[str, Array]:
     """Read CuDNNLSTM's matrices: each gate's block holds cuDNN's own matrix, in cuDNN's order of elements.
 
     So the recurrent block is that matrix, and the input block is its memory in another shape, not its transpose.
     """
-    U = len(R)
-    blocks_W = [block.reshape(U, len(W)) for block in np.split(W, W.shape[1] // U, axis=1)]
-    blocks_R = np.split(R, R.shape[1] // U, axis=1)
-    return from_rows("keras", mode, np.concatenate(blocks_W)), from_rows("keras", mode, np.concatenate(blocks_R))
+    own = dict(own)
+    for name in ("kernel", "recurrent_kernel"):
+        rows = len(own[name])
+        blocks = np.split(own[name], own[name].shape[1] // units, axis=1)
+        own[name] = np.concatenate([block.reshape(units, rows).T for block in blocks], axis=1)
+    return own
 
 
-def _written(mode: RNNMode, layer: PseudoLayer) -> dict[str, Array]:
-    found = {"kernel": to_columns("keras", mode, layer.W), "recurrent_kernel": to_columns("keras", mode, layer.R)}
-    if layer.biases and mode is RNNMode.GRU:
-        found["bias"] = np.stack([to_rows("keras", mode, bias) for bias in (layer.input_bias, layer.recurrent_bias)])
-    elif layer.biases:
-        found["bias"] = to_rows("keras", mode, layer.sum_of_biases)
+def _written(mode: RNNMode, layer: PseudoLayer, *, cudnn: bool) -> dict[str, Array]:
+    G, (U, inputs) = len(layer.W), layer.W[0].shape
+    found = {t.name: t.of(layer) for t in _form(mode, biases=cudnn or bool(layer.biases), cudnn=cudnn)}
+    if cudnn:  # each block the memory of cuDNN's matrix: what `_from_cudnn` undoes
+        for name, rows in (("kernel", inputs), ("recurrent_kernel", U)):
+            blocks = np.split(found[name], G, axis=1)
+            found[name] = np.hstack([np.ascontiguousarray(block.T).reshape(rows, U) for block in blocks])
+    elif "bias" in found and mode is RNNMode.GRU:
+        found["bias"] = found["bias"].reshape(2, -1)
     return found
-
-
-def _written_cudnn(mode: RNNMode, layer: PseudoLayer) -> dict[str, Array]:
-    G, U, inputs = layer.W.shape
-    blocks_W = to_rows("keras", mode, layer.W).reshape(G, U, inputs)
-    blocks_R = to_rows("keras", mode, layer.R).reshape(G, U, U)
-    biases = [to_rows("keras", mode, bias) for bias in (layer.input_bias, layer.recurrent_bias)]
-    return {
-        "kernel": np.concatenate([block.reshape(inputs, U) for block in blocks_W], axis=1),
-        "recurrent_kernel": np.concatenate(list(blocks_R), axis=1),
-        "bias": np.concatenate(biases),
-    }
 
 
 def _only_recurrent(named: Named) -> Callable[[str], tuple[str, str] | None]:

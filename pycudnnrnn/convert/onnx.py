@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn.convert._canonical import Array, Canonical, PseudoLayer, assemble, split
-from pycudnnrnn.convert._gates import from_rows, to_rows
+from pycudnnrnn._forms import Array, Form, Kind, Tensor, apart
+from pycudnnrnn.convert._canonical import Canonical, assemble, split
+from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, mode_of
 from pycudnnrnn.convert._onnx_model import model_of, read_nodes
 from pycudnnrnn.errors import ConvertError
@@ -63,17 +64,13 @@ def to_canonical(
     relu = activations is not None and _lower(activations)[:1] == ["relu"]
     mode = mode_of("onnx", f"{layers[0]}R", rows, U, "relu" if relu else "tanh")
     _check_attributes(mode, D, activations, activation_alpha, activation_beta, linear_before_reset, clip, input_forget)
-    has_bias = f"{layers[0]}B" in named
+    form = _form(mode, biases=f"{layers[0]}B" in named)
     found = []
     for k, layer in enumerate(layers):
         if f"{layer}P" in named and mode is RNNMode.LSTM:
             named.refuse(f"{layer}P", "holds peepholes, which cuDNN's LSTM does not have")
-        W = named.take(f"{layer}W", D, rows, D * U if k else I)
-        R = named.take(f"{layer}R", D, rows, U)
-        B = named.take(f"{layer}B", D, 2 * rows) if has_bias else [np.empty(0)] * D
-        for d in range(D):
-            bW, bR = (from_rows("onnx", mode, half) for half in np.split(B[d], 2)) if has_bias else (None, None)
-            found.append(PseudoLayer(from_rows("onnx", mode, W[d]), from_rows("onnx", mode, R[d]), bW, bR))
+        own = {t.name: named.take(f"{layer}{t.name}", D, *t.shape(D * U if k else I, U, U)) for t in form}
+        found += [apart(form, {name: array[d] for name, array in own.items()}, rows // U) for d in range(D)]
     named.finish()
     return assemble("onnx", mode, found, D)
 
@@ -93,12 +90,9 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
     for k in range(spec.num_layers):
         own = layers[k * spec.num_dirs : (k + 1) * spec.num_dirs]
         path = f"{k}/" if spec.num_layers > 1 else ""
-        found[f"{path}W"] = np.stack([to_rows("onnx", spec.mode, layer.W) for layer in own])
-        found[f"{path}R"] = np.stack([to_rows("onnx", spec.mode, layer.R) for layer in own])
-        if own[0].biases:
-            pairs = [(layer.input_bias, layer.recurrent_bias) for layer in own]
-            halves = [[to_rows("onnx", spec.mode, bias) for bias in pair] for pair in pairs]
-            found[f"{path}B"] = np.stack([np.concatenate(pair) for pair in halves])
+        found |= {
+            path + t.name: np.stack([t.of(layer) for layer in own]) for t in _form(spec.mode, biases=bool(c.biases))
+        }
     return found
 
 
@@ -132,6 +126,13 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
     """
     lengths = flag("onnx", "sequence_lens", sequence_lens)
     return model_of(from_canonical(c), c.spec, sequence_lens=lengths)
+
+
+def _form(mode: RNNMode, *, biases: bool) -> Form:
+    """Return the arrays of one direction."""
+    kinds: tuple[tuple[str, tuple[Kind, ...]], ...] = (("W", ("W",)), ("R", ("R",)), ("B", ("bW", "bR")))
+    parts = {name: [(kind, gate) for kind in own for gate in order_of("onnx", mode)] for name, own in kinds}
+    return tuple(Tensor(name, tuple(own)) for name, own in parts.items() if biases or name != "B")
 
 
 def _check_direction(direction: Any, num_dirs: int) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from pycudnnrnn._forms import Array
 from pycudnnrnn.convert import _two_biases
-from pycudnnrnn.convert._canonical import Array, Canonical
+from pycudnnrnn.convert._canonical import Canonical
 from pycudnnrnn.convert._named import Named, plain_mode, under
 
 _KEY: Final = re.compile(r"(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l([0-9]{1,6})(_reverse)?")

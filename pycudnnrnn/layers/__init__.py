@@ -57,53 +57,26 @@ class CudnnLSTM(RNNLayer):
         math_type: str | None = None,
         compute_dtype: Any = None,
     ) -> None:
-        super().__init__(
-            num_layers, num_units, input_mode, direction, dropout, seed, dtype, kernel_initializer, bias_initializer,
-            name, device=device, num_proj=num_proj, cell_clip=cell_clip, bias_mode=bias_mode, algo=algo,
-            math_type=math_type, compute_dtype=compute_dtype,
-        )  # fmt: skip
-
-
-class _WithoutCellState(RNNLayer):
-    @told
-    def __init__(
-        self,
-        num_layers: int,
-        num_units: int,
-        input_mode: str = InputMode.LINEAR_INPUT,
-        direction: str = Direction.UNIDIRECTIONAL,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        dtype: Any = DType.FLOAT32,
-        kernel_initializer: Any = None,
-        bias_initializer: Any = None,
-        name: str | None = None,
-        *,
-        device: str | None = None,
-        bias_mode: str = BiasMode.DOUBLE,
-        algo: str = Algorithm.STANDARD,
-        math_type: str | None = None,
-        compute_dtype: Any = None,
-    ) -> None:
+        self._lstm_only = {"num_proj": num_proj, "cell_clip": cell_clip}
         super().__init__(
             num_layers, num_units, input_mode, direction, dropout, seed, dtype, kernel_initializer, bias_initializer,
             name, device=device, bias_mode=bias_mode, algo=algo, math_type=math_type, compute_dtype=compute_dtype,
         )  # fmt: skip
 
 
-class CudnnGRU(_WithoutCellState):
+class CudnnGRU(RNNLayer):
     """The GRU layer, reset after the recurrent product; `RNNLayer` says what arguments mean."""
 
     _mode = RNNMode.GRU
 
 
-class CudnnRNNTanh(_WithoutCellState):
+class CudnnRNNTanh(RNNLayer):
     """The tanh RNN layer; `RNNLayer` says what arguments mean."""
 
     _mode = RNNMode.RNN_TANH
 
 
-class CudnnRNNRelu(_WithoutCellState):
+class CudnnRNNRelu(RNNLayer):
     """The relu RNN layer; `RNNLayer` says what arguments mean."""
 
     _mode = RNNMode.RNN_RELU

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int
+from pycudnnrnn._keywords import told
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import check_initializer
 from pycudnnrnn._tf1.layer import TF1Layer
@@ -21,7 +24,10 @@ class ConfiguredLayer(TF1Layer):
     """The arguments of a layer, checked, and the shapes that follow from them; `RNNLayer` says what they mean."""
 
     _mode: ClassVar[RNNMode]
+    _lstm_only: Mapping[str, Any] = MappingProxyType({})
+    """What the LSTM's constructor has been given besides, before this one is called."""
 
+    @told
     def __init__(
         self,
         num_layers: int,
@@ -40,7 +46,6 @@ class ConfiguredLayer(TF1Layer):
         algo: str = Algorithm.STANDARD,
         math_type: str | None = None,
         compute_dtype: Any = None,
-        **lstm_only: Any,
     ) -> None:
         kind = type(self).__name__
         if isinstance(input_mode, (int, np.integer)) and not isinstance(input_mode, bool):
@@ -53,7 +58,7 @@ class ConfiguredLayer(TF1Layer):
         self._seed = seed
         self._options: dict[str, Any] = {
             "dropout": dropout, "bias_mode": bias_mode, "algo": algo, "math_type": math_type,
-            "compute_dtype": compute_dtype, **lstm_only,
+            "compute_dtype": compute_dtype, **self._lstm_only,
         }  # fmt: skip
         self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
         self._bias_initializer = check_initializer("bias_initializer", bias_initializer, "zeros")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_text
-from pycudnnrnn._tf1.canonical import names_of, tf_tensors
+from pycudnnrnn._tf1.canonical import look_up, tf_tensors
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import arithmetic_layout
@@ -65,7 +65,49 @@ class _Described(NamedTuple):
     spec: RNNSpec
 
 
-class CudnnOpaqueParamsSaveable:
+class Saveable:
+    """What saves and restores tensors by name: a subclass has `tensors`, `restoring` and the buffer `_opaque`."""
+
+    name: str
+    _opaque: Any
+
+    def tensors(self) -> dict[str, Array]:
+        """Return every tensor by its full name; the order is that of `specs`."""
+        raise NotImplementedError
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every tensor by its full name."""
+        return {name: tensor.shape for name, tensor in self.tensors().items()}
+
+    @property
+    def specs(self) -> list[SaveSpec]:
+        """Every tensor: TF's, in TF's order (all weights, all biases), then what TF does not write."""
+        return [SaveSpec(name, tensor) for name, tensor in self.tensors().items()]
+
+    def restore(self, restored_tensors: Any, restored_shapes: Any = None) -> Any:  # noqa: ARG002
+        """Write tensors into the buffer, and return it.
+
+        `restored_tensors` is a list in the order of `specs`, whole or only TF's tensors; or a mapping from full names
+        to arrays, in which other names may be, of anything: a TF checkpoint, however it was read. Values are cast to
+        the buffer's dtype. `restored_shapes` is TF's, and without effect.
+
+        Raises:
+            ArgumentError: a wrong number of tensors, a missing one, a wrong shape, or a buffer that cannot be written
+                to. Nothing has been written then.
+        """
+        self.restoring(restored_tensors)()
+        return value_of(self._opaque)
+
+    def restoring(self, restored_tensors: Any) -> Callable[[], None]:
+        """Return what does as `restore`, after all that can fail has been done.
+
+        Raises:
+            ArgumentError: as of `restore`.
+        """
+        raise NotImplementedError
+
+
+class CudnnOpaqueParamsSaveable(Saveable):
     """Save and restore an opaque buffer as the tensors that TF's plain cells have, under their names.
 
     `opaque_params` is an array or a variable; a restore writes into it. `scope` comes before every name.
@@ -130,11 +172,6 @@ class CudnnOpaqueParamsSaveable:
         """The buffer under the saveable's name."""
         return SaveSpec(self.name, value_of(self._opaque))
 
-    @property
-    def specs(self) -> list[SaveSpec]:
-        """Every tensor: TF's, in TF's order (all weights, all biases), then what TF does not write."""
-        return [SaveSpec(name, tensor) for name, tensor in self.tensors().items()]
-
     def tensors(self) -> dict[str, Array]:
         """Return every tensor by its full name; the order is that of `specs`."""
         prefix = self.prefix
@@ -149,26 +186,7 @@ class CudnnOpaqueParamsSaveable:
         """What every name begins with: the scope and a slash, or nothing."""
         return f"{self.scope}/" if self.scope else ""
 
-    def restore(self, restored_tensors: Any, restored_shapes: Any = None) -> Any:  # noqa: ARG002
-        """Write tensors into the buffer, and return it.
-
-        `restored_tensors` is a list in the order of `specs`, whole or only TF's tensors; or a mapping from full names
-        to arrays, in which other names may be, of anything: a TF checkpoint, however it was read. Values are cast to
-        the buffer's dtype. `restored_shapes` is TF's, and without effect.
-
-        Raises:
-            ArgumentError: a wrong number of tensors, a missing one, a wrong shape, or a buffer that cannot be written
-                to. Nothing has been written then.
-        """
-        self.restoring(restored_tensors)()
-        return value_of(self._opaque)
-
     def restoring(self, restored_tensors: Any) -> Callable[[], None]:
-        """Return what does as `restore`, after all that can fail has been done.
-
-        Raises:
-            ArgumentError: as of `restore`.
-        """
         if isinstance(restored_tensors, Mapping):
             named = _own_among(restored_tensors, self.spec, lambda name: self.prefix + name)
         else:
@@ -215,16 +233,13 @@ def _own_among(tensors: Mapping[str, Any], spec: RNNSpec, named: Callable[[str],
     `named` gives the full name of each. Nothing but these is looked at: a checkpoint has strings and bytes, too.
     """
     found: dict[str, Any] = {}
-    for tensor in tf_tensors(spec):
-        names = names_of(named(tensor.name))
-        theirs = next((name for name in names if name in tensors), None)
-        if theirs is not None:
-            found[tensor.name] = tensors[theirs]
-        elif tensor.kind != "pair":
+    for tensor, theirs in look_up(spec, tensors, named):
+        if theirs not in tensors:
             given = sorted(map(str, tensors))
             raw = [name for name in given if name.rpartition("/")[2].startswith("opaque_kernel")]
             hint = f" ({raw[0]!r} is a raw buffer: restore_opaque reads one)" if raw and not found else ""
-            raise ArgumentError("restored_tensors", f"{names[0]} among the names{hint}", given[:8])
+            raise ArgumentError("restored_tensors", f"{theirs} among the names{hint}", given[:8])
+        found[tensor.name] = tensors[theirs]
     return found
 
 
@@ -252,7 +267,7 @@ _SAVEABLES: dict[RNNMode, type[CudnnOpaqueParamsSaveable]] = {
 }
 
 
-class RNNParamsSaveable:
+class RNNParamsSaveable(Saveable):
     """The saveable of TF 1.0 to 1.3, in two forms; `param_variables` is the buffer.
 
     r1.2: `RNNParamsSaveable(params_to_canonical, canonical_to_params, param_variables, name="params_canonical")` with
@@ -338,29 +353,7 @@ class RNNParamsSaveable:
             for i, array in enumerate([*weights, *biases])
         }
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: tensor.shape for name, tensor in self.tensors().items()}
-
-    @property
-    def specs(self) -> list[SaveSpec]:
-        return [SaveSpec(name, tensor) for name, tensor in self.tensors().items()]
-
-    def restore(self, restored_tensors: Any, restored_shapes: Any = None) -> Any:  # noqa: ARG002
-        """Write tensors, a list in the order of `specs` or a mapping from their names, into the buffer; return it.
-
-        Raises:
-            ArgumentError: a wrong number of tensors, a missing one, a wrong shape, or a buffer that cannot be written
-                to. Nothing has been written then.
-        """
-        self.restoring(restored_tensors)()
-        return value_of(self._opaque)
-
     def restoring(self, restored_tensors: Any) -> Callable[[], None]:
-        """Return what does as `restore`, after all that can fail has been done.
-
-        Raises:
-            ArgumentError: as of `restore`.
-        """
         by_name = isinstance(restored_tensors, Mapping)
         if self._cells is not None:
             own = _own_among(restored_tensors, self._cells.spec, self._of_cell) if by_name else list(restored_tensors)

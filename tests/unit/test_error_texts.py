@@ -6,11 +6,10 @@ import torch
 
 from pycudnnrnn._checks import check_bool, check_int, check_real, check_word, one_of
 from pycudnnrnn.canonical import from_canonical
-from pycudnnrnn.convert._gates import from_list
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.schedule import check_lengths
-from pycudnnrnn.spec import Direction, RNNMode, RNNSpec
+from pycudnnrnn.spec import Direction, RNNSpec
 
 SPEC = RNNSpec("gru", 1, 3, 2)
 LAYOUT = arithmetic_layout(SPEC)
@@ -126,7 +125,3 @@ def test_names_are_joined_as_in_a_sentence():
     assert one_of(["a", "b"]) == "'a' or 'b'"
     assert one_of(["a", "b", "c"]) == "'a', 'b' or 'c'"
 
-
-def test_a_list_of_gates_has_as_many_arrays_as_the_cell_has_gates():
-    with pytest.raises(ValueError, match="zip"):
-        from_list("pytorch", RNNMode.GRU, [1, 2])

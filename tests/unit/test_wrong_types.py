@@ -131,7 +131,7 @@ RIGHT = {
     "load_algorithm_choices": (ops.load_algorithm_choices, {"path": "none"}),
     "save_algorithm_choices": (ops.save_algorithm_choices, {"path": "none"}),
     "layers.CudnnLSTM.__init__": (CudnnLSTM, {"num_layers": 2, "num_units": 8}),
-    "layers._WithoutCellState.__init__": (CudnnGRU, {"num_layers": 2, "num_units": 8}),
+    "_configured.ConfiguredLayer.__init__": (CudnnGRU, {"num_layers": 2, "num_units": 8}),
     "LayerForward.backward": (lambda **k: layer().forward(X).backward(**k), {"out": np.zeros(448, "f4")}),
     "RNNLayer.call": (layer().call, {"inputs": X}),
     "RNNLayer.forward": (layer().forward, {"inputs": X}),
@@ -150,7 +150,7 @@ RIGHT = {
     "CellStack.__call__": (CellStack(GRU.spec), {"inputs": X}),
     "CudnnCompatibleGRUCell.__init__": (CudnnCompatibleGRUCell, {"num_units": 8}),
     "CudnnCompatibleLSTMCell.__init__": (CudnnCompatibleLSTMCell, {"num_units": 8}),
-    "_PlainCell.__init__": (pycudnnrnn.cells.CudnnCompatibleRNNTanhCell, {"num_units": 8}),
+    "Cell.__init__": (pycudnnrnn.cells.CudnnCompatibleRNNTanhCell, {"num_units": 8}),
     "cell_of": (cell_of, {"spec": GRU.spec}),
     "CudnnOpaqueParamsSaveable.__init__": (CudnnLSTMSaveable, {"opaque_params": P, **SIZES}),
     "CudnnOpaqueParamsSaveable.of": (
