@@ -138,28 +138,26 @@ def _check_plain(name: str, array: Any, library: str) -> None:
         raise ArgumentError(name, "memory that can be shared: resolve_neg() gives it", "a tensor with the negative bit")
 
 
-def to_engine(name: str, array: Any, kind: ArrayKind, dtype: DType | None, xp: Any, *, writable: bool = False) -> Any:
-    """Return the array of namespace `xp` (NumPy or CuPy) over the same memory, after checking that it matches.
+def to_engine(name: str, array: Any, device: str, xp: Any) -> Any:
+    """Return the array of namespace `xp` (NumPy or CuPy) over the same memory, after checking where that is.
 
     Arrays of several libraries may meet in a call, on one device.
 
     Raises:
-        ArgumentError: not on `kind`'s device, not of `dtype` (None takes any), memory that cannot be shared,
-            or with `writable` one that nothing can be written to.
-        MissingDependencyError: bfloat16 without ml_dtypes.
+        ArgumentError: not on `device`, or memory that cannot be shared.
     """
     found = kind_of(name, array)
-    if found.device != kind.device:
-        raise ArgumentError(name, f"an array on {kind.device}, where the others are", f"one on {found.device}")
+    if found.device != device:
+        raise ArgumentError(name, f"an array on {device}, where the others are", f"one on {found.device}")
     if isinstance(array, np.ndarray):
-        native = plain(name, array)
-    else:
-        native = array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)
-    if dtype is not None and native.dtype != dtype.numpy:
-        raise ArgumentError(name, f"{dtype}, the model's", native.dtype, aspect="dtype")
-    if writable:
-        check_writable(name, array, native)
-    return native
+        return plain(name, array)
+    return array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)
+
+
+def check_dtype(name: str, array: Any, dtype: np.dtype[Any]) -> None:
+    """Refuse an array of another dtype than the model's."""
+    if array.dtype != dtype:
+        raise ArgumentError(name, f"{dtype}, the model's", array.dtype, aspect="dtype")
 
 
 def check_writable(name: str, array: Any, native: Any) -> None:
@@ -248,6 +246,27 @@ def new(shape: tuple[int, ...], dtype: np.dtype[Any], xp: Any = np, *, zeros: bo
     raw: npt.NDArray[np.uint8] = make(math.prod(shape) * dtype.itemsize + ALIGNMENT_NBYTES, np.uint8)
     start = -raw.__array_interface__["data"][0] % ALIGNMENT_NBYTES
     return np.ndarray(shape, dtype, raw, start)
+
+
+def address(array: Any) -> int:
+    """Return where a NumPy or CuPy array's first element is."""
+    place = array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
+    return int(place)
+
+
+def overlap(one: Any, other: Any) -> bool:
+    """Whether two NumPy or CuPy arrays of one device may share memory: their spans do."""
+    (low, high), (start, end) = _span(one), _span(other)
+    return low < end and start < high
+
+
+def _span(array: Any) -> tuple[int, int]:
+    """Return the lowest address of an array's elements, and the end of the highest; the same where it has none."""
+    first = address(array)
+    if not array.size:
+        return first, first
+    steps = [stride * (size - 1) for stride, size in zip(array.strides, array.shape, strict=True)]
+    return first + sum(s for s in steps if s < 0), first + sum(s for s in steps if s > 0) + array.itemsize
 
 
 def check_shape(name: str, array: Any, shape: tuple[int, ...], axes: str) -> None:

@@ -18,9 +18,9 @@ State: the libraries loaded so far, by path, under one lock; a library is never 
 from __future__ import annotations
 
 import ctypes
-import functools
+import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn import _discovery, _libcudnn_abi
@@ -79,13 +79,9 @@ class Function:
     def __call__(self, *arguments: Any) -> Any:
         self._check_there()
         prototype = self.prototype
-        names = prototype.parameters
-        if len(arguments) != len(names):  # ctypes itself lets too many through
-            expected = f"{len(names)}: ({', '.join(names)})"
-            raise ArgumentTypeError(f"arguments of {prototype.name}", expected, len(arguments))
-        converted = prototype.convert(dict(zip(names, arguments, strict=True)))
+        converted = prototype.convert(self._named([*prototype.parameters], arguments))
         result = self._foreign(*converted.values())
-        if result and self.prototype.result == "cudnnStatus_t":
+        if result and prototype.result == "cudnnStatus_t":
             raise self._library.status_error(prototype.name, result)
         return result
 
@@ -110,14 +106,33 @@ class Function:
         if sorted((*left, *given)) != sorted(parameters) or not pointers.issuperset(left):
             raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
 
-        def refused(*pointers: Any) -> None:
-            prototype.convert(dict(zip(left, pointers, strict=True)))  # names the argument, in our own error
+        fixed = prototype.convert(given)
+        places = [*fixed, *left]
+        in_order = operator.itemgetter(*map(places.index, parameters))
+        needed = [i for i, name in enumerate(left) if not getattr(parameters[name], "null", False)]
+        values, foreign = tuple(fixed.values()), self._foreign
 
-        def failed(status: int) -> CudnnError:
-            return self._library.status_error(prototype.name, status)
+        def refuse(pointers: tuple[Any, ...]) -> None:
+            prototype.convert(self._named(left, pointers))  # names the argument, in our own error
 
-        bound: Bound = _writer(prototype.name, left)(self._foreign, refused, failed, **prototype.convert(given))
-        return bound
+        def call(*pointers: Any) -> None:
+            if len(pointers) != len(left) or not all(map(pointers.__getitem__, needed)):
+                refuse(pointers)
+            try:
+                status = foreign(*in_order(values + pointers))
+            except ctypes.ArgumentError:
+                refuse(pointers)
+                raise
+            if status:
+                raise self._library.status_error(prototype.name, status)
+
+        return call
+
+    def _named(self, names: Sequence[str], arguments: tuple[Any, ...]) -> dict[str, Any]:
+        if len(arguments) != len(names):  # ctypes itself lets too many through
+            expected = f"{len(names)}: ({', '.join(names)})"
+            raise ArgumentTypeError(f"arguments of {self.prototype.name}", expected, len(arguments))
+        return dict(zip(names, arguments, strict=True))
 
     def _check_there(self) -> None:
         if self._foreign is not None:
@@ -149,33 +164,6 @@ Raises:
     ArgumentError: NULL for a pointer that must not be; nothing was called.
     CudnnError: the function returned a status other than success.
 """
-
-
-@functools.lru_cache(maxsize=256)
-def _writer(name: str, left: tuple[str, ...]) -> Callable[..., Bound]:
-    """Write a call with its arguments in their places, as namedtuple writes its own: a list of them takes longer."""
-    parameters = PROTOTYPES[name].parameters
-    needed = " and ".join(p for p in left if not getattr(parameters[p], "null", False)) or True
-    pointers = ", ".join(left)
-    given = "".join(f", {p}" for p in parameters if p not in left)
-    source = f"""
-def write(foreign, refused, failed{given}):
-    def {name}({pointers}):
-        if not ({needed}):
-            refused({pointers})
-        try:
-            status = foreign({", ".join(parameters)})
-        except ArgumentError:
-            refused({pointers})
-            raise
-        if status:
-            raise failed(status)
-    return {name}
-"""
-    namespace: dict[str, Any] = {"ArgumentError": ctypes.ArgumentError}
-    exec(source, namespace)  # noqa: S102  of names in the prototype table
-    write: Callable[..., Bound] = namespace["write"]
-    return write
 
 
 class Library:

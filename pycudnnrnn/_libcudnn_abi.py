@@ -377,7 +377,7 @@ class Address(Parameter):
 
 @dataclass(frozen=True)
 class Reference(Parameter):
-    """Where the function writes a value `of` a kind: `byref` or `pointer` of the right ctypes object, or that itself."""
+    """Where the function writes a value `of` a kind: `byref` or `pointer` of the right ctypes object, or a pointer."""
 
     of: Parameter | None = None
 

@@ -106,7 +106,8 @@ class _Share:
         self.kind = _arrays.kind_of(name, array)
         ranks.check(name, self.kind)
         xp = np if self.kind.device == "cpu" else engine_for(self.kind.device).xp
-        self.native = _arrays.to_engine(name, array, self.kind, None, xp, writable=True)
+        self.native = _arrays.to_engine(name, array, self.kind.device, xp)
+        _arrays.check_writable(name, array, self.native)
         if not self.native.flags.c_contiguous:
             raise ArgumentError(name, "a contiguous array", f"strides {self.native.strides}")
         self.choice = -1

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final, Protocol
 
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Arrays, Batch, Inputs, Pass
+from pycudnnrnn.passes import Arrays, Batch, Pass
 from pycudnnrnn.spec import SEED_MAX, RNNSpec
 
 POSITION_MAX: Final = 2**63 - 1
@@ -91,7 +91,7 @@ class Reserve(Protocol):
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         """Write the params gradient into `out`, or add it there; after `backward_data`, as in cuDNN.
 
-        `out` has passed the engine's `check_gradient`. Where memory runs out, nothing has been added to it.
+        Where memory runs out, nothing has been added to it.
         """
 
 
@@ -108,10 +108,6 @@ class EngineGraph(Protocol):
         """Run on the current stream; a training step's dropout moves on."""
 
 
-ShortWay = Callable[..., bool]
-"""Call it with the arrays of a pass, and whether to add to the params gradient: it says whether it has run."""
-
-
 class EnginePlan(Protocol):
     """One kind of call with everything made that does not change."""
 
@@ -122,12 +118,6 @@ class EnginePlan(Protocol):
     def hold(self, params: Any | None) -> None:
         """Read params once for the calls that get this same array, until another or None is held."""
 
-    def short_way(self, which: Pass) -> ShortWay | None:
-        """Return what runs a pass on whatever the caller gave, if all of it is plainly right; None: there is none.
-
-        Where one array is not it does nothing: the slower checks say what is wrong, or bring it to its native kind.
-        """
-
     def run(self, which: Pass, arrays: Arrays, *, accumulate: bool = False) -> None:
         """Run a pass on native, checked arrays; with `accumulate` the params gradient is added to what is there."""
 
@@ -137,12 +127,6 @@ class EnginePlan(Protocol):
         Raises:
             CaptureError: this engine, or this algorithm, has no graphs, or the stream is being captured already.
         """
-
-
-EagerForward = Callable[..., Results | None]
-"""Call it with a schedule, params, x, hx and cx as they are: it runs, or returns None if one is not plainly right.
-
-Batches differ in the lengths of the schedule alone; everything but their results was made before."""
 
 
 class Engine(Protocol):
@@ -158,6 +142,13 @@ class Engine(Protocol):
     @property
     def xp(self) -> Any:
         """The array namespace of its memory: NumPy or CuPy, which takes memory on whatever device is current."""
+
+    @property
+    def alignment(self) -> int:
+        """Where arrays have to begin that go to its calls as they are, in bytes; above 1 all have to be contiguous."""
+
+    def holds(self, array: Any) -> bool:
+        """Whether this is an array of its own kind in its memory, which needs to be brought nowhere."""
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Make its device the current one of a `with` block; there is none on the CPU."""
@@ -183,13 +174,8 @@ class Engine(Protocol):
     def memory(self, batch: Batch) -> Memory:
         """Say what a forward of one kind takes, and in training its backward; nothing is run."""
 
-    def eager(self, batch: Batch) -> EagerForward | None:
-        """Return the short way for a kind of forward that has run once; None where there is none."""
-
-    def forward(self, batch: Batch, inputs: Inputs) -> Results: ...
-
-    def check_gradient(self, out: Any) -> None:
-        """Refuse a buffer of the right size that this engine cannot write the params gradient to."""
+    def forward(self, batch: Batch, inputs: Arrays) -> Results:
+        """Run on native, checked arrays, by name; hx and cx may be None."""
 
 
 _made: dict[str, Engine] = {}

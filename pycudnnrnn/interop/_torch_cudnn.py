@@ -1,8 +1,7 @@
 """cuDNN on torch's own memory: tensors' addresses go to it as they are, on torch's current stream.
 
 Results, reserve and workspace are tensors, from torch's allocator, which gives memory again only to the same stream.
-So nothing is exchanged, nothing waits, and no device is made current that is. What is not plainly right is turned away,
-to the way that arrays of every library take, whose checks say why.
+So nothing is exchanged, nothing waits, and no device is made current that is.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pycudnnrnn import passes
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
-from pycudnnrnn.errors import MissingDependencyError
+from pycudnnrnn.errors import MissingDependencyError, TorchArgumentError
 from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import TIME_MAX
@@ -40,26 +39,30 @@ class Batch:
         self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
         self._results, self._packed = [self._shapes[name] for name in passes.RESULTS], packed
 
-    def takes(self, names: tuple[str, ...], tensors: tuple[Any, ...]) -> bool:
-        """Whether tensors are plainly right, by the names of their slots, params first and x next."""
-        params, x, *_ = tensors
+    def _check(self, call: Arguments, **others: Any) -> None:
+        """Refuse tensors of a call that do not fit their slots, or its input.
+
+        Raises:
+            TorchArgumentError: another shape, dtype or device.
+        """
+        x = call.x
         dtype, device, wanted = x.dtype, x.device, self._shapes
         if self._packed:
-            rows = len(x)
-            wanted = wanted | {name: (rows, wanted[name][-1]) for name in ("x", "y", "dy")}
-        for name, tensor in zip(names, tensors, strict=True):
+            wanted = wanted | {name: (len(x), wanted[name][-1]) for name in ("x", "y", "dy")}
+        given = {"x": x, "params": call.params, "hx": call.hx, "cx": call.cx} | others
+        for name, tensor in given.items():
             if tensor is None:
-                if name not in passes.NULLABLE:
-                    return False
-            elif tensor.shape != wanted[name] or tensor.dtype is not dtype or tensor.device != device:
-                return False
-        return not params.data_ptr() % ALIGNMENT_NBYTES or not params.is_contiguous()
-
-    def is_reserve(self, tensor: Any) -> bool:
-        return tensor.shape == self._shapes["reserve"] and tensor.dtype is torch.uint8
+                continue
+            if tensor.shape != wanted[name]:
+                raise TorchArgumentError(name, f"{wanted[name]}", tuple(tensor.shape), aspect="shape")
+            if tensor.dtype is not (torch.uint8 if name == "reserve" else dtype):
+                raise TorchArgumentError(name, f"{dtype}, the input's", tensor.dtype, aspect="dtype")
+            if tensor.device != device:
+                raise TorchArgumentError(name, f"{device}, the input's", tensor.device, aspect="device")
 
     def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:
         """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
+        self._check(call)
         native, x = self._native, _aligned(call.padded(call.x))
         hx, cx, params = map(_aligned, (call.hx, call.cx, call.params))
         y, hy, cy = map(x.new_empty, self._results)
@@ -73,6 +76,7 @@ class Batch:
         self, call: Arguments, dy: Any, dhy: Any, dcy: Any, y: Any, reserve: Any, *, params_too: bool
     ) -> tuple[Any, Any, Any, Any]:
         """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
+        self._check(call, dy=dy, dhy=dhy, dcy=dcy, y=y, reserve=reserve)
         native, x = self._native, _aligned(call.padded(call.x))
         hx, cx, params, dhy, dcy = map(_aligned, (call.hx, call.cx, call.params, dhy, dcy))
         y, dy, kept = _aligned(call.padded(y)), _aligned(call.padded(dy)), reserve.clone()

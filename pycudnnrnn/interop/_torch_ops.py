@@ -1,7 +1,7 @@
 """The RNN as two torch operators, `pycudnnrnn::rnn` and `pycudnnrnn::rnn_backward`, and the functions that join them.
 
 Eager code, `torch.compile`, `torch.export` and `torch.func` all come through these operators. On CUDA they hand cuDNN
-the tensors' addresses (`_torch_cudnn`); what that does not take, and the CPU, goes through prepared calls. An operator
+the tensors' addresses (`_torch_cudnn`); on the CPU, and where one native call is not enough, ops run. An operator
 returns tensors and nothing else, so the reserve is one: a uint8 tensor that autograd keeps and frees like any other. A
 forward that nothing will be differentiated through keeps none. The backward works on a copy, so that it changes nothing
 that it is given and `retain_graph=True` gives the same gradients again: the copy takes 2 to 6 % of a step (LSTM, 128 to
@@ -46,9 +46,6 @@ _TAGS: Final = tuple(
 )
 """Fake tensors and compilers may have the operators; a CUDA graph may not: memory is taken, and dropout seeded."""
 
-_READ: Final = ("params", "x", "hx", "cx")
-_READ_BACK: Final = (*_READ, "dy", "dhy", "dcy", "y")
-
 _library: Final = torch.library.Library("pycudnnrnn", "DEF")
 
 
@@ -74,7 +71,7 @@ def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     *plain, keep = arguments
     call = Arguments(*plain)
     batch = batch_of(call, training=keep)
-    if batch is not None and batch.takes(_READ, (call.params, call.x, call.hx, call.cx)):
+    if batch is not None:
         return batch.forward(call, keep=keep)
     call = Arguments(*map(_plain, plain))
     lengths, padded = _lengths(call), call.padded(call.x)  # in this order: lengths are checked
@@ -116,8 +113,7 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     call = Arguments(*rest)
     dy, dhy, dcy = call.upstream(dy, dhy, dcy)
     batch = batch_of(call, training=True)
-    read = (call.params, call.x, call.hx, call.cx, dy, dhy, dcy, y)
-    if batch is not None and batch.takes(_READ_BACK, read) and batch.is_reserve(reserve):
+    if batch is not None:
         return batch.backward(call, dy, dhy, dcy, y, reserve, params_too=params_too)
     dy, dhy, dcy, y, reserve = map(_plain, (dy, dhy, dcy, y, reserve))
     call = Arguments(*map(_plain, rest))

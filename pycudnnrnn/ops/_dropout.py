@@ -10,33 +10,26 @@ from pycudnnrnn.spec import RNNSpec
 
 
 class Dropouts:
-    """The moving dropout of an op, which each device has one of, and where each engine's start.
-
-    Whoever needs two of these steps to be one holds `lock`.
-    """
+    """The moving dropout of an op, which each device has one of, and where each engine's start."""
 
     def __init__(self, spec: RNNSpec, starts: dict[str, DropoutState]) -> None:
         self._spec, self._starts = spec, starts
         self._running: dict[str, tuple[Engine, Dropout]] = {}
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
 
     def _start(self, engine: str) -> DropoutState:
         return self._starts.get(engine, DropoutState(engine, self._spec.seed))
 
     def on(self, engine: Engine) -> Dropout:
         """Return the dropout of an engine's device, which starts if it did not run there before."""
-        with self.lock:
+        with self._lock:
             if engine.device not in self._running:
                 self._running[engine.device] = engine, engine.dropout(self._spec, self._start(engine.name))
             return self._running[engine.device][1]
 
-    def runs(self, engine: Engine, dropout: Dropout) -> bool:
-        """Whether this is still the dropout of an engine's device."""
-        return self._running.get(engine.device, (None, None))[1] is dropout
-
     def start_from(self, state: DropoutState) -> None:
         """Let every device of the state's engine go on from it."""
-        with self.lock:
+        with self._lock:
             self._starts[state.engine] = state
             self._running = {k: pair for k, pair in self._running.items() if pair[0].name != state.engine}
 
@@ -46,7 +39,7 @@ class Dropouts:
         Raises:
             StateError: it stands differently on two devices of one engine.
         """
-        with self.lock:
+        with self._lock:
             found, ran_on = dict(self._starts), dict[str, str]()
             for device, (engine, dropout) in self._running.items():
                 name, state = engine.name, dropout.state()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind, ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, Reserve
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, StateError
-from pycudnnrnn.layout import arithmetic_layout
-from pycudnnrnn.passes import UPSTREAM, Name, Slot, slots
-from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.ops._take import Words, take
+from pycudnnrnn.passes import UPSTREAM, Arrays, Name, Slot
 from pycudnnrnn.spec import RNNSpec
 
 
@@ -59,6 +58,9 @@ class Names(NamedTuple):
 
 
 OP_NAMES: Final = Names()
+OP_WORDS: Final[Words] = OP_NAMES._asdict()
+_OUT: Final[Words] = {"d_params": "out"}
+_WRITTEN: Final = frozenset({"d_params"})
 
 
 class Call(NamedTuple):
@@ -66,34 +68,18 @@ class Call(NamedTuple):
 
     engine: Engine
     spec: RNNSpec
-    schedule: Schedule
+    slots: Mapping[Name, Slot]
     kind: ArrayKind
     libraries: frozenset[str]
-    inputs: tuple[Any, ...] = ()
-    """`Inputs`: what a backward reads again. A plain tuple is made in half the time."""
+    inputs: Arrays
+    """What a backward reads again."""
 
     def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
         """Put the engine's work on the caller's current stream; `arrays` are what came since the call was made."""
         return _arrays.streams(self.engine, self.kind, self.libraries | _arrays.libraries_of(self.kind, *arrays))
 
-    def array(self, slot_name: Name, array: Any | None, name: str, *, writable: bool = False) -> Any | None:
-        """Check one array against its slot, and return the engine's over it; `name` is what the caller calls it."""
-        slot = _slots(self.spec, self.schedule)[slot_name]
-        if array is None and (slot.optional or slot.shape is None):
-            return None
-        if slot.shape is None:
-            raise ArgumentError(name, f"None: rnn_mode {str(self.spec.mode)!r} has no c", "an array")
-        native = _arrays.to_engine(name, array, self.kind, self.spec.dtype, self.engine.xp, writable=writable)
-        _arrays.check_shape(name, native, slot.shape, slot.axes)
-        return native
-
     def to_caller(self, array: Any | None) -> Any:
         return None if array is None else _arrays.to_caller(array, self.kind)
-
-
-@functools.lru_cache(maxsize=64)
-def _slots(spec: RNNSpec, schedule: Schedule) -> dict[Name, Slot]:
-    return slots(spec, schedule, 0, None)
 
 
 class Forward(Generic[ArrayT]):
@@ -117,7 +103,7 @@ class Forward(Generic[ArrayT]):
         self._call = call
         self._reserve = reserve
         self._kept = reserve is not None
-        self._read_again = (*call.inputs, output) if self._kept else ()
+        self._read_again = call.inputs | {"y": output} if self._kept else {}
         self._worked: Reserve | None = None
 
     def backward_data(
@@ -139,11 +125,10 @@ class Forward(Generic[ArrayT]):
     ) -> Gradients[ArrayT]:
         call = self._call
         check_bool("retain", retain)
-        with call.streams(d_output, d_output_h, d_output_c):
-            upstream = [
-                None if array is None else call.array(slot, array, getattr(names, slot))
-                for slot, array in zip(UPSTREAM, (d_output, d_output_h, d_output_c), strict=True)
-            ]
+        given = dict(zip(UPSTREAM, (d_output, d_output_h, d_output_c), strict=True))
+        with call.streams(*given.values()):
+            there = {name: array for name, array in given.items() if array is not None}
+            upstream = dict.fromkeys(UPSTREAM) | take(call.engine, call.spec, call.slots, there, names._asdict())
             if self._reserve is None:
                 raise StateError(
                     "the reserve was used up by an earlier backward: give that one retain=True"
@@ -152,7 +137,7 @@ class Forward(Generic[ArrayT]):
                 )
             worked = self._reserve.copy() if retain else self._reserve
             try:
-                gradients = worked.backward_data(*upstream)
+                gradients = worked.backward_data(*upstream.values())
             finally:  # a failure before the reserve was touched (no memory, say) leaves everything as it was
                 if worked.touched and not retain:
                     self._reserve = None
@@ -179,7 +164,7 @@ class Forward(Generic[ArrayT]):
         with call.streams(out):
             native = self._native_out(out, accumulate)
             if native is None:
-                params = call.inputs[0]
+                params = call.inputs["params"]
                 native = _arrays.new(params.shape, params.dtype, call.engine.xp)
             self._worked.backward_weights(native, accumulate=accumulate)
             return call.to_caller(native) if out is None else out
@@ -191,13 +176,11 @@ class Forward(Generic[ArrayT]):
             raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
         if out is None:
             return None
-        native = check_params("out", out, call.kind, call.spec, call.engine, writable=True)
-        call.engine.check_gradient(native)
-        for name, array in zip(
-            ("params", "input_data", "input_h", "input_c", "output"), self._read_again, strict=False
-        ):
-            if array is not None and call.engine.xp.may_share_memory(native, array):
-                raise ArgumentError("out", "a buffer of its own", f"memory that overlaps {name}")
+        native = take(call.engine, call.spec, call.slots, {"d_params": out}, _OUT, written=_WRITTEN)["d_params"]
+        for name, array in self._read_again.items():
+            if array is not None and _arrays.overlap(native, array):
+                said = {**OP_WORDS, "y": "output"}.get(name, name)
+                raise ArgumentError("out", "a buffer of its own", f"memory that overlaps {said}")
         return native
 
     def backward(
@@ -230,26 +213,3 @@ class Forward(Generic[ArrayT]):
         raise ArgumentTypeError(
             "object to pickle", "only its results: a forward with its reserve stays where it ran", "Forward"
         )
-
-
-def check_params(
-    name: str, params: Any, kind: ArrayKind, spec: RNNSpec, engine: Engine, *, writable: bool = False
-) -> Any:
-    """Return the engine's array over a params buffer: flat, contiguous, of its layout's size.
-
-    Raises:
-        ArgumentError: not such a buffer.
-        LayoutError: a buffer laid out by arithmetic, where the engine's layout differs in size.
-    """
-    params = _arrays.to_engine(name, params, kind, spec.dtype, engine.xp, writable=writable)
-    size = engine.layout(spec).size
-    predicted = arithmetic_layout(spec).size if tuple(params.shape) != (size,) else size
-    if predicted != size and tuple(params.shape) == (predicted,):
-        raise LayoutError(
-            f"{name} has the {predicted} elements of the arithmetic layout, and {engine.name}'s layout has {size}: "
-            "move_params brings a buffer from one to the other"
-        )
-    _arrays.check_shape(name, params, (size,), "one flat buffer of params_size() elements")
-    if not params.flags.c_contiguous:
-        raise ArgumentError(name, "a contiguous buffer", f"strides {params.strides}")
-    return params

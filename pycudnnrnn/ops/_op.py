@@ -18,10 +18,10 @@ from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._dropout import Dropouts
-from pycudnnrnn.ops._eager import Known, ShortWay
-from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names, check_params
+from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
 from pycudnnrnn.ops._plan import Plan
-from pycudnnrnn.passes import Batch, Inputs
+from pycudnnrnn.ops._take import take, take_params
+from pycudnnrnn.passes import Batch, slots
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
@@ -51,7 +51,6 @@ class CudnnRNN:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
         self._dropouts = Dropouts(self.spec, state["dropout"])
-        self._eager = ShortWay()
 
     def __repr__(self) -> str:
         arguments = repr(self.spec).partition(", ")[2]
@@ -149,7 +148,7 @@ class CudnnRNN:
         kind = _arrays.kind_of("params", params)
         engine = engine_for(kind.device)
         with engine.active():  # CuPy's copies are on the current device
-            check_params("params", params, kind, self.spec, engine)
+            take_params(engine, self.spec, "params", params)
             return to_canonical(params, engine.layout(self.spec), copy=check_bool("copy", copy))
 
     @overload
@@ -176,16 +175,23 @@ class CudnnRNN:
         engine = engine_for(kind.device)
         xp, layout = engine.xp, engine.layout(self.spec)
         with _arrays.streams(engine, kind, _arrays.libraries_of(kind, *weights, *biases, out)):
-            weights = [_arrays.to_engine(f"weights[{i}]", a, kind, self.dtype, xp) for i, a in enumerate(weights)]
-            biases = [_arrays.to_engine(f"biases[{i}]", a, kind, self.dtype, xp) for i, a in enumerate(biases)]
+            weights, biases = (
+                [self._canonical(f"{name}[{i}]", array, engine) for i, array in enumerate(arrays)]
+                for name, arrays in (("weights", weights), ("biases", biases))
+            )
             if out is None:
                 native = _arrays.new((layout.size,), self.dtype.numpy, xp)
             else:
-                native = check_params("out", out, kind, self.spec, engine, writable=True)
-                weights = [a.copy() if xp.may_share_memory(a, native) else a for a in weights]
-                biases = [a.copy() if xp.may_share_memory(a, native) else a for a in biases]
+                native = take_params(engine, self.spec, "out", out, written=True)
+                weights = [a.copy() if _arrays.overlap(a, native) else a for a in weights]
+                biases = [a.copy() if _arrays.overlap(a, native) else a for a in biases]
             from_canonical(weights, biases, layout, native)
             return _arrays.to_caller(native, kind) if out is None else out
+
+    def _canonical(self, name: str, array: Any, engine: Engine) -> Any:
+        native = _arrays.to_engine(name, array, engine.device, engine.xp)
+        _arrays.check_dtype(name, native, self.dtype.numpy)
+        return native
 
     def move_params(self, params: Any, device: str) -> Any:
         """Return a new buffer with the same weights in the layout of `device`, through canonical form.
@@ -199,7 +205,7 @@ class CudnnRNN:
         source = engine_for(kind.device)
         layout = target.layout(self.spec)
         with _arrays.streams(source, kind, frozenset({kind.library, "cupy"})):
-            native = check_params("params", params, kind, self.spec, source)
+            native = take_params(source, self.spec, "params", params)
             if source is not target:  # through the host, which the two devices' streams need not be put in order for
                 native = _arrays.move(native, np)
             weights, biases = to_canonical(native, source.layout(self.spec), copy=False)
@@ -228,9 +234,7 @@ class CudnnRNN:
         """
         if not isinstance(state, DropoutState):
             raise ArgumentTypeError("state", "a DropoutState", type(state))
-        with self._dropouts.lock:
-            self._dropouts.start_from(state)
-            self._eager.clear()
+        self._dropouts.start_from(state)
 
     def _dropout_on(self, engine: Engine) -> Dropout:
         return self._dropouts.on(engine)
@@ -325,48 +329,25 @@ class CudnnRNN:
         returns: type[Forward[Any]] = Forward,
     ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
-        key = batch = known = None
-        if checkpoint_every is None:
-            key, batch = self._eager.key_of(x, is_training, sequence_lengths, time_major, keep_reserve)
-        if batch is not None and not batch.has_empty:
-            known = self._eager.find(key)
-            results = known and known.call(batch, params, x, hx, cx)
-            if known is not None and results is not None:
-                inputs = params, x, hx, cx
-                return returns(Call(known.engine, self.spec, batch, known.kind, frozenset(), inputs), *results)
         spec, names = self.spec, names or OP_NAMES
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
-        checkpoint_every = _check_every(checkpoint_every, keeps=keep_reserve)
+        every = _check_every(checkpoint_every, keeps=keep_reserve)
         kind = _arrays.kind_of(names.x, x)
         libraries, engine = _arrays.libraries_of(kind, x, hx, cx, params), engine_for(kind.device)
         with _arrays.streams(engine, kind, libraries):
-            x = _arrays.to_engine(names.x, x, kind, spec.dtype, engine.xp)
-            if x.ndim != 3 or x.shape[2] != spec.input_size:
+            shape = tuple(x.shape)
+            if len(shape) != 3 or shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
-                raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", x.shape, aspect="shape")
-            T, B = x.shape[:2] if time_major else x.shape[1::-1]
+                raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", shape, aspect="shape")
+            T, B = shape[:2] if time_major else shape[1::-1]
             schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
-            params = check_params("params", params, kind, spec, engine)
-            call = Call(engine, spec, schedule, kind, libraries)
-            hx, cx = call.array("hx", hx, names.hx), call.array("cx", cx, names.cx)
+            wanted = slots(spec, T, B, engine.layout(spec).size, time_major=time_major)
+            inputs = take(engine, spec, wanted, {"x": x, "params": params, "hx": hx, "cx": cx}, names._asdict())
             dropout = self._dropout_on(engine) if is_training and self._drops else None
-            kind_of_call = Batch(spec, schedule, keep_reserve, dropout, checkpoint_every)
-            results = engine.forward(kind_of_call, Inputs(params, x, hx, cx))
-            if key is not None and (known is None or known.engine is not engine):
-                self._remember(key, engine, kind, kind_of_call)
-            return returns(call._replace(inputs=(params, x, hx, cx)), *results)
-
-    def _remember(self, key: Any, engine: Engine, kind: Any, batch: Batch) -> None:
-        """Keep the short way for calls like one that has just succeeded, where the engine has one."""
-        call, dropout = engine.eager(batch), batch.dropout
-        if call is None:
-            return
-        with self._dropouts.lock:
-            if dropout is not None and not self._dropouts.runs(engine, dropout):
-                return  # `set_dropout_state` came in between
-            self._eager.keep(key, Known(engine, kind, call))
+            results = engine.forward(Batch(spec, schedule, keep_reserve, dropout, every), inputs)
+            return returns(Call(engine, spec, wanted, kind, libraries, inputs), *results)
 
 
 def _device_name(device: str | None) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, EnginePlan
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.ops._forward import Call, check_params
 from pycudnnrnn.ops._graph import Graph
-from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Arrays, Name, Pass
+from pycudnnrnn.ops._take import take, take_params
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, Arrays, Name, Pass, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -41,10 +41,12 @@ class Plan:
     def __init__(self, engine: Engine, spec: RNNSpec, schedule: Schedule, native: EnginePlan, training: bool) -> None:
         self._engine, self._spec, self._schedule, self._native = engine, spec, schedule, native
         self._training = training
-        self._held: tuple[Any, ArrayKind, Any] | None = None
-        self._forward, self._backward_data, self._backward_weights = map(native.short_way, PASSES)
+        self._held: tuple[Any, Any] | None = None
         self.workspace_nbytes = native.workspace_nbytes
         self.reserve_nbytes = native.reserve_nbytes
+        reserve_nbytes = native.reserve_nbytes if training else None
+        T, B, size = schedule.T, schedule.B, engine.layout(spec).size
+        self._slots = slots(spec, T, B, size, reserve_nbytes, time_major=schedule.time_major)
 
     @property
     def algo(self) -> Algorithm:
@@ -66,9 +68,8 @@ class Plan:
         """
         self._held = None
         if params is not None:
-            kind = _arrays.kind_of("params", params)
-            self._held = params, kind, self._params("params", params, kind)
-        self._native.hold(self._held and self._held[2])
+            self._held = params, take_params(self._engine, self._spec, "params", params)
+        self._native.hold(self._held and self._held[1])
 
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any = None) -> None:
         """Write the output to `y` and the final states to `hy` and `cy`.
@@ -79,9 +80,7 @@ class Plan:
         Raises:
             ArgumentError: an array of another shape, dtype or device, an output that shares memory, or no reserve.
         """
-        given = (params, x, hx, cx, y, hy, cy, reserve if self._training else None)
-        if self._forward is None or not self._forward(given):
-            self._run(FORWARD, given)
+        self._run(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
 
     def backward_data(
         self,
@@ -102,9 +101,7 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        given = (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
-        if self._backward_data is None or not self._backward_data(given):
-            self._run(BACKWARD_DATA, given)
+        self._run(BACKWARD_DATA, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve))
 
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
         """Write the gradient of params to `d_params`, or add it there; after `backward_data`.
@@ -112,28 +109,16 @@ class Plan:
         Raises:
             ArgumentError: an array that cannot be used, or a plan without training.
         """
-        check_bool("accumulate", accumulate)
-        given = (x, hx, y, d_params, reserve)
-        if self._backward_weights is None or not self._backward_weights(given, accumulate):
-            self._run(BACKWARD_WEIGHTS, given, accumulate=accumulate)
+        self._run(BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve), accumulate=check_bool("accumulate", accumulate))
 
     def _run(self, which: Pass, given: tuple[Any, ...], *, accumulate: bool = False) -> None:
-        arrays: Arrays = dict(zip(which.names, given, strict=True))
-        kind = self._kind(which.data, arrays[which.data])
-        with _arrays.streams(self._engine, kind, _arrays.libraries_of(kind, *given)):
-            call = Call(self._engine, self._spec, self._schedule, kind, frozenset())
-            native: Arrays = {}
-            for name, array in arrays.items():
-                written = name in which.written
-                if name in {"params", "d_params"}:
-                    native[name] = self._params(name, array, kind, writable=written)
-                elif name == "reserve":
-                    native[name] = self._reserve(kind, array) if self._training or which is not FORWARD else None
-                elif array is None and name in {"dhy", "dcy"} and (name == "dhy" or self._spec.has_cell_state):
-                    raise ArgumentError(name, "an array: cuDNN is not known to take NULL", None)
-                else:
-                    native[name] = call.array(name, array, name, writable=written)
-            self._check_apart(native, which.written)
+        if which is not FORWARD and not self._training:
+            raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
+        engine, arrays = self._engine, dict(zip(which.names, given, strict=True))
+        with self._streams(which.data, arrays):
+            if self._held is not None and arrays.get("params") is self._held[0]:
+                arrays["params"] = self._held[1]
+            native = take(engine, self._spec, self._slots, arrays, written=which.written, in_place=True)
             self._native.run(which, native, accumulate=accumulate)
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
@@ -149,48 +134,21 @@ class Plan:
         """
         if check_bool("carry_state", carry_state) and self._spec.num_dirs == 2:
             raise ArgumentError("carry_state", "False with both directions: one of them starts at the end", carry_state)
-        kind = self._kind("params", params)
+        kind = _arrays.kind_of("params", params)
         if kind.library == "jax" and kind.device != "cpu":
             expected = "a CuPy array or a torch tensor: the graph's arrays are of its kind, and nobody writes to JAX's"
             raise ArgumentError("params", expected, "a JAX array")
-        with _arrays.streams(self._engine, kind, frozenset({kind.library})):
-            native = check_params("params", params, kind, self._spec, self._engine)
+        with self._streams("params", {"params": params}):
+            native = take_params(self._engine, self._spec, "params", params)
             return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
 
-    def _kind(self, name: str, data: Any) -> ArrayKind:
-        kind, device = _arrays.kind_of(name, data), self._engine.device
-        if kind.device != device:
-            raise ArgumentError(name, f"an array on {device}, which the plan is for", kind.device, "device")
-        return kind
-
-    def _params(self, name: str, params: Any, kind: ArrayKind, *, writable: bool = False) -> Any:
-        if self._held is not None and params is self._held[0] and kind == self._held[1] and not writable:
-            return self._held[2]
-        return check_params(name, params, kind, self._spec, self._engine, writable=writable)
-
-    def _reserve(self, kind: ArrayKind, reserve: Any) -> Any:
-        if not self._training:
-            raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
-        if reserve is None:
-            raise ArgumentError("reserve", f"a uint8 array of {self.reserve_nbytes} elements", None)
-        reserve = _arrays.to_engine("reserve", reserve, kind, None, self._engine.xp, writable=True)
-        if reserve.dtype != "uint8" or reserve.shape != (self.reserve_nbytes,) or not reserve.flags.c_contiguous:
-            got = f"{reserve.dtype} of {tuple(reserve.shape)}"
-            raise ArgumentError("reserve", f"a contiguous uint8 array of {self.reserve_nbytes} elements", got)
-        return reserve
-
-    def _check_apart(self, arrays: Arrays, written: frozenset[Name]) -> None:
-        """Refuse what is not contiguous, and an output that shares memory with anything else."""
-        shared = self._engine.xp.may_share_memory
-        others: list[Any] = []
-        for name, array in sorted(arrays.items(), key=lambda pair: pair[0] in written):
-            if array is None:
-                continue
-            if not array.flags.c_contiguous:
-                raise ArgumentError(name, "a contiguous array", f"strides {array.strides}")
-            if name in written and any(shared(array, other) for other in others):
-                raise ArgumentError(name, "memory of its own", "memory that another argument has too")
-            others.append(array)
+    def _streams(self, data: Name, arrays: Arrays) -> contextlib.AbstractContextManager[Any]:
+        """Put the engine's work on the current stream of the library that `data` is of."""
+        kind = _arrays.kind_of(data, arrays[data])
+        if kind.device != self._engine.device:
+            expected = f"an array on {self._engine.device}, which the plan is for"
+            raise ArgumentError(data, expected, kind.device, aspect="device")
+        return _arrays.streams(self._engine, kind, _arrays.libraries_of(kind, *arrays.values()))
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("object to pickle", "the op: a plan holds native objects of this process", "Plan")

@@ -192,7 +192,7 @@ def value_of(array: Any) -> Any:
 def writable(opaque: Any) -> Any:
     """Return the engine's array over a buffer's memory, after checking that it can be written to."""
     kind = _arrays.kind_of("opaque_params", opaque)
-    target = _arrays.to_engine("opaque_params", opaque, kind, None, engine_for(kind.device).xp, writable=True)
+    target = _arrays.to_engine("opaque_params", opaque, kind.device, engine_for(kind.device).xp)
     _arrays.check_overwritable("opaque_params", opaque, target)
     return target
 

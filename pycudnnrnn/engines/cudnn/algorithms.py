@@ -20,7 +20,7 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
-from pycudnnrnn.passes import RESULTS, UPSTREAM, Batch, Inputs
+from pycudnnrnn.passes import RESULTS, UPSTREAM, Arrays, Batch
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -55,7 +55,7 @@ def candidates(batch: Batch) -> Iterator[Batch]:
             yield candidate
 
 
-def choose(runtime: Runtime, batch: Batch, data: Inputs | None) -> AlgorithmChoice:
+def choose(runtime: Runtime, batch: Batch, data: Arrays | None) -> AlgorithmChoice:
     """Return the fastest candidate, from memory if it is known there, measured on `data` otherwise.
 
     Forward and, in training, both backward passes are timed together, into memory of their own. Dropout states of their
@@ -93,7 +93,7 @@ def choose(runtime: Runtime, batch: Batch, data: Inputs | None) -> AlgorithmChoi
 
 
 def _tried(
-    runtime: Runtime, handle: Handle, batch: Batch, data: Inputs
+    runtime: Runtime, handle: Handle, batch: Batch, data: Arrays
 ) -> tuple[list[AlgorithmTrial], list[Exception]]:
     """Time each candidate whose layout is the one that params have; say of the others why not."""
     descriptor, layout = None if batch.dropout is None else batch.dropout.descriptor, runtime.layout(batch.spec)
@@ -114,9 +114,9 @@ def _tried(
     return trials, failures
 
 
-def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Inputs) -> float:
+def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Arrays) -> float:
     """Return a candidate's median time in microseconds; results and gradients go to memory that is thrown away."""
-    device, descriptors, arrays = passes.device, passes.data(schedule), passes.step(**data._asdict())
+    device, descriptors, arrays = passes.device, passes.data(schedule), passes.step(**data)
 
     def work() -> None:
         passes.run_all(handle, descriptors, arrays)
@@ -129,11 +129,11 @@ def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Inputs) -> f
     return statistics.median(device.timed(work) for _ in range(ROUNDS))
 
 
-def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Inputs:
+def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Arrays:
     """Normal numbers, params scaled so that gates stay open; no states."""
     block = np.random.default_rng(0).standard_normal(BLOCK, np.float32)
     dtype = spec.dtype.numpy
     x = np.resize(block, schedule.data_shape(spec.input_size))
     params = np.resize(block, runtime.layout(spec).size) * spec.num_units**-0.5
     move = runtime.device.from_host
-    return Inputs(move(params.astype(dtype)), move(x.astype(dtype)), None, None)
+    return {"params": move(params.astype(dtype)), "x": move(x.astype(dtype)), "hx": None, "cx": None}

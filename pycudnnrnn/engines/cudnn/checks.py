@@ -61,23 +61,6 @@ def check_sizes(batch: Batch) -> None:
         raise ArgumentError("num_units", most, spec.num_units)
 
 
-def check_array(name: str, array: Any | None, device: CudaDevice, alignment: int | None = None) -> None:
-    """Refuse what cuDNN cannot read in place; nothing is copied silently. None and what has no elements are not read.
-
-    Without `alignment` it is that of the elements.
-
-    Raises:
-        ArgumentError: not contiguous, or not aligned.
-    """
-    if array is None or not array.size:
-        return
-    if not array.flags.c_contiguous:
-        raise ArgumentError(name, "a contiguous array (cupy.ascontiguousarray makes one)", f"strides {array.strides}")
-    address, wanted = device.address(array), array.dtype.itemsize if alignment is None else alignment
-    if address % wanted:
-        raise ArgumentError(name, f"memory aligned to {wanted} bytes", hex(address))
-
-
 def aligned(device: CudaDevice, *arrays: Any | None) -> list[Any | None]:
     """Return arrays that cuDNN may read whichever its loads are: copies of those that begin where it may not.
 

@@ -16,22 +16,22 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.parts import Part, states_to_work_on
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Gradients, Piece
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Arrays, Batch, Inputs
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Arrays, Batch
 from pycudnnrnn.schedule import Chunk
 
 
-def forward(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Inputs) -> Results:
+def forward(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
     """Run the chunks; "auto" runs the standard algorithm, and nothing is tuned. See `engines.Engine.forward`."""
-    params, x, hx, cx = inputs
+    x = inputs["x"]
     device, spec, schedule, dropout = runtime.device, *batch[:2], batch.dropout
     with runtime.launching("a batch in parts, which takes memory") as (handle, stream):
         y = device.zeros(schedule.data_shape(spec.output_size), spec.dtype.numpy)
-        h, c = states_to_work_on(device, spec, schedule, hx, cx)
+        h, c = states_to_work_on(device, spec, schedule, inputs["hx"], inputs["cx"])
         pieces, results = [], []
         for chunk in chunks:
             part = runtime.part(schedule, chunk, stream)
             passes = runtime.passes(handle, batch._replace(schedule=part.schedule))
-            arrays: Arrays = {"params": params, "x": part.buffer(x), "y": part.buffer(y)}
+            arrays: Arrays = {"params": inputs["params"], "x": part.buffer(x), "y": part.buffer(y)}
             arrays |= {"hx": part.state_buffer(h), "cx": part.state_buffer(c)}
             arrays["reserve"] = scratch(device, passes.reserve_nbytes)
             pieces.append(ChunkPiece(passes, part.schedule, arrays, part))

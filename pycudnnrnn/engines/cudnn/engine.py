@@ -11,19 +11,18 @@ from typing import Any
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, Memory, Results
-from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
+from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute, whole
 from pycudnnrnn.engines.cudnn.addressed import Addressed
 from pycudnnrnn.engines.cudnn.algorithms import choose
-from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, aligned, check_array, check_sizes
+from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, aligned, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
-from pycudnnrnn.engines.cudnn.eager import CudnnForward
 from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Batch, Inputs
+from pycudnnrnn.passes import Arrays, Batch
 from pycudnnrnn.schedule import Chunk, native_chunks
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
@@ -35,10 +34,12 @@ class CudnnEngine:
     """
 
     name = "cudnn"
+    alignment = ALIGNMENT_NBYTES
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, f"cuda:{device.index}"
-        self._device = device
+        self._device, self._index = device, device.index
+        self._array = device.xp.ndarray
         self.runtime = Runtime(library, device)
         self.choices = self.runtime.choices
 
@@ -47,6 +48,9 @@ class CudnnEngine:
         """CuPy, unless the device is lost."""
         self._device.watch.refuse_lost()
         return self._device.xp
+
+    def holds(self, array: Any) -> bool:
+        return type(array) is self._array and array.data.device_id == self._index
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         return self._device.active()
@@ -121,7 +125,7 @@ class CudnnEngine:
             raise ArgumentError("dropout", f"0 in training with both directions and {steps}", batch.spec.dropout)
         return chunks
 
-    def resolved(self, batch: Batch, data: Inputs | None = None) -> Batch:
+    def resolved(self, batch: Batch, data: Arrays | None = None) -> Batch:
         """Return the batch with "auto" decided."""
         spec = batch.spec
         if spec.algo is not Algorithm.AUTO:
@@ -129,40 +133,26 @@ class CudnnEngine:
         choice = choose(self.runtime, batch, data)
         return batch._replace(spec=spec.replace(algo=choice.algo, math_type=choice.math_type))
 
-    def eager(self, batch: Batch, data: Inputs | None = None) -> CudnnForward | None:
-        schedule = batch.schedule
-        if not schedule.T or not schedule.B or schedule.T > TIME_MAX or schedule.has_empty:
-            return None
-        with self.runtime.launching("an eager forward, which takes memory") as (handle, _):
-            return CudnnForward(self.runtime, self.runtime.passes(handle, self.resolved(batch, data)), batch)
-
-    def forward(self, batch: Batch, inputs: Inputs) -> Results:
-        check_sizes(batch)
-        for name, array in (("input_data", inputs.x), ("input_h", inputs.hx), ("input_c", inputs.cx)):
-            check_array(name, array, self._device)
-        check_array("params", inputs.params, self._device, ALIGNMENT_NBYTES)
+    def forward(self, batch: Batch, inputs: Arrays) -> Results:
         inputs = self._aligned(inputs)
-        if not batch.keeps or (batch.every is not None and batch.every >= batch.schedule.T):
-            batch = batch._replace(every=None)
-        if batch.every is None:
-            call = self.eager(batch, inputs)
-            if call is not None:
-                return call.run(batch.schedule, *inputs)
+        schedule, every = batch.schedule, batch.every
+        if every is not None and every >= schedule.T:
+            batch, every = batch._replace(every=None), None
+        if every is None and schedule.T and schedule.B and schedule.T <= TIME_MAX and not schedule.has_empty:
+            return whole.forward(self.runtime, self.resolved(batch, inputs), inputs)
+        check_sizes(batch)
         chunks = self._chunks(batch)
         if len(chunks) > 1 and batch.spec.num_dirs == 2:
             return long_bidirectional.forward(self, self.runtime, batch, inputs)
-        if len(chunks) > 1 and batch.every is not None:
+        if len(chunks) > 1 and every is not None:
             return recompute.forward(self, self.runtime, batch, chunks, inputs)
         return chunked.forward(self.runtime, batch, chunks, inputs)
 
-    def check_gradient(self, out: Any) -> None:
-        check_array("out", out, self._device, ALIGNMENT_NBYTES)
-
-    def _aligned(self, inputs: Inputs) -> Inputs:
-        if not any(at and at % ALIGNMENT_NBYTES for at in addresses(self._device, *inputs)):
+    def _aligned(self, inputs: Arrays) -> Arrays:
+        if not any(at and at % ALIGNMENT_NBYTES for at in addresses(self._device, *inputs.values())):
             return inputs
         with self.runtime.launching("copying what is not aligned, which takes memory"):
-            return Inputs(*aligned(self._device, *inputs))
+            return dict(zip(inputs, aligned(self._device, *inputs.values()), strict=True))
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

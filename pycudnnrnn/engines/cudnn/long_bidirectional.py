@@ -13,7 +13,7 @@ from typing import Any
 from pycudnnrnn.engines import Engine, Reserve, Results
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Batch, Inputs, shapes
+from pycudnnrnn.passes import Arrays, Batch, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, InputMode, RNNSpec
 
@@ -73,9 +73,9 @@ class LongReserve:
                     device.add_into(out[theirs], gradient[ours])
 
 
-def forward(engine: Engine, runtime: Runtime, batch: Batch, inputs: Inputs) -> Results:
+def forward(engine: Engine, runtime: Runtime, batch: Batch, inputs: Arrays) -> Results:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
-    params, x, hx, cx = inputs
+    x, states = inputs["x"], (inputs["hx"], inputs["cx"])
     device, spec, schedule = runtime.device, *batch[:2]
     with device.active():
         hy, cy = _states(runtime, spec, schedule)
@@ -85,10 +85,11 @@ def forward(engine: Engine, runtime: Runtime, batch: Batch, inputs: Inputs) -> R
             y = device.empty((*x.shape[:2], spec.output_size), spec.dtype.numpy)
             for direction in range(2):
                 p = 2 * layer + direction
-                own = _repacked(engine, runtime, spec, part.spec, p, params)
-                given = (None if s is None else device.copy(s[p : p + 1]) for s in (hx, cx))
+                own = _repacked(engine, runtime, spec, part.spec, p, inputs["params"])
+                h, c = (None if s is None else device.copy(s[p : p + 1]) for s in states)
                 turned = _turned(runtime, schedule, x, direction)
-                out, h, c, kept = engine.forward(part, Inputs(own, turned, *given))
+                given = {"params": own, "x": turned, "hx": h, "cx": c}
+                out, h, c, kept = engine.forward(part, given)
                 device.copy_into(_half(y, spec, direction), _turned(runtime, schedule, out, direction))
                 device.copy_into(hy[p : p + 1], h)
                 if cy is not None:

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
-from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses, scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
-from pycudnnrnn.engines.cudnn.plain import Recogniser, recogniser
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Arrays, Batch, Name, Pass, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
@@ -38,7 +37,12 @@ class Passes:
     """
 
     def __init__(self, handle: Handle, device: CudaDevice, batch: Batch, dropout: DropoutDescriptor | None) -> None:
-        """Compile for batches like this one, whatever their lengths are."""
+        """Compile for batches like this one, whatever their lengths are.
+
+        Raises:
+            ArgumentError: `check_sizes`.
+        """
+        check_sizes(batch)
         spec, schedule, training = batch.spec, batch.schedule, batch.training
         self._library = library = handle.library
         self.device, self.spec, self.training = device, spec, training
@@ -53,7 +57,8 @@ class Passes:
         self.params_nbytes = weight_space_nbytes(handle, self._rnn)
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
         reserve_nbytes = self.reserve_nbytes if training else None
-        self.slots = slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize, reserve_nbytes)
+        params_size, T, B = self.params_nbytes // spec.dtype.itemsize, schedule.T, schedule.B
+        self.slots = slots(spec, T, B, params_size, reserve_nbytes, time_major=schedule.time_major)
         self.passes = PASSES if training else (FORWARD,)
         h, c = (
             None if shape is None else TensorDescriptor(library, spec.dtype, shape)
@@ -103,11 +108,6 @@ class Passes:
     def data_of_its_own(self, schedule: Schedule) -> DataDescriptors:
         """Return descriptors that keep a batch's lengths: what a graph reads of them, and when, is unknown."""
         return self._equal if schedule.lengths is None else DataDescriptors(self._library, self.spec, schedule)
-
-    def recogniser(self, names: Sequence[Name], *, apart: bool = True) -> Recogniser:
-        """Return what recognises the arrays of a call, given in this order."""
-        wanted = {name: self.slots[name] for name in names}
-        return recogniser(self.device.xp.ndarray, self.device.index, wanted, ALIGNMENT_NBYTES, apart=apart)
 
     def new(self, *names: Name, zeros: bool = False) -> Arrays:
         """Make arrays, those that there are."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pycudnnrnn.engines import ShortWay
-from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, check_array
-from pycudnnrnn.engines.cudnn.device import addresses, scratch
+from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
@@ -25,59 +22,26 @@ class CudnnPlan:
         self._runtime, self._passes, self._dropout = runtime, passes, batch.dropout
         self._data = passes.data_of_its_own(batch.schedule)
         self._device = passes.device
-        self.spec, self.slots = passes.spec, passes.slots
+        self.spec = passes.spec
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
-        self._workspace = scratch(self._device, passes.workspace_nbytes)
-        (self._workspace_at,) = addresses(self._device, self._workspace)
-        self._turns = Turns(self._device, self, self._workspace)
-
-    def short_way(self, which: Pass) -> ShortWay | None:
-        if which not in self._passes.calls:
-            return None
-        recognise, launch = self._passes.recogniser(which.names), self._launching(which)
-
-        def run(arrays: tuple[Any, ...], accumulate: bool = False) -> bool:
-            at = recognise(arrays)
-            if at is None:
-                return False
-            launch(at, accumulate)
-            return True
-
-        return run
+        self._scratch = {"workspace": scratch(self._device, passes.workspace_nbytes)}
+        self._turns = Turns(self._device, self, *self._scratch.values())
 
     def run(self, which: Pass, arrays: Arrays, *, accumulate: bool = False) -> None:
-        given = [arrays.get(name) for name in which.names]
-        for name, array in zip(which.names, given, strict=True):
-            check_array(name, array, self._device, ALIGNMENT_NBYTES)
-        self._launching(which)(addresses(self._device, *given), accumulate)
+        device, passes = self._device, self._passes
+        with device.active():
+            stream = device.stream()
+            self._turns.on(stream)
+            handle = self._runtime.handle_on(stream)
+            drops = self._dropout if which is FORWARD else None
+            with _NOTHING if drops is None else drops.forward_on(stream):
+                passes.run(which, handle, self._data, arrays | self._scratch, accumulate=accumulate)
 
     def hold(self, params: Any | None) -> None:
         """Do nothing: cuDNN reads params as they are."""
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
-        check_array("params", params, self._device, ALIGNMENT_NBYTES)
         return CudnnGraph(self._runtime, self._passes, self._data, self._dropout, params, carry_state=carry_state)
-
-    def _launching(self, which: Pass) -> Callable[[Sequence[int | None], bool], None]:
-        """Return what puts a pass on the current stream; one forward that drops after the other."""
-        passes, device, turns, handle_on = self._passes, self._device, self._turns, self._runtime.handle_on
-        (x_desc, y_desc), workspace, call = self._data.pointers, self._workspace_at, passes.calls[which]
-        drops = self._dropout if which is FORWARD else None
-
-        def launch(at: Sequence[int | None], accumulate: bool) -> None:
-            with device.active():
-                stream = device.stream()
-                turns.on(stream)
-                handle = handle_on(stream)
-                if drops is not None:
-                    with drops.forward_on(stream):
-                        call(handle.pointer, x_desc, y_desc, workspace, *at)
-                    return
-                if which is not FORWARD:
-                    passes.clear(which, handle, at, accumulate=accumulate)
-                call(handle.pointer, x_desc, y_desc, workspace, *at)
-
-        return launch
 
 
 class CudnnGraph:

@@ -15,7 +15,7 @@ from pycudnnrnn.engines import DropoutState, Engine, Results
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.parts import Part, states_to_work_on
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.passes import Batch, Inputs
+from pycudnnrnn.passes import Arrays, Batch
 from pycudnnrnn.schedule import Chunk
 
 
@@ -65,7 +65,9 @@ class RecomputeReserve:
                 if dropout is not None:
                     dropout.rewind(start.random)
                 batch = Batch(spec, part.schedule, keeps=True, dropout=dropout)
-                *_, again = self.engine.forward(batch, Inputs(self.params, part.cut(self.x), start.h, start.c))
+                *_, again = self.engine.forward(
+                    batch, {"params": self.params, "x": part.cut(self.x), "hx": start.h, "cx": start.c}
+                )
                 dy_part = None if dy is None else part.cut(dy)
                 dx_part, dhx_part, dcx_part = again.backward_data(dy_part, part.cut_states(dh), part.cut_states(dc))
                 again.backward_weights(gradient, accumulate=True)
@@ -83,26 +85,26 @@ class RecomputeReserve:
             write(out, self.gradient)
 
 
-def forward(engine: Engine, runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Inputs) -> Results:
+def forward(engine: Engine, runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
     """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
-    params, x, hx, cx = inputs
+    x = inputs["x"]
     device, spec, schedule, dropout = runtime.device, *batch[:2], batch.dropout
     with (
         runtime.launching("a forward that recomputes, which takes memory") as (_, stream),
         contextlib.nullcontext() if dropout is None else dropout.as_one(stream),
     ):
         y = device.zeros(schedule.data_shape(spec.output_size), spec.dtype.numpy)
-        h, c = states_to_work_on(device, spec, schedule, hx, cx)
+        h, c = states_to_work_on(device, spec, schedule, inputs["hx"], inputs["cx"])
         starts = []
         for chunk in chunks:
             part = runtime.part(schedule, chunk, stream)
             random = None if dropout is None else dropout.snapshot(stream)
             start = Start(part, part.cut_states(h), part.cut_states(c), random)
             one = batch._replace(schedule=part.schedule, every=None)
-            y_part, hy, cy, _ = engine.forward(one, Inputs(params, part.cut(x), start.h, start.c))
+            y_part, hy, cy, _ = engine.forward(one, inputs | {"x": part.cut(x), "hx": start.h, "cx": start.c})
             part.put(y, y_part)
             part.put_states(h, hy)
             part.put_states(c, cy)
             starts.append(start)
     seed = 0 if dropout is None else dropout.seed
-    return y, h, c, RecomputeReserve(engine, runtime, batch, params, x, starts, seed, (stream,))
+    return y, h, c, RecomputeReserve(engine, runtime, batch, inputs["params"], x, starts, seed, (stream,))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Generic, Self, TypeVar
 
-from pycudnnrnn.engines.cudnn.checks import aligned, check_array
+from pycudnnrnn.engines.cudnn.checks import aligned
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
@@ -66,8 +66,6 @@ class CudnnReserve(Generic[PieceT]):
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> Gradients:
         device, spec, schedule = self.runtime.device, self.spec, self.schedule
-        for name, array in (("d_output", dy), ("d_output_h", dhy), ("d_output_c", dcy)):
-            check_array(name, array, device)
         with self.runtime.following(self.streams) as handle:
             given = dict(zip(UPSTREAM, aligned(device, dy, dhy, dcy), strict=True))
             for name, shape in shapes(spec, schedule.data_axes, schedule.B).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from pycudnnrnn.engines.numpy_engine.weights import Array
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
-Outs = tuple[Array | None, Array | None, Array | None]
+Outs = Sequence[Array | None]
 """Where data, h and c are to be written; a new array in the place of None."""
 
 NO_OUTS: Final[Outs] = (None, None, None)
@@ -56,8 +57,8 @@ def sorted_states(
     dtype, states = spec.compute_dtype.numpy, (spec.num_pseudo_layers, schedule.B)
 
     def made(given: Array | None, width: int, out: Array | None) -> Array:
-        own = out is None or not schedule.is_sorted or out.dtype != dtype
-        found: Array = new((*states, width), dtype) if own else out
+        takes = out is not None and schedule.is_sorted and out.dtype == dtype
+        found: Array = out if takes else new((*states, width), dtype)  # type: ignore[assignment]  # there is one
         found[...] = 0 if given is None else given[:, schedule.order]
         return found
 

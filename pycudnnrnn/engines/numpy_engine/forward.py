@@ -1,0 +1,63 @@
+"""The forward of the NumPy engine.
+
+A call works on packed rows (`schedule`), so that padding costs nothing and cannot leak. The input product of a
+direction is a GEMM over each group of rows, gradients are one over each block of groups, and the only Python loop is
+the one over time (`cells`). 16-bit types are computed in the spec's compute dtype and rounded where they leave the
+engine.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import numpy as np
+
+from pycudnnrnn.engines import Results
+from pycudnnrnn.engines.numpy_engine.cells import cell_of
+from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
+from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
+from pycudnnrnn.engines.numpy_engine.recompute import RecomputeReserve
+from pycudnnrnn.engines.numpy_engine.reserve import make_reserve
+from pycudnnrnn.engines.numpy_engine.walk import directions_of, for_steps, run
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
+from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.passes import Arrays, Batch
+
+
+@np.errstate(all="ignore")  # NaN and infinity are data
+def forward(
+    batch: Batch, layout: ParamLayout, inputs: Arrays, *, weights: list[Weights] | None = None,
+    buffer: Array | None = None, outs: Outs = NO_OUTS,
+) -> Results:  # fmt: skip
+    """Run, with `weights` where params have been read already.
+
+    What is kept goes into `buffer`, and the results into `outs`, where they are given.
+    """
+    spec, schedule, dropout = batch.spec, batch.schedule, batch.dropout
+    with nullcontext() if dropout is None else dropout.forward() as drawn:
+        dtype, cell = spec.compute_dtype.numpy, cell_of(spec)
+        weights = load_weights(layout, inputs["params"], spec) if weights is None else weights
+        h, c = sorted_states(spec, schedule, inputs["hx"], inputs["cx"], outs)
+        rows = pack(inputs["x"], schedule, dtype)
+        if batch.keeps and batch.every is not None:
+            recomputing = RecomputeReserve(spec, schedule, layout, weights, inputs["x"], drawn, batch.every)
+            return *results(recomputing.forward(rows, h, c), h, c, spec, schedule, outs), recomputing
+        reserve = make_reserve(batch, layout, weights, rows, buffer) if batch.keeps else None
+        for layer in range(spec.num_layers):
+            kept = reserve is not None and layer + 1 < spec.num_layers
+            above = reserve.inputs[layer + 1] if reserve and kept else None
+            if above is None:
+                last = layer + 1 == spec.num_layers
+                above = new_rows(schedule, spec.output_size, dtype, outs[0] if last else None)
+            for direction, steps in directions_of(spec, schedule):
+                p = layer * spec.num_dirs + direction
+                out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
+                w = for_steps(weights[p], len(steps))
+                run(cell, spec, w, rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
+            if drawn and layer + 1 < spec.num_layers:
+                mask = dropout_mask(drawn, spec, layer + 1, 0, above.shape)
+                drop(above, mask, spec.dropout)
+                if reserve:
+                    reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
+            rows = above
+        return *results(rows, h, c, spec, schedule, outs), reserve
