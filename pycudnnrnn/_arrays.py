@@ -83,7 +83,7 @@ def kind_of(name: str, array: Any) -> ArrayKind:
         return NUMPY
     library = library_of(array)
     if library == "cupy":
-        return ArrayKind(library, f"cuda:{array.device.id}")
+        return _on_cuda(array.data.device_id)
     if library:
         _check_plain(name, array, library)
     if not library or not hasattr(array, "__dlpack_device__"):  # JAX's random keys have none
@@ -97,6 +97,11 @@ def kind_of(name: str, array: Any) -> ArrayKind:
         raise ArgumentError(name, "an array on the CPU or on a CUDA device", array.device, aspect="device")
     place = next(iter(array.devices())) if library == "jax" else None
     return ArrayKind(library, device if device == "cpu" else f"{device}:{index}", place)
+
+
+@functools.cache
+def _on_cuda(index: int) -> ArrayKind:
+    return ArrayKind("cupy", f"cuda:{index}")
 
 
 def library_of(array: Any) -> str:
@@ -206,36 +211,41 @@ def to_caller(array: Any, kind: ArrayKind) -> Any:
         return library.dlpack.from_dlpack(array)
 
 
-def streams(engine: Any, kind: ArrayKind, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
+def streams(engine: Any, library: str, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
     """Put what an engine does in the block on the current stream of the caller's library, its device being current.
 
     `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for what is on
     them, and they for the work. JAX's streams are its own: DLPack orders what comes from there, and the block ends
     when the work is done, because JAX may give an array's memory to another as soon as the array is gone.
     """
-    if kind.device == "cpu":
-        return contextlib.nullcontext()
     context: contextlib.AbstractContextManager[Any]
-    if kind.library == "cupy" and libraries <= _CUPY_ALONE:
+    if engine.device == "cpu":
+        return contextlib.nullcontext()
+    if library == "cupy" and libraries <= _CUPY_ALONE:
         context = engine.active()
         return context
-    own = stream_address(kind)
-    others = {stream_address(ArrayKind(library, kind.device)) for library in libraries & {"cupy", "torch"}} - {own}
+    own = stream_address(library, engine.device)
+    others = {stream_address(other, engine.device) for other in libraries & {"cupy", "torch"}} - {own}
     context = engine.on_stream(own, others, wait="jax" in libraries)
     return context
 
 
-def stream_address(kind: ArrayKind) -> int | None:
+def stream_address(library: str, device: str) -> int | None:
     """Return the address of torch's current stream; None for CuPy's, which the engine knows, and on the CPU."""
-    if kind.library != "torch" or kind.device == "cpu":
+    if library != "torch" or device == "cpu":
         return None
-    address: int = sys.modules["torch"].cuda.current_stream(int(kind.device.partition(":")[2])).cuda_stream
+    address: int = sys.modules["torch"].cuda.current_stream(int(device.partition(":")[2])).cuda_stream
     return address
 
 
-def libraries_of(kind: ArrayKind, *arrays: Any) -> frozenset[str]:
-    """Return the libraries of a call's arrays, None being no array: those with streams, so none on the CPU."""
-    return frozenset(library_of(a) for a in arrays if a is not None) if kind.device != "cpu" else frozenset()
+def libraries_of(*arrays: Any) -> frozenset[str]:
+    """Return the libraries of a call's arrays, None being no array."""
+    return _libraries(frozenset(map(type, arrays)))
+
+
+@functools.lru_cache(maxsize=256)
+def _libraries(types: frozenset[type]) -> frozenset[str]:
+    return frozenset(_library_of_type(kind) for kind in types if kind is not type(None))
 
 
 def new(shape: tuple[int, ...], dtype: np.dtype[Any], xp: Any = np, *, zeros: bool = False) -> Any:

@@ -164,7 +164,7 @@ def _scale(array: Any, share: float) -> None:
 
 def _on_stream(kind: ArrayKind, *, wait: bool) -> contextlib.AbstractContextManager[int]:
     """Work on the current stream of the array's library, whose address the block gets; `wait` for it at the end."""
-    return engine_for(kind.device).on_stream(_arrays.stream_address(kind), (), wait=wait)
+    return engine_for(kind.device).on_stream(_arrays.stream_address(kind.library, kind.device), (), wait=wait)
 
 
 class _MPI:

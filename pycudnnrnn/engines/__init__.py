@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import Arrays, Batch, Pass
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import SEED_MAX, RNNSpec
 
 POSITION_MAX: Final = 2**63 - 1
@@ -99,6 +100,11 @@ Results = tuple[Any, Any, Any | None, Any]
 """y, hy, cy (None but for LSTM), and the `Reserve`, where one is kept."""
 
 
+EagerForward = Callable[[Schedule, Arrays, Sequence[int | None]], Results]
+"""Call it with a batch, and the arrays that a forward reads, native and checked: by name, and their addresses, in the
+order of `INPUTS`. The engine's device is the current one."""
+
+
 class EngineGraph(Protocol):
     """A plan's calls captured over the graph's own buffers; what there is not is absent."""
 
@@ -118,8 +124,11 @@ class EnginePlan(Protocol):
     def hold(self, params: Any | None) -> None:
         """Read params once for the calls that get this same array, until another or None is held."""
 
-    def run(self, which: Pass, arrays: Arrays, *, accumulate: bool = False) -> None:
-        """Run a pass on native, checked arrays; with `accumulate` the params gradient is added to what is there."""
+    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:
+        """Run a pass on native, checked arrays, which begin `at` addresses, in its order; its device is current.
+
+        With `accumulate` the params gradient is added to what is there.
+        """
 
     def capture(self, params: Any, *, carry_state: bool) -> EngineGraph:
         """Capture the calls once, on checked params; with `carry_state` final states become the next initial ones.
@@ -147,8 +156,14 @@ class Engine(Protocol):
     def alignment(self) -> int:
         """Where arrays have to begin that go to its calls as they are, in bytes; above 1 all have to be contiguous."""
 
+    def address(self, array: Any, /) -> int:
+        """Return where one of its arrays begins."""
+
+    def copy(self, array: Any) -> Any:
+        """Return a copy of one of its arrays, contiguous and aligned."""
+
     def holds(self, array: Any) -> bool:
-        """Whether this is an array of its own kind in its memory, which needs to be brought nowhere."""
+        """Whether an array is of its own kind, in its memory, and can be written to: it is used as it is."""
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Make its device the current one of a `with` block; there is none on the CPU."""
@@ -174,8 +189,8 @@ class Engine(Protocol):
     def memory(self, batch: Batch) -> Memory:
         """Say what a forward of one kind takes, and in training its backward; nothing is run."""
 
-    def forward(self, batch: Batch, inputs: Arrays) -> Results:
-        """Run on native, checked arrays, by name; hx and cx may be None."""
+    def forward(self, batch: Batch) -> EagerForward:
+        """Return what runs forwards of a kind, made once: they differ from `batch` in their lengths alone."""
 
 
 _made: dict[str, Engine] = {}

@@ -130,7 +130,8 @@ class _NumpyForward(_NumpyPass):
         rest = found[len(names) :]
         if self.call.carries:
             rest.pop(0).view(_STATES)[:] = state.seed, state.position + 1
-        plan.run(FORWARD, given | ({"reserve": rest[0]} if rest else {}))
+        given |= {"reserve": rest[0]} if rest else {}
+        plan.run(FORWARD, given, ())
 
     def _state(self, dropout: Array) -> DropoutState:
         """Where dropout stands, by what the call was given."""
@@ -158,6 +159,6 @@ class _NumpyBackward(_NumpyPass):
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
         arrays = dict(zip(self.call.there("params", "x", *UPSTREAM), _numpy(ins), strict=False))
         arrays |= dict(zip([*self.gradients, "reserve"], _numpy(outs), strict=True))
-        self.plan.run(BACKWARD_DATA, arrays)
+        self.plan.run(BACKWARD_DATA, {name: arrays.get(name) for name in BACKWARD_DATA.names}, ())
         if self.weights:
-            self.plan.run(BACKWARD_WEIGHTS, arrays)
+            self.plan.run(BACKWARD_WEIGHTS, {name: arrays.get(name) for name in BACKWARD_WEIGHTS.names}, ())

@@ -328,4 +328,4 @@ def _tensor(array: Any, like: Any) -> Any:
 def _on_current_stream(tensor: Any) -> contextlib.AbstractContextManager[Any]:
     """Put what is prepared and allocated for a call on torch's current stream, as the call itself is."""
     kind = _arrays.kind_of("input", tensor)
-    return _arrays.streams(engine_for(kind.device), kind, frozenset({"torch"}))
+    return _arrays.streams(engine_for(kind.device), kind.library, frozenset({"torch"}))

@@ -12,7 +12,7 @@ from pycudnnrnn._arrays import ArrayKind, ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, Reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
-from pycudnnrnn.ops._take import Words, take
+from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import UPSTREAM, Arrays, Name, Slot
 from pycudnnrnn.spec import RNNSpec
 
@@ -58,9 +58,6 @@ class Names(NamedTuple):
 
 
 OP_NAMES: Final = Names()
-OP_WORDS: Final[Words] = OP_NAMES._asdict()
-_OUT: Final[Words] = {"d_params": "out"}
-_WRITTEN: Final = frozenset({"d_params"})
 
 
 class Call(NamedTuple):
@@ -76,7 +73,7 @@ class Call(NamedTuple):
 
     def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
         """Put the engine's work on the caller's current stream; `arrays` are what came since the call was made."""
-        return _arrays.streams(self.engine, self.kind, self.libraries | _arrays.libraries_of(self.kind, *arrays))
+        return _arrays.streams(self.engine, self.kind.library, self.libraries | _arrays.libraries_of(*arrays))
 
     def to_caller(self, array: Any | None) -> Any:
         return None if array is None else _arrays.to_caller(array, self.kind)
@@ -126,9 +123,10 @@ class Forward(Generic[ArrayT]):
         call = self._call
         check_bool("retain", retain)
         given = dict(zip(UPSTREAM, (d_output, d_output_h, d_output_c), strict=True))
+        words = {name: getattr(names, name) for name, array in given.items() if array is not None}
         with call.streams(*given.values()):
-            there = {name: array for name, array in given.items() if array is not None}
-            upstream = dict.fromkeys(UPSTREAM) | take(call.engine, call.spec, call.slots, there, names._asdict())
+            found, _ = Taker(call.engine, call.spec, call.slots, words)(*map(given.get, words))
+            upstream = dict.fromkeys(UPSTREAM) | found
             if self._reserve is None:
                 raise StateError(
                     "the reserve was used up by an earlier backward: give that one retain=True"
@@ -176,11 +174,11 @@ class Forward(Generic[ArrayT]):
             raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
         if out is None:
             return None
-        native = take(call.engine, call.spec, call.slots, {"d_params": out}, _OUT, written=_WRITTEN)["d_params"]
+        native = take_params(call.engine, call.spec, "out", out, written=True)
         for name, array in self._read_again.items():
             if array is not None and _arrays.overlap(native, array):
-                said = {**OP_WORDS, "y": "output"}.get(name, name)
-                raise ArgumentError("out", "a buffer of its own", f"memory that overlaps {said}")
+                word = "output" if name == "y" else getattr(OP_NAMES, name, name)
+                raise ArgumentError("out", "a buffer of its own", f"memory that overlaps {word}")
         return native
 
     def backward(

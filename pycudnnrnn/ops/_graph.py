@@ -63,5 +63,5 @@ class Graph:
 
 
 def _replay_on_callers_stream(engine: Engine, kind: ArrayKind, native: EngineGraph) -> None:
-    with _arrays.streams(engine, kind, frozenset({kind.library})):
+    with _arrays.streams(engine, kind.library, frozenset({kind.library})):
         native.replay()

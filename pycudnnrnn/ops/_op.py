@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,45 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for
+from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
 from pycudnnrnn.ops._plan import Plan
-from pycudnnrnn.ops._take import take, take_params
-from pycudnnrnn.passes import Batch, slots
+from pycudnnrnn.ops._take import Taker, take_params
+from pycudnnrnn.passes import INPUTS, Batch, slots
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
+KINDS_MAX: Final = 64
+"""Kinds of calls that an op remembers."""
+
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Key(NamedTuple):
+    """What decides how a forward is checked and run."""
+
+    engine: Engine
+    T: int
+    B: int
+    ragged: bool
+    time_major: bool
+    keeps: bool
+    dropout: Dropout | None
+    every: int | None
+    names: Names
+
+
+class Kind(NamedTuple):
+    """What forwards of a kind have in common: their checks, what runs them, and the batch of equal lengths."""
+
+    take: Taker
+    forward: EagerForward
+    schedule: Schedule
 
 
 class CudnnRNN:
@@ -51,6 +77,7 @@ class CudnnRNN:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
         self._dropouts = Dropouts(self.spec, state["dropout"])
+        self._kinds: Recent[Kind] = Recent(KINDS_MAX)
 
     def __repr__(self) -> str:
         arguments = repr(self.spec).partition(", ")[2]
@@ -174,7 +201,7 @@ class CudnnRNN:
         kind = _arrays.kind_of("weights[0]", weights[0])
         engine = engine_for(kind.device)
         xp, layout = engine.xp, engine.layout(self.spec)
-        with _arrays.streams(engine, kind, _arrays.libraries_of(kind, *weights, *biases, out)):
+        with _arrays.streams(engine, kind.library, _arrays.libraries_of(*weights, *biases, out)):
             weights, biases = (
                 [self._canonical(f"{name}[{i}]", array, engine) for i, array in enumerate(arrays)]
                 for name, arrays in (("weights", weights), ("biases", biases))
@@ -204,7 +231,7 @@ class CudnnRNN:
         target, kind = engine_for(_arrays.check_device(device)), _arrays.kind_of("params", params)
         source = engine_for(kind.device)
         layout = target.layout(self.spec)
-        with _arrays.streams(source, kind, frozenset({kind.library, "cupy"})):
+        with _arrays.streams(source, kind.library, frozenset({kind.library, "cupy"})):
             native = take_params(source, self.spec, "params", params)
             if source is not target:  # through the host, which the two devices' streams need not be put in order for
                 native = _arrays.move(native, np)
@@ -335,19 +362,31 @@ class CudnnRNN:
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         every = _check_every(checkpoint_every, keeps=keep_reserve)
         kind = _arrays.kind_of(names.x, x)
-        libraries, engine = _arrays.libraries_of(kind, x, hx, cx, params), engine_for(kind.device)
-        with _arrays.streams(engine, kind, libraries):
+        libraries, engine = _arrays.libraries_of(x, hx, cx, params), engine_for(kind.device)
+        with _arrays.streams(engine, kind.library, libraries):
             shape = tuple(x.shape)
             if len(shape) != 3 or shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
                 raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", shape, aspect="shape")
             T, B = shape[:2] if time_major else shape[1::-1]
-            schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
-            wanted = slots(spec, T, B, engine.layout(spec).size, time_major=time_major)
-            inputs = take(engine, spec, wanted, {"x": x, "params": params, "hx": hx, "cx": cx}, names._asdict())
+            lengths = check_lengths(sequence_lengths, T, B)
             dropout = self._dropout_on(engine) if is_training and self._drops else None
-            results = engine.forward(Batch(spec, schedule, keep_reserve, dropout, every), inputs)
-            return returns(Call(engine, spec, wanted, kind, libraries, inputs), *results)
+            key = Key(engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every, names)
+            take, forward, schedule = self._kinds.get(key) or self._kinds.keep(key, self._kind_of(key))
+            inputs, at = take(params, x, hx, cx)
+            if lengths is not None:
+                schedule = Schedule(T, B, lengths, time_major)
+            results = forward(schedule, inputs, at)
+            return returns(Call(engine, spec, take.slots, kind, libraries, inputs), *results)
+
+    def _kind_of(self, key: Key) -> Kind:
+        """Make what calls of a kind have in common."""
+        engine, spec, T, B = key.engine, self.spec, key.T, key.B
+        wanted = slots(spec, T, B, engine.layout(spec).size, time_major=key.time_major)
+        take = Taker(engine, spec, wanted, {name: getattr(key.names, name, name) for name in INPUTS})
+        schedule = Schedule(T, B, None, key.time_major)
+        like = schedule.hardly_ragged() if key.ragged else schedule
+        return Kind(take, engine.forward(Batch(spec, like, key.keeps, key.dropout, key.every)), schedule)
 
 
 def _device_name(device: str | None) -> str:

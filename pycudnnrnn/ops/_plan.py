@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from pycudnnrnn import _arrays
@@ -10,8 +9,8 @@ from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, EnginePlan
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._graph import Graph
-from pycudnnrnn.ops._take import take, take_params
-from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, Arrays, Name, Pass, slots
+from pycudnnrnn.ops._take import Taker, take_params
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Pass, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -46,7 +45,11 @@ class Plan:
         self.reserve_nbytes = native.reserve_nbytes
         reserve_nbytes = native.reserve_nbytes if training else None
         T, B, size = schedule.T, schedule.B, engine.layout(spec).size
-        self._slots = slots(spec, T, B, size, reserve_nbytes, time_major=schedule.time_major)
+        wanted = slots(spec, T, B, size, reserve_nbytes, time_major=schedule.time_major)
+        self._take = {
+            which: Taker(engine, spec, wanted, {n: n for n in which.names}, written=which.written, in_place=True)
+            for which in PASSES
+        }
 
     @property
     def algo(self) -> Algorithm:
@@ -114,12 +117,12 @@ class Plan:
     def _run(self, which: Pass, given: tuple[Any, ...], *, accumulate: bool = False) -> None:
         if which is not FORWARD and not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
-        engine, arrays = self._engine, dict(zip(which.names, given, strict=True))
-        with self._streams(which.data, arrays):
-            if self._held is not None and arrays.get("params") is self._held[0]:
-                arrays["params"] = self._held[1]
-            native = take(engine, self._spec, self._slots, arrays, written=which.written, in_place=True)
-            self._native.run(which, native, accumulate=accumulate)
+        if self._held is not None:
+            given = tuple(self._held[1] if array is self._held[0] else array for array in given)
+        library = _arrays.library_of(given[which.data])
+        with _arrays.streams(self._engine, library, _arrays.libraries_of(*given)):
+            arrays, at = self._take[which](*given)
+            self._native.run(which, arrays, at, accumulate=accumulate)
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
         """Capture the forward, and in training both backward passes after it, as one CUDA graph on buffers of its own.
@@ -138,17 +141,9 @@ class Plan:
         if kind.library == "jax" and kind.device != "cpu":
             expected = "a CuPy array or a torch tensor: the graph's arrays are of its kind, and nobody writes to JAX's"
             raise ArgumentError("params", expected, "a JAX array")
-        with self._streams("params", {"params": params}):
+        with _arrays.streams(self._engine, kind.library, frozenset({kind.library})):
             native = take_params(self._engine, self._spec, "params", params)
             return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
-
-    def _streams(self, data: Name, arrays: Arrays) -> contextlib.AbstractContextManager[Any]:
-        """Put the engine's work on the current stream of the library that `data` is of."""
-        kind = _arrays.kind_of(data, arrays[data])
-        if kind.device != self._engine.device:
-            expected = f"an array on {self._engine.device}, which the plan is for"
-            raise ArgumentError(data, expected, kind.device, aspect="device")
-        return _arrays.streams(self._engine, kind, _arrays.libraries_of(kind, *arrays.values()))
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("object to pickle", "the op: a plan holds native objects of this process", "Plan")

@@ -3,89 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import Engine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.passes import Arrays, Name, Slot, slots
 from pycudnnrnn.spec import RNNSpec
 
-Words = Mapping[Name, str]
-"""What a caller calls the arrays of some slots, for error texts; the others have their slots' names."""
+APART_MAX: Final = 256
+"""Sets of addresses that are known to be apart."""
 
-_OWN: Final[Words] = MappingProxyType({})
-_NONE: Final[frozenset[Name]] = frozenset()
 _FLAT: Final = frozenset({"params", "d_params"})
 
+Taken = tuple[Arrays, list[int | None]]
+"""The engine's arrays by name, None where there is none, and their addresses where those were looked at."""
 
-def take(
-    engine: Engine, spec: RNNSpec, slots: Mapping[Name, Slot], given: Arrays, words: Words = _OWN, *,
-    written: frozenset[Name] = _NONE, in_place: bool = False,
-) -> Arrays:  # fmt: skip
-    """Return the engine's arrays over a caller's, by name; None where there is none.
 
-    `written` are those that the call writes to. With `in_place` they go to a native call as they are: all contiguous
-    and aligned, and what is written has memory of its own.
+class Taker:
+    """Checks the arrays of one kind of call, in a fixed order, and gives the engine's over the same memory.
 
-    Raises:
-        ArgumentError: an array whose device, dtype, shape or memory is not what its slot and the engine want.
-        ArgumentTypeError: no array where there has to be one.
-        LayoutError: a params buffer laid out by arithmetic, where the engine's layout differs in size.
+    `words` are what the caller calls them. `written` are those that the call writes to. With `in_place` a native call
+    gets them as they are, as it always gets params: contiguous and aligned, and what is written has memory of its own.
+    Otherwise what is not aligned is copied.
     """
-    holds, alignment = engine.holds, engine.alignment
-    found: Arrays = {}
-    places = []
-    for name, array in given.items():
-        slot, word = slots[name], words.get(name, name)
-        if array is None and (slot.optional or slot.shape is None):
-            found[name] = None
-            continue
-        if array is None:
-            raise ArgumentTypeError(word, f"an array, {slot.shape}, which is {slot.axes}", None)
-        if slot.shape is None:
-            raise ArgumentError(word, f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
-        native = array if holds(array) else _arrays.to_engine(word, array, engine.device, engine.xp)
-        found[name] = native
-        if native.dtype != slot.dtype:
-            raise ArgumentError(word, f"{slot.dtype}, the model's", native.dtype, aspect="dtype")
-        if name in written:
-            _arrays.check_writable(word, array, native)
-        if native.shape != slot.shape:
-            if name in _FLAT and native.shape == (arithmetic_layout(spec).size,):
-                raise LayoutError(
-                    f"{word} has the {native.size} elements of the arithmetic layout, and {engine.name}'s layout has "
-                    f"{slot.shape[0]}: move_params brings a buffer from one to the other"
-                )
-            raise ArgumentError(word, f"{slot.shape}, which is {slot.axes}", tuple(native.shape), aspect="shape")
-        as_it_is = in_place or name in _FLAT
-        if not (as_it_is or alignment > 1):
-            continue
-        if not native.flags.c_contiguous:
-            raise ArgumentError(word, "a contiguous array", f"strides {native.strides}")
-        start, wanted = _arrays.address(native), alignment if as_it_is else native.itemsize
-        if start % wanted and native.size:
-            raise ArgumentError(word, f"memory aligned to {wanted} bytes", hex(start))
-        places.append((start, start + native.nbytes, name))
-    if in_place:
-        _check_apart(places, written)
-    return found
 
+    def __init__(
+        self, engine: Engine, spec: RNNSpec, wanted: Mapping[Name, Slot], words: Mapping[Name, str], *,
+        written: frozenset[Name] = frozenset(), in_place: bool = False,
+    ) -> None:  # fmt: skip
+        """Check those that `words` has, in its order."""
+        self._engine, self._spec, self._words, self._written = engine, spec, words, written
+        self.slots, self._in_place = wanted, in_place
+        self._apart: Recent[bool] = Recent(APART_MAX)
+        self._wanted = [(name, wanted[name], in_place or name in _FLAT) for name in words]
+        self._facts = [
+            (name, slot.shape, slot.strides, slot.dtype, slot.optional or slot.shape is None, as_it_is)
+            for name, slot, as_it_is in self._wanted
+        ]
 
-def _check_apart(places: list[tuple[int, int, Name]], written: frozenset[Name]) -> None:
-    """Refuse what is written where another array is: go along the memory, and look at those that overlap."""
-    end, together = 0, _NONE
-    for start, stop, name in sorted(places):
-        together = together | {name} if start < end else frozenset({name})
-        if start < end and not written.isdisjoint(together):
-            raise ArgumentError(min(written & together), "memory of its own", "memory that another argument has too")
-        end = max(end, stop)
+    def __call__(self, *given: Any) -> Taken:
+        """Return the engine's arrays over those given.
+
+        Raises:
+            ArgumentError: an array whose device, dtype, shape or memory is not what its slot and the engine want.
+            ArgumentTypeError: no array where there has to be one.
+            LayoutError: a params buffer laid out by arithmetic, where the engine's layout differs in size.
+        """
+        words, engine = self._words, self._engine
+        holds, address, alignment = engine.holds, engine.address, engine.alignment
+        found: Arrays = {}
+        at: list[int | None] = []
+        for array, (name, shape, strides, dtype, optional, as_it_is) in zip(given, self._facts, strict=True):
+            if array is None:
+                if not optional:
+                    raise ArgumentTypeError(words[name], f"an array, {self._said(name)}", None)
+                found[name] = None
+                at.append(None)
+                continue
+            if shape is None:
+                raise ArgumentError(words[name], f"None: rnn_mode {str(self._spec.mode)!r} has no c", "an array")
+            native = array if holds(array) else self._brought(name, array)
+            if native.dtype != dtype:
+                raise ArgumentError(words[name], f"{dtype}, the model's", native.dtype, aspect="dtype")
+            if native.shape != shape:
+                raise self._other_shape(name, native)
+            place = None
+            if as_it_is or alignment > 1:
+                if native.strides != strides and not native.flags.c_contiguous:
+                    raise ArgumentError(words[name], "a contiguous array", f"strides {native.strides}")
+                place = address(native)
+                if place % alignment and native.size:
+                    least = alignment if as_it_is else dtype.itemsize
+                    if place % least:
+                        raise ArgumentError(words[name], f"memory aligned to {least} bytes", hex(place))
+                    native = engine.copy(native)
+                    place = address(native)
+            found[name] = native
+            at.append(place)
+        if self._in_place and not self._apart.get(key := tuple(at)):
+            self._check_apart(at)
+            self._apart.keep(key, value=True)
+        return found, at
+
+    def _said(self, name: Name) -> str:
+        return f"{self.slots[name].shape}, which is {self.slots[name].axes}"
+
+    def _brought(self, name: Name, array: Any) -> Any:
+        """Return the engine's array over another library's, or over one that may be read only."""
+        native = _arrays.to_engine(self._words[name], array, self._engine.device, self._engine.xp)
+        if name in self._written:
+            _arrays.check_writable(self._words[name], array, native)
+        return native
+
+    def _other_shape(self, name: Name, array: Any) -> Exception:
+        word, size = self._words[name], arithmetic_layout(self._spec).size
+        if name in _FLAT and array.shape == (size,):
+            return LayoutError(
+                f"{word} has the {size} elements of the arithmetic layout, and {self._engine.name}'s layout has "
+                f"{self._engine.layout(self._spec).size}: move_params brings a buffer from one to the other"
+            )
+        return ArgumentError(word, self._said(name), tuple(array.shape), aspect="shape")
+
+    def _check_apart(self, at: list[int | None]) -> None:
+        """Refuse what is written where another array is."""
+        ends = zip(at, self._wanted, strict=True)
+        places = [(start, start + slot.nbytes, name) for start, (name, slot, _) in ends if start is not None]
+        for start, end, name in places:
+            for other, stop, another in places:
+                if name in self._written and name != another and start < stop and other < end:
+                    raise ArgumentError(
+                        self._words[name], "memory of its own", f"memory that {self._words[another]} has, too"
+                    )
 
 
 def take_params(engine: Engine, spec: RNNSpec, name: str, params: Any, *, written: bool = False) -> Any:
-    """Return the engine's array over a params buffer; see `take`."""
+    """Return the engine's array over a params buffer; see `Taker`."""
     wanted = slots(spec, 1, 1, engine.layout(spec).size)
-    given, words = {"params": params}, {"params": name}
-    return take(engine, spec, wanted, given, words, written=_FLAT if written else _NONE)["params"]
+    found, _ = Taker(engine, spec, wanted, {"params": name}, written=_FLAT if written else frozenset())(params)
+    return found["params"]

@@ -152,7 +152,7 @@ class CudnnParamsFormatConverter:
             raise ArgumentError("opaque_params", f"{made.shape}", target.shape, aspect="shape")
 
         def write() -> None:
-            with _arrays.streams(engine, kind, frozenset({kind.library, "cupy"})):
+            with _arrays.streams(engine, kind.library, frozenset({kind.library, "cupy"})):
                 target[...] = made
 
         return write

@@ -3,11 +3,12 @@
 import contextlib
 import ctypes
 import itertools
+import operator
 
 import cupy
 import numpy as np
 
-from pycudnnrnn.engines.cudnn.device import in_order, same_stream
+from pycudnnrnn.engines.cudnn.device import CudaDevice, in_order, same_stream
 from pycudnnrnn.engines.cudnn.lost import Watch
 from pycudnnrnn.errors import CaptureError, CudnnError
 
@@ -217,9 +218,8 @@ class HostDevice:
         host(array)[...] = 0
         return array
 
-    @staticmethod
-    def address(array):
-        return int(array.data.ptr)
+    address = staticmethod(operator.attrgetter("data.ptr"))
+    addresses = CudaDevice.addresses
 
     def index_of(self, address):
         return self.index

@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.cudnn.plain import recogniser
 from pycudnnrnn.passes import Slot
 from pycudnnrnn.engines.numpy_engine import engine as numpy_engine
 from pycudnnrnn.engines.numpy_engine import reserve as numpy_reserve

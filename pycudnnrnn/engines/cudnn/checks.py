@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.passes import Batch
 from pycudnnrnn.spec import INT32_MAX, STANDARD_ALGORITHMS, Algorithm, RNNMode, RNNSpec
@@ -59,12 +58,3 @@ def check_sizes(batch: Batch) -> None:
     if batch.training and spec.algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > SMALL_H_TRAINED[spec.mode]:
         most = f"at most {SMALL_H_TRAINED[spec.mode]} in training with algo {str(spec.algo)!r}"
         raise ArgumentError("num_units", most, spec.num_units)
-
-
-def aligned(device: CudaDevice, *arrays: Any | None) -> list[Any | None]:
-    """Return arrays that cuDNN may read whichever its loads are: copies of those that begin where it may not.
-
-    They are made on the current stream.
-    """
-    places = zip(arrays, addresses(device, *arrays), strict=True)
-    return [device.copy(array) if at and at % ALIGNMENT_NBYTES else array for array, at in places]

@@ -6,6 +6,7 @@ What the engine asks of a device is this class. Tests put another object in its 
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -40,11 +41,6 @@ def same_stream(one: Any, other: Any) -> bool:
 def scratch(device: CudaDevice, nbytes: int) -> Any | None:
     """Return new memory with anything in it; None for none."""
     return device.empty((nbytes,), BYTES) if nbytes else None
-
-
-def addresses(device: CudaDevice, *arrays: Any | None) -> list[int | None]:
-    """Return where arrays are; None for those that are absent."""
-    return [None if array is None else device.address(array) for array in arrays]
 
 
 @contextlib.contextmanager
@@ -99,6 +95,8 @@ class CudaDevice:
             raise EngineError(f"device 'cuda:{self.index}' was asked for; CuPy finds {count}")
         self.watch = Watch(f"cuda:{self.index}", self._ask)
         self._threads = threading.local()
+        self.address: Callable[[Any], int] = operator.attrgetter("data.ptr")
+        """Where an array begins."""
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Make this the current device of a `with` block, and watch the block.
@@ -184,9 +182,10 @@ class CudaDevice:
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.xp.zeros(shape, dtype)
 
-    @staticmethod
-    def address(array: Any) -> int:
-        return int(array.data.ptr)
+    def addresses(self, *arrays: Any | None) -> list[int | None]:
+        """Return where arrays begin; None for those that are absent."""
+        address = self.address
+        return [None if array is None else address(array) for array in arrays]
 
     def index_of(self, address: int) -> int:
         """Which device's memory an address is in."""

@@ -5,25 +5,26 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from pycudnnrnn import _libcudnn
 from pycudnnrnn._libcudnn import Library
-from pycudnnrnn.engines import DropoutState, Memory, Results
-from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute, whole
+from pycudnnrnn.engines import DropoutState, EagerForward, Memory, Results
+from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
 from pycudnnrnn.engines.cudnn.addressed import Addressed
 from pycudnnrnn.engines.cudnn.algorithms import choose
-from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, aligned, check_sizes
-from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses, in_order
+from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, check_sizes
+from pycudnnrnn.engines.cudnn.device import CudaDevice, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
 from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.engines.cudnn.whole import Whole
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Arrays, Batch
-from pycudnnrnn.schedule import Chunk, native_chunks
+from pycudnnrnn.passes import INPUTS, Arrays, Batch
+from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
 
@@ -40,6 +41,7 @@ class CudnnEngine:
         self.library, self.device = library, f"cuda:{device.index}"
         self._device, self._index = device, device.index
         self._array = device.xp.ndarray
+        self.address: Callable[[Any], int] = device.address
         self.runtime = Runtime(library, device)
         self.choices = self.runtime.choices
 
@@ -51,6 +53,10 @@ class CudnnEngine:
 
     def holds(self, array: Any) -> bool:
         return type(array) is self._array and array.data.device_id == self._index
+
+    def copy(self, array: Any) -> Any:
+        self._device.refuse_capture(self._device.stream(), "copying what is not aligned, which takes memory")
+        return self._device.copy(array)
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         return self._device.active()
@@ -133,26 +139,35 @@ class CudnnEngine:
         choice = choose(self.runtime, batch, data)
         return batch._replace(spec=spec.replace(algo=choice.algo, math_type=choice.math_type))
 
-    def forward(self, batch: Batch, inputs: Arrays) -> Results:
-        inputs = self._aligned(inputs)
+    def forward(self, batch: Batch) -> EagerForward:
         schedule, every = batch.schedule, batch.every
-        if every is not None and every >= schedule.T:
-            batch, every = batch._replace(every=None), None
-        if every is None and schedule.T and schedule.B and schedule.T <= TIME_MAX and not schedule.has_empty:
-            return whole.forward(self.runtime, self.resolved(batch, inputs), inputs)
+        if every is not None and every < schedule.T:
+            return functools.partial(self._in_parts, batch)
+        batch = batch._replace(every=None)
+        if schedule.T > TIME_MAX or not schedule.T or not schedule.B:
+            return functools.partial(self._in_parts, batch)
+        whole = Whole(self.runtime, batch, self.resolved)
+
+        def run(schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
+            if schedule.lengths is not None and schedule.has_empty:
+                return self._in_parts(batch, schedule, inputs, at)
+            return whole(schedule, inputs, at)
+
+        return run
+
+    def _in_parts(self, batch: Batch, schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
+        """Run a batch in more or less than one native call."""
+        batch = batch._replace(schedule=schedule)
         check_sizes(batch)
         chunks = self._chunks(batch)
         if len(chunks) > 1 and batch.spec.num_dirs == 2:
-            return long_bidirectional.forward(self, self.runtime, batch, inputs)
-        if len(chunks) > 1 and every is not None:
-            return recompute.forward(self, self.runtime, batch, chunks, inputs)
+            return long_bidirectional.forward(self._run, self.runtime, batch, inputs)
+        if len(chunks) > 1 and batch.every is not None:
+            return recompute.forward(self._run, self.runtime, batch, chunks, inputs)
         return chunked.forward(self.runtime, batch, chunks, inputs)
 
-    def _aligned(self, inputs: Arrays) -> Arrays:
-        if not any(at and at % ALIGNMENT_NBYTES for at in addresses(self._device, *inputs.values())):
-            return inputs
-        with self.runtime.launching("copying what is not aligned, which takes memory"):
-            return dict(zip(inputs, aligned(self._device, *inputs.values()), strict=True))
+    def _run(self, batch: Batch, inputs: Arrays) -> Results:
+        return self.forward(batch)(batch.schedule, inputs, self._device.addresses(*map(inputs.get, INPUTS)))
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pycudnnrnn.engines import Engine, Reserve, Results
-from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.engines import Reserve, Results
+from pycudnnrnn.engines.cudnn.runtime import Run, Runtime
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import Arrays, Batch, shapes
 from pycudnnrnn.schedule import Schedule
@@ -22,7 +22,7 @@ from pycudnnrnn.spec import Direction, InputMode, RNNSpec
 class LongReserve:
     """The reserves of the parts, pseudo-layer by pseudo-layer."""
 
-    engine: Engine
+    run: Run
     runtime: Runtime
     spec: RNNSpec
     schedule: Schedule
@@ -58,38 +58,38 @@ class LongReserve:
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         """Collect every pseudo-layer's gradient."""
-        engine, device, spec = self.engine, self.runtime.device, self.spec
+        runtime, device, spec = self.runtime, self.runtime.device, self.spec
         with device.active():
             gradients = []
             for p, part in enumerate(self.parts):
-                layout = engine.layout(one_direction(spec, p // 2))
+                layout = runtime.layout(one_direction(spec, p // 2))
                 gradient = device.empty((layout.size,), spec.dtype.numpy)
                 part.backward_weights(gradient, accumulate=False)
                 gradients.append((p, layout, gradient))
             if not accumulate:  # here and not before: what fails above leaves `out` as it was
                 device.fill_zero(out)
             for p, layout, gradient in gradients:
-                for theirs, ours in _matching(engine.layout(spec), layout, p):
+                for theirs, ours in _matching(runtime.layout(spec), layout, p):
                     device.add_into(out[theirs], gradient[ours])
 
 
-def forward(engine: Engine, runtime: Runtime, batch: Batch, inputs: Arrays) -> Results:
+def forward(run: Run, runtime: Runtime, batch: Batch, inputs: Arrays) -> Results:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
     x, states = inputs["x"], (inputs["hx"], inputs["cx"])
     device, spec, schedule = runtime.device, *batch[:2]
     with device.active():
         hy, cy = _states(runtime, spec, schedule)
-        reserve = LongReserve(engine, runtime, spec, schedule, [])
+        reserve = LongReserve(run, runtime, spec, schedule, [])
         for layer in range(spec.num_layers):
             part = batch._replace(spec=one_direction(spec, layer))
             y = device.empty((*x.shape[:2], spec.output_size), spec.dtype.numpy)
             for direction in range(2):
                 p = 2 * layer + direction
-                own = _repacked(engine, runtime, spec, part.spec, p, inputs["params"])
+                own = _repacked(runtime, spec, part.spec, p, inputs["params"])
                 h, c = (None if s is None else device.copy(s[p : p + 1]) for s in states)
                 turned = _turned(runtime, schedule, x, direction)
                 given = {"params": own, "x": turned, "hx": h, "cx": c}
-                out, h, c, kept = engine.forward(part, given)
+                out, h, c, kept = run(part, given)
                 device.copy_into(_half(y, spec, direction), _turned(runtime, schedule, out, direction))
                 device.copy_into(hy[p : p + 1], h)
                 if cy is not None:
@@ -117,12 +117,12 @@ def one_direction(spec: RNNSpec, layer: int) -> RNNSpec:
     )
 
 
-def _repacked(engine: Engine, runtime: Runtime, spec: RNNSpec, part: RNNSpec, pseudo_layer: int, params: Any) -> Any:
+def _repacked(runtime: Runtime, spec: RNNSpec, part: RNNSpec, pseudo_layer: int, params: Any) -> Any:
     """A pseudo-layer's params in the layout of the RNN that it is by itself."""
-    layout = engine.layout(part)
+    layout = runtime.layout(part)
     device = runtime.device
     own = device.zeros((layout.size,), spec.dtype.numpy)
-    for theirs, ours in _matching(engine.layout(spec), layout, pseudo_layer):
+    for theirs, ours in _matching(runtime.layout(spec), layout, pseudo_layer):
         device.copy_into(own[ours], params[theirs])
     return own
 

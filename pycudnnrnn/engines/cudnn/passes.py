@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
 from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
-from pycudnnrnn.engines.cudnn.device import CudaDevice, addresses, scratch
+from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Arrays, Batch, Name, Pass, slots
@@ -138,24 +138,23 @@ class Passes:
             self.device.zero_at(address, self.slots[name].nbytes, handle.stream or 0)
 
     def run(
-        self, which: Pass, handle: Handle, data: DataDescriptors, arrays: Arrays, *, accumulate: bool = True
-    ) -> None:
-        """Put a pass on the handle's stream, on the arrays and the workspace that are of these names."""
-        workspace, *at = addresses(self.device, *map(arrays.get, ("workspace", *which.names)))
-        self.launch(which, handle, data, workspace, at, accumulate=accumulate)
+        self, which: Pass, handle: Handle, data: DataDescriptors, workspace: Any, arrays: Arrays, *,
+        accumulate: bool = True,
+    ) -> None:  # fmt: skip
+        """Put a pass on the handle's stream, on the arrays that are of its names."""
+        at = self.device.addresses(workspace, *map(arrays.get, which.names))
+        self.launch(which, handle, data, at[0], at[1:], accumulate=accumulate)
 
     def step(self, **given: Any) -> Arrays:
         """Add to the arrays that are given what all passes need beside them: zeros, and scratch memory."""
         names = {name for which in self.passes for name in which.names} - {"reserve"} - given.keys()
-        arrays = given | self.new(*names, zeros=True)
-        for name, nbytes in (("workspace", self.workspace_nbytes), ("reserve", self.reserve_nbytes)):
-            arrays[name] = scratch(self.device, nbytes)
-        return arrays
+        made = {name: scratch(self.device, getattr(self, f"{name}_nbytes")) for name in ("workspace", "reserve")}
+        return given | self.new(*names, zeros=True) | made
 
     def run_all(self, handle: Handle, data: DataDescriptors, arrays: Arrays) -> None:
         """Put all passes on the handle's stream, which is the current one; nothing here takes memory or waits."""
         for which in self.passes:
-            self.run(which, handle, data, arrays, accumulate=False)
+            self.run(which, handle, data, arrays["workspace"], arrays, accumulate=False)
 
 
 def _bound(library: Library, which: Pass, fixed: dict[str, Any]) -> Any:

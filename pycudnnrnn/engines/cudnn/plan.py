@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn.engines.cudnn.device import scratch
@@ -24,18 +25,17 @@ class CudnnPlan:
         self._device = passes.device
         self.spec = passes.spec
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
-        self._scratch = {"workspace": scratch(self._device, passes.workspace_nbytes)}
-        self._turns = Turns(self._device, self, *self._scratch.values())
+        workspace = scratch(self._device, passes.workspace_nbytes)
+        (self._workspace_at,) = self._device.addresses(workspace)
+        self._turns = Turns(self._device, self, workspace)
 
-    def run(self, which: Pass, arrays: Arrays, *, accumulate: bool = False) -> None:
-        device, passes = self._device, self._passes
-        with device.active():
-            stream = device.stream()
-            self._turns.on(stream)
-            handle = self._runtime.handle_on(stream)
-            drops = self._dropout if which is FORWARD else None
-            with _NOTHING if drops is None else drops.forward_on(stream):
-                passes.run(which, handle, self._data, arrays | self._scratch, accumulate=accumulate)
+    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None] = (), *, accumulate: bool = False) -> None:  # noqa: ARG002
+        stream = self._device.stream()
+        self._turns.on(stream)
+        handle = self._runtime.handle_on(stream)
+        drops = self._dropout if which is FORWARD else None
+        with _NOTHING if drops is None else drops.forward_on(stream):
+            self._passes.launch(which, handle, self._data, self._workspace_at, at, accumulate=accumulate)
 
     def hold(self, params: Any | None) -> None:
         """Do nothing: cuDNN reads params as they are."""

@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from pycudnnrnn.engines import DropoutState, Engine, Results
+from pycudnnrnn.engines import DropoutState, Results
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.parts import Part, states_to_work_on
-from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.engines.cudnn.runtime import Run, Runtime
 from pycudnnrnn.passes import Arrays, Batch
 from pycudnnrnn.schedule import Chunk
 
@@ -33,7 +33,7 @@ class Start:
 class RecomputeReserve:
     """What such a forward leaves for its backward; `gradient`, of params, is there once that is done."""
 
-    engine: Engine
+    run: Run
     runtime: Runtime
     batch: Batch
     params: Any
@@ -65,7 +65,7 @@ class RecomputeReserve:
                 if dropout is not None:
                     dropout.rewind(start.random)
                 batch = Batch(spec, part.schedule, keeps=True, dropout=dropout)
-                *_, again = self.engine.forward(
+                *_, again = self.run(
                     batch, {"params": self.params, "x": part.cut(self.x), "hx": start.h, "cx": start.c}
                 )
                 dy_part = None if dy is None else part.cut(dy)
@@ -85,7 +85,7 @@ class RecomputeReserve:
             write(out, self.gradient)
 
 
-def forward(engine: Engine, runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
+def forward(run: Run, runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
     """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
     x = inputs["x"]
     device, spec, schedule, dropout = runtime.device, *batch[:2], batch.dropout
@@ -101,10 +101,10 @@ def forward(engine: Engine, runtime: Runtime, batch: Batch, chunks: Sequence[Chu
             random = None if dropout is None else dropout.snapshot(stream)
             start = Start(part, part.cut_states(h), part.cut_states(c), random)
             one = batch._replace(schedule=part.schedule, every=None)
-            y_part, hy, cy, _ = engine.forward(one, inputs | {"x": part.cut(x), "hx": start.h, "cx": start.c})
+            y_part, hy, cy, _ = run(one, inputs | {"x": part.cut(x), "hx": start.h, "cx": start.c})
             part.put(y, y_part)
             part.put_states(h, hy)
             part.put_states(c, cy)
             starts.append(start)
     seed = 0 if dropout is None else dropout.seed
-    return y, h, c, RecomputeReserve(engine, runtime, batch, inputs["params"], x, starts, seed, (stream,))
+    return y, h, c, RecomputeReserve(run, runtime, batch, inputs["params"], x, starts, seed, (stream,))

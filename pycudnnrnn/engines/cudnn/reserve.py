@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Generic, Self, TypeVar
 
-from pycudnnrnn.engines.cudnn.checks import aligned
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
@@ -29,7 +28,7 @@ class Piece:
 
     def run(self, which: Pass, handle: Handle, workspace: Any | None, arrays: Arrays) -> None:
         data = self.passes.data(self.schedule)
-        self.passes.run(which, handle, data, self.arrays | arrays | {"workspace": workspace})
+        self.passes.run(which, handle, data, workspace, self.arrays | arrays)
 
 
 PieceT = TypeVar("PieceT", bound=Piece)
@@ -67,7 +66,7 @@ class CudnnReserve(Generic[PieceT]):
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> Gradients:
         device, spec, schedule = self.runtime.device, self.spec, self.schedule
         with self.runtime.following(self.streams) as handle:
-            given = dict(zip(UPSTREAM, aligned(device, dy, dhy, dcy), strict=True))
+            given = dict(zip(UPSTREAM, (dy, dhy, dcy), strict=True))
             for name, shape in shapes(spec, schedule.data_axes, schedule.B).items():
                 if name in given and given[name] is None and shape is not None:
                     given[name] = device.zeros(shape, spec.dtype.numpy)

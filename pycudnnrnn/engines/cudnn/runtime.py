@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn._recent import Recent
+from pycudnnrnn.engines import Results
 from pycudnnrnn.engines.cudnn.checks import check_matrices
 from pycudnnrnn.engines.cudnn.choices import ChoiceBook
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
@@ -21,7 +22,7 @@ from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nby
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import Arrays, Batch
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -39,6 +40,9 @@ TURNS_MAX: Final = 4
 
 LAYOUTS_MAX: Final = 256
 """Layouts kept: a few hundred numbers each."""
+
+Run = Callable[[Batch, Arrays], Results]
+"""An engine's eager forward of one batch."""
 
 Sent = tuple[Sequence[Any], Any]
 """Indices on the device, and the stream whose memory they are in: as long as it lives no other has its name."""

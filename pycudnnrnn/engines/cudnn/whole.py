@@ -1,28 +1,45 @@
-"""A batch that one native call takes: fresh results, and everything else made before."""
+"""Batches that one native call takes: fresh results, and everything else made before."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pycudnnrnn.engines import Results
 from pycudnnrnn.engines.cudnn.device import scratch
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.passes import FORWARD, RESULTS, Arrays, Batch
+from pycudnnrnn.schedule import Schedule
 
 _NOTHING: Final = contextlib.nullcontext()
 
 
-def forward(runtime: Runtime, batch: Batch, inputs: Arrays) -> Results:
-    """Run the batch; see `engines.Engine.forward`."""
-    device, dropout, schedule = runtime.device, batch.dropout, batch.schedule
-    with runtime.launching("an eager forward, which takes memory") as (handle, stream):
-        passes = runtime.passes(handle, batch)
-        arrays = inputs | passes.new(*RESULTS)
-        arrays["reserve"] = scratch(device, passes.reserve_nbytes)
-        workspace = scratch(device, passes.workspace_nbytes)
-        with _NOTHING if dropout is None else dropout.forward_on(stream):
-            passes.run(FORWARD, handle, passes.data(schedule), arrays | {"workspace": workspace})
-        reserve = CudnnReserve(runtime, batch.spec, schedule, [Piece(passes, schedule, arrays)], (stream,))
-        return arrays["y"], arrays["hy"], arrays.get("cy"), reserve if batch.keeps else None
+class Whole:
+    """Run one kind of batch again and again; see `engines.EagerForward`."""
+
+    def __init__(self, runtime: Runtime, batch: Batch, resolved: Callable[[Batch, Arrays], Batch]) -> None:
+        """Compile at the first call, whose arrays `resolved` may measure on."""
+        self._runtime, self._batch, self._resolved = runtime, batch, resolved
+        self._passes: Passes | None = None
+
+    def __call__(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
+        runtime, device, batch = self._runtime, self._runtime.device, self._batch
+        stream = device.stream()
+        device.refuse_capture(stream, "an eager forward, which takes memory")
+        handle = runtime.handle_on(stream)
+        passes = self._passes
+        if passes is None:
+            passes = self._passes = runtime.passes(handle, self._resolved(batch, inputs))
+        results = passes.new(*RESULTS)
+        y, hy, cy = map(results.get, RESULTS)
+        reserve, workspace = scratch(device, passes.reserve_nbytes), scratch(device, passes.workspace_nbytes)
+        scratch_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
+        with _NOTHING if batch.dropout is None else batch.dropout.forward_on(stream):
+            passes.launch(FORWARD, handle, passes.data(schedule), scratch_at, (*at, *results_at))
+        if not batch.keeps:
+            return y, hy, cy, None
+        pieces = [Piece(passes, schedule, inputs | {"y": y, "reserve": reserve})]
+        return y, hy, cy, CudnnReserve(runtime, batch.spec, schedule, pieces, (stream,))

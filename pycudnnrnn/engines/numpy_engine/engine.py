@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
-from pycudnnrnn.engines import DropoutState, Memory, Results
+from pycudnnrnn import _arrays
+from pycudnnrnn.engines import DropoutState, EagerForward, Memory, Results
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.engines.numpy_engine.forward import forward
 from pycudnnrnn.engines.numpy_engine.memory import memory
 from pycudnnrnn.engines.numpy_engine.plan import NumpyPlan
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.passes import Arrays, Batch
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 
@@ -25,10 +28,16 @@ class NumpyEngine:
     device = "cpu"
     xp = np
     alignment = 1
+    address = staticmethod(_arrays.address)
+
+    @staticmethod
+    def copy(array: Any) -> Any:
+        """Nothing is copied for being aligned: NumPy reads from any address."""
+        return array
 
     @staticmethod
     def holds(array: object) -> bool:
-        return type(array) is np.ndarray
+        return type(array) is np.ndarray and array.flags.writeable
 
     @staticmethod
     def active() -> nullcontext[None]:
@@ -52,8 +61,13 @@ class NumpyEngine:
     def memory(self, batch: Batch) -> Memory:
         return memory(batch, self.layout(batch.spec).size)
 
-    def forward(self, batch: Batch, inputs: Arrays) -> Results:
-        return forward(batch, self.layout(batch.spec), inputs)
+    def forward(self, batch: Batch) -> EagerForward:
+        layout = self.layout(batch.spec)
+
+        def run(schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
+            return forward(batch._replace(schedule=schedule), layout, inputs)
+
+        return run
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pycudnnrnn.engines import EngineGraph
@@ -31,7 +33,7 @@ class NumpyPlan:
     def hold(self, params: Array | None) -> None:
         self._held = params, [] if params is None else load_weights(self._layout, params, self.spec)
 
-    def run(self, which: Pass, arrays: Arrays, *, accumulate: bool = False) -> None:
+    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None] = (), *, accumulate: bool = False) -> None:  # noqa: ARG002
         """Run a pass; what cuDNN reads again of y, hx and cx is in the reserve here."""
         batch, layout, spec, get = self._batch, self._layout, self.spec, arrays.get
         held, weights = self._held
