@@ -1,14 +1,11 @@
-"""Calls that Python cannot bind, told in the words of what was called, and of where callers come from."""
+"""Calls that do not fit: Python's own error, with a hint at what callers from elsewhere mean."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, Final, TypeVar, cast
-
-from pycudnnrnn.errors import ArgumentTypeError
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -32,14 +29,14 @@ _HERE: Final = {
 
 
 def told(constructor: _Method) -> _Method:
-    """Wrap a constructor: arguments that do not fit are told as `misfit` does."""
+    """Wrap a constructor: Python's error for arguments that do not fit says more; see `hinted`."""
 
     @functools.wraps(constructor)
     def call(self: Any, *arguments: Any, **keywords: Any) -> None:
         try:
             constructor(self, *arguments, **keywords)
-        except TypeError:
-            found = misfit(type(self).__name__, constructor, arguments, keywords)
+        except TypeError as error:
+            found = hinted(error, constructor, keywords)
             if found is None:
                 raise
             raise found from None
@@ -47,48 +44,14 @@ def told(constructor: _Method) -> _Method:
     return cast("_Method", call)
 
 
-def misfit(
-    owner: str, method: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-) -> ArgumentTypeError | None:
-    """Say what is wrong with a call of a method; None where Python can bind it: a `TypeError` came from within then."""
-    parameters = _parameters(method)
-    own, names = positional(method), {p.name for p in parameters}
-    unknown = [name for name in keywords if name not in names]
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return no_such(owner, method, unknown[0], keywords[unknown[0]])
-    if len(arguments) > len(own):
-        return no_such(owner, method, f"argument {len(own) + 1}", arguments[len(own)])
-    for name in own[: len(arguments)]:
-        if name in keywords:
-            return ArgumentTypeError(name, f"one: {takes(owner, method)}", "two, by position and by name")
-    given = {*own[: len(arguments)], *keywords}
-    missing = [p.name for p in parameters if p.name in own and p.default is p.empty and p.name not in given]
-    return ArgumentTypeError(missing[0], f"a value: {takes(owner, method)}", "nothing") if missing else None
+def hinted(error: TypeError, method: Any, keywords: Mapping[str, Any]) -> TypeError | None:
+    """Add to Python's error for a call that does not fit what is taken, and what is called so elsewhere.
 
-
-def no_such(owner: str, method: Any, name: str, value: Any) -> ArgumentTypeError:
-    """Return the error for an argument that a method does not have, with what is called so elsewhere."""
-    hint = f" ({_HERE[name]})" if name in _HERE else ""
-    shape = getattr(value, "shape", None)
-    got = f"an array of shape {tuple(shape)}" if isinstance(shape, tuple) else repr(value)
-    return ArgumentTypeError(name, f"no such argument{hint}: {takes(owner, method)}", got)
-
-
-def takes(owner: str, method: Any) -> str:
-    """Say what a method takes, its keywords included."""
-    texts = []
-    for p in _parameters(method):
-        if p.kind is p.KEYWORD_ONLY and "*" not in texts:
-            texts.append("*")
-        default = str(p.default) if isinstance(p.default, Enum) else p.default
-        texts.append(p.name if p.default is p.empty else f"{p.name}={default!r}")
-    return f"{owner} takes ({', '.join(texts)})"
-
-
-def positional(method: Any) -> list[str]:
-    """Return the names of a method's arguments by position, without self."""
-    return [p.name for p in _parameters(method) if p.kind is p.POSITIONAL_OR_KEYWORD]
-
-
-def _parameters(method: Any) -> list[inspect.Parameter]:
-    return list(inspect.signature(method).parameters.values())[1:]
+    None for an error that came from within the call: the frame that called is not its last.
+    """
+    if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+        return None
+    signature = inspect.signature(method)
+    taken = [p.replace(annotation=p.empty) for name, p in signature.parameters.items() if name != "self"]
+    hints = [f"{name}: {_HERE[name]}" for name in keywords if name in _HERE and name not in signature.parameters]
+    return TypeError("; ".join([str(error), *hints, f"taken are {inspect.Signature(taken)}"]))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_text
-from pycudnnrnn._keywords import misfit
+from pycudnnrnn._keywords import hinted
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
@@ -106,7 +106,7 @@ class TF1Layer:
         """Build if need be, `call`, and record the call. `scope` names the variables when this call makes the first.
 
         Raises:
-            ArgumentTypeError: an argument that `call` does not take.
+            TypeError: an argument that `call` does not take.
             ArgumentError: `call` returned None.
         """
         before = self._scope
@@ -116,8 +116,7 @@ class TF1Layer:
         except BaseException as error:
             if not self._variables:  # nothing has been named yet
                 self._scope = before
-            kind, refused = type(self), isinstance(error, TypeError)
-            found = misfit(kind.__name__, kind.call, (inputs, *args), kwargs) if refused else None
+            found = hinted(error, self.call, kwargs) if isinstance(error, TypeError) else None
             if found is None:
                 raise
             raise found from None

@@ -29,7 +29,6 @@ from pycudnnrnn.ops._functional import (
     cudnn_rnn_tanh,
 )
 from pycudnnrnn.ops._graph import Graph
-from pycudnnrnn.ops._misfits import told_in_its_words
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
@@ -108,7 +107,6 @@ class CudnnLSTM(CudnnRNN):
     def num_proj(self) -> int | None:
         return self.spec.num_proj
 
-    @told_in_its_words
     def forward(
         self,
         input_data: ArrayT,
@@ -141,7 +139,6 @@ class CudnnLSTM(CudnnRNN):
             checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
-    @told_in_its_words
     def __call__(
         self,
         input_data: ArrayT,
@@ -200,7 +197,6 @@ class _WithoutCellState(CudnnRNN):
             )
         )  # fmt: skip
 
-    @told_in_its_words
     def forward(
         self,
         input_data: ArrayT,
@@ -232,7 +228,6 @@ class _WithoutCellState(CudnnRNN):
             checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
-    @told_in_its_words
     def __call__(
         self,
         input_data: ArrayT,

@@ -32,20 +32,6 @@ KINDS_MAX: Final = 64
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-class Key(NamedTuple):
-    """What decides how a forward is checked and run."""
-
-    engine: Engine
-    T: int
-    B: int
-    ragged: bool
-    time_major: bool
-    keeps: bool
-    dropout: Dropout | None
-    every: int | None
-    names: Names
-
-
 class Kind(NamedTuple):
     """What forwards of a kind have in common: their checks, what runs them, and the batch of equal lengths."""
 
@@ -317,7 +303,7 @@ class CudnnRNN:
             EngineError: no engine runs on `device`, and it has an index.
         """
         training = check_bool("is_training", is_training)
-        every = _check_every(checkpoint_every, keeps=training)
+        every = None if checkpoint_every is None else _check_every(checkpoint_every, keeps=training)
         schedule = Schedule(check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX))
         device = _device_name(device)
         try:
@@ -360,42 +346,42 @@ class CudnnRNN:
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
-        every = _check_every(checkpoint_every, keeps=keep_reserve)
+        every = None if checkpoint_every is None else _check_every(checkpoint_every, keeps=keep_reserve)
         kind = _arrays.kind_of(names.x, x)
         libraries, engine = _arrays.libraries_of(x, hx, cx, params), engine_for(kind.device)
         with _arrays.streams(engine, kind.library, libraries):
-            shape = tuple(x.shape)
+            shape = x.shape
             if len(shape) != 3 or shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
-                raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", shape, aspect="shape")
+                raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", tuple(shape), aspect="shape")
             T, B = shape[:2] if time_major else shape[1::-1]
             lengths = check_lengths(sequence_lengths, T, B)
             dropout = self._dropout_on(engine) if is_training and self._drops else None
-            key = Key(engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every, names)
-            take, forward, schedule = self._kinds.get(key) or self._kinds.keep(key, self._kind_of(key))
+            key = engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every, names
+            take, forward, schedule = self._kinds.get(key) or self._kinds.keep(key, self._kind(*key))
             inputs, at = take(params, x, hx, cx)
             if lengths is not None:
                 schedule = Schedule(T, B, lengths, time_major)
             results = forward(schedule, inputs, at)
             return returns(Call(engine, spec, take.slots, kind, libraries, inputs), *results)
 
-    def _kind_of(self, key: Key) -> Kind:
+    def _kind(
+        self, engine: Engine, T: int, B: int, ragged: bool, time_major: bool, keeps: bool,
+        dropout: Dropout | None, every: int | None, names: Names,
+    ) -> Kind:  # fmt: skip
         """Make what calls of a kind have in common."""
-        engine, spec, T, B = key.engine, self.spec, key.T, key.B
-        wanted = slots(spec, T, B, engine.layout(spec).size, time_major=key.time_major)
-        take = Taker(engine, spec, wanted, {name: getattr(key.names, name, name) for name in INPUTS})
-        schedule = Schedule(T, B, None, key.time_major)
-        like = schedule.hardly_ragged() if key.ragged else schedule
-        return Kind(take, engine.forward(Batch(spec, like, key.keeps, key.dropout, key.every)), schedule)
+        wanted = slots(self.spec, T, B, engine.layout(self.spec).size, time_major=time_major)
+        take = Taker(engine, self.spec, wanted, {name: getattr(names, name, name) for name in INPUTS})
+        schedule = Schedule(T, B, None, time_major)
+        like = schedule.hardly_ragged() if ragged else schedule
+        return Kind(take, engine.forward(Batch(self.spec, like, keeps, dropout, every)), schedule)
 
 
 def _device_name(device: str | None) -> str:
     return "cpu" if device is None else _arrays.check_device(device)
 
 
-def _check_every(value: Any, *, keeps: bool) -> int | None:
-    if value is None:
-        return None
+def _check_every(value: Any, *, keeps: bool) -> int:
     every = check_int("checkpoint_every", value, 1, INT32_MAX)
     if not keeps:
         raise ArgumentError("checkpoint_every", "None: nothing is kept for a backward", every)

@@ -40,7 +40,15 @@ class Taker:
         self._apart: Recent[bool] = Recent(APART_MAX)
         self._wanted = [(name, wanted[name], in_place or name in _FLAT) for name in words]
         self._facts = [
-            (name, slot.shape, slot.strides, slot.dtype, slot.optional or slot.shape is None, as_it_is)
+            (
+                name,
+                slot.shape,
+                slot.strides,
+                slot.dtype,
+                slot.optional or slot.shape is None,
+                as_it_is or engine.alignment > 1,
+                as_it_is,
+            )
             for name, slot, as_it_is in self._wanted
         ]
 
@@ -56,7 +64,7 @@ class Taker:
         holds, address, alignment = engine.holds, engine.address, engine.alignment
         found: Arrays = {}
         at: list[int | None] = []
-        for array, (name, shape, strides, dtype, optional, as_it_is) in zip(given, self._facts, strict=True):
+        for array, (name, shape, strides, dtype, optional, whole, as_it_is) in zip(given, self._facts, strict=True):
             if array is None:
                 if not optional:
                     raise ArgumentTypeError(words[name], f"an array, {self._said(name)}", None)
@@ -71,7 +79,7 @@ class Taker:
             if native.shape != shape:
                 raise self._other_shape(name, native)
             place = None
-            if as_it_is or alignment > 1:
+            if whole:
                 if native.strides != strides and not native.flags.c_contiguous:
                     raise ArgumentError(words[name], "a contiguous array", f"strides {native.strides}")
                 place = address(native)

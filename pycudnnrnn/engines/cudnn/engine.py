@@ -39,8 +39,9 @@ class CudnnEngine:
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, f"cuda:{device.index}"
-        self._device, self._index = device, device.index
-        self._array = device.xp.ndarray
+        self._device = device
+        ndarray, index = device.xp.ndarray, device.index
+        self.holds = lambda array: type(array) is ndarray and array.data.device_id == index
         self.address: Callable[[Any], int] = device.address
         self.runtime = Runtime(library, device)
         self.choices = self.runtime.choices
@@ -50,9 +51,6 @@ class CudnnEngine:
         """CuPy, unless the device is lost."""
         self._device.watch.refuse_lost()
         return self._device.xp
-
-    def holds(self, array: Any) -> bool:
-        return type(array) is self._array and array.data.device_id == self._index
 
     def copy(self, array: Any) -> Any:
         self._device.refuse_capture(self._device.stream(), "copying what is not aligned, which takes memory")
@@ -146,14 +144,7 @@ class CudnnEngine:
         batch = batch._replace(every=None)
         if schedule.T > TIME_MAX or not schedule.T or not schedule.B:
             return functools.partial(self._in_parts, batch)
-        whole = Whole(self.runtime, batch, self.resolved)
-
-        def run(schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
-            if schedule.lengths is not None and schedule.has_empty:
-                return self._in_parts(batch, schedule, inputs, at)
-            return whole(schedule, inputs, at)
-
-        return run
+        return Whole(self.runtime, batch, self.resolved, functools.partial(self._in_parts, batch))
 
     def _in_parts(self, batch: Batch, schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
         """Run a batch in more or less than one native call."""

@@ -15,7 +15,7 @@ from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescr
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
-from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Arrays, Batch, Name, Pass, slots
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, PASSES, Arrays, Batch, Name, Pass, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
 
@@ -112,29 +112,29 @@ class Passes:
     def new(self, *names: Name, zeros: bool = False) -> Arrays:
         """Make arrays, those that there are."""
         make = self.device.zeros if zeros else self.device.empty
-        wanted = {name: self.slots[name] for name in names}
-        return {name: make(slot.shape, slot.dtype) for name, slot in wanted.items() if slot.shape is not None}
+        slots = self.slots
+        return {name: make(s.shape, s.dtype) for name in names if (s := slots[name]).shape is not None}
 
     def launch(
         self, which: Pass, handle: Handle, data: DataDescriptors, workspace: int | None, at: Sequence[int | None],
         *, accumulate: bool = True,
     ) -> None:  # fmt: skip
         """Put a pass on the handle's stream, its arrays given by their addresses, in its order."""
-        self.clear(which, handle, at, accumulate=accumulate)
+        if which is not FORWARD:
+            self._clear(which, handle, at, accumulate=accumulate)
         self.calls[which](handle.pointer, *data.pointers, workspace, *at)
 
-    def clear(self, which: Pass, handle: Handle, at: Sequence[int | None], *, accumulate: bool) -> None:
-        """Make zeros where a pass adds to what is there; and of dx where lengths are ragged.
+    def _clear(self, which: Pass, handle: Handle, at: Sequence[int | None], *, accumulate: bool) -> None:
+        """Make zeros where a backward adds to what is there; and of dx where lengths are ragged.
 
         cuDNN's documents promise its padding fill for y alone.
         """
-        name: Name | None = None
-        if which is BACKWARD_DATA and self.ragged:
-            name = "dx"
-        elif which is BACKWARD_WEIGHTS and not accumulate:
-            name = "d_params"
-        address = None if name is None else at[which.names.index(name)]
-        if name is not None and address is not None:
+        data = which is BACKWARD_DATA
+        if (data and not self.ragged) or (not data and accumulate):
+            return
+        name = "dx" if data else "d_params"
+        address = at[which.names.index(name)]
+        if address is not None:
             self.device.zero_at(address, self.slots[name].nbytes, handle.stream or 0)
 
     def run(

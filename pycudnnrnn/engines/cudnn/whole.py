@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pycudnnrnn.engines import Results
+from pycudnnrnn.engines import EagerForward, Results
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
@@ -20,12 +20,16 @@ _NOTHING: Final = contextlib.nullcontext()
 class Whole:
     """Run one kind of batch again and again; see `engines.EagerForward`."""
 
-    def __init__(self, runtime: Runtime, batch: Batch, resolved: Callable[[Batch, Arrays], Batch]) -> None:
-        """Compile at the first call, whose arrays `resolved` may measure on."""
-        self._runtime, self._batch, self._resolved = runtime, batch, resolved
+    def __init__(
+        self, runtime: Runtime, batch: Batch, resolved: Callable[[Batch, Arrays], Batch], in_parts: EagerForward
+    ) -> None:
+        """Compile at the first call, on whose arrays `resolved` may measure; `in_parts` runs empty sequences, too."""
+        self._runtime, self._batch, self._resolved, self._in_parts = runtime, batch, resolved, in_parts
         self._passes: Passes | None = None
 
     def __call__(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
+        if schedule.lengths is not None and schedule.has_empty:
+            return self._in_parts(schedule, inputs, at)
         runtime, device, batch = self._runtime, self._runtime.device, self._batch
         stream = device.stream()
         device.refuse_capture(stream, "an eager forward, which takes memory")
