@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn.convert._onnx_model import model_of
+from pycudnnrnn.convert.onnx.model import model_of
 from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]

@@ -24,7 +24,7 @@ from pycudnnrnn.cli._origins import flat, origins_of
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._runners import RUNNERS
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.convert._tf_cells import counting_pairs
+from pycudnnrnn.convert.tensorflow.cells import counting_pairs
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.spec import DType
 

@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from pycudnnrnn import CudnnGRU, Saver, checkpoint, convert
 from pycudnnrnn.checkpoint import _file
-from pycudnnrnn.convert._keras_h5 import h5_image
+from pycudnnrnn.convert.keras.h5 import h5_image
 from pycudnnrnn.errors import CheckpointError
 from pycudnnrnn.spec import RNNSpec
 from tests.helpers.layers import built

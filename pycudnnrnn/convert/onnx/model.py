@@ -8,7 +8,7 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn.convert._onnx_chain import check_chain
+from pycudnnrnn.convert.onnx.chain import check_chain
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, Kind, PseudoLayer, Tensor, apart, stack
-from pycudnnrnn.convert import _keras_archive, _keras_h5
 from pycudnnrnn.convert._canonical import Canonical, assemble, split
 from pycudnnrnn.convert._gates import order_of
-from pycudnnrnn.convert._keras_archive import read_keras
-from pycudnnrnn.convert._keras_config import called, layers_of, settings_of
-from pycudnnrnn.convert._keras_h5 import read_h5, write_h5
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode, some
 from pycudnnrnn.convert._stack import Cell, find_cells, is_under, named_layers
+from pycudnnrnn.convert.keras import archive, h5
+from pycudnnrnn.convert.keras.archive import read_keras
+from pycudnnrnn.convert.keras.config import called, layers_of, settings_of
+from pycudnnrnn.convert.keras.h5 import read_h5, write_h5
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -135,7 +135,7 @@ def read_settings_of(
 
 
 def _read_config(path: str | os.PathLike[str]) -> Any:
-    return (_keras_archive if Path(path).suffix == ".keras" else _keras_h5).read_config(path)
+    return (archive if Path(path).suffix == ".keras" else h5).read_config(path)
 
 
 def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: bool = False) -> dict[str, Array]:

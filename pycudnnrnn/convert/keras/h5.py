@@ -19,8 +19,8 @@ from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
-from pycudnnrnn.convert._h5_walk import Walk
 from pycudnnrnn.convert._named import Named, as_numpy
+from pycudnnrnn.convert.keras.walk import Walk
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import DType
 

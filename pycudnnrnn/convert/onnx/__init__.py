@@ -13,7 +13,7 @@ from pycudnnrnn._forms import Array, Form, Kind, Tensor, apart
 from pycudnnrnn.convert._canonical import Canonical, assemble, split
 from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, mode_of
-from pycudnnrnn.convert._onnx_model import model_of, read_nodes
+from pycudnnrnn.convert.onnx.model import model_of, read_nodes
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 

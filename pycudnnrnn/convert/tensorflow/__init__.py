@@ -20,7 +20,7 @@ from pycudnnrnn._tf1.canonical import to_tf as stitched
 from pycudnnrnn._tf1.models import LSTM_CELLS
 from pycudnnrnn.convert._canonical import Canonical, check_target
 from pycudnnrnn.convert._named import flag, under
-from pycudnnrnn.convert._tf_cells import read
+from pycudnnrnn.convert.tensorflow.cells import read
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import BiasMode, LSTMGate, RNNMode
 

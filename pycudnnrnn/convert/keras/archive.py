@@ -17,9 +17,9 @@ from typing import Any, Final
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
-from pycudnnrnn.convert._h5_walk import MOST_EXPANSION
-from pycudnnrnn.convert._keras_config import DEEPEST
-from pycudnnrnn.convert._keras_h5 import read_stream
+from pycudnnrnn.convert.keras.config import DEEPEST
+from pycudnnrnn.convert.keras.h5 import read_stream
+from pycudnnrnn.convert.keras.walk import MOST_EXPANSION
 from pycudnnrnn.errors import ConvertError
 
 _CONFIG: Final = "config.json"
