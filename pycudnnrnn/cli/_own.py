@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._tf1.canonical import from_tf, pairs_that_count
+from pycudnnrnn._tf1.tensors import from_tf, pairs_that_count
 from pycudnnrnn.checkpoint._models import Model
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.convert._named import some

@@ -146,7 +146,7 @@ ROWS = (
         measure="coverage",
     ),
     Row(
-        "R17", "mutants of layout, checks, schedule, canonical and gates are found out", "90 %", (),
+        "R17", "mutants of layout, checks, schedule, canonical and orders of gates are found out", "90 %", (),
         Fault("pyproject.toml", '"tests/unit/test_error_texts.py", ', ""),
         measure="mutation",
     ),

@@ -12,10 +12,10 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, Kind, PseudoLayer, Tensor, apart, stack
-from pycudnnrnn.convert._canonical import Canonical, assemble, split
-from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode, some
-from pycudnnrnn.convert._stack import Cell, find_cells, is_under, named_layers
+from pycudnnrnn.convert._orders import order_of
+from pycudnnrnn.convert._stack import CellKeys, find_cells, is_under, named_layers
+from pycudnnrnn.convert.canonical import Canonical, assemble, split
 from pycudnnrnn.convert.keras import archive, h5
 from pycudnnrnn.convert.keras.archive import read_keras
 from pycudnnrnn.convert.keras.config import called, layers_of, settings_of
@@ -172,7 +172,7 @@ _RESET_BEFORE: Final = (
 )
 
 
-def _bias_shape(named: Named, mode: RNNMode, cell: Cell, columns: int) -> tuple[int, ...] | None:
+def _bias_shape(named: Named, mode: RNNMode, cell: CellKeys, columns: int) -> tuple[int, ...] | None:
     if "bias" not in cell.keys:
         return None
     shapes: dict[RNNMode, list[tuple[int, ...]]] = {

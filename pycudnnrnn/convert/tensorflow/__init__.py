@@ -15,11 +15,11 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn._tf1.canonical import STACKED_GATES, from_tf, tf_tensors
-from pycudnnrnn._tf1.canonical import to_tf as stitched
 from pycudnnrnn._tf1.models import LSTM_CELLS
-from pycudnnrnn.convert._canonical import Canonical, check_target
+from pycudnnrnn._tf1.tensors import STACKED_GATES, from_tf, tf_tensors
+from pycudnnrnn._tf1.tensors import to_tf as stitched
 from pycudnnrnn.convert._named import flag, under
+from pycudnnrnn.convert.canonical import Canonical, check_target
 from pycudnnrnn.convert.tensorflow.cells import read
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import BiasMode, LSTMGate, RNNMode

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn._tf1.canonical import STACKED_GATES, cell_scope, cell_tensors, names_of, pairs_that_count, tf_tensors
 from pycudnnrnn._tf1.models import GRU_CELLS, KEY, MODES, is_below
+from pycudnnrnn._tf1.tensors import STACKED_GATES, cell_scope, cell_tensors, names_of, pairs_that_count, tf_tensors
 from pycudnnrnn.convert._named import Named, plain_mode
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec

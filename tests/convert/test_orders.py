@@ -3,7 +3,7 @@
 import numpy as np
 
 from pycudnnrnn._forms import apart, stack
-from pycudnnrnn.convert._gates import order_of
+from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.spec import GRUGate, LSTMGate, RNNMode
 
 U, I = 3, 5
