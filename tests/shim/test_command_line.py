@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import layout, ops, plot
-from pycudnnrnn.cli import _self_test
+from pycudnnrnn.cli.check import self_test
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import PermutedLayoutEngine
 from tests.shim.host_cupy import lift, use_host_cupy
@@ -78,8 +78,8 @@ def test_the_self_test_tells_another_layout_from_other_numbers(run, play, monkey
 
     _, _, device = play(engine=Other(1))
     use_host_cupy(device)
-    cuda = {name: check for name, check in _self_test.GROUPS["cuDNN engine"].items() if "NVIDIA" not in name}
-    monkeypatch.setattr(_self_test, "GROUPS", {"cuDNN engine": cuda})
+    cuda = {name: check for name, check in self_test.GROUPS["cuDNN engine"].items() if "NVIDIA" not in name}
+    monkeypatch.setattr(self_test, "GROUPS", {"cuDNN engine": cuda})
     code, out, _ = run("check", "--json")
     failed = {check["name"] for check in json.loads(out)["checks"] if check["outcome"] == "failed"}
     assert code == 1

@@ -19,10 +19,11 @@ import numpy as np
 
 from pycudnnrnn import convert as converters
 from pycudnnrnn import ops
-from pycudnnrnn.cli import _files, _own
-from pycudnnrnn.cli._origins import flat, origins_of
+from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
-from pycudnnrnn.cli._runners import RUNNERS
+from pycudnnrnn.cli.convert import own
+from pycudnnrnn.cli.convert.origins import flat, origins_of
+from pycudnnrnn.cli.convert.runners import RUNNERS
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.convert.tensorflow.cells import counting_pairs
 from pycudnnrnn.errors import PycudnnrnnError
@@ -93,7 +94,7 @@ def convert(
     origins = origins_of(opened.read, opened.arrays, opened.pairs, write, c.spec, arrays)
     source_framework = opened.framework
     sides = {"SRC": (source_framework, opened.arrays), "DST": (target_framework, arrays)}
-    if source_framework == _own.NAME:
+    if source_framework == own.NAME:
         del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = list(verdicts_of(c, sides)) if verify else []
     out = console()
@@ -155,13 +156,13 @@ def open_source(path: Path, format_of: str, framework: str, options: tuple[str, 
         found = _files.read(path, format_of, given.get("layers"))
     else:
         found = _files.read(path, format_of, None)
-        framework = found.framework if found.models is None else _own.NAME
+        framework = found.framework if found.models is None else own.NAME
         if found.models is None and framework not in FRAMEWORKS:
             raise _says_nothing(path, "--from")
-        reader = module_of(framework) if found.models is None else _own.OwnReader(found.models)
+        reader = module_of(framework) if found.models is None else own.OwnReader(found.models)
         given = options_of(reader.to_canonical, options, "-s")
     read_with = found.keywords | given
-    pairs_of = {"tensorflow": counting_pairs, _own.NAME: getattr(reader, "counting_pairs", None)}.get(framework)
+    pairs_of = {"tensorflow": counting_pairs, own.NAME: getattr(reader, "counting_pairs", None)}.get(framework)
     pairs = pairs_of(found.arrays, **read_with) if pairs_of else {}
     return Opened(framework, found.arrays, functools.partial(reader.to_canonical, **read_with), pairs)
 

@@ -22,10 +22,10 @@ from rich.table import Table
 
 from pycudnnrnn._arrays import check_device
 from pycudnnrnn._source import Source
-from pycudnnrnn.cli._char_lm import Adam, CharLM
-from pycudnnrnn.cli._ngrams import ngram_losses
 from pycudnnrnn.cli._output import SafeConsole
 from pycudnnrnn.cli._output import console as console_of
+from pycudnnrnn.cli.demo.char_lm import Adam, CharLM
+from pycudnnrnn.cli.demo.ngrams import ngram_losses
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 

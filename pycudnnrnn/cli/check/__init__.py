@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from pycudnnrnn.cli import _self_test
 from pycudnnrnn.cli._output import console, echo_json
 from pycudnnrnn.cli._text import printable
+from pycudnnrnn.cli.check import self_test
 from pycudnnrnn.cli.info import collect
 
 
@@ -32,7 +32,7 @@ def check(as_json: bool) -> None:
       pycudnnrnn check --json | jq '.checks[] | select(.outcome == "failed")'
     """  # noqa: D301  click reads the \b
     with console(stderr=True).status("checking") as status:
-        outcomes = list(_self_test.run(status.update))
+        outcomes = list(self_test.run(status.update))
     environment = collect(devices=False)
     if as_json:
         echo_json({"environment": environment, "checks": [dataclasses.asdict(outcome) for outcome in outcomes]})
@@ -42,7 +42,7 @@ def check(as_json: bool) -> None:
         sys.exit(1)
 
 
-def markdown(environment: dict[str, Any], outcomes: list[_self_test.Outcome]) -> str:
+def markdown(environment: dict[str, Any], outcomes: list[self_test.Outcome]) -> str:
     """Write the report."""
     counts = collections.Counter(outcome.outcome for outcome in outcomes)
     package, library = environment["package"], environment["library"]
@@ -71,7 +71,7 @@ def markdown(environment: dict[str, Any], outcomes: list[_self_test.Outcome]) ->
 MARKS = {"passed": "passed", "failed": "**failed**", "not run": "not run"}
 
 
-def _cell(outcome: _self_test.Outcome) -> str:
+def _cell(outcome: self_test.Outcome) -> str:
     return _escaped(outcome.detail)
 
 
