@@ -11,16 +11,10 @@ import pytest
 from pycudnnrnn import checkpoint, convert
 from pycudnnrnn.errors import ConvertError
 from tests.checkpoint.tensorflow.models import BUILT, CUDNN, INPUT_SIZE, LENGTHS, OWN_CELLS, REFUSED
+from tests.checkpoint.tensorflow.restored import TOLERANCE, by_name
 from tests.helpers.oracles import run_ours, worst
 
 pytestmark = pytest.mark.long  # TensorFlow makes a graph for every model
-
-TOLERANCE = 1e-6
-"""Of float32, in a small model whose outputs are about 1."""
-
-
-def by_name(models):
-    return pytest.mark.parametrize("model", models, ids=lambda model: model.name)
 
 
 def keywords(model):

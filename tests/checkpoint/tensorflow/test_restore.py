@@ -5,29 +5,10 @@ import pytest
 
 from pycudnnrnn import Saver, checkpoint
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
-from tests.checkpoint.tensorflow.models import BUILT, CUDNN, INPUT_SIZE, LENGTHS, NUM_UNITS
-from tests.checkpoint.tensorflow.test_models import TOLERANCE, by_name
-from tests.helpers.layers import OF_MODE
-from tests.helpers.oracles import worst
+from tests.checkpoint.tensorflow.models import BUILT, CUDNN
+from tests.checkpoint.tensorflow.restored import TOLERANCE, by_name, error_of, layer_for
 
 pytestmark = pytest.mark.long  # TensorFlow makes a graph for every model
-
-DIRECTIONS = ("unidirectional", "bidirectional")
-
-
-def layer_for(model, **keywords):
-    direction = DIRECTIONS[model.bidirectional]
-    layer = OF_MODE[model.kind](model.num_layers, NUM_UNITS, direction=direction, dtype="float32", **keywords)
-    layer.build((None, None, INPUT_SIZE))
-    return layer
-
-
-def error_of(folder, model, layer):
-    """Return the worst difference of a layer from TensorFlow's own outputs and states."""
-    theirs = np.load(folder / f"{model.name}.npz")
-    output, states = layer(theirs["x"], training=False, sequence_lengths=list(LENGTHS))
-    ours = [output, *states, *[None] * (2 - len(states))]
-    return worst(ours, [theirs.get(name) for name in ("output", "output_h", "output_c")])
 
 
 @by_name([*CUDNN, *BUILT])

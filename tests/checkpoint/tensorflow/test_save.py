@@ -8,8 +8,7 @@ import pytest
 from pycudnnrnn import Saver
 from tests.checkpoint.tensorflow.conftest import run_tensorflow
 from tests.checkpoint.tensorflow.models import CUDNN, INPUT_SIZE, WRITTEN, B, T
-from tests.checkpoint.tensorflow.test_models import TOLERANCE
-from tests.checkpoint.tensorflow.test_restore import error_of, layer_for
+from tests.checkpoint.tensorflow.restored import TOLERANCE, error_of, layer_for
 
 pytestmark = pytest.mark.long  # TensorFlow makes a graph for every model
 
