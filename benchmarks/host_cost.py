@@ -31,8 +31,8 @@ from pycudnnrnn.ops._eager import ShortWay
 from pycudnnrnn.passes import FORWARD
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
-from tests.shim import shim
-from tests.shim.host_device import HostDevice, host_allocator
+from tests.stand_in import shim
+from tests.stand_in.host_device import HostDevice, host_allocator
 
 from . import host_jax, host_torch
 from .environment import command_line, environment, now

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from pycudnnrnn.engines import use_engine
-from tests.shim import shim
+from tests.stand_in import shim
 
 Taken = TypeVar("Taken")
 

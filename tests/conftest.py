@@ -40,7 +40,7 @@ def _same_draws():
 @pytest.fixture(scope="session")
 def shim_path(tmp_path_factory):
     """The tests' libcudnn, compiled once."""
-    from tests.shim import shim
+    from tests.stand_in import shim
 
     return shim.build(tmp_path_factory.mktemp("shim"))
 

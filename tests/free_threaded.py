@@ -23,11 +23,12 @@ from pycudnnrnn import libcudnn
 RESULTS = Path(__file__).with_suffix(".json")
 EXIT = "tests/abi/test_exits.py::test_the_interpreter_ends_quietly"
 TESTS = (
-    "tests/unit/test_threads.py", "tests/unit/test_schedule.py", "tests/unit/test_layout.py",
-    "tests/unit/test_plan_hold.py", "tests/unit/test_error_texts.py", "tests/properties/test_laws.py",
-    "tests/properties/test_numpy_walk.py", "tests/shim/test_concurrency.py", "tests/shim/test_plan.py",
-    "tests/shim/test_bound.py", "tests/shim/test_graphs.py", "tests/abi/test_owners.py", "tests/abi/test_status.py",
-    "tests/abi/test_arguments.py", f"{EXIT}[made and freed by a daemon thread]", f"{EXIT}[in another thread's frame]",
+    "tests/numpy_engine/test_threads.py", "tests/spec_and_layout/test_schedule.py",
+    "tests/spec_and_layout/test_layout.py", "tests/spec_and_layout/test_error_texts.py", "tests/ops/test_plan_hold.py",
+    "tests/properties/test_laws.py", "tests/properties/test_numpy_walk.py", "tests/cudnn_engine/test_concurrency.py",
+    "tests/cudnn_engine/test_plan.py", "tests/cudnn_engine/test_bound.py", "tests/cudnn_engine/test_graphs.py",
+    "tests/abi/test_owners.py", "tests/abi/test_status.py", "tests/abi/test_arguments.py",
+    f"{EXIT}[made and freed by a daemon thread]", f"{EXIT}[in another thread's frame]",
     f"{EXIT}[in a thread-local]", f"{EXIT}[made while the interpreter looks for finalizers]",
 )  # fmt: skip
 

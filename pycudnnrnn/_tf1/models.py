@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pycudnnrnn._tf1.canonical import CELL_NAMES, STACKED_GATES
+from pycudnnrnn._tf1.tensors import CELL_NAMES, STACKED_GATES
 from pycudnnrnn.spec import RNNMode
 
 LSTM_CELLS: Final = ("lstm_cell", "basic_lstm_cell", "lstm_block_cell")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool, check_int, check_text
-from pycudnnrnn._tf1.canonical import cell_scope
+from pycudnnrnn._tf1.tensors import cell_scope
 from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
 from pycudnnrnn.errors import ArgumentError, TFArgumentError
 from pycudnnrnn.schedule import check_lengths

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int
-from pycudnnrnn._tf1.canonical import CELL_NAMES, cell_tensors
 from pycudnnrnn._tf1.checks import shape_of
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.layer import TF1Layer
+from pycudnnrnn._tf1.tensors import CELL_NAMES, cell_tensors
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TFArgumentError
 from pycudnnrnn.spec import INT32_MAX, BiasMode, DType, InputMode, RNNMode, RNNSpec, parse_dtype
 

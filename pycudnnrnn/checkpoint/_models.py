@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._tf1.canonical import tf_tensors
 from pycudnnrnn._tf1.models import find_models
+from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn.checkpoint._file import FORMAT, TENSORS_MAX, Contents, read_foreign
 from pycudnnrnn.checkpoint._items import spec_in
 from pycudnnrnn.checkpoint._refusal import Refusal, refused

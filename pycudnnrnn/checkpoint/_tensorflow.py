@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._tf1.canonical import cell_scope, look_up, names_of, tf_tensors
 from pycudnnrnn._tf1.models import FoundRNN, find_models, is_below
+from pycudnnrnn._tf1.tensors import cell_scope, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint._bundle import Bundle, images, paths
 from pycudnnrnn.checkpoint._file import TensorSpec, check_finite
 from pycudnnrnn.checkpoint._items import Item

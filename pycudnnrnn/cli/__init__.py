@@ -1,4 +1,4 @@
-"""The command line: `pycudnnrnn COMMAND`, one file per command. Needs the extra "cli"."""
+"""The command line: `pycudnnrnn COMMAND`, one file or package per command. Needs the extra "cli"."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _bundle, _models, _tensorflow
 from pycudnnrnn.checkpoint import _file as checkpoint_file
-from pycudnnrnn.convert._keras_h5 import h5_image
-from pycudnnrnn.convert._onnx_model import read_nodes
+from pycudnnrnn.convert.keras.h5 import h5_image
+from pycudnnrnn.convert.onnx.model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
 FORMATS: Final = {

@@ -16,7 +16,7 @@ _INNER: Final = re.compile(r"(?:(?:^|/)(?:(?:forward|backward|fw|bw)(?:_[^/]*)?|
 """The end of a cell's path that is within its layer."""
 
 
-class Cell(NamedTuple):
+class CellKeys(NamedTuple):
     """The keys of one cell, by what they hold."""
 
     path: str
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 
 def find_cells(
     named: Named, leaf_of: Callable[[str], tuple[str, str] | None], layers: Sequence[str] | None, bidirectional: Any
-) -> tuple[list[Cell], int]:
+) -> tuple[list[CellKeys], int]:
     """Return the cells of the model, pseudo-layer by pseudo-layer, and the number of directions.
 
     `leaf_of` splits a key into its cell's path and what it holds. A cell is of a direction when its path says so
@@ -64,7 +64,7 @@ def find_cells(
         held[leaf[1]] = key
     if not cells:
         raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
-    found = [Cell(path, keys) for path, keys in cells.items()]
+    found = [CellKeys(path, keys) for path, keys in cells.items()]
     if bidirectional and not any(_WORD.search(cell.path) for cell in found):
         ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
         if len(ordered) % 2:
@@ -94,9 +94,9 @@ def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str])
 
 
 def _by_direction(
-    framework: str, cells: list[Cell], layers: Sequence[str] | None, bidirectional: Any
-) -> tuple[list[Cell], int]:
-    pairs: dict[str, dict[bool, Cell]] = {}
+    framework: str, cells: list[CellKeys], layers: Sequence[str] | None, bidirectional: Any
+) -> tuple[list[CellKeys], int]:
+    pairs: dict[str, dict[bool, CellKeys]] = {}
     for cell in cells:
         words = _WORD.findall(cell.path)
         backward = any(word in {"backward", "bw"} for _, word in words)

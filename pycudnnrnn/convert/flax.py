@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, Kind, PseudoLayer, stack
-from pycudnnrnn.convert._canonical import Canonical, assemble, split, taken
-from pycudnnrnn.convert._gates import FLAX_LETTERS, order_of
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
-from pycudnnrnn.convert._stack import Cell, find_cells, named_layers
+from pycudnnrnn.convert._orders import FLAX_LETTERS, order_of
+from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
+from pycudnnrnn.convert.canonical import Canonical, assemble, split, taken
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GATES, GRUGate, RNNMode
 
@@ -108,7 +108,7 @@ def _form(mode: RNNMode, *, stacked: bool, biases: bool = True) -> Form:
     return tuple(form)
 
 
-def _mode_of(named: Named, first: Cell, activation: str, *, stacked: bool) -> RNNMode:
+def _mode_of(named: Named, first: CellKeys, activation: str, *, stacked: bool) -> RNNMode:
     if stacked:
         U, columns = named.shape(first.key("dense_h/kernel"), 2)
         return mode_of("flax", first.key("dense_h/kernel"), columns, U, activation)

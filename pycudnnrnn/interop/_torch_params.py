@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pycudnnrnn.convert._gates import order_of
+from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError

@@ -1,7 +1,7 @@
 """Weights under TF's names: what a checkpoint holds, and the way between it and the opaque buffer.
 
 A saveable reads and writes the buffer that it was given; it owns nothing. It never needs a GPU library: names, shapes
-and stitching are arithmetic (`_tf1.canonical`).
+and stitching are arithmetic (`_tf1.tensors`).
 
 Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2, 1.4, 1.13 and 1.15.
 """
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_text
-from pycudnnrnn._tf1.canonical import look_up, tf_tensors
+from pycudnnrnn._tf1.tensors import look_up, tf_tensors
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import arithmetic_layout

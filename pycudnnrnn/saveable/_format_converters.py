@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._tf1.canonical import from_tf, tf_tensors, to_tf
+from pycudnnrnn._tf1.tensors import from_tf, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError

@@ -19,9 +19,9 @@ from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, check, rows_of, run
 from pycudnnrnn.engines import engine_for, use_engine
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
-from tests.shim import shim
-from tests.shim.bench_gpu import host_cuda
-from tests.shim.host_device import host_allocator
+from tests.stand_in import shim
+from tests.stand_in.bench_gpu import host_cuda
+from tests.stand_in.host_device import host_allocator
 
 CUDA = Path("/usr/local/cuda")
 CUDNN = Path(sysconfig.get_path("platlib"), "nvidia", "cudnn")

@@ -9,7 +9,8 @@ import types
 import pytest
 
 from pycudnnrnn import _discovery
-from pycudnnrnn.cli import _self_test, info
+from pycudnnrnn.cli import info
+from pycudnnrnn.cli.check import self_test
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.errors import LibraryNotFoundError, LibraryUnusableError
@@ -23,8 +24,8 @@ def only(monkeypatch):
     """Give a function that leaves one group of checks, or one check of it."""
 
     def leave(group, name=None):
-        checks = _self_test.GROUPS[group]
-        monkeypatch.setattr(_self_test, "GROUPS", {group: checks if name is None else {name: checks[name]}})
+        checks = self_test.GROUPS[group]
+        monkeypatch.setattr(self_test, "GROUPS", {group: checks if name is None else {name: checks[name]}})
 
     return leave
 
@@ -50,7 +51,7 @@ def test_the_report_is_markdown_alone_on_standard_output(run):
     assert lines[0] == "## pycudnnrnn check"
     assert re.fullmatch(r"\d+ passed, 0 failed, \d+ not run", lines[2])
     table = lines[lines.index("| --- | --- | --- | --- |") - 1 :]
-    assert len(table) == 2 + sum(map(len, _self_test.GROUPS.values()))
+    assert len(table) == 2 + sum(map(len, self_test.GROUPS.values()))
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in table)
     assert "\x1b" not in out
 
@@ -108,9 +109,9 @@ def test_a_library_that_cannot_be_used_fails_and_one_that_is_not_there_is_not_ru
 
         return raises
 
-    monkeypatch.setattr(_self_test.libcudnn, "load", load(LibraryUnusableError("it is damaged")))
+    monkeypatch.setattr(self_test.libcudnn, "load", load(LibraryUnusableError("it is damaged")))
     assert failed(run)["library", "libcudnn loads"] == "LibraryUnusableError: it is damaged"
-    monkeypatch.setattr(_self_test.libcudnn, "load", load(LibraryNotFoundError("nowhere")))
+    monkeypatch.setattr(self_test.libcudnn, "load", load(LibraryNotFoundError("nowhere")))
     code, found = outcomes(run)
     assert code == 0
     assert found["library", "libcudnn loads"]["outcome"] == "not run"
@@ -126,7 +127,7 @@ def test_a_descriptor_that_comes_back_changed_fails(run, only, monkeypatch):
 
 def test_a_function_that_a_library_lacks_fails_by_name(run, only, monkeypatch):
     only("library")
-    library = _self_test.libcudnn.load()
+    library = self_test.libcudnn.load()
     monkeypatch.setattr(library.cudnnRNNForward, "_foreign", None)
     assert failed(run)["library", "its functions are there"] == "missing: cudnnRNNForward"
 
@@ -146,7 +147,7 @@ def test_it_says_which_check_runs_and_how_many_there_are(only, run, monkeypatch)
 
     monkeypatch.setattr(_check, "console", Terminal)
     run("check")
-    names = list(_self_test.GROUPS["library"])
+    names = list(self_test.GROUPS["library"])
     assert said == ["checking", *(f"check {i + 1} of {len(names)}: library, {name}" for i, name in enumerate(names))]
 
 
@@ -161,9 +162,9 @@ def test_a_missing_library_leaves_no_sentence_open(run, monkeypatch, attempts):
     with pytest.raises(LibraryNotFoundError) as caught:
         _discovery.find(_discovery.Context())
     not_found = caught.value
-    monkeypatch.setattr(_self_test.libcudnn, "load", load)
-    monkeypatch.setattr(_self_test, "engine_for", load)
-    monkeypatch.setattr(_self_test, "GROUPS", {g: c for g, c in _self_test.GROUPS.items() if g != "NumPy engine"})
+    monkeypatch.setattr(self_test.libcudnn, "load", load)
+    monkeypatch.setattr(self_test, "engine_for", load)
+    monkeypatch.setattr(self_test, "GROUPS", {g: c for g, c in self_test.GROUPS.items() if g != "NumPy engine"})
     code, found = outcomes(run)
     assert code == 0
     for check in found.values():

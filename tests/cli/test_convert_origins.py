@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn.cli._origins import flat, origins_of
+from pycudnnrnn.cli.convert.origins import flat, origins_of
 from pycudnnrnn.convert import ConvertError
-from pycudnnrnn.convert._tf_cells import counting_pairs
+from pycudnnrnn.convert.tensorflow.cells import counting_pairs
 from tests.helpers.oracles import random_canonical
 
 FRAMEWORKS = ("pytorch", "keras", "onnx", "flax", "equinox", "jax_rnn", "gluon", "chainer", "tensorflow")

@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from pycudnnrnn import checkpoint
 from pycudnnrnn.cli import demo as command
-from pycudnnrnn.cli._char_lm import CharLM
 from pycudnnrnn.cli.demo import opening
+from pycudnnrnn.cli.demo.char_lm import CharLM
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--units", "64", "--json"]
@@ -210,7 +210,7 @@ def test_a_failed_save_leaves_the_old_checkpoint_and_no_litter(tmp_path, monkeyp
 INTERRUPTED = """
 import os, signal
 from pycudnnrnn.cli import main
-from pycudnnrnn.cli._char_lm import CharLM
+from pycudnnrnn.cli.demo.char_lm import CharLM
 step, calls = CharLM.loss_and_gradients, []
 def interrupt_the_fifth(*arguments):
     calls.append(1)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.testing.strategies import specs
-from tests.convert.test_malformed import junk_arrays, junk_dicts
 from tests.helpers.examples import examples
+from tests.helpers.malformed import junk_arrays, junk_dicts
 from tests.helpers.oracles import random_call, random_canonical, run_ours, worst
 
 

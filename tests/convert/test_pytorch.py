@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn.cli._runners import run_pytorch
+from pycudnnrnn.cli.convert.runners import run_pytorch
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples

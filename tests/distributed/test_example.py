@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.distributed.test_mpi import ROOT, mpiexec
+from tests.helpers.mpi import ROOT, mpiexec
 
 EXAMPLE = ROOT / "examples/data_parallel.py"
 FEW = ["--updates", "22", "--units", "24", "--streams", "7", "--steps", "16"]

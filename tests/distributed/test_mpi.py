@@ -1,9 +1,6 @@
 """Several ranks on this machine, over mpi4py and MPICH from wheels."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,23 +8,9 @@ import pytest
 
 from pycudnnrnn import distributed
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from tests.helpers.oracles import need
+from tests.helpers.mpi import mpiexec
 
-need("mpi4py")
-
-ROOT = Path(__file__).parents[2]
 RANKS = Path(__file__).parent / "ranks.py"
-if not (Path(sys.executable).parent / "mpiexec").exists() and not os.environ.get("CI"):
-    pytest.skip("needs the mpich wheel", allow_module_level=True)
-MPIEXEC = [str(Path(sys.executable).parent / "mpiexec"), "-iface", "lo"]
-
-
-def mpiexec(count, *command, module=()):
-    """Run Python on `count` ranks; whatever comes of it."""
-    return subprocess.run(
-        [*MPIEXEC, "-n", str(count), sys.executable, *module, *map(str, command)],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
 
 
 def run(count, *case):

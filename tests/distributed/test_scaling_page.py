@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks.results_files import load
-from tests.distributed.test_mpi import ROOT, mpiexec
+from tests.helpers.mpi import ROOT, mpiexec
 
 TEXT = (ROOT / "docs/scaling.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)

@@ -59,9 +59,9 @@ LONG = {"demo"}
 def on_shim(shim_path):
     """Give a context in which CuPy's arrays and functions are over host memory: one device for all blocks of a page."""
     from pycudnnrnn.engines import use_engine
-    from tests.shim.host_cupy import use_host_cupy
-    from tests.shim.host_device import host_allocator
-    from tests.shim.shim import Shim
+    from tests.stand_in.host_cupy import use_host_cupy
+    from tests.stand_in.host_device import host_allocator
+    from tests.stand_in.shim import Shim
 
     engine, device = Shim(shim_path).engine_and_device()
     cupy = use_host_cupy(device)

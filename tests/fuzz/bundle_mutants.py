@@ -12,7 +12,7 @@ from pycudnnrnn.checkpoint._bundle.wire import Cursor, varint
 from pycudnnrnn.checkpoint._marks import TABLE_END
 from tests.fuzz.mutants import Victim, main
 
-FIXTURES = Path(__file__).parents[1] / "tensorflow" / "files"
+FIXTURES = Path(__file__).parents[1] / "checkpoint/tensorflow/files"
 SIZES = [0, 1, 2, 3, 63, 64, 127, 128, 2**16, 2**31 - 1, 2**31, 2**32, 2**48, 2**62, 2**63, 2**64 - 1]
 KINDS = [*range(36), 2**31, 2**64 - 1]
 

@@ -36,9 +36,9 @@ from pycudnnrnn.engines.cudnn import choices
 from pycudnnrnn.errors import ArgumentError, CheckpointError, ConvertError, PycudnnrnnError
 from pycudnnrnn.schedule import Schedule, check_lengths, native_chunks
 from pycudnnrnn.spec import Algorithm, MathType
-from tests.convert.test_malformed import FRAMEWORKS, MODES, valid
 from tests.fuzz import bundle_mutants
 from tests.fuzz import checkpoint_mutants as mutants
+from tests.helpers.malformed import FRAMEWORKS, MODES, valid
 from tests.helpers.oracles import random_canonical
 
 Change = Callable[[bytes], bytes]

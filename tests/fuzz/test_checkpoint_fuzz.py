@@ -22,7 +22,7 @@ LEAST = COUNT // 2000
 """100 of 200,000."""
 
 OURS = set(REASONS) - {"unreadable"}
-"""No content of a file leads there: tests/unit/test_checkpoint_refusals.py does."""
+"""No content of a file leads there: tests/checkpoint/test_checkpoint_refusals.py does."""
 
 TENSORFLOWS = {
     "unreadable", "size", "header form", "too many tensors", "metadata", "missing tensor", "dtype", "shape", "offsets",

@@ -111,7 +111,7 @@ def cuda(request):
 def whole_cupy(cuda, monkeypatch):
     """CuPy itself, or what stands for its functions and operators on the shim."""
     if cuda.on_shim:
-        from tests.shim.host_cupy import use_host_cupy
+        from tests.stand_in.host_cupy import use_host_cupy
 
         for name in ("xp", "empty"):
             monkeypatch.setattr(cuda.device, name, getattr(cuda.device, name))  # put back afterwards

@@ -45,8 +45,8 @@ def machine():
 
         yield Cuda(cudnn_engine(None), CudaDevice())
         return
-    from tests.shim.host_device import host_allocator
-    from tests.shim.shim import Shim, build
+    from tests.stand_in.host_device import host_allocator
+    from tests.stand_in.shim import Shim, build
 
     with tempfile.TemporaryDirectory() as folder:
         engine, device = Shim(build(Path(folder))).engine_and_device()

@@ -14,7 +14,7 @@ DTYPES = ["float16", "bfloat16", "float32", "float64"]
 @pytest.fixture(autouse=True)
 def _on_a_gpu(cuda):
     if cuda.on_shim:
-        pytest.skip("torch and JAX need a GPU to have CUDA arrays; tests/shim/test_arrays.py has stand-ins")
+        pytest.skip("torch and JAX need a GPU to have CUDA arrays; tests/cudnn_engine/test_arrays.py has stand-ins")
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer):
     """The losses of the first updates are the CPU's; after them roundings part what both learn."""
     pytest.importorskip("click")
     console = pytest.importorskip("rich.console")
-    from pycudnnrnn.cli._char_lm import CharLM
     from pycudnnrnn.cli.demo import load_text, train_model
+    from pycudnnrnn.cli.demo.char_lm import CharLM
 
     text, _, alphabet = load_text(None)
     updates, units, size = (20, 8, {"batch": 2, "steps": 4}) if cuda.on_shim else (600, 128, {})
@@ -62,7 +62,7 @@ def test_a_checkpoint_of_the_cpu_is_restored_here(cuda, whole_cupy, answer):
 
 
 def test_a_checkpoint_is_written_here_for_the_cpu(cuda, whole_cupy, beside, tmp_path):
-    """Committed with the results, it is restored without a GPU by tests/shim/test_gpu_files.py."""
+    """Committed with the results, it is restored without a GPU by tests/gpu_suite/test_gpu_files.py."""
     path = Path(write(tmp_path / "from_gpu.safetensors", "cuda", cuda.device.xp.asarray, cuda.get))
     if beside is not None and not cuda.on_shim:
         shutil.copy(path, beside)

@@ -16,7 +16,7 @@ def nccl_of(cupy):
 @pytest.fixture
 def comm(cuda):
     if cuda.on_shim:
-        pytest.skip("NCCL needs a GPU; tests/shim/test_distributed.py has a stand-in")
+        pytest.skip("NCCL needs a GPU; tests/cudnn_engine/test_distributed.py has a stand-in")
     nccl = nccl_of(cuda.device.xp)
     if not nccl.available:
         pytest.skip("this CuPy finds no NCCL")

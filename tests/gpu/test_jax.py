@@ -18,7 +18,7 @@ from tests.gpu.children import child, jax_process
 @pytest.fixture
 def jax(cuda):
     if cuda.on_shim:
-        pytest.skip("JAX needs a GPU to have CUDA arrays; tests/shim/test_jax_on_shim.py has the calls")
+        pytest.skip("JAX needs a GPU to have CUDA arrays; tests/cudnn_engine/test_jax_on_shim.py has the calls")
     module = pytest.importorskip("jax")
     if module.default_backend() != "gpu":
         pytest.skip("this JAX has no CUDA")

@@ -142,7 +142,7 @@ def test_ragged_lengths_need_no_order(cuda):
 @contextlib.contextmanager
 def another_stream(cuda):
     if cuda.on_shim:
-        from tests.shim.host_device import Stream
+        from tests.stand_in.host_device import Stream
 
         before, cuda.device.current = cuda.device.current, Stream()
         yield

@@ -24,7 +24,7 @@ def used_nbytes(cuda):
     gc.collect()
     if cuda.on_shim:
         cuda.device.allocations.clear()
-        from tests.shim.host_device import HostMemory
+        from tests.stand_in.host_device import HostMemory
 
         return HostMemory.live, HostMemory.live
     runtime, pool = cuda.device.xp.cuda.runtime, cuda.device.xp.get_default_memory_pool()

@@ -10,7 +10,7 @@ import pytest
 os.environ.setdefault("KERAS_BACKEND", "torch")  # the one backend of Keras that computes in float64 without a switch
 
 from pycudnnrnn import convert, ops
-from pycudnnrnn.cli._runners import RUNNERS
+from pycudnnrnn.cli.convert.runners import RUNNERS
 from pycudnnrnn.testing.strategies import make_problem
 
 

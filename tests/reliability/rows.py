@@ -68,7 +68,7 @@ ROWS = (
         Fault("pycudnnrnn/checkpoint/_file.py", "if _digest(_whole(tensors), metadata) != ", "if None == "),
     ),
     Row(
-        "R5", "named attack files are refused", "12 of 12", ("tests/unit/test_checkpoint_attacks.py",),
+        "R5", "named attack files are refused", "12 of 12", ("tests/checkpoint/test_checkpoint_attacks.py",),
         Fault("pycudnnrnn/checkpoint/_file.py", "<= min(header_max, source.size - 8)", "<= 2**62"),
     ),
     Row(
@@ -77,12 +77,15 @@ ROWS = (
     ),
     Row(
         "R7", "properties hold for drawn inputs", "2,000 examples per layout property, 300 per numeric one",
-        ("tests/properties", "tests/unit/test_layout.py", "tests/unit/test_schedule.py", "tests/shim/test_numbers.py"),
+        (
+            "tests/properties", "tests/spec_and_layout/test_layout.py", "tests/spec_and_layout/test_schedule.py",
+            "tests/cudnn_engine/test_numbers.py",
+        ),
         Fault("pycudnnrnn/layout/__init__.py", "        end += region.size\n", "        end += region.size + 1\n"),
     ),
     Row(
         "R8", "an allocation that fails changes nothing", "every allocation, in turn",
-        ("tests/shim/test_failures.py", "tests/unit/test_allocations.py", "-k", "allocation"),
+        ("tests/cudnn_engine/test_failures.py", "tests/numpy_engine/test_allocations.py", "-k", "allocation"),
         Fault(
             "pycudnnrnn/engines/cudnn/eager.py", "            y, hy = device.empty(",
             "            x[...] = 0\n            y, hy = device.empty(",
@@ -90,12 +93,12 @@ ROWS = (
     ),
     Row(
         "R9", "each status at each call is a typed error", "every code of 9.x, at the first and last of each call",
-        ("tests/shim/test_failures.py", "-k", "each_status"),
+        ("tests/cudnn_engine/test_failures.py", "-k", "each_status"),
         Fault("pycudnnrnn/_libcudnn.py", "if result and self", "if result > 5000 and self"),
     ),
     Row(
         "R10", "nothing is written beside an array", "guard bytes in every test of the native path",
-        ("tests/shim",),
+        ("tests/cudnn_engine",),
         Fault(
             "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, passes.reserve_nbytes)",
             "scratch(device, passes.reserve_nbytes - 1)",
@@ -103,7 +106,7 @@ ROWS = (
     ),
     Row(
         "R11", "compute-sanitizer finds nothing", "0 findings in memcheck, initcheck and racecheck",
-        ("tests/shim/test_gpu_files.py", "-k", "cases_run"),
+        ("tests/gpu_suite/test_gpu_files.py", "-k", "cases_run"),
         Fault(
             "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, passes.reserve_nbytes)",
             "scratch(device, passes.reserve_nbytes - 1)",
@@ -112,12 +115,12 @@ ROWS = (
     ),
     Row(
         "R12", "threads have handles of their own and equal results", "8 threads, 10,000 calls in CI, 80,000 at night",
-        ("tests/shim/test_concurrency.py", "-k", "threads_have"),
+        ("tests/cudnn_engine/test_concurrency.py", "-k", "threads_have"),
         Fault("pycudnnrnn/engines/cudnn/handles.py", "threading.local()", "type('', (), {})()"),
     ),
     Row(
         "R13", "the interpreter ends quietly with objects alive", "1,000 exits in 10 shapes",
-        ("tests/abi/test_exits.py", "tests/shim/test_exits.py"),
+        ("tests/abi/test_exits.py", "tests/cudnn_engine/test_exits.py"),
         Fault(
             "pycudnnrnn/engines/cudnn/owned.py", "weakref.ref(owner, lambda _: self.free())",
             "weakref.finalize(owner, self.free)",
@@ -125,19 +128,21 @@ ROWS = (
     ),
     Row(
         "R14", "a forked child is refused, and its parent goes on", "100 of 100 children",
-        ("tests/shim/test_concurrency.py", "-k", "forked"),
+        ("tests/cudnn_engine/test_concurrency.py", "-k", "forked"),
         Fault("pycudnnrnn/engines/cudnn/handles.py", "if self._count and self", "if not self._count and self"),
     ),
     Row(
         "R15", "integers beyond a limit are refused, and nothing is called", "every integer a user can give",
-        ("tests/shim/test_boundaries.py",),
+        ("tests/cudnn_engine/test_boundaries.py",),
         Fault("pycudnnrnn/engines/cudnn/checks.py", "if T * B * width > INT32_MAX", "if T * B * width > 2**32"),
     ),
     Row(
         "R16", "every branch of the modules that decide is taken", "100 % of 7 modules, 95 % overall",
         (
-            "tests/unit", "tests/abi/test_discovery.py", "tests/abi/test_hijack.py", "tests/abi/test_versions.py",
-            "tests/shim/test_concurrency.py",
+            "tests/spec_and_layout", "tests/ops", "tests/numpy_engine", "tests/tf1", "tests/checkpoint", "tests/files",
+            "tests/api/test_package.py", "tests/api/test_wrong_types.py", "tests/helpers",
+            "tests/abi/test_discovery.py", "tests/abi/test_hijack.py", "tests/abi/test_versions.py",
+            "tests/cudnn_engine/test_concurrency.py",
         ),
         Fault(
             "pycudnnrnn/schedule.py", '    name = "sequence_lengths"\n',
@@ -146,8 +151,8 @@ ROWS = (
         measure="coverage",
     ),
     Row(
-        "R17", "mutants of layout, checks, schedule, canonical and gates are found out", "90 %", (),
-        Fault("pyproject.toml", '"tests/unit/test_error_texts.py", ', ""),
+        "R17", "mutants of layout, checks, schedule, canonical and orders of gates are found out", "90 %", (),
+        Fault("pyproject.toml", '"tests/spec_and_layout/test_error_texts.py", ', ""),
         measure="mutation",
     ),
     Row(

@@ -65,7 +65,7 @@ def check_sdist(names):
         "Makefile",
         "LICENSE",
         "SECURITY.md",
-        "tests/shim/shim.c",
+        "tests/stand_in/shim.c",
         "tests/wheel/smoke.py",
         "docs/index.md",
     ):

@@ -1,6 +1,6 @@
 """How much memory a call takes on the NumPy engine: sums over its arrays, without making any.
 
-Held against what is measured by `tests/unit/test_memory.py`.
+Held against what is measured by `tests/numpy_engine/test_memory.py`.
 """
 
 from __future__ import annotations

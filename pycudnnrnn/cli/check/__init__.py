@@ -1,0 +1,79 @@
+"""`pycudnnrnn check`: a self-test on this machine, and a report of it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import sys
+from typing import Any
+
+import click
+
+from pycudnnrnn.cli._output import console, echo_json
+from pycudnnrnn.cli._text import printable
+from pycudnnrnn.cli.check import self_test
+from pycudnnrnn.cli.info import collect
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+def check(as_json: bool) -> None:
+    """Test this installation on this machine, and report in Markdown that can be pasted into an issue.
+
+    libcudnn is loaded and its descriptors are tried; the NumPy engine is held against the equations and against numbers
+    that TensorFlow and NVIDIA published; and where there is a GPU, the cuDNN engine against all of them. What a machine
+    does not have is "not run" with its reason. The exit code is 1 if anything failed. It takes ten to twenty seconds
+    on two cores, and says meanwhile which check is running.
+
+    \b
+    Examples:
+      pycudnnrnn check
+      pycudnnrnn check > report.md
+      pycudnnrnn check --json | jq '.checks[] | select(.outcome == "failed")'
+    """  # noqa: D301  click reads the \b
+    with console(stderr=True).status("checking") as status:
+        outcomes = list(self_test.run(status.update))
+    environment = collect(devices=False)
+    if as_json:
+        echo_json({"environment": environment, "checks": [dataclasses.asdict(outcome) for outcome in outcomes]})
+    else:
+        click.echo(markdown(environment, outcomes))
+    if any(outcome.outcome == "failed" for outcome in outcomes):
+        sys.exit(1)
+
+
+def markdown(environment: dict[str, Any], outcomes: list[self_test.Outcome]) -> str:
+    """Write the report."""
+    counts = collections.Counter(outcome.outcome for outcome in outcomes)
+    package, library = environment["package"], environment["library"]
+    cudnn = f"{library['version']}, found via {library['found_via']}" if library["found"] else library["problem"]
+    rows = [
+        f"| {'' if i and outcomes[i - 1].group == o.group else o.group} | {o.name} | {MARKS[o.outcome]} | {_cell(o)} |"
+        for i, o in enumerate(outcomes)
+    ]
+    optional = {name: version for extra in environment["optional"].values() for name, version in extra.items()}
+    return "\n".join(
+        [
+            "## pycudnnrnn check",
+            "",
+            ", ".join(f"{counts[outcome]} {outcome}" for outcome in MARKS),
+            "",
+            *(f"- {name}: {_escaped(str(value))}" for name, value in (package | {"cuDNN": cudnn}).items()),
+            f"- beside it: {', '.join(f'{name} {version}' for name, version in optional.items() if version)}",
+            "",
+            "| | check | outcome | detail |",
+            "| --- | --- | --- | --- |",
+            *rows,
+        ]
+    )
+
+
+MARKS = {"passed": "passed", "failed": "**failed**", "not run": "not run"}
+
+
+def _cell(outcome: self_test.Outcome) -> str:
+    return _escaped(outcome.detail)
+
+
+def _escaped(text: str) -> str:
+    return printable(" ".join(text.split())).replace("|", "\\|")

@@ -1,0 +1,266 @@
+"""`pycudnnrnn convert`: a file of weights of one framework to a file of another's."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from pycudnnrnn import convert as converters
+from pycudnnrnn import ops
+from pycudnnrnn.cli import _files
+from pycudnnrnn.cli._output import console, echo_json, print_table
+from pycudnnrnn.cli.convert import own
+from pycudnnrnn.cli.convert.origins import flat, origins_of
+from pycudnnrnn.cli.convert.runners import RUNNERS
+from pycudnnrnn.convert import Canonical
+from pycudnnrnn.convert.tensorflow.cells import counting_pairs
+from pycudnnrnn.errors import PycudnnrnnError
+from pycudnnrnn.spec import DType
+
+FRAMEWORKS: Final = (
+    "pytorch", "keras", "onnx", "flax", "equinox", "jax_rnn", "gluon", "chainer", "tensorflow"
+)  # fmt: skip
+
+TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e-2, DType.BFLOAT16: 1e-1}
+"""Largest difference that counts as equal; Keras and onnxruntime compute float64 models in float32 here and there."""
+
+
+@click.command()
+@click.argument("source", metavar="SRC", type=_files.FileOrCheckpoint())
+@click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--from", "from_", type=click.Choice(FRAMEWORKS), help="SRC's framework, where neither its suffix nor SRC says it."
+)
+@click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework; its suffix says it, or this.")
+@click.option("-s", "--source-option", "source_options", multiple=True, metavar="KEY=VALUE",
+              help="A keyword of to_canonical, such as prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
+@click.option("-t", "--target-option", "target_options", multiple=True, metavar="KEY=VALUE",
+              help="A keyword of from_canonical, such as prefix=rnn. or api=nnx.")  # fmt: skip
+@click.option("--verify", is_flag=True, help="Run both sides on random input, where their framework is installed.")
+@click.option("--force", is_flag=True, help="Overwrite DST.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+def convert(
+    source: Path,
+    target: Path,
+    from_: str | None,
+    to: str | None,
+    source_options: tuple[str, ...],
+    target_options: tuple[str, ...],
+    verify: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Convert RNN weights from one framework's file to another's.
+
+    Files are .pt (a state dict of tensors, no code), .safetensors, .h5 (Keras) and .onnx; a .keras file is read, too.
+    A checkpoint of TensorFlow's is named by its .index or, as SRC, by its prefix or its folder. What a Saver or
+    checkpoint.save wrote says itself what it holds; of several models, -s prefix=KEY names one by its key.
+    Nothing in a file is run, and a file that its safe reader refuses is not read another way.
+
+    \b
+    Examples:
+      pycudnnrnn convert model.pt model.weights.h5 -s prefix=encoder.lstm
+      pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm,lstm_1 --verify
+      pycudnnrnn convert model.ckpt-1000 model.pt -s prefix=cudnn_lstm
+      pycudnnrnn convert model.onnx model.safetensors --to flax -t api=nnx
+      pycudnnrnn convert saved.safetensors model.pt -s prefix=encoder
+      pycudnnrnn convert model.pt model.onnx --json | jq '.arrays[] | select(.from == [])'
+    """  # noqa: D301  click reads the \b
+    source_format, framework = framework_of(source, from_, "SRC")
+    target_format, target_framework = framework_of(target, to, "DST")
+    if not target_framework:
+        raise _says_nothing(target, "--to")
+    _files.check_target(target, target_format, force=force)
+    writer = module_of(target_framework)
+    write_with = options_of(writer.from_canonical, target_options, "-t")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        opened = open_source(source, source_format, framework, source_options)
+        c = opened.read(opened.arrays)
+    arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
+    write = functools.partial(writer.from_canonical, **write_with)
+    origins = origins_of(opened.read, opened.arrays, opened.pairs, write, c.spec, arrays)
+    source_framework = opened.framework
+    sides = {"SRC": (source_framework, opened.arrays), "DST": (target_framework, arrays)}
+    if source_framework == own.NAME:
+        del sides["SRC"]  # it is the op, which both sides are compared with
+    verdicts = list(verdicts_of(c, sides)) if verify else []
+    out = console()
+    if not as_json:
+        out.say(f"{source}: {c.spec!r}")
+        for warning in said:
+            out.say(f"note: {warning.message}")
+        rows = [[name, list(array.shape), ", ".join(origins[name]) or _made(array)] for name, array in arrays.items()]
+        print_table(out, ["in DST", "shape", "from SRC"], rows)
+        for verdict in verdicts:
+            out.say(f"verify: {verdict}")
+    for verdict in verdicts:
+        if verdict.error is not None and not verdict.error <= TOLERANCES[c.spec.dtype]:
+            raise PycudnnrnnError(
+                f"{verdict.name} computes something else than the op: worst error {verdict.error:.1e}"
+            )
+    _files.write(target, target_format, target_framework, arrays, c)
+    if as_json:
+        echo_json({
+            "source": str(source), "from": source_framework, "target": str(target), "to": target_framework,
+            "spec": json.loads(c.spec.to_json()), "notes": [str(warning.message) for warning in said],
+            "arrays": [{"name": n, "shape": a.shape, "from": origins[n]} for n, a in arrays.items()],
+            "verify": [dataclasses.asdict(verdict) for verdict in verdicts],
+        })  # fmt: skip
+        return
+    out.say(f"written: {target}, {len(arrays)} arrays of {target_framework}")
+
+
+def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
+    """Return the file's format and its framework, "" where neither its name nor an option says it."""
+    formats = _files.READ_FORMATS if which == "SRC" else _files.FORMATS
+    named = _files.is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
+    if named and given in {None, "tensorflow"}:
+        return ".index", "tensorflow"
+    if path.suffix not in formats:
+        raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
+    usual = formats[path.suffix]
+    if given and usual and given != usual:
+        raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
+    return path.suffix, given or usual or ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """SRC: its arrays, what reads them and arrays like them, and the pairs of biases that are read for their sums."""
+
+    framework: str
+    arrays: dict[str, Any]
+    read: Callable[[dict[str, Any]], Canonical]
+    pairs: dict[str, tuple[str, str]]
+
+
+def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> Opened:
+    """Read SRC's arrays; where its name does not say whose they are, the file itself may."""
+    reader: Any
+    if framework:
+        reader = module_of(framework)
+        given = options_of(reader.to_canonical, options, "-s")
+        found = _files.read(path, format_of, given.get("layers"))
+    else:
+        found = _files.read(path, format_of, None)
+        framework = found.framework if found.models is None else own.NAME
+        if found.models is None and framework not in FRAMEWORKS:
+            raise _says_nothing(path, "--from")
+        reader = module_of(framework) if found.models is None else own.OwnReader(found.models)
+        given = options_of(reader.to_canonical, options, "-s")
+    read_with = found.keywords | given
+    pairs_of = {"tensorflow": counting_pairs, own.NAME: getattr(reader, "counting_pairs", None)}.get(framework)
+    pairs = pairs_of(found.arrays, **read_with) if pairs_of else {}
+    return Opened(framework, found.arrays, functools.partial(reader.to_canonical, **read_with), pairs)
+
+
+def _says_nothing(path: Path, flag: str) -> click.UsageError:
+    return click.UsageError(f"{path.name!r} does not say whose arrays it holds: give {flag}")
+
+
+def module_of(framework: str) -> ModuleType:
+    module: ModuleType = getattr(converters, framework)
+    return module
+
+
+def options_of(function: Any, options: tuple[str, ...], flag: str) -> dict[str, Any]:
+    """Read KEY=VALUE for the keywords of a converter, each as its annotation says."""
+    known = {n: p.annotation for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    found: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or key not in known:
+            raise click.UsageError(f"{flag} takes KEY=VALUE with a key of {', '.join(known) or 'none'}, got {option!r}")
+        found[key] = value_of(str(known[key]), value)
+    return found
+
+
+def value_of(annotation: str, text: str) -> Any:
+    """Read a value of a type such as "bool | None"; what is none of it stays text, which the converter refuses."""
+    kinds = annotation.split(" | ")
+    words: dict[tuple[str, str], bool | None] = {
+        ("bool", "true"): True,
+        ("bool", "false"): False,
+        ("None", "none"): None,
+    }
+    for (kind, word), value in words.items():
+        if kind in kinds and text.lower() == word:
+            return value
+    if any(kind.startswith("Sequence[") for kind in kinds):
+        return text.split(",")
+    if "float" in kinds:
+        with contextlib.suppress(ValueError):
+            return float(text)
+    is_number = "int" in kinds and text.isdecimal() and text.isascii() and len(text) < 10
+    return int(text) if is_number else text
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """How far a side's framework is from our op, or why it did not run."""
+
+    name: str
+    error: float | None
+    not_run: str | None = None
+
+    def __str__(self) -> str:
+        found = f"not run, {self.not_run}" if self.error is None else f"worst error {self.error:.1e}"
+        return f"{self.name}: {found}"
+
+
+def verdicts_of(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> Iterator[Verdict]:
+    """Run our op and each side's framework on the same random input, with ragged lengths and states."""
+    rng = np.random.default_rng(0)
+    spec, T = c.spec, 7
+    lengths = np.array([T, 1, 4, T, 2])
+    dtype = spec.dtype.numpy
+    x = rng.normal(size=(T, len(lengths), spec.input_size)).astype(dtype)
+    hx = rng.normal(size=(spec.num_pseudo_layers, len(lengths), spec.state_size)).astype(dtype)
+    cx = rng.normal(size=(spec.num_pseudo_layers, len(lengths), spec.num_units)).astype(dtype)
+    op = ops.from_spec(spec)
+    params = op.canonical_to_params(c.weights, c.biases)
+    fwd = op.run(x, hx, cx if spec.has_cell_state else None, params, False, sequence_lengths=lengths.tolist(),
+                 time_major=True, keep_reserve=False)  # fmt: skip
+    ours = [a for a in (fwd.output, fwd.output_h, fwd.output_c) if a is not None]
+    for side, (framework, arrays) in sides.items():
+        name = f"{framework} ({side})"
+        run, packages = RUNNERS.get(framework, (None, ()))
+        missing = [package for package in packages if importlib.util.find_spec(package) is None]
+        if run is None or missing:
+            yield Verdict(name, None, f"{', '.join(missing) or 'it'} is not installed")
+            continue
+        usual = module_of(framework).from_canonical(c)
+        if not _holds(arrays, usual):
+            yield Verdict(name, None, "these are not the arrays of the module that would run")
+            continue
+        try:
+            theirs = [a for a in run(usual, spec, x, hx, cx, lengths) if a is not None]
+        except Exception as error:  # noqa: BLE001  onnxruntime has no GRU in float64: any library's own way to say so
+            yield Verdict(name, None, f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}")
+            continue
+        pairs = zip(ours, theirs, strict=True)
+        yield Verdict(name, max(float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()) for a, b in pairs))
+
+
+def _made(array: Any) -> str:
+    """Say what an array is that none of SRC's is in: where SRC has skip input, there are identity matrices."""
+    return "(identity matrices)" if array.any() else "(zeros)"
+
+
+def _holds(arrays: Any, usual: dict[str, Any]) -> bool:
+    """Say whether every array that the runner would take is in the file, whatever its name is there."""
+    stored = {(np.shape(a), np.asarray(a).tobytes()) for a in flat(arrays).values()}
+    return all((a.shape, a.tobytes()) in stored for a in usual.values())

@@ -1,0 +1,66 @@
+"""A file that a `Saver` or `checkpoint.save` wrote, as what `pycudnnrnn convert` converts from."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any, Final
+
+import numpy as np
+
+from pycudnnrnn._tf1.tensors import from_tf, pairs_that_count
+from pycudnnrnn.checkpoint._models import Model
+from pycudnnrnn.convert import Canonical
+from pycudnnrnn.convert._named import some
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.spec import Algorithm
+
+NAME: Final = "pycudnnrnn"
+"""What stands for a framework's name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnReader:
+    """The models of a file by the keys of its saver; None stands for what is no RNN."""
+
+    models: dict[str, Model | None]
+
+    def to_canonical(self, arrays: dict[str, Any], *, prefix: str = "") -> Canonical:
+        """Read one model with all that its spec says; `prefix` is its key, which a file of one model does not need.
+
+        Raises:
+            ConvertError: no such model, or several and no prefix.
+        """
+        key, model = self._chosen(prefix)
+        others = [other for other in self.models if other != key]
+        if others:
+            warnings.warn(f"left out, since one model is converted at a time: {_names(others)}", stacklevel=2)
+        tensors = model.take(arrays)
+        weights, biases = from_tf(model.spec, tensors)
+        spec, dtype = model.spec, weights[0].dtype.name
+        if dtype != spec.dtype:  # of the numbers that stand for arrays where their way is traced
+            spec = spec.replace(dtype=dtype, algo=Algorithm.STANDARD)
+        return Canonical(spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
+
+    def counting_pairs(self, arrays: dict[str, Any], *, prefix: str = "") -> dict[str, tuple[str, str]]:
+        """Return, by the name of each bias that is not read, the names of the pair that is read instead."""
+        model = self._chosen(prefix)[1]
+        pairs = pairs_that_count(model.spec, model.take(arrays))
+        return {model.scope + bias: (model.scope + a, model.scope + b) for bias, (a, b) in pairs.items()}
+
+    def _chosen(self, prefix: str) -> tuple[str, Model]:
+        models = {key: model for key, model in self.models.items() if model is not None}
+        if not models:
+            raise ConvertError(NAME, "arrays", f"there is no RNN in this file, only {_names(list(self.models))}")
+        if not prefix and len(models) == 1:
+            return next(iter(models.items()))
+        for key, model in models.items():
+            if prefix in {key, f"{key}/"}:
+                return key, model
+        there = f"the models of this file are {_names(list(models))}"
+        why = f"none is called {prefix!r}" if prefix else "one is converted at a time"
+        raise ConvertError(NAME, "prefix", f"{there}: {why}, so give -s prefix=, with one of these names")
+
+
+def _names(keys: list[str]) -> str:
+    return some(sorted(keys), repr) or "nothing"

@@ -1,0 +1,210 @@
+"""Each framework's own RNN run on given weights, where it is installed: the other side of `convert --verify`.
+
+A runner takes what the converter's `from_canonical` gives under its usual names, and returns NumPy arrays in the shapes
+of our ops: output, output_h, output_c (None but for the LSTM). Frameworks are imported only here, when they run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pycudnnrnn.convert.onnx.model import model_of
+from pycudnnrnn.spec import RNNSpec
+
+Array = npt.NDArray[Any]
+Results = tuple[Array, Array, Array | None]
+
+
+def run_pytorch(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+    """Run nn.LSTM, nn.GRU or nn.RNN on a packed sequence."""
+    import torch  # noqa: PLC0415
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa: PLC0415
+
+    keywords: dict[str, Any] = {
+        "num_layers": spec.num_layers,
+        "bidirectional": spec.num_dirs == 2,
+        "bias": "bias_ih_l0" in arrays,
+        "dtype": getattr(torch, spec.dtype),
+    }
+    if spec.num_proj:
+        keywords["proj_size"] = spec.num_proj
+    kinds: dict[str, Any] = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
+    if spec.mode not in kinds:
+        keywords["nonlinearity"] = spec.mode.removeprefix("rnn_")
+    module = kinds.get(spec.mode, torch.nn.RNN)(spec.input_size, spec.num_units, **keywords)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    with torch.no_grad():
+        packed = pack_padded_sequence(torch.from_numpy(x), torch.from_numpy(lengths), enforce_sorted=False)
+        h, c = torch.from_numpy(hx), torch.from_numpy(cx)
+        packed, states = module(packed, (h, c) if spec.has_cell_state else h)
+        y, _ = pad_packed_sequence(packed, total_length=len(x))
+    hy, cy = states if spec.has_cell_state else (states, None)
+    return y.numpy(), hy.numpy(), None if cy is None else cy.numpy()
+
+
+def run_keras(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+    """Run one Keras layer per layer, masked on the right; a masked step repeats an output, and counts as 0 here."""
+    if "KERAS_BACKEND" not in os.environ:
+        installed = [name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)]
+        os.environ["KERAS_BACKEND"] = (installed or ["numpy"])[0]
+    import keras  # noqa: PLC0415
+
+    keywords: dict[str, Any] = {"return_sequences": True, "return_state": True, "dtype": str(spec.dtype)}
+    keywords["use_bias"] = any(name.endswith("bias") for name in arrays)
+    kinds = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
+    if spec.mode not in kinds:
+        keywords["activation"] = spec.mode.removeprefix("rnn_")
+    mask = np.arange(len(x))[None] < lengths[:, None]
+    values, y = list(arrays.values()), x.swapaxes(0, 1)
+    per_layer = len(values) // spec.num_layers
+    states: list[Array] = []
+    for layer in range(spec.num_layers):
+        module = kinds.get(spec.mode, keras.layers.SimpleRNN)(spec.num_units, **keywords)
+        module = keras.layers.Bidirectional(module, dtype=str(spec.dtype)) if spec.num_dirs == 2 else module
+        module.build(y.shape)
+        module.set_weights(values[layer * per_layer : (layer + 1) * per_layer])
+        rows = range(layer * spec.num_dirs, (layer + 1) * spec.num_dirs)
+        initial = [state[row] for row in rows for state in ((hx, cx) if spec.has_cell_state else (hx,))]
+        initial = [keras.ops.convert_to_tensor(state, dtype=str(spec.dtype)) for state in initial]
+        data = keras.ops.convert_to_tensor(y, dtype=str(spec.dtype))
+        found = module(data, initial_state=initial, mask=keras.ops.convert_to_tensor(mask))
+        y, *final = (np.array(keras.ops.convert_to_numpy(result)) for result in found)
+        y[~mask] = 0
+        states += final
+    step = 2 if spec.has_cell_state else 1
+    return y.swapaxes(0, 1), np.stack(states[::step]), np.stack(states[1::2]) if spec.has_cell_state else None
+
+
+def run_onnx(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+    """Run the model that `onnx.to_model` writes on onnxruntime."""
+    import onnxruntime  # noqa: PLC0415
+
+    model = model_of(arrays, spec, sequence_lens=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    inputs = {"input": x, "initial_h": hx, "sequence_lens": lengths.astype(np.int32)}
+    if spec.has_cell_state:
+        inputs["initial_c"] = cx
+    y, hy, *cy = session.run(None, inputs)
+    return y, hy, cy[0] if cy else None
+
+
+def run_jax_rnn(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+    """Run the reference of jax.experimental.rnn, which is what it has for a CPU."""
+    import jax  # noqa: PLC0415
+    from jax.experimental import rnn  # noqa: PLC0415
+
+    sizes: tuple[Any, ...] = (spec.input_size, spec.num_units, spec.num_layers)
+    with jax.enable_x64(spec.dtype == "float64"):
+        parts = rnn.unpack_lstm_weights(jax.numpy.asarray(arrays["weights"]), *sizes, spec.num_dirs == 2)
+        states = jax.numpy.asarray(hx), jax.numpy.asarray(cx)
+        found = rnn.lstm_ref(
+            jax.numpy.asarray(x.swapaxes(0, 1)), *states, *parts, lengths.astype(np.int32), *sizes, 0.0,
+            spec.num_dirs == 2,
+        )  # fmt: skip
+        y, hy, cy = (np.asarray(result) for result in found)
+    return y.swapaxes(0, 1), hy, cy
+
+
+def run_equinox(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+    """Run eqx.nn.LSTMCell or GRUCell step by step."""
+    import equinox as eqx  # noqa: PLC0415
+    import jax  # noqa: PLC0415
+
+    def step_of(own: dict[str, Array]) -> Step:
+        cell = (eqx.nn.LSTMCell if spec.has_cell_state else eqx.nn.GRUCell)(
+            own["weight_ih"].shape[1], spec.num_units, use_bias="bias" in own, key=jax.random.key(0)
+        )
+        names = list(own)
+        cell = eqx.tree_at(lambda c: [getattr(c, n) for n in names], cell, [jax.numpy.asarray(own[n]) for n in names])
+
+        def step(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+            if spec.has_cell_state:
+                h, c = jax.vmap(cell)(x, (h, c))
+                return np.asarray(h), np.asarray(c)
+            return np.asarray(jax.vmap(cell)(x, h)), c
+
+        return step
+
+    with jax.enable_x64(spec.dtype == "float64"):
+        return _unroll(
+            spec, _own(arrays, spec, ("weight_ih", "weight_hh", "bias_n", "bias")), step_of, x, hx, cx, lengths
+        )
+
+
+def run_flax(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+    """Run linen's cells step by step."""
+    import jax  # noqa: PLC0415
+    from flax import linen, traverse_util  # noqa: PLC0415
+
+    kinds = {"lstm": linen.LSTMCell, "gru": linen.GRUCell, "rnn_tanh": linen.SimpleCell}
+
+    def step_of(own: dict[str, Array]) -> Step:
+        params = traverse_util.unflatten_dict(own, sep="/")
+        cell = kinds[spec.mode](spec.num_units, dtype=spec.dtype.numpy, param_dtype=spec.dtype.numpy)
+
+        def step(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+            carry, y = cell.apply({"params": params}, (c, h) if spec.has_cell_state else h, x)
+            return np.asarray(y), np.asarray(carry[0]) if spec.has_cell_state else c
+
+        return step
+
+    with jax.enable_x64(spec.dtype == "float64"):
+        return _unroll(spec, _own(arrays, spec, None), step_of, x, hx, cx, lengths)
+
+
+Step = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+RUNNERS: Final[dict[str, tuple[Callable[..., Results], tuple[str, ...]]]] = {
+    "pytorch": (run_pytorch, ("torch",)),
+    "keras": (run_keras, ("keras",)),
+    "onnx": (run_onnx, ("onnx", "onnxruntime")),
+    "jax_rnn": (run_jax_rnn, ("jax",)),
+    "equinox": (run_equinox, ("equinox", "jax")),
+    "flax": (run_flax, ("flax", "jax")),
+}
+"""The runner of a framework, and what has to be installed."""
+
+
+def _own(arrays: dict[str, Array], spec: RNNSpec, leaves: tuple[str, ...] | None) -> list[dict[str, Array]]:
+    """Part the arrays of a stack into the cells they belong to, in the order they stand in."""
+    cells: dict[str, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        depth = 1 if leaves else 2
+        parts = name.split("/")
+        cells.setdefault("/".join(parts[:-depth]), {})["/".join(parts[-depth:])] = array
+    found = list(cells.values())
+    if len(found) != spec.num_pseudo_layers:
+        raise ValueError(f"expecting {spec.num_pseudo_layers} cells, got {len(found)}")
+    return found
+
+
+def _unroll(
+    spec: RNNSpec,
+    cells: list[dict[str, Array]],
+    step_of: Callable[[dict[str, Array]], Step],
+    x: Array,
+    hx: Array,
+    cx: Array,
+    lengths: Array,
+) -> Results:
+    """Walk cells over time: a sequence that has ended, or not begun from behind, keeps its state."""
+    below, hy, cy = x, hx.copy(), cx.copy()
+    for layer in range(spec.num_layers):
+        above = np.zeros((*x.shape[:2], spec.num_dirs * spec.num_units), x.dtype)
+        for direction in range(spec.num_dirs):
+            p = layer * spec.num_dirs + direction
+            step = step_of(cells[p])
+            columns = slice(direction * spec.num_units, (direction + 1) * spec.num_units)
+            for t in range(len(x))[:: -1 if direction else 1]:
+                runs = (t < lengths)[:, None]
+                h, c = step(below[t], hy[p], cy[p])
+                hy[p], cy[p] = np.where(runs, h, hy[p]), np.where(runs, c, cy[p])
+                above[t, :, columns] = np.where(runs, h, 0)
+        below = above
+    return below, hy, cy if spec.has_cell_state else None

@@ -1,0 +1,342 @@
+"""`pycudnnrnn demo`: train a character language model on real text, and show what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import signal
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+import numpy as np
+import numpy.typing as npt
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pycudnnrnn._arrays import check_device
+from pycudnnrnn._source import Source
+from pycudnnrnn.cli._output import SafeConsole
+from pycudnnrnn.cli._output import console as console_of
+from pycudnnrnn.cli.demo.char_lm import Adam, CharLM
+from pycudnnrnn.cli.demo.ngrams import ngram_losses
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
+
+Array = npt.NDArray[Any]
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+REPORT_EVERY = 20
+"""Updates to a point of the loss curve."""
+
+TEXT_MAX: Final = 1 << 28
+"""Most bytes of a text: what is made of it takes many times as much."""
+
+UPDATES: Final = 3000
+"""Less than a minute, and enough to be far below what tests/cli/test_demo.py asks of the held-out loss."""
+
+LEARNING_RATE: Final = 1e-2
+WARM_UP: Final = 50
+"""Updates in which the learning rate rises to its highest; from there it falls along a cosine, to 0 at the end."""
+
+ESTIMATE_AFTER: Final = 2.0
+"""Seconds of training before it says how long all of it will take."""
+
+PROMPT_WORDS: Final = 8
+"""A prompt is a line of at least so many words."""
+
+PROMPT_LENGTH: Final = 160
+SAMPLE_LENGTH: Final = 600
+TEMPERATURE: Final = 0.5
+"""Below 1 the likely becomes likelier: fewer invented words, and not yet the same phrase over and over."""
+
+
+@click.command()
+@click.option("--text", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Train on this UTF-8 file.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="demo-out", show_default=True,
+              help="Folder for the checkpoint and the pictures.")  # fmt: skip
+@click.option("--device", default="cpu", show_default=True, help="Where to run: cpu or cuda.")
+@click.option("--updates", type=click.IntRange(1), default=UPDATES, show_default=True, help="How long to train.")
+@click.option("--seconds", type=click.FloatRange(1), help="Stop training earlier, after so many seconds.")
+@click.option("--units", type=click.IntRange(1), default=128, show_default=True, help="Units of the LSTM.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON on standard output.")
+def demo(
+    text: Path | None, out: Path, device: str, updates: int, seconds: float | None, units: int, seed: int, as_json: bool
+) -> None:
+    """Train an LSTM on English text, beside n-gram models, and save, restore, sample and draw.
+
+    The text is the documentation that every Python carries, or a file of your own. How well it learns does not depend
+    on how fast the machine is, unless --seconds stops it. Ctrl-C stops the training between two updates; the checkpoint
+    is written all the same.
+
+    \b
+    Examples:
+      pycudnnrnn demo
+      pycudnnrnn demo --text book.txt --units 256 --updates 20000
+      pycudnnrnn demo --seconds 20
+      pycudnnrnn demo --json | tail -n 1
+    """  # noqa: D301  click reads the \b
+    console = console_of(stderr=as_json)
+    plot = pictures(console)
+    make_folder(out)
+    with contextlib.ExitStack() as held:
+        if device == "cpu":
+            held.enter_context(one_blas_thread(console))
+        held.enter_context(engine_for(check_device(device)).active())  # CuPy works on the current device
+        result = run(console, plot, text, out, device, updates, seconds, units, seed)
+    if as_json:
+        click.echo(json.dumps(result))
+    if not result["restored_equal"]:
+        raise PycudnnrnnError(f"the model restored from {out} computes something else than the one saved there")
+
+
+def run(
+    console: SafeConsole, plot: types.ModuleType | None, text: Path | None, out: Path, device: str, updates: int,
+    seconds: float | None, units: int, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Do all parts in order, print what came of each, and return it."""
+    parts = Parts()
+    with parts("text and n-grams"):
+        train, held_out, alphabet = load_text(text)
+        model = CharLM.create(alphabet, units, seed, device)
+        console.print(f"{len(train):,} characters to train on, {len(held_out):,} held out, {len(alphabet)} different")
+        baselines = ngram_losses(train, held_out, len(alphabet))
+    with parts("training"):
+        trained = train_model(model, train, updates=updates, seconds=seconds, console=console)
+    checkpoint = out / "char_lm.safetensors"
+    with parts("checkpoint"):
+        model.save(checkpoint)
+        if trained.interrupted:
+            console.say(f"interrupted; the model so far is in {checkpoint}")
+            sys.exit(130)
+        restored = CharLM.restore(checkpoint, device)
+        probe = held_out[:1000], (None, None)
+        equal = np.array_equal(model.log_probabilities(*probe)[0], restored.log_probabilities(*probe)[0])
+    with parts("held-out text"):
+        losses = {**baselines, f"LSTM, {units} units": restored.loss(np.concatenate([train[-1:], held_out]))}
+    with parts("sample"):
+        prompt = opening(restored.decode(held_out[:5000]))
+        sample = restored.sample(prompt, SAMPLE_LENGTH, TEMPERATURE, seed)
+    if plot is not None:
+        with parts("pictures"):
+            plot.draw_losses(out / "loss.png", trained.losses, REPORT_EVERY, baselines, losses[f"LSTM, {units} units"])
+            plot.draw_layout(model.op.layout(model.device), out / "layout.png", title=repr(model.op.spec))
+
+    console.print(verdict(losses, trained.updates, updates, seconds))
+    console.print("restored from its checkpoint, the model gives", "equal outputs" if equal else "DIFFERENT outputs")
+    console.print("\na sample, after these words of the held-out text:", style="bold")
+    console.print(prompt, style="dim")
+    console.print("the model goes on:", style="bold")
+    console.print(sample[len(prompt) :])
+    console.print()
+    console.say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    console.print(parts.text())
+    return {
+        **baselines,
+        "held_out": losses[f"LSTM, {units} units"],
+        "updates": trained.updates,
+        "seconds": parts.total,
+        "parts": parts.seconds,
+        "chars_per_second": trained.speed,
+        "restored_equal": bool(equal),
+    }
+
+
+def verdict(losses: dict[str, float], done: int, updates: int, seconds: float | None) -> Table:
+    """Make the table of all models, the best one marked; under it, whether the training was cut short."""
+    table = Table("model", "held out, nats per character", "")
+    best = min(losses, key=lambda name: losses[name])
+    for name, loss in losses.items():
+        table.add_row(name, f"{loss:.3f}", "best" if name == best else "", style="bold" if name == best else None)
+    if done < updates:
+        table.caption = f"stopped early by --seconds {seconds:g}: {done:,} of {updates:,} updates"
+    return table
+
+
+# --- what it needs, asked for before anything that takes time ---------------------------------------------------------
+
+
+def pictures(console: SafeConsole) -> types.ModuleType | None:
+    """Return what draws; without matplotlib say that there will be no pictures, and return None."""
+    try:
+        from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is an extra, and slow to import
+    except MissingDependencyError as error:
+        console.print(f"no pictures: {error}")
+        return None
+    return plot
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and see that files can be written to it.
+
+    Raises:
+        OSError: they cannot.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.NamedTemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        error.filename = str(path)  # the one that the caller knows
+        raise
+
+
+def one_blas_thread(console: SafeConsole) -> contextlib.AbstractContextManager[Any]:
+    """Keep BLAS to one thread: at these sizes a second one waits more than it works, above all beside other work.
+
+    Without threadpoolctl it stays as it is, with a word.
+    """
+    try:
+        from threadpoolctl import threadpool_limits  # noqa: PLC0415  in the extra "demo"
+    except ImportError:
+        console.print("threadpoolctl is not installed: BLAS takes as many threads as it likes, which may be slower")
+        return contextlib.nullcontext()
+    limits: contextlib.AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    return limits
+
+
+# --- its parts --------------------------------------------------------------------------------------------------------
+
+
+class Parts:
+    """The seconds that each part took: `with parts("training"): ...`."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    def text(self) -> str:
+        each = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        return f"{each}; {self.total:.1f} s in all"
+
+
+def load_text(path: Path | None) -> tuple[Array, Array, str]:
+    """Return the training nine tenths and the held-out tenth as numbers, and the alphabet of the former.
+
+    Raises:
+        PycudnnrnnError: a file that is not UTF-8, or too short to learn from.
+    """
+    if path is None:
+        from pydoc_data.topics import topics  # noqa: PLC0415  half a megabyte, for this command alone
+
+        text = "\n".join(topics[name] for name in sorted(topics))
+    else:
+        try:
+            with Source(path) as source:
+                text = io.TextIOWrapper(io.BytesIO(source.whole(TEXT_MAX)), "utf-8").read()
+        except UnicodeDecodeError as error:
+            raise PycudnnrnnError(f"{path} is not UTF-8 text: {error}") from error
+    cut = len(text) * 9 // 10
+    if cut < 10_000:
+        raise PycudnnrnnError(f"the text has {len(text)} characters, expecting at least 11,112 to learn anything from")
+    alphabet = REPLACEMENT + "".join(sorted(set(text[:cut]) - {REPLACEMENT}))
+    numbers = {character: i for i, character in enumerate(alphabet)}
+    symbols = np.array([numbers.get(character, 0) for character in text], np.int64)
+    return symbols[:cut], symbols[cut:], alphabet
+
+
+def opening(text: str) -> str:
+    """Return the first line of a text that is prose, so many words long; its first characters if there is none."""
+    prose = (line for line in text.splitlines() if len(line.split()) >= PROMPT_WORDS)
+    return next(prose, text)[:PROMPT_LENGTH]
+
+
+class Trained(NamedTuple):
+    """What came of a training: the mean loss of each REPORT_EVERY updates, characters per second, updates done."""
+
+    losses: list[float]
+    speed: float
+    updates: int
+    interrupted: bool
+
+
+def train_model(
+    model: CharLM, text: Array, *, updates: int, console: SafeConsole, seconds: float | None = None, batch: int = 16,
+    steps: int = 64,
+) -> Trained:  # fmt: skip
+    """Train by truncated backpropagation through time.
+
+    The text is cut into `batch` streams read side by side, `steps` characters an update, the state carried over. The
+    learning rate falls to zero over the updates; with `seconds`, over the time where that runs out first.
+    """
+    steps = min(steps, len(text) // batch - 1)
+    streams = text[: len(text) // batch * batch].reshape(batch, -1).T
+    optimizer = Adam(model.trainable, clip=1.0)
+    losses, recent, state, position, done, estimated = [], [], (None, None), 0, 0, False
+    started = time.perf_counter()
+
+    def elapsed() -> float:
+        return time.perf_counter() - started
+
+    with interruptible() as interrupted, progress_bar(console) as bar:
+        task = bar.add_task("training", total=1.0, loss=float("nan"), speed=0.0)
+        while done < updates and not interrupted:
+            spent = done / updates if seconds is None else max(done / updates, elapsed() / seconds)
+            if spent >= 1:
+                break
+            if position + steps + 1 > len(streams):
+                position, state = 0, (None, None)
+            window = streams[position : position + steps + 1]
+            loss, gradients, state = model.loss_and_gradients(window[:-1], window[1:], state)
+            falling = 0.5 * (1 + np.cos(np.pi * spent))
+            optimizer.update(gradients, LEARNING_RATE * min(1, (done + 1) / WARM_UP) * falling)
+            position, done = position + steps, done + 1
+            recent.append(loss)
+            if len(recent) == REPORT_EVERY:
+                losses.append(sum(recent) / len(recent))
+                recent.clear()
+                bar.update(task, completed=spent, loss=losses[-1], speed=done * batch * steps / elapsed())
+                if not estimated and elapsed() >= ESTIMATE_AFTER:
+                    console.print(estimate(elapsed() / done * updates, updates, seconds))
+                    estimated = True
+        bar.update(task, completed=1.0)
+    return Trained(losses, done * batch * steps / elapsed(), done, bool(interrupted))
+
+
+def estimate(total: float, updates: int, seconds: float | None) -> str:
+    """Say how long a training will take that has just begun."""
+    if seconds is not None and seconds < total:
+        return f"{updates:,} updates would take about {total:.0f} s; --seconds stops them after {seconds:g} s"
+    return f"{updates:,} updates will take about {total:.0f} s"
+
+
+def progress_bar(console: SafeConsole) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} characters/s"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Give a list that Ctrl-C fills, so that work stops where it is whole; a second Ctrl-C interrupts at once."""
+    caught: list[int] = []
+
+    def first(number: int, _frame: Any) -> None:
+        caught.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    previous = signal.signal(signal.SIGINT, first)
+    try:
+        yield caught
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,137 @@
+"""Keras's `.keras` files: a zip with a model's configuration, as text, and its weights, as HDF5.
+
+As with HDF5 alone no model is built. Nothing is unpacked to a disk, so that no name in the zip leads anywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import zipfile
+import zlib
+from collections import Counter
+from typing import Any, Final
+
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array
+from pycudnnrnn._source import Source
+from pycudnnrnn.convert.keras.config import DEEPEST
+from pycudnnrnn.convert.keras.h5 import read_stream
+from pycudnnrnn.convert.keras.walk import MOST_EXPANSION
+from pycudnnrnn.errors import ConvertError
+
+_CONFIG: Final = "config.json"
+_WEIGHTS: Final = "model.weights.h5"
+
+_CONFIG_MAX: Final = 8 << 20
+"""Most bytes of a configuration: a layer takes two thousand."""
+
+_PIECE: Final = 1 << 20
+"""Most bytes that are read at once, the zip's whole table of contents among them."""
+
+_WORDS: Final = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
+
+
+def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read every floating-point array of a model's file, under the names of its layers.
+
+    Optimizer state is left out. `keras.to_canonical` reads what comes back; `list(read_settings(path))` are its
+    recurrent layers in the model's order, for `layers`.
+
+    Raises:
+        ConvertError: not such a file, one that is damaged, or one that unpacks to more than its size allows.
+        MissingDependencyError: h5py is not installed.
+    """
+    config, weights, nbytes = _members(path)
+    names = _own_names(_parsed(path, config), "", "", 0)
+    found: dict[str, Array] = {}
+    for key, array in read_stream(io.BytesIO(weights), path, nbytes).items():
+        own = _renamed(key, names)
+        if own in found:
+            raise ConvertError("keras", shorten(own), "is the name of two layers in this file")
+        found[own] = array
+    return found
+
+
+def read_config(path: str | os.PathLike[str]) -> Any:
+    """Read a model's configuration, as JSON.
+
+    Raises:
+        ConvertError: not such a file, or one that is damaged.
+    """
+    return _parsed(path, _members(path, weights=False)[0])
+
+
+class _InPieces(Source):
+    """A file that refuses to be read in large pieces: `zipfile` reads a table of contents whole, before any check."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(_PIECE + 1 if size is None or size < 0 else min(size, _PIECE + 1))
+        if len(data) > _PIECE:
+            raise zipfile.BadZipFile(f"a table of contents of more than {_PIECE} bytes")
+        return data
+
+
+def _members(path: str | os.PathLike[str], *, weights: bool = True) -> tuple[bytes, bytes, int]:
+    """Return configuration and weights, and the size of the file that they came from."""
+    try:
+        with _InPieces(path) as file, zipfile.ZipFile(file) as archive:
+            config = _unpacked(archive, _CONFIG, _CONFIG_MAX)
+            data = _unpacked(archive, _WEIGHTS, MOST_EXPANSION * file.size) if weights else b""
+            return config, data, file.size
+    except (OSError, ValueError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConvertError("keras", str(path), f"cannot be read as a .keras file: {error}") from error
+
+
+def _parsed(path: str | os.PathLike[str], text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+
+
+def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    found = [info for info in archive.infolist() if info.filename == name]
+    if len(found) != 1:
+        raise zipfile.BadZipFile(f"{name} is in it {len(found)} times, and not once")
+    info = found[0]
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise zipfile.BadZipFile(f"{name} is compressed in a way that Keras does not use")
+    if info.file_size > most:
+        raise zipfile.BadZipFile(f"{name} declares {info.file_size} bytes, where at most {most} are believed")
+    data = bytearray()
+    with archive.open(info) as member:  # which ends at the declared size, and checks the sum there
+        while piece := member.read(_PIECE):
+            data += piece
+    return bytes(data)
+
+
+def _own_names(model: Any, path: str, above: str, depth: int) -> dict[str, str]:
+    """Return the path of names of each layer, by its group in the weights: the class, and how many came before.
+
+    Source: keras.saving (3.15), `_save_container_state`.
+    """
+    own = model.get("config") if isinstance(model, dict) else None
+    layers = own.get("layers") if isinstance(own, dict) else None
+    found: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for layer in layers if isinstance(layers, list) and depth < DEEPEST else []:
+        if not isinstance(layer, dict) or not isinstance(layer.get("config"), dict):
+            continue
+        word = _WORDS.sub("_", str(layer.get("class_name"))).lower()
+        group = f"{path}layers/{word}" + (f"_{counts[word]}" if counts[word] else "")
+        counts[word] += 1
+        found[group] = f"{above}{layer['config'].get('name')}"
+        found |= _own_names(layer, f"{group}/", f"{found[group]}/", depth + 1)
+    return found
+
+
+def _renamed(key: str, names: dict[str, str]) -> str:
+    parts = key.split("/")
+    for cut in range(len(parts), 0, -1):
+        group = "/".join(parts[:cut])
+        if group in names:
+            return "/".join([names[group], *parts[cut:]])
+    return key

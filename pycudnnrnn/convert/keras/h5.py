@@ -1,0 +1,153 @@
+"""Keras's HDF5 files as dicts of arrays, and back: `.weights.h5` of Keras 3, and the older `.h5` of whole models.
+
+No model is built, since building one from a file's configuration can run code: the configuration is read as text, for
+the few values in it that decide what a recurrent layer computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array
+from pycudnnrnn._source import Source
+from pycudnnrnn.convert._named import Named, as_numpy
+from pycudnnrnn.convert.keras.walk import Walk
+from pycudnnrnn.errors import ConvertError, MissingDependencyError
+from pycudnnrnn.spec import DType
+
+BFLOAT16: Final = str(DType.BFLOAT16)
+
+_VARS: Final = {"kernel": 0, "recurrent_kernel": 1, "bias": 2}
+_PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(kernel|recurrent_kernel|bias)")
+
+
+def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read every floating-point array of a file, under its path.
+
+    Optimizer state is left out. `keras.to_canonical` reads what comes back. A group or an array that has several names
+    (hard links) is read once, under the first of them in the order of the alphabet.
+
+    Raises:
+        ConvertError: not an HDF5 file, or one with links to elsewhere, with more than 65,536 names, or with arrays or
+            chunks that take more than a hundred times its own bytes, or unpack to more than they declare.
+        MissingDependencyError: h5py is not installed.
+    """
+    _h5py()  # what is missing is said before the file is
+    with _opened(path) as source:
+        return read_stream(source, path, source.size)
+
+
+def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[str, Array]:
+    """Read what `read_h5` reads from a stream; `path` and `nbytes` are the file's that it is in."""
+    h5py = _h5py()
+    try:
+        with h5py.File(stream, "r") as file:
+            walk = Walk(h5py, file, nbytes)
+            found: dict[str, Array] = {}
+            for name, dataset in walk.datasets():
+                if not name.startswith("optimizer") and _is_floating(dataset) and dataset.shape is not None:
+                    array = walk.read(name, dataset)
+                    found[name] = array if array.dtype.kind == "f" else array.view(DType.BFLOAT16.numpy)
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
+        if isinstance(error, ConvertError):
+            raise
+        raise ConvertError("keras", str(path), f"cannot be read as HDF5: {error}") from error
+    return found
+
+
+def read_config(path: str | os.PathLike[str]) -> Any:
+    """Read the configuration of an older `.h5`; a `.weights.h5` has none, and gives an empty one.
+
+    Raises:
+        ConvertError: not an HDF5 file, or a configuration that is not JSON.
+        MissingDependencyError: h5py is not installed.
+    """
+    h5py = _h5py()
+    try:
+        with _opened(path) as source, h5py.File(source, "r") as file:
+            text = file.attrs.get("model_config", "{}")
+        return json.loads(text)
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[Source]:
+    try:
+        with Source(path) as source:
+            yield source
+    except OSError as error:
+        raise ConvertError("keras", str(path), f"cannot be read: {error.strerror or error}") from error
+
+
+def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
+    """Write what `keras.from_canonical` gives as a `.weights.h5` file, for `model.load_weights` of Keras 3.
+
+    The model has to have these recurrent layers, and no other with variables. The file is written whole or not at all.
+
+    Raises:
+        ConvertError: a name that `keras.from_canonical` does not write, or no array under it.
+        ArgumentError: `path` is of something else than a regular file.
+        OSError: it cannot be written.
+        MissingDependencyError: h5py is not installed.
+    """
+    write_atomically(Path(path), h5_image(arrays))
+
+
+def h5_image(arrays: dict[str, Array]) -> bytes:
+    """Return the bytes of the file that `write_h5` writes."""
+    h5py = _h5py()
+    places: dict[str, tuple[str, Array]] = {}
+    named = Named("keras", arrays)
+    for name in named:
+        match = _PATH.fullmatch(name)
+        if not match or match[1] == "." or "\0" in name:
+            raise ConvertError("keras", shorten(name), "has no place in a .weights.h5 file")
+        way = f"{match[2]}_layer/" if match[2] else ""
+        place = f"layers/{match[1]}/{way}cell/vars/{_VARS[match[3]]}"
+        if place in places:
+            raise ConvertError("keras", shorten(name), f"has the place of {shorten(places[place][0])}")
+        places[place] = name, as_numpy("keras", name, arrays[name])
+    try:
+        return _image(h5py, {place: array for place, (_, array) in places.items()})
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConvertError("keras", "arrays", f"cannot be written as HDF5: {error}") from error
+
+
+def _image(h5py: Any, places: dict[str, Array]) -> bytes:
+    # In memory: HDF5 writes a file in many pieces, and where the disk is full at the last, h5py does not say so. Files
+    # in memory that have one name at one time would be one file.
+    with h5py.File(secrets.token_hex(16), "w", driver="core", backing_store=False) as file:
+        file.create_group("vars")
+        for place, array in places.items():
+            dataset = file.create_dataset(place, data=array)
+            if array.dtype.name == BFLOAT16:  # HDF5 has bytes for it; what they are, Keras keeps beside them
+                dataset.attrs["dtype"] = BFLOAT16
+        for layer in file["layers"].values():  # Keras looks for the layer's own variables too: there are none
+            layer.create_group("vars")
+        file.flush()
+        image: bytes = file.id.get_file_image()
+    return image
+
+
+def _is_floating(dataset: Any) -> bool:
+    """Say whether a dataset has floating-point elements; those of bfloat16 are two bytes that an attribute names."""
+    bare = dataset.dtype.kind == "V" and dataset.dtype.names is None and dataset.dtype.itemsize == 2
+    return dataset.dtype.kind == "f" or (bare and dataset.attrs.get("dtype") == BFLOAT16)
+
+
+def _h5py() -> Any:
+    try:
+        import h5py  # noqa: PLC0415  optional
+    except ImportError as error:
+        raise MissingDependencyError("h5py", "convert", "reading or writing Keras files") from error
+    return h5py

@@ -1,0 +1,177 @@
+"""ONNX: the LSTM, GRU and RNN operators, as arrays, as nodes of a model, and as a model to write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array, Form, Kind, Tensor, apart
+from pycudnnrnn.convert._named import Named, flag, mode_of
+from pycudnnrnn.convert._orders import order_of
+from pycudnnrnn.convert.canonical import Canonical, assemble, split
+from pycudnnrnn.convert.onnx.model import model_of, read_nodes
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.spec import RNNMode
+
+__all__ = ["from_canonical", "from_model", "to_canonical", "to_model"]
+
+_KEY: Final = re.compile(r"(?:([0-9]{1,6})/)?([WRBP])")
+_DIRECTIONS: Final = {"forward": 1, "bidirectional": 2}
+_LBR: Final = (
+    "linear_before_reset=1 (that is cuDNN's GRU; with the operator's default 0 the reset comes before the recurrent "
+    "product, which cuDNN does not have)"
+)
+
+
+def to_canonical(
+    arrays: Any,
+    *,
+    direction: str | None = None,
+    activations: Sequence[str] | None = None,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    linear_before_reset: int = 0,
+    clip: float | None = None,
+    input_forget: int = 0,
+) -> Canonical:
+    """Read the inputs W, R and B of one node, or "0/W", "0/R", "0/B", "1/W" ... of a chain of nodes.
+
+    The keywords are the operator's attributes with the operator's defaults, so a GRU needs `linear_before_reset=1`.
+    The operator shows in the shapes; `activations=["Relu"]` (one per direction) gives the relu cell. Without B the bias
+    mode is none.
+
+    Raises:
+        ConvertError: an array that is missing, unexpected or misshapen, or what cuDNN has no RNN for: peepholes (P),
+            `clip`, `input_forget`, other activations, a reset-before GRU, the reverse direction by itself.
+
+    Source: ONNX operators LSTM, GRU and RNN, opset 22.
+    """
+    named = Named("onnx", arrays)
+    matches = [match for key in named if (match := _KEY.fullmatch(key))]
+    prefixes = sorted({match[1] for match in matches if match[1]}, key=int)
+    layers = [f"{prefix}/" for prefix in prefixes] or [""]
+    if prefixes and [int(prefix) for prefix in prefixes] != list(range(len(prefixes))):
+        named.refuse(f"{layers[-1]}W", f"expecting layers 0 to {len(prefixes) - 1} without a gap")
+    D, rows, I = named.shape(f"{layers[0]}W", 3)
+    U = named.shape(f"{layers[0]}R", 3)[2]
+    if D not in (1, 2):
+        named.refuse(f"{layers[0]}W", f"expecting 1 or 2 directions, got {D}")
+    _check_direction(direction, D)
+    relu = activations is not None and _lower(activations)[:1] == ["relu"]
+    mode = mode_of("onnx", f"{layers[0]}R", rows, U, "relu" if relu else "tanh")
+    _check_attributes(mode, D, activations, activation_alpha, activation_beta, linear_before_reset, clip, input_forget)
+    form = _form(mode, biases=f"{layers[0]}B" in named)
+    found = []
+    for k, layer in enumerate(layers):
+        if f"{layer}P" in named and mode is RNNMode.LSTM:
+            named.refuse(f"{layer}P", "holds peepholes, which cuDNN's LSTM does not have")
+        own = {t.name: named.take(f"{layer}{t.name}", D, *t.shape(D * U if k else I, U, U)) for t in form}
+        found += [apart(form, {name: array[d] for name, array in own.items()}, rows // U) for d in range(D)]
+    named.finish()
+    return assemble("onnx", mode, found, D)
+
+
+def from_canonical(c: Canonical) -> dict[str, Array]:
+    """Write W, R and B of one node, or "0/W" ... of a chain of nodes; `to_model` writes the model around them.
+
+    B is left out where there is no bias; a single bias stands beside zeros, and skip input becomes identity matrices.
+    The nodes have to say what arrays do not: `linear_before_reset=1` of a GRU, `activations` of a relu RNN.
+
+    Raises:
+        ConvertError: a projection, or cell clipping (the operator's clip bounds the gates, not the cell).
+    """
+    layers = split("onnx", c)
+    spec = c.spec
+    found: dict[str, Array] = {}
+    for k in range(spec.num_layers):
+        own = layers[k * spec.num_dirs : (k + 1) * spec.num_dirs]
+        path = f"{k}/" if spec.num_layers > 1 else ""
+        found |= {
+            path + t.name: np.stack([t.of(layer) for layer in own]) for t in _form(spec.mode, biases=bool(c.biases))
+        }
+    return found
+
+
+def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
+    """Read the LSTM, GRU or RNN nodes of a model as the layers of one stack, in the order of the graph.
+
+    `model` is an `onnx.ModelProto`; its weights have to be in it (no external data). `nodes` names the nodes to read;
+    without it all are read, and each has to feed the next: what is between two of them, exporters' Squeeze, Transpose,
+    Reshape and their like, has to make [T, B, D * H] of the [T, D, B, H] that a node gives. How nodes that are named
+    are joined is not looked at.
+
+    Raises:
+        ConvertError: no such node, nodes that differ or do not form a chain, a node that starts from another's state or
+            runs over other steps, weights that are not constants of the model, an attribute that this reader does not
+            know, or what `to_canonical` refuses.
+        MissingDependencyError: onnx is not installed.
+    """
+    arrays, attributes = read_nodes(model, nodes)
+    return to_canonical(arrays, **attributes)
+
+
+def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
+    """Write an `onnx.ModelProto` that computes what the op computes, time-major, with dynamic T and B.
+
+    Its inputs are `input` [T, B, I], `initial_h` [L * D, B, U], for the LSTM `initial_c`, and with `sequence_lens=True`
+    the lengths [B] as int32; its outputs `output` [T, B, D * U], `output_h` and `output_c`.
+
+    Raises:
+        ConvertError: what `from_canonical` refuses, or bfloat16, which the operators do not take.
+        MissingDependencyError: onnx is not installed.
+    """
+    lengths = flag("onnx", "sequence_lens", sequence_lens)
+    return model_of(from_canonical(c), c.spec, sequence_lens=lengths)
+
+
+def _form(mode: RNNMode, *, biases: bool) -> Form:
+    """Return the arrays of one direction."""
+    kinds: tuple[tuple[str, tuple[Kind, ...]], ...] = (("W", ("W",)), ("R", ("R",)), ("B", ("bW", "bR")))
+    parts = {name: [(kind, gate) for kind in own for gate in order_of("onnx", mode)] for name, own in kinds}
+    return tuple(Tensor(name, tuple(own)) for name, own in parts.items() if biases or name != "B")
+
+
+def _check_direction(direction: Any, num_dirs: int) -> None:
+    if direction == "reverse":
+        why = "no RNN of cuDNN's only runs backwards: convert it as 'forward', and reverse its input and output in time"
+        raise ConvertError("onnx", "direction 'reverse'", why)
+    if direction is not None and (not isinstance(direction, str) or _DIRECTIONS.get(direction) != num_dirs):
+        raise ConvertError("onnx", "direction", f"W has {num_dirs} direction(s), and this says {shorten(direction)}")
+
+
+def _check_attributes(
+    mode: RNNMode,
+    num_dirs: int,
+    activations: Any,
+    alpha: Any,
+    beta: Any,
+    linear_before_reset: Any,
+    clip: Any,
+    input_forget: Any,
+) -> None:
+    usual = {RNNMode.LSTM: ["sigmoid", "tanh", "tanh"], RNNMode.GRU: ["sigmoid", "tanh"]}
+    wanted = usual.get(mode, [mode.removeprefix("rnn_")]) * num_dirs
+    if activations is not None and _lower(activations) != wanted:
+        raise ConvertError("onnx", "activations", f"cuDNN has only {wanted}, not {shorten(activations)}")
+    for name, value in {"activation_alpha": alpha, "activation_beta": beta}.items():
+        if value is not None and value not in ([], ()):
+            raise ConvertError("onnx", name, "cuDNN's activations take no parameter")
+    if clip is not None:
+        raise ConvertError("onnx", "clip", "bounds the sums that go into the gates; cuDNN bounds only the cell state")
+    for name, value in {"linear_before_reset": linear_before_reset, "input_forget": input_forget}.items():
+        if type(value) is not int:
+            raise ConvertError("onnx", name, f"expecting 0 or 1, got {shorten(value)}")
+    if input_forget:
+        raise ConvertError("onnx", "input_forget", "cuDNN's LSTM does not couple the input and forget gates")
+    if mode is RNNMode.GRU and linear_before_reset != 1:
+        raise ConvertError("onnx", "linear_before_reset", f"expecting {_LBR}")
+
+
+def _lower(activations: Any) -> list[str]:
+    if isinstance(activations, str) or not isinstance(activations, (list, tuple)):
+        raise ConvertError("onnx", "activations", f"expecting a list of names, got {shorten(activations)}")
+    return [str(name).lower() for name in activations]

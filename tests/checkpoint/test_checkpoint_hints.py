@@ -1,0 +1,143 @@
+"""What a refusal says of the file that came: what it is instead, whose things it holds, and what reads it."""
+
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from pycudnnrnn import CudnnGRU, Saver, checkpoint, convert
+from pycudnnrnn.checkpoint import _file
+from pycudnnrnn.convert.keras.h5 import h5_image
+from pycudnnrnn.errors import CheckpointError
+from pycudnnrnn.spec import RNNSpec
+from tests.helpers.layers import built
+from tests.helpers.oracles import need, random_canonical
+
+need("torch", "h5py", "onnx")
+
+
+def refusal(call, *arguments):
+    with pytest.raises(CheckpointError) as raised:
+        call(*arguments)
+    return raised.value.reason, raised.value.detail
+
+
+def readers(path):
+    """Every call that reads a file of ours, and one for any safetensors file."""
+    saver = Saver({"a": np.zeros(1 << 20)})
+    return {
+        "restore": lambda: saver.restore(path),
+        "load": lambda: checkpoint.load(path),
+        "inspect": lambda: checkpoint.inspect(path),
+        "foreign": lambda: checkpoint.inspect(path, foreign=True),
+        "convert": lambda: _file.read_foreign(path),
+    }
+
+
+def torch_file(path):
+    import torch
+
+    torch.save({"w": torch.ones(3)}, path)
+
+
+def keras_file(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", "{}")
+
+
+def h5_file(path):
+    path.write_bytes(h5_image({"gru/gru_cell/kernel": np.ones((2, 3))}))
+
+
+def onnx_file(path):
+    model = convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3), 1))
+    path.write_bytes(model.SerializeToString())
+
+
+def v1_file(path):
+    path.write_bytes(b"\0\7tensors" * 8 + (0xDB4775248B80FB57).to_bytes(8, "little"))
+
+
+ZIP = "not a safetensors file: it begins as a zip archive, which is what torch's .pt and Keras' .keras files are: "
+OTHERS = {
+    "torch": (torch_file, f"{ZIP}`pycudnnrnn convert` reads those by their suffix ("),
+    "keras": (keras_file, f"{ZIP}`pycudnnrnn convert` reads those by their suffix ("),
+    "HDF5": (
+        h5_file,
+        "not a safetensors file: it begins as an HDF5 file, which is what Keras' .h5 files are: `pycudnn",
+    ),
+    "onnx": (onnx_file, "not a safetensors file, or cut short ("),
+    "V1": (v1_file, "not a safetensors file: a checkpoint of format V1, from before TensorFlow 0.12: save it anew "),
+    "nothing": (lambda path: path.write_bytes(b""), "not a safetensors file, or cut short (0 bytes have no room for a"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_kind_of_file_is_named_where_its_marks_tell_it(tmp_path, what):
+    write, begins = OTHERS[what]
+    write(tmp_path / "model")
+    for name, read in readers(tmp_path / "model").items():
+        reason, detail = refusal(read)
+        assert reason == "header length", name
+        assert detail.startswith(begins), name
+        assert what == "nothing" or f" bytes of header in a file of {(tmp_path / 'model').stat().st_size}; " in detail
+
+
+def test_another_kind_of_file_is_named_where_it_is_too_large_as_well(tmp_path):
+    (tmp_path / "model").write_bytes(b"PK\3\4" + bytes(2 << 20))
+    reason, detail = refusal(Saver({"a": np.zeros(3)}).restore, tmp_path / "model")
+    assert (reason, detail.startswith(ZIP)) == ("size", True)
+    (tmp_path / "model").write_bytes(bytes(2 << 20))
+    assert refusal(Saver({"a": np.zeros(3)}).restore, tmp_path / "model")[1].startswith("2097152 bytes where")
+
+
+def test_a_header_that_is_only_too_long_is_of_a_safetensors_file(tmp_path):
+    save_file({"a": np.zeros(3)}, tmp_path / "model", {"much": "x" * (1 << 21)})
+    reason, detail = refusal(checkpoint.inspect, tmp_path / "model")
+    assert (reason, "not a safetensors file" in detail) == ("header length", False)
+
+
+def test_a_saver_says_which_side_has_what_the_other_lacks(tmp_path):
+    layer, step = built(CudnnGRU), np.array(1)
+    a = Saver({"a": layer, "step": step}).save(tmp_path / "a")
+    for things, sides in (
+        ({"b": layer, "step": step}, "only the file has 'a', only this saver has 'b'"),
+        ({"a": layer}, "only the file has 'step'"),
+        ({"a": layer, "step": step, "c": np.zeros(3)}, "only this saver has 'c'"),
+    ):
+        said = refusal(Saver(things).restore, a)
+        assert said == ("metadata", f"does not hold the same things as this saver: {sides}")
+    one = checkpoint.save(tmp_path / "one", layer)
+    _, detail = refusal(Saver({"b": layer}).restore, one)
+    assert detail.endswith("only the file has 'model', only this saver has 'b'; what checkpoint.save wrote, "
+                           "checkpoint.load reads")  # fmt: skip
+    many = Saver({f"{'x' * 100}\n{i:02d}": np.zeros(1) for i in range(20)}).save(tmp_path / "many")
+    _, detail = refusal(Saver({"a": layer}).restore, many)
+    assert (detail.count("xxx..."), "and 12 more, only this saver has 'a'" in detail, "\n" in detail) == (
+        8,
+        True,
+        False,
+    )
+
+
+def test_load_says_whose_file_it_is_and_that_way_restores_it(tmp_path):
+    layer = built(CudnnGRU)
+    path = Saver({"a": layer}).save(tmp_path / "a")
+    said = refusal(checkpoint.load, path)
+    how = "build the layer and restore it with Saver({'a': layer})"
+    assert said == ("metadata", f"not one model of checkpoint.save's, but of a Saver, under 'a': {how}")
+    other = built(CudnnGRU, seed=2)
+    Saver({"a": other}).restore(path)
+    assert np.array_equal(other.params, layer.params)
+    both = Saver({"a": layer, "b": other}).save(tmp_path / "both")
+    _, detail = refusal(checkpoint.load, both)
+    assert detail.endswith("under 'a', 'b': build what it held, and restore it with a Saver of the same keys")
+    assert refusal(checkpoint.load, Saver({}).save(tmp_path / "none"))[1] == "written by a Saver that held nothing"
+
+
+def test_a_tensor_that_is_there_under_a_longer_name_is_named(tmp_path):
+    path = Saver({"model": built(CudnnGRU)}).save(tmp_path / "m")
+    reason, detail = refusal(checkpoint.load, path)
+    first = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel"
+    assert (reason, detail) == ("missing tensor", f"'{first}' is not there, 'model/{first}' is")

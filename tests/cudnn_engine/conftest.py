@@ -1,0 +1,36 @@
+"""CUDA calls on the shim."""
+
+import pytest
+
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
+from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
+from tests.stand_in import host_device, shim
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_choices(monkeypatch):
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def play(shim_path, measured):
+    """Give a function that makes a shim and runs CUDA calls on it until the test ends."""
+    entered, devices = [], []
+
+    def start(**options):
+        played = shim.Shim(shim_path, **options)
+        engine, device = played.engine_and_device()
+        for context in (use_engine(engine), host_device.host_allocator(device)):
+            context.__enter__()
+            entered.append(context)
+        devices.append(device)
+        return played, engine, device
+
+    yield start
+    for context in reversed(entered):
+        context.__exit__(None, None, None)
+    for device in devices:
+        measured("R10", guarded_arrays=len(device.allocations))
+        assert all(memory.intact() for memory in device.allocations), "bytes outside an array were written"
+    assert not RELEASE_FAILURES

@@ -1,0 +1,245 @@
+"""`algo="auto"`: what may be chosen, and that the fastest of it is."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, ops
+from pycudnnrnn.engines.cudnn.algorithms import ALGORITHMS, ROUNDS, STRICTNESS, candidates
+from pycudnnrnn.errors import ArgumentError, CaptureError, EngineError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import Algorithm, MathType
+from pycudnnrnn.testing import PermutedLayoutEngine
+from pycudnnrnn.testing.strategies import make_problem, problems, sequence_lengths, specs
+from tests.helpers.examples import examples
+from tests.stand_in.host_device import host
+from tests.stand_in.problem import on_device, run, run_numpy
+
+STANDARD, STATIC, DYNAMIC, SMALL_H = "standard", "persist_static", "persist_dynamic", "persist_static_small_h"
+NOT_SUPPORTED, EXECUTION_FAILED = 3000, 5000
+
+
+def gru(**keywords):
+    return ops.CudnnGRU(2, 3, 4, algo="auto", **keywords)
+
+
+@pytest.mark.parametrize("fastest", [STANDARD, STATIC, DYNAMIC, SMALL_H])
+@pytest.mark.parametrize("training", [False, True])
+def test_the_fastest_is_chosen_and_the_numbers_stay(play, fastest, training):
+    played, _, device = play()
+    device.times = {(fastest, "fma"): 7.0}
+    op = gru(dtype="float32")
+    problem = make_problem(op, 3, 2, None, seed=1)
+    plan = op.prepare(3, 2, is_training=training, device="cuda:0")
+    assert (plan.algo, plan.math_type) == (fastest, "fma")
+    played.ran.clear()
+    found = run(problem, on_device(device, problem))
+    assert all(np.array_equal(value, found[name]) for name, value in run_numpy(problem).items())
+    if training:
+        assert played.ran == [(name, fastest, "fma") for name in ("forward", "backward_data", "backward_weights")]
+    (choice, *_) = ops.algorithm_choices()
+    assert (choice.algo, choice.kind.T, choice.kind.training) == (fastest, 3, training)
+    assert {trial.time_us for trial in choice.trials} == {7.0, 100.0}
+    assert not played.complaints
+
+
+def test_one_slow_round_of_a_candidate_does_not_decide(play, monkeypatch):
+    _, _, device = play()
+    device.times = {(STATIC, "fma"): 7.0}
+    timed, calls = device.timed, itertools.count()
+    monkeypatch.setattr(device, "timed", lambda work: timed(work) + 1e6 * (next(calls) % ROUNDS == 0))
+    assert gru().prepare(3, 2, device="cuda:0").algo == STATIC
+    (choice,) = ops.algorithm_choices()
+    assert {trial.time_us for trial in choice.trials} == {7.0, 100.0}
+
+
+def test_of_equal_times_the_standard_algorithm_wins(play):
+    play()
+    assert gru().prepare(3, 2, device="cuda:0").algo == STANDARD
+
+
+@examples(300)
+@given(specs(dtypes=["float16", "float32", "float64"]), st.sampled_from(list(MathType)), st.data())
+def test_candidates_are_legal_and_never_less_precise_than_asked(spec, math_type, data):
+    spec = spec.replace(math_type=math_type, algo="auto")
+    lengths = data.draw(sequence_lengths(4, 3, least=1))
+    schedule = Schedule(4, 3, None if lengths is None or set(lengths) == {4} else tuple(lengths))
+    found = [(c.algo, c.math_type) for c in candidates(spec, schedule)]
+    assert found[0] == (STANDARD, math_type)
+    assert len(set(found)) == len(found)
+    assert all(STRICTNESS.index(math) <= STRICTNESS.index(math_type) for _, math in found)
+    assert all(c.replace(algo="auto", math_type=math_type) == spec for c in candidates(spec, schedule))
+    only_standard = spec.num_proj or spec.bias_mode != "double" or schedule.lengths is not None
+    expected = {STANDARD} if only_standard else {STANDARD, DYNAMIC} if spec.dtype == "float64" else set(ALGORITHMS)
+    assert {algo for algo, _ in found} == expected
+
+
+def test_fp32_that_forbids_tf32_is_measured_without_it_and_bfloat16_with_all_that_keeps_its_precision():
+    schedule = Schedule(4, 3)
+    assert {c.math_type for c in candidates(RNNSpec("lstm", 1, 4, 4), schedule)} == {"fma"}
+    half = RNNSpec("lstm", 1, 4, 4, dtype="bfloat16")
+    assert {c.math_type for c in candidates(half, schedule)} == {"tensor_op", "default", "fma"}
+    assert {c.algo for c in candidates(half, Schedule(4, 3, (4, 2, 1)))} == {STANDARD}
+    slow = RNNSpec("lstm", 1, 4, 4, dtype="float16", compute_dtype="float16")
+    assert {c.algo for c in candidates(slow, schedule)} == {STANDARD}
+
+
+@examples(100)
+@given(problems(specs(dtypes=["float32", "float64"], max_layers=2), least_length=1), st.sampled_from(list(Algorithm)))
+def test_what_is_illegal_never_runs_whichever_would_be_fastest(play, problem, fastest):
+    played, _, device = play()
+    device.times = {(str(fastest), str(math)): 1.0 for math in MathType}
+    auto = make_problem(ops.from_spec(problem.spec.replace(algo="auto")), *problem.x.shape[:2], problem.lengths, seed=1)
+    T, B = problem.x.shape[:2]
+    schedule = Schedule(T, B, None if problem.lengths in (None, [T] * B) else tuple(problem.lengths))
+    legal = {(str(c.algo), str(c.math_type)) for c in candidates(auto.spec, schedule)}
+    found = run(auto, on_device(device, auto))
+    assert {(algo, math) for _, algo, math in played.ran} == legal
+    assert all(np.array_equal(value, found[name]) for name, value in run_numpy(auto).items())
+    assert not played.complaints
+
+
+def test_another_layout_is_never_chosen_however_fast(play):
+    played, _, device = play()
+    played.layouts = {SMALL_H: PermutedLayoutEngine(3)}
+    device.times = {(SMALL_H, "fma"): 1.0, (STATIC, "fma"): 50.0}
+    plan = gru().prepare(3, 2, device="cuda:0")
+    assert plan.algo == STATIC
+    (choice,) = ops.algorithm_choices()
+    (trial,) = [trial for trial in choice.trials if trial.algo == SMALL_H]
+    assert (trial.time_us, trial.reason) == (None, "another layout")
+    assert not [entry for entry in played.ran if entry[1] == SMALL_H]
+
+
+@pytest.mark.parametrize("where", ["cudnnGetRNNTempSpaceSizes", "cudnnRNNForward", "cudnnRNNBackwardData_v8"])
+@pytest.mark.parametrize("status", [NOT_SUPPORTED, EXECUTION_FAILED])
+def test_a_candidate_that_fails_is_left_out_with_its_status(play, where, status):
+    played, _, device = play()
+    played.refused = {(where, SMALL_H): status, (where, DYNAMIC): status}
+    device.times = {(SMALL_H, "fma"): 1.0, (DYNAMIC, "fma"): 2.0, (STATIC, "fma"): 3.0}
+    assert gru().prepare(3, 2, is_training=True, device="cuda:0").algo == STATIC
+    (choice,) = ops.algorithm_choices()
+    reasons = {trial.algo: trial.reason for trial in choice.trials}
+    name = {NOT_SUPPORTED: "CUDNN_STATUS_NOT_SUPPORTED", EXECUTION_FAILED: "CUDNN_STATUS_EXECUTION_FAILED"}[status]
+    assert reasons == {STANDARD: "", STATIC: "", SMALL_H: f"{where}: {name}", DYNAMIC: f"{where}: {name}"}
+
+
+def test_when_every_candidate_fails_the_error_says_how_each_did(play):
+    played, _, _ = play()
+    played.refused = {("cudnnRNNForward", algo): EXECUTION_FAILED for algo in map(str, ALGORITHMS)}
+    with pytest.raises(EngineError, match="algo='auto': no algorithm runs") as caught:
+        gru().prepare(3, 2, device="cuda:0")
+    assert all(f"{algo} with fma: cudnnRNNForward: CUDNN_STATUS_EXECUTION_FAILED" in str(caught.value)
+               for algo in ALGORITHMS)  # fmt: skip
+    assert ops.algorithm_choices() == ()
+
+
+def test_a_candidate_without_memory_is_left_out_and_want_of_memory_for_all_is_a_memory_error(play, monkeypatch):
+    _, engine, device = play()
+    op = gru()
+    allocate, left = device.allocate, [0]
+
+    def failing_once(nbytes):
+        left[0] -= 1
+        if left[0] == -1:
+            raise MemoryError("none left")
+        return allocate(nbytes)
+
+    monkeypatch.setattr(device, "allocate", failing_once)
+    outcomes = []
+    for nth in range(60):
+        engine.choices._known.clear()
+        left[0] = nth
+        try:
+            op.prepare(3, 2, is_training=True, device="cuda:0")
+        except MemoryError:
+            outcomes.append("error")
+        else:
+            (choice,) = ops.algorithm_choices()
+            outcomes.append([trial.algo for trial in choice.trials if trial.reason == "none left"])
+    assert {"error", *(algo for out in outcomes if out != "error" for algo in out)} == {"error", *ALGORITHMS}
+    assert all(out == "error" or len(out) <= 1 for out in outcomes)
+    assert outcomes[-1] == []
+    monkeypatch.undo()
+    engine.choices._known.clear()
+    device.fail_at = 12
+    with pytest.raises(MemoryError):
+        op.prepare(3, 2, is_training=True, device="cuda:0")
+    device.fail_at = None
+
+
+def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_shape(play):
+    played, _, device = play()
+    op = gru()
+    problem = make_problem(op, 3, 2, None, seed=1)
+    arrays = on_device(device, problem)
+    before = {name: host(array).copy() for name, array in arrays.items()}
+    op.forward(arrays["x"], arrays["hx"], arrays["params"])
+    assert device.timings == 4 * ROUNDS
+    assert all(np.array_equal(host(arrays[name]), old) for name, old in before.items())
+    passes = ["forward", "backward_data", "backward_weights"]
+    assert [name for name, *_ in played.ran] == passes * (4 * (ROUNDS + 1)) + ["forward"]
+    xs = {arguments[5] for name, arguments, _ in played.calls if name == "cudnnRNNForward"}
+    assert xs == {arrays["x"].data.ptr}, "measured on the caller's data"
+    for _ in range(2):
+        op.forward(arrays["x"], arrays["hx"], arrays["params"])
+    assert device.timings == 4 * ROUNDS
+    op.forward(arrays["x"], arrays["hx"], arrays["params"], is_training=False)
+    assert device.timings == 8 * ROUNDS
+    assert [name for name, *_ in played.ran[-4 * (ROUNDS + 1) :]] == ["forward"] * 4 * (ROUNDS + 1)
+    op.prepare(4, 2, device="cuda:0")
+    op.prepare(3, 2, time_major=False, device="cuda:0")
+    op.prepare(3, 2, sequence_lengths=[3, 1], device="cuda:0")
+    assert device.timings == (8 + 4 + 4 + 1) * ROUNDS
+    op.prepare(3, 2, sequence_lengths=[1, 3], device="cuda:0")
+    assert device.timings == (8 + 4 + 4 + 1) * ROUNDS, "ragged lengths are one kind"
+
+
+def test_measuring_does_not_move_the_models_dropout(play):
+    _, _, device = play()
+    auto, plain = gru(dropout=0.5, seed=3, dtype="float64"), ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=3, dtype="float64")
+    problem = make_problem(auto, 3, 2, None, seed=1)
+    twin = make_problem(plain, 3, 2, None, seed=1)
+    for _ in range(2):
+        found, expected = run(problem, on_device(device, problem)), run(twin, on_device(device, twin))
+        assert all(np.array_equal(value, expected[name]) for name, value in found.items())
+    assert auto.dropout_state("cuda:0").position == 2
+
+
+def test_a_batch_in_parts_runs_the_standard_algorithm_and_measures_nothing(play):
+    played, _, device = play()
+    device.times = {(SMALL_H, "fma"): 1.0}
+    problem = make_problem(gru(), 3, 2, [3, 0], seed=1)
+    found = run(problem, on_device(device, problem))
+    assert np.allclose(found["dparams"], run_numpy(problem)["dparams"], atol=1e-6)
+    assert device.timings == 0
+    assert {algo for _, algo, _ in played.ran} == {STANDARD}
+
+
+def test_the_numpy_engine_has_nothing_to_choose():
+    plan = gru().prepare(3, 2)
+    assert plan.algo == STANDARD
+    with pytest.raises(ArgumentError, match="device"):
+        ops.algorithm_choices(device="cpu")
+
+
+def test_a_graph_of_an_auto_plan_runs_what_was_chosen_and_measuring_is_refused_in_a_capture(play):
+    played, engine, device = play()
+    device.times = {(STATIC, "fma"): 1.0}
+    op = gru()
+    problem = make_problem(op, 3, 2, None, seed=1)
+    plan = op.prepare(3, 2, device="cuda:0")
+    graph = plan.capture(device.from_host(problem.params))
+    played.ran.clear()
+    graph.replay()
+    assert played.ran == [("forward", STATIC, "fma")]
+    engine.choices._known.clear()
+    device.current.capturing = []
+    with pytest.raises(CaptureError, match="preparing a plan"):
+        op.prepare(3, 2, device="cuda:0")
+    with pytest.raises(CaptureError, match="auto"):
+        engine.resolved(op.spec, Schedule(3, 2), training=False, dropout=None)
+    device.current.capturing = None

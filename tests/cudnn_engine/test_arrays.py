@@ -1,0 +1,320 @@
+"""CUDA arrays of several libraries on the CUDA path: kinds, devices, streams.
+
+torch and JAX find no GPU here. What stands for their CUDA arrays is real tensors over the shim's memory that name a
+CUDA device, and an array class with the few members of JAX's that are asked; the ways between them and CuPy are given
+in DLPack's place. So this shows what is asked of whom, and on which stream; tests/gpu/test_arrays.py asks the libraries
+themselves.
+"""
+
+import sys
+import types
+
+import cupy
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from pycudnnrnn import CudnnLSTM, _arrays, ops
+from pycudnnrnn.engines.cudnn.device import CudaDevice, _Foreign
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.testing.strategies import make_problem
+from tests.stand_in.host_device import HostDevice, Stream, host
+
+TORCH_STREAM = 0x7700
+NAMES = ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
+
+
+class CudaTensor(torch.Tensor):
+    """A tensor over host memory that says it is on a CUDA device."""
+
+    index = 0
+
+    def __dlpack_device__(self):
+        return 2, self.index
+
+
+class JaxCudaArray:
+    """What is asked of a JAX array, around a CuPy one."""
+
+    def __init__(self, array):
+        self.array, self.dtype, self.shape, self.ndim = array, array.dtype, array.shape, array.ndim
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def is_deleted(self):
+        return False
+
+    def devices(self):
+        return {"cuda:0"}
+
+    def view(self, dtype):
+        return JaxCudaArray(self.array.view(dtype))
+
+
+def tensor_over(array):
+    return torch.from_numpy(host(array)).as_subclass(CudaTensor)
+
+
+@pytest.fixture
+def played(play, monkeypatch):
+    """A shim and its device, with ways between CuPy and the stand-ins."""
+    shim, _, device = play()
+
+    def into_cupy(array):
+        if isinstance(array, JaxCudaArray):
+            return array.array
+        memory = cupy.cuda.UnownedMemory(array.data_ptr(), max(array.nbytes, 1), array, device_id=0)
+        dtype = str(array.dtype).removeprefix("torch.")
+        strides = [n * array.element_size() for n in array.stride()]
+        return cupy.ndarray(tuple(array.shape), dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+
+    fake = types.SimpleNamespace(
+        Array=JaxCudaArray,
+        core=types.SimpleNamespace(Tracer=()),
+        enable_x64=jax.enable_x64,
+        dlpack=types.SimpleNamespace(from_dlpack=JaxCudaArray),
+    )
+    monkeypatch.setattr(cupy, "from_dlpack", into_cupy)
+    monkeypatch.setattr(torch, "from_dlpack", tensor_over)
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda index: types.SimpleNamespace(cuda_stream=TORCH_STREAM + index)
+    )
+    monkeypatch.setitem(sys.modules, "jax", fake)
+    return shim, device
+
+
+def put(device, kind, array):
+    if kind == "torch" and array.dtype == ml_dtypes.bfloat16:
+        return tensor_over(device.from_host(array.view("i2"))).view(torch.bfloat16)
+    native = device.from_host(array)
+    return {"cupy": lambda: native, "torch": lambda: tensor_over(native), "jax": lambda: JaxCudaArray(native)}[kind]()
+
+
+def get(array):
+    if isinstance(array, torch.Tensor):
+        narrow = array.dtype == torch.bfloat16
+        plain = array.as_subclass(torch.Tensor)
+        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if narrow else plain.numpy()
+    return host(array.array if isinstance(array, JaxCudaArray) else array)
+
+
+def is_a(kind, array):
+    return isinstance(array, {"cupy": cupy.ndarray, "torch": CudaTensor, "jax": JaxCudaArray}[kind])
+
+
+def problem_of(dtype="float32"):
+    return make_problem(ops.CudnnLSTM(2, 6, 4, direction="bidirectional", dtype=dtype), 5, 3, [5, 2, 1], seed=7)
+
+
+def run(device, problem, kind, others=None, only=NAMES):
+    """Forward and backward: what came out, by name. Those of `only` are of kind `others`."""
+    given = {name: put(device, others if others and name in only else kind, getattr(problem, name)) for name in NAMES}
+    fwd = problem.op.forward(given["x"], given["hx"], given["cx"], given["params"], sequence_lengths=problem.lengths)
+    grads = fwd.backward(given["dy"], given["dhy"], given["dcy"])
+    return {
+        "output": fwd.output, "output_h": fwd.output_h, "output_c": fwd.output_c,
+        "input": grads.input, "input_h": grads.input_h, "input_c": grads.input_c, "params": grads.params,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("kind", ["cupy", "torch", "jax"])
+def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(played, kind, dtype):
+    shim, device = played
+    problem = problem_of(dtype)
+    found = run(device, problem, kind)
+    fwd = problem.forward()
+    grads = fwd.backward(*problem.upstream())
+    expected = {"output": fwd.output, "input": grads.input, "input_c": grads.input_c, "params": grads.params}
+    memory = {(m.address, m.address + m.nbytes) for m in device.allocations}
+    for name, array in found.items():
+        assert is_a(kind, array), name
+        assert get(array).dtype == problem.spec.dtype.numpy, name
+        assert any(first <= get(array).ctypes.data < last for first, last in memory), f"{name} was copied"
+    for name, array in expected.items():
+        assert get(found[name]).tobytes() == array.tobytes(), name
+    assert not shim.complaints
+
+
+STREAMS = {
+    "cupy": ("cupy", "cupy", None, False),
+    "torch": ("torch", "torch", TORCH_STREAM, False),
+    "torch with cupy": ("torch", "cupy", TORCH_STREAM, False),
+    "cupy with torch": ("cupy", "torch", None, False),
+    "jax": ("jax", "jax", None, True),
+    "cupy with jax": ("cupy", "jax", None, True),
+    "torch with jax": ("torch", "jax", TORCH_STREAM, True),
+}
+
+
+def test_torchs_default_stream_is_a_stream_too(played, monkeypatch):
+    shim, device = played
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(cuda_stream=0))
+    run(device, problem_of(), "torch")
+    assert {stream for _, _, stream, _ in shim.launches} == {0}
+
+
+@pytest.mark.parametrize("case", STREAMS)
+def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_others(played, case):
+    kind, others, address, waited_for = STREAMS[case]
+    shim, device = played
+    cupys = device.current
+    run(device, problem_of(), kind, others, only=("params",))
+    main = cupys.ptr if address is None else address
+    assert {stream for _, _, stream, _ in shim.launches} == {main}
+    assert device.current is cupys, "CuPy's own current stream is back"
+    waits = {(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits}
+    if {kind, others} == {"torch", "cupy"}:
+        assert waits == {(TORCH_STREAM, cupys.ptr), (cupys.ptr, TORCH_STREAM)}
+        order = [waiting.ptr for waiting, _ in device.waits]
+        assert order[0] == main, "first the work waits for what is there"
+        assert order[-1] != main, "then what comes waits for the work"
+    else:
+        assert not waits
+    assert [stream.ptr for stream in device.synchronized] == [main] * (3 if waited_for else 0)
+
+
+def test_a_failing_call_leaves_the_current_stream_as_it_was(played):
+    _, device = played
+    problem, cupys = problem_of(), device.current
+    with pytest.raises(ArgumentError, match="Invalid params shape"):
+        problem.op(*(put(device, "torch", a) for a in (problem.x, problem.hx, problem.cx, problem.params[:-1])))
+    assert device.current is cupys
+
+
+def test_a_plan_runs_on_the_stream_that_is_torchs_at_each_call(played, monkeypatch):
+    shim, device = played
+    problem = problem_of()
+    plan = problem.op.prepare(5, 3, sequence_lengths=problem.lengths, device="cuda:0")
+    x, hx, cx, params = (put(device, "torch", getattr(problem, name)) for name in NAMES[:4])
+    expected = problem.forward(is_training=False)
+    y, hy, cy = (
+        put(device, "torch", np.zeros_like(a)) for a in (expected.output, expected.output_h, expected.output_c)
+    )
+    for address in (0x10, 0x20):
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _, a=address: types.SimpleNamespace(cuda_stream=a))
+        plan.forward(params, x, hx, cx, y, hy, cy)
+    assert [stream for _, _, stream, _ in shim.launches] == [0x10, 0x20]
+    assert np.array_equal(get(y), expected.output)
+    waits = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
+    assert waits == [(0x10, device.current.ptr), (0x20, 0x10)], "its workspace was taken on CuPy's"
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_each_replay(played, monkeypatch, training):
+    shim, device = played
+    problem, cupys = problem_of(), device.current
+    plan = problem.op.prepare(5, 3, is_training=training, sequence_lengths=problem.lengths, device="cuda:0")
+    graph = plan.capture(put(device, "torch", problem.params))
+    before, after = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
+    own = before[0]
+    assert (before, after) == ((own, TORCH_STREAM), (TORCH_STREAM, own))
+    assert own not in {TORCH_STREAM, cupys.ptr}, "the work is captured on a stream of its own"
+    for name in ("x", "hx", "cx", "dy", "dhy", "dcy") if training else ("x", "hx", "cx"):
+        get(getattr(graph, name))[...] = getattr(problem, name)
+    passes = 3 if training else 1
+    for address in (0x10, 0, 0x20):
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _, a=address: types.SimpleNamespace(cuda_stream=a))
+        shim.launches.clear()
+        graph.replay()
+        assert [stream for _, _, stream, _ in shim.launches] == [address] * passes
+    assert device.current is cupys
+    assert is_a("torch", graph.y)
+    assert np.array_equal(get(graph.y), problem.forward(is_training=training).output)
+
+
+def test_a_graph_of_cupys_arrays_asks_nobody_for_a_stream(played, monkeypatch):
+    shim, device = played
+    problem = problem_of()
+    graph = problem.op.prepare(5, 3, device="cuda:0").capture(put(device, "cupy", problem.params))
+    monkeypatch.delattr(_arrays, "streams")
+    shim.launches.clear()
+    graph.replay()
+    assert [stream for _, _, stream, _ in shim.launches] == [device.current.ptr]
+
+
+def test_a_graph_on_jaxs_params_is_refused_because_nobody_could_write_to_its_arrays(played):
+    _, device = played
+    problem = problem_of()
+    plan = problem.op.prepare(5, 3, device="cuda:0")
+    allocations = len(device.allocations)
+    params = put(device, "jax", problem.params)
+    with pytest.raises(ArgumentError, match=r"Invalid params: a JAX array, expecting a CuPy array or a torch tensor"):
+        plan.capture(params)
+    assert len(device.allocations) == allocations + 1, "nothing but params"
+
+
+def test_a_layer_waits_for_its_own_buffer_and_its_buffer_for_it(played):
+    shim, device = played
+    layer = CudnnLSTM(1, 6, seed=1)
+    x = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("f4")
+    expected = CudnnLSTM(1, 6, seed=1)
+    layer.build(x.shape)
+    layer._attach(layer.op, device.from_host(layer.params), "cuda:0")
+    cupys = device.current
+    outputs, _ = layer(put(device, "torch", x))
+    assert np.array_equal(get(outputs), expected(x)[0])
+    assert [stream for _, _, stream, _ in shim.launches] == [TORCH_STREAM]
+    pairs = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
+    assert pairs == [(TORCH_STREAM, cupys.ptr), (cupys.ptr, TORCH_STREAM)]
+
+
+def test_arrays_on_two_devices_are_refused_with_both_named(played):
+    _, device = played
+    problem = problem_of()
+    x, hx, cx, params = (put(device, "torch", getattr(problem, name)) for name in NAMES[:4])
+    with pytest.raises(ArgumentError, match="Invalid params: one on cpu, expecting an array on cuda:0"):
+        problem.op(x, hx, cx, problem.params)
+    with pytest.raises(ArgumentError, match="Invalid params: one on cuda:0, expecting an array on cpu"):
+        problem.op(problem.x, problem.hx, problem.cx, params)
+    hx.index = 1
+    with pytest.raises(ArgumentError, match="Invalid input_h: one on cuda:1, expecting an array on cuda:0"):
+        problem.op(x, hx, cx, params)
+
+
+def test_a_jax_array_on_the_device_is_refused_as_out_where_cupy_could_write_to_it(played):
+    _, device = played
+    problem = problem_of()
+    arrays = [put(device, "jax", getattr(problem, name)) for name in NAMES[:4]]
+    fwd = problem.op.forward(*arrays, sequence_lengths=problem.lengths)
+    with pytest.raises(ArgumentError, match="Invalid out: a JAX array"):
+        fwd.backward(out=arrays[3])
+
+
+def test_canonical_form_of_torch_tensors_stays_with_torch(played):
+    _, device = played
+    problem = problem_of()
+    weights, biases = problem.op.params_to_canonical(put(device, "torch", problem.params), copy=False)
+    assert all(isinstance(a, CudaTensor) for a in [*weights, *biases])
+    out = put(device, "torch", np.zeros_like(problem.params))
+    kind = _arrays.kind_of("out", out)
+    native = _arrays.to_engine("out", out, kind, problem.spec.dtype, cupy, writable=True)
+    assert native.data.ptr == out.data_ptr()
+
+
+def test_a_stream_of_torch_becomes_cupys_by_the_cuda_stream_protocol(monkeypatch):
+    """CuPy itself needs a driver for it; what it is handed is all there is to check here."""
+    handed = []
+    streams = types.SimpleNamespace(from_external=handed.append, null="null")
+    xp = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=streams))
+    device = CudaDevice.__new__(CudaDevice)
+    device.xp = xp
+    device.stream_at(0x7700)
+    assert isinstance(handed[0], _Foreign)
+    assert handed[0].__cuda_stream__() == (0, 0x7700)
+    assert device.stream_at(0) == "null"
+    assert callable(cupy.cuda.Stream.from_external)
+    assert cupy.cuda.Stream.null.ptr == 0
+
+
+def test_the_stand_in_for_a_device_keeps_streams_apart():
+    device = HostDevice()
+    before, other = device.current, Stream()
+    with device.using(other):
+        assert device.stream() is other
+    assert device.stream() is before
+    device.wait(Stream(5), Stream(5))
+    assert not device.waits

@@ -1,0 +1,200 @@
+"""R15: each integer a user can give, at its limits, beyond them and where C would wrap; a refusal calls nothing."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import CudnnLSTM, RNNSpec, libcudnn, ops
+from pycudnnrnn.engines.cudnn.checks import check_sizes
+from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, TensorDescriptor
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import INT32_MAX, SEED_MAX, TIME_MAX, DType
+from pycudnnrnn.testing.strategies import make_problem
+from tests.stand_in.problem import on_device, run
+
+WRAPPING = (2**31 - 1, 2**31, 2**32 + 16, 2**63, 2**64 + 16, -1, -(2**31), -(2**31) - 1)
+NO_INTEGERS = (True, False, np.True_, 3.0, np.float32(3), "3", 1 + 0j)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One parameter: what it is called with, its limits, and the name in the error."""
+
+    name: str
+    low: int
+    high: int
+    call: Callable
+    huge: int | None = None  # above this a right value takes memory that no test has
+    reaches: bool = False  # whether a right value makes a native call
+
+    def __str__(self):
+        return self.name
+
+
+LSTM = {"mode": "lstm", "num_layers": 1, "num_units": 8, "input_size": 4}
+OPS = [ops.CudnnLSTM, ops.CudnnGRU, ops.CudnnRNNTanh, ops.CudnnRNNRelu]
+SIZES = {"num_layers": 1, "num_units": 8, "input_size": 4}
+
+
+def prepare(*, lengths=None, **sizes):
+    sizes = {"T": 3, "B": 2} | sizes
+    return ops.CudnnLSTM(1, 8, 4).prepare(**sizes, sequence_lengths=lengths, device="cuda:0")
+
+
+def forward(lengths):
+    x = np.zeros((3, 2, 4), "f4")
+    op = ops.CudnnLSTM(1, 8, 4)
+    return op.forward(x, None, None, op.init_params(), sequence_lengths=lengths)
+
+
+def data(**sizes):
+    sizes = {"time": 3, "batch": 2, "vector_size": 4, "lengths": None} | sizes
+    RNNDataDescriptor(libcudnn.load(), DType.FLOAT32, **sizes).close()
+
+
+def dims(kind, place, value):
+    sizes = [1, 2, 3]
+    sizes[place] = value
+    kind(libcudnn.load(), DType.FLOAT32, sizes).close()
+
+
+ROWS = [
+    *(Row(name, 1, INT32_MAX, lambda v, name=name: RNNSpec(**LSTM | {name: v})) for name in SIZES),
+    Row("num_proj", 0, 7, lambda v: RNNSpec(**LSTM, num_proj=v)),  # TF's 0 is no projection
+    Row("seed", 0, SEED_MAX, lambda v: RNNSpec(**LSTM, seed=v)),
+    *(
+        Row(name, 1, INT32_MAX, lambda v, op=op, name=name: op(**SIZES | {name: v}))
+        for op in OPS
+        for name in ("num_layers", "num_units", "input_size")
+    ),
+    *(Row("seed", 0, SEED_MAX, lambda v, op=op: op(**SIZES, seed=v)) for op in OPS),
+    Row("num_layers", 1, INT32_MAX, lambda v: CudnnLSTM(v, 8)),
+    Row("num_units", 1, INT32_MAX, lambda v: CudnnLSTM(1, v)),
+    Row("num_proj", 0, 7, lambda v: CudnnLSTM(1, 8, num_proj=v)),
+    Row("seed", 0, SEED_MAX, lambda v: CudnnLSTM(1, 8, seed=v)),
+    Row("seed", 0, SEED_MAX, lambda v: ops.CudnnLSTM(1, 8, 4).init_params(seed=v)),
+    Row("T", 1, TIME_MAX, lambda v: prepare(T=v), reaches=True),
+    Row("B", 1, INT32_MAX // 3 // 8, lambda v: prepare(B=v), huge=100, reaches=True),
+    Row("sequence_lengths[1]", 1, 3, lambda v: prepare(lengths=[3, v]), reaches=True),
+    Row("sequence_lengths[1]", 0, 3, lambda v: forward([2, v])),
+    Row("time", 1, TIME_MAX, lambda v: data(time=v), reaches=True),
+    Row("batch", 1, INT32_MAX, lambda v: data(batch=v), huge=10**6, reaches=True),
+    Row("vector_size", 1, INT32_MAX, lambda v: data(vector_size=v), reaches=True),
+    Row("sequence_lengths", 0, 3, lambda v: data(lengths=[2, v]), reaches=True),
+    *(
+        Row(f"dims[{place}]", 1, INT32_MAX // (6 // (1, 2, 3)[place]), lambda v, p=place: dims(TensorDescriptor, p, v),
+            reaches=True)
+        for place in range(3)
+    ),
+    *(
+        Row(f"dims[{place}]", 1, INT32_MAX, lambda v, p=place: dims(FilterDescriptor, p, v), huge=10**6, reaches=True)
+        for place in range(3)
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture
+def called(play, monkeypatch):
+    """The native functions called since the test cleared the list, but for releases: the collector makes those."""
+    _, engine, _ = play()
+
+    class Calls(list):
+        def clear(self):
+            super().clear()
+            engine.runtime.compiled.clear()  # or passes would be found, and nothing asked
+
+    names = Calls()
+    call = libcudnn.Function.__call__
+
+    def counted(function, *arguments):
+        if "Destroy" not in function.prototype.name:
+            names.append(function.prototype.name)
+        return call(function, *arguments)
+
+    prepare()  # the handle, the layout and the dropout states are there before anything is counted
+    monkeypatch.setattr(libcudnn.Function, "__call__", counted)
+    return names
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_an_integer_passes_within_its_limits_and_is_refused_by_name_beyond_them(called, row, measured):
+    values = {row.low - 1, row.low, row.low + 1, row.high - 1, row.high, row.high + 1, *WRAPPING}
+    for value in sorted(values):
+        for given in [value, np.int64(value)] if -(2**63) <= value < 2**63 else [value]:
+            called.clear()
+            if row.low <= value <= row.high:
+                if row.huge is None or value <= row.huge:
+                    row.call(given)
+                    assert bool(called) == row.reaches
+                continue
+            with pytest.raises(ArgumentError) as caught:
+                row.call(given)
+            assert row.name.partition("[")[0] in str(caught.value), (given, caught.value)
+            assert not called, (given, called)
+            measured("R15", values_refused=1)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
+def test_what_is_no_integer_is_refused_by_name_and_calls_nothing(called, row, value, measured):
+    with pytest.raises(ArgumentTypeError) as caught:
+        row.call(value)
+    assert caught.value.argument.partition("[")[0] == row.name.partition("[")[0]
+    assert not called
+    measured("R15", values_refused=1)
+
+
+PRODUCTS = [
+    # name in the error, spec, T, the largest batch that passes
+    ("input_data", RNNSpec("gru", 1, 2, 8), 4, INT32_MAX // 32),
+    ("output", RNNSpec("gru", 1, 8, 2, direction="bidirectional"), 4, INT32_MAX // 64),
+    ("output", RNNSpec("lstm", 1, 8, 2, direction="bidirectional", num_proj=6), 4, INT32_MAX // 48),
+    ("gates", RNNSpec("lstm", 1, 8, 2, num_proj=4), 4, INT32_MAX // 32),
+    ("input_h", RNNSpec("gru", 3, 8, 2, direction="bidirectional"), 1, INT32_MAX // 48),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "T", "most"), PRODUCTS, ids=str)
+def test_a_product_of_sizes_passes_up_to_its_limit_and_is_refused_beyond_it(called, name, spec, T, most):
+    """No memory is needed to see it: cuDNN takes such batches silently, and its kernels index with 32 bits."""
+    for batch in (1, most - 1, most):
+        check_sizes(spec, Schedule(T, batch))
+    for batch in (most + 1, INT32_MAX, 2**31, 2**32 + 16):
+        with pytest.raises(ArgumentError) as caught:
+            check_sizes(spec, Schedule(T, batch))
+        assert caught.value.argument == name or batch > most + 1  # far beyond, another product is too large first
+    op = ops.from_spec(spec)
+    with pytest.raises(ArgumentError):
+        op.prepare(T, most + 1, device="cuda:0")
+    assert not called
+
+
+MATRICES = [
+    # spec one above the limit of 2**31 - 1 elements in one matrix, and the largest that passes
+    (RNNSpec("gru", 1, 46341, 8), RNNSpec("gru", 1, 46340, 8)),
+    (RNNSpec("rnn_tanh", 1, 2**16, 2**15), RNNSpec("rnn_tanh", 1, 2**15, 2**16 - 1)),
+    tuple(RNNSpec("rnn_relu", 2, units, 8, direction="bidirectional") for units in (32768, 32767)),
+    (RNNSpec("lstm", 1, 2**21, 8, num_proj=1024), RNNSpec("lstm", 1, 2**21 - 1, 8, num_proj=1024)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("above", "most"), MATRICES, ids=lambda v: repr(v)[:50])
+def test_a_matrix_has_up_to_2_31_minus_1_elements(called, above, most):
+    check_sizes(most, Schedule(1, 1))
+    for ask in (lambda op: op.prepare(1, 1, device="cuda:0"), lambda op: op.layout("cuda:0")):
+        with pytest.raises(ArgumentError) as caught:
+            ask(ops.from_spec(above))
+        assert caught.value.argument == "params"
+    assert not called
+
+
+def test_more_than_65535_steps_run_in_parts_and_not_one_is_lost(play):
+    played, _, device = play()
+    op = ops.CudnnRNNTanh(1, 2, 3, dtype="float64")
+    problem = make_problem(op, TIME_MAX + 1, 1, None, seed=4)
+    found = run(problem, on_device(device, problem))
+    assert [launch[0] for launch in played.launches].count("forward") == 2
+    assert np.array_equal(found["hy"][0], found["y"][-1])

@@ -1,0 +1,139 @@
+"""What is asked of NCCL and of a CUDA-aware MPI, on which stream and after what; a recording object stands for both.
+
+That NCCL and MPI do what they are asked for is tests/distributed (MPI, CPU arrays) and tests/gpu to show.
+"""
+
+import cupy
+import ml_dtypes
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from pycudnnrnn import _arrays, distributed
+from pycudnnrnn.errors import ArgumentError, StateError
+from tests.stand_in.host_device import Stream, host
+
+
+class NcclCommunicator:
+    """CuPy's class in name and signatures; a world of `ranks` copies of this rank, or with other rows, `others`."""
+
+    def __init__(self, ranks, others=None, device=0):
+        self.ranks, self.others, self.device, self.calls, self.rows = ranks, others or {}, device, [], []
+
+    def size(self):
+        return self.ranks
+
+    def device_id(self):
+        return self.device
+
+    def allGather(self, sendbuf, recvbuf, count, datatype, stream):  # noqa: N802
+        self.calls.append(("allGather", count, datatype, stream))
+        row = view(sendbuf, count, "f8")
+        self.rows.append(row.tolist())
+        rows = view(recvbuf, self.ranks * count, "f8").reshape(self.ranks, count)
+        rows[:] = row
+        for (rank, column), value in self.others.items():
+            rows[rank, column] = value
+
+    def allReduce(self, sendbuf, recvbuf, count, datatype, op, stream):  # noqa: N802
+        self.calls.append(("allReduce", sendbuf, recvbuf, count, datatype, op, stream))
+
+    def bcast(self, buff, count, datatype, root, stream):
+        self.calls.append(("bcast", buff, count, datatype, root, stream))
+
+
+def view(address, count, dtype):
+    memory = cupy.cuda.UnownedMemory(address, 8 * count, None, 0)
+    return host(cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(memory, 0)))
+
+
+@pytest.fixture
+def device(play, monkeypatch):
+    """A shim's device; copies between it and the host, and products, are done on the host."""
+    _, _, device = play()
+    monkeypatch.setattr(_arrays, "move", lambda a, xp: host(a).copy() if xp is np else device.from_host(a))
+
+    def scale(array, share):
+        host(array)[...] = host(array) * host(array).dtype.type(share)
+
+    monkeypatch.setattr(distributed, "_scale", scale)
+    device.current = Stream()
+    return device
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("f2", 6), ("f4", 7), ("f8", 8), (ml_dtypes.bfloat16, 9)])
+def test_nccl_reduces_in_place_on_the_current_stream(device, dtype, number):
+    comm, array = NcclCommunicator(4), device.from_host(np.arange(6).astype(dtype))
+    distributed.all_reduce_gradients(array, comm, reduction="mean", weight=3)
+    stream, at = device.current.ptr, array.data.ptr
+    assert comm.calls == [("allGather", 6, 8, stream), ("allReduce", at, at, 6, number, 0, stream)]
+    assert np.array_equal(host(array), (np.arange(6) / 4).astype(dtype)), "3 of 12 sequences are this rank's"
+
+
+def test_nccl_sends_bytes(device):
+    comm, array = NcclCommunicator(4), device.from_host(np.arange(6.0))
+    distributed.broadcast_params(array, comm, root=2)
+    stream = device.current.ptr
+    assert comm.calls == [("allGather", 6, 8, stream), ("bcast", array.data.ptr, 48, 1, 2, stream)]
+
+
+@pytest.mark.parametrize(
+    ("rank", "column", "value", "text"),
+    [
+        (1, 1, 7, "differs between rank 0 and rank 1 in elements: 6 on rank 0, 7 on rank 1"),
+        (3, 2, 4, "differs between rank 0 and rank 3 in bytes per element"),
+        (2, 3, 7, "differs between rank 0 and rank 2 in dtype"),
+        (2, 4, 2, "differs between rank 0 and rank 2 in reduction or root"),
+        (2, 0, 0, "rank 2 refused its arguments"),
+    ],
+)
+def test_where_another_rank_differs_nccl_is_asked_for_nothing(device, rank, column, value, text):
+    comm, array = NcclCommunicator(4, {(rank, column): value}), device.from_host(np.arange(6.0))
+    with pytest.raises(StateError, match=text):
+        distributed.all_reduce_gradients(array, comm, reduction="sum")
+    assert [name for name, *_ in comm.calls] == ["allGather"]
+
+
+def test_types_of_one_size_are_told_apart(device):
+    comm = NcclCommunicator(1)
+    for dtype in ("f2", ml_dtypes.bfloat16, "i2", "u2"):
+        distributed.broadcast_params(device.from_host(np.arange(6).astype(dtype)), comm)
+    assert len({tuple(row) for row in comm.rows}) == 4
+
+
+def test_an_array_elsewhere_than_the_communicator_is_refused_after_the_others_were_told(device):
+    comm = NcclCommunicator(2)
+    with pytest.raises(
+        ArgumentError, match="Invalid d_params device: cpu, expecting an array on cuda:0, where the comm"
+    ):
+        distributed.all_reduce_gradients(np.ones(3), comm, reduction="sum")
+    assert [name for name, *_ in comm.calls] == ["allGather"]
+
+
+class Recorded(MPI.Intracomm):
+    """The world of one rank, which notes what had been waited for when it was asked."""
+
+    def Allreduce(self, sendbuf, recvbuf, op):  # noqa: N802
+        self.device.check_here("an all-reduce")
+        self.noted.append((recvbuf, op, list(self.device.synchronized)))
+
+    def Bcast(self, buf, root):  # noqa: N802
+        self.device.check_here("a broadcast")
+        self.noted.append((buf, root, list(self.device.synchronized)))
+
+
+def test_mpi_is_given_a_device_array_after_what_is_on_its_stream_while_its_device_is_current(device):
+    comm = Recorded(MPI.COMM_SELF)
+    comm.device, comm.noted = device, []
+    array = device.from_host(np.arange(6.0).reshape(2, 3))
+    device.here = 5
+    distributed.all_reduce_gradients(array, comm, reduction="sum")
+    ((given, op, waited_for),) = comm.noted
+    assert given is array
+    assert op == MPI.SUM
+    assert [stream.ptr for stream in waited_for] == [device.current.ptr]
+    comm.noted.clear()
+    distributed.broadcast_params(array, comm)
+    ((given, root, waited_for),) = comm.noted
+    assert (given.data.ptr, given.dtype, given.size, root) == (array.data.ptr, "u1", 48, 0)
+    assert len(waited_for) == 2

@@ -1,0 +1,106 @@
+"""Dropout's random states on the CUDA path: what moves them on, what does not, and who waits for whom."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError, CudnnError
+from pycudnnrnn.testing.strategies import make_problem
+from tests.stand_in.host_device import Stream, host
+from tests.stand_in.problem import on_device, run
+
+
+def gru():
+    return ops.CudnnGRU(2, 5, 4, dropout=0.5, seed=3, dtype="float64")
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 0, 2]], ids=["whole", "in parts"])
+def test_a_training_call_that_keeps_no_reserve_drops_as_one_that_does(play, lengths):
+    played, _, device = play()
+    op = gru()
+    problem = make_problem(op, 4, 3, lengths, seed=1)
+    arrays = on_device(device, problem)
+    start = op.dropout_state("cuda:0")
+    expected = run(problem, arrays)["y"]
+    op.set_dropout_state(start)
+    output, _ = op(arrays["x"], arrays["hx"], arrays["params"], sequence_lengths=lengths)
+    assert np.array_equal(host(output), expected)
+    still, _ = op(arrays["x"], arrays["hx"], arrays["params"], is_training=False, sequence_lengths=lengths)
+    assert not np.array_equal(host(still), expected)
+    assert not played.complaints
+
+
+def test_a_forward_that_cudnn_refuses_has_moved_nothing_on(play):
+    played, _, device = play()
+    op = gru()
+    arrays = on_device(device, make_problem(op, 4, 3, None, seed=1))
+    before = op.dropout_state("cuda:0")
+    played.fail["cudnnRNNForward", 1] = 5000
+    with pytest.raises(CudnnError):
+        op.forward(arrays["x"], None, arrays["params"])
+    assert op.dropout_state("cuda:0") == before
+
+
+def test_a_state_that_cannot_be_continued_is_refused(play):
+    play()
+    op = gru()
+    state = op.dropout_state("cuda:0")
+    for wrong in (dataclasses.replace(state, data=state.data[:-1]), dataclasses.replace(state, position=3, data=b"")):
+        other = gru()
+        other.set_dropout_state(wrong)
+        with pytest.raises(ArgumentError, match="state"):
+            other.prepare(4, 3, is_training=True, device="cuda:0")
+
+
+def test_states_are_read_after_the_forward_that_moved_them_on(play):
+    _, _, device = play()
+    op = gru()
+    arrays = on_device(device, make_problem(op, 4, 3, None, seed=1))
+    op.forward(arrays["x"], None, arrays["params"])
+    there, device.current = device.current, Stream()
+    op.dropout_state("cuda:0")
+    assert device.waits == [(device.current, there)]
+
+
+@pytest.mark.parametrize("what", ["a forward that recomputes", "a capture"])
+def test_states_are_copied_after_the_forward_that_moved_them_on(play, monkeypatch, what):
+    _, _, device = play()
+    op = gru()
+    arrays = on_device(device, make_problem(op, 4, 3, None, seed=1))
+    plan = op.prepare(4, 3, is_training=True, device="cuda:0")
+    op.forward(arrays["x"], None, arrays["params"])
+    there, device.current = device.current, Stream()
+    here, waited_for, copy = device.current, [], device.copy
+
+    def noting(array):
+        if array.dtype == np.uint8:
+            waited_for.append((here, there) in device.waits)
+        return copy(array)
+
+    monkeypatch.setattr(device, "copy", noting)
+    if what == "a capture":
+        plan.capture(arrays["params"])
+    else:
+        op.forward(arrays["x"], None, arrays["params"], checkpoint_every=2)
+    assert waited_for
+    assert all(waited_for)
+
+
+def test_a_state_set_while_the_first_call_of_its_kind_is_learnt_counts_from_the_next_call_on(play, monkeypatch):
+    _, engine, device = play()
+    op, real, learnt = gru(), engine.eager, []
+    arrays = on_device(device, make_problem(op, 3, 2, None, seed=1))
+    start = op.dropout_state("cuda:0")
+
+    def eager(*arguments, **keywords):
+        learnt.append(1)
+        if len(learnt) == 2:  # the first is the call itself
+            op.set_dropout_state(start)
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(engine, "eager", eager)
+    first, second = (host(op(arrays["x"], arrays["hx"], arrays["params"])[0]).copy() for _ in range(2))
+    assert len(learnt) >= 2
+    assert np.array_equal(first, second)

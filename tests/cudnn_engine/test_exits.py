@@ -1,0 +1,72 @@
+"""However the interpreter ends with handles, plans and reserves alive: exit code as asked, nothing on stderr.
+
+Each shape ends 100 times. One child imports everything and forks, and each fork ends as an interpreter does.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.exits import FORKS
+
+ROOT = Path(__file__).parents[2]
+
+IMPORTS = """
+import atexit, gc, os, sys, threading
+from pathlib import Path
+from pycudnnrnn import ops
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.testing.strategies import make_problem
+from tests.stand_in.host_device import host_allocator
+from tests.stand_in.problem import on_device
+from tests.stand_in.shim import Shim
+"""
+
+PLAY = """
+played = Shim(Path(PATH))
+engine, device = played.engine_and_device()
+allocator, running = host_allocator(device), use_engine(engine)
+allocator.__enter__(), running.__enter__()
+op = ops.CudnnLSTM(2, 3, 4, dropout=0.5, dtype="float64")
+problem = make_problem(op, 3, 2, None, 0)
+arrays = on_device(device, problem)
+
+
+def forward(lengths=None):
+    with use_engine(engine):
+        return op.forward(arrays["x"], None, None, arrays["params"], sequence_lengths=lengths)
+
+
+"""
+
+SHAPES = {
+    "a forward with its reserve at module level": "fwd = forward()",
+    "a plan at module level": "plan = op.prepare(3, 2, is_training=True, device='cuda:0')",
+    "descriptors of ragged lengths, a thread's own": "fwd = forward([3, 1])",
+    "in a cycle": "cycle = [forward()]; cycle.append(cycle); del cycle; gc.disable()",
+    "a handle of a thread that has ended": "thread = threading.Thread(target=forward); thread.start(); thread.join()",
+    "a handle of a daemon thread that sleeps": (
+        "ready = threading.Event()\n"
+        "def hold():\n    fwd = forward(); ready.set(); threading.Event().wait()\n"
+        "threading.Thread(target=hold, daemon=True).start(); ready.wait()"
+    ),
+    "a backward in an exit handler": "fwd = forward(); atexit.register(lambda: fwd.backward(arrays['dy']))",
+    "sys.exit with a code": "fwd = forward(); sys.exit(3)",
+    "os._exit": "fwd = forward(); os._exit(0)",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape, measured):
+    expected = 3 if shape == "sys.exit with a code" else 0
+    given = f"PATH, COUNT, EXPECTED = {str(shim_path)!r}, 100, {expected}\n"
+    code = f"{given}{IMPORTS}{FORKS}{PLAY}{SHAPES[shape]}\n"
+    command = [sys.executable, "-W", "error", "-P", "-c", code]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("all ended\n", "", 0)
+    measured("R13", shapes=1, exits=100)

@@ -1,0 +1,372 @@
+"""`interop.jax.rnn` for CUDA on the stand-in: XLA's buffers on the CPU play device memory, and the shim plays cuDNN.
+
+What it shows: which address goes where, which memory is asked of whom, on which stream, and what is refused. XLA's own
+streams and devices are `tests/gpu`'s.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import DropoutState, use_engine
+from pycudnnrnn.engines.cudnn.dropout import seed_at
+from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
+from pycudnnrnn.interop import _jax_cudnn
+from pycudnnrnn.interop.jax import dropout_states, rnn
+from pycudnnrnn.testing import PermutedLayoutEngine
+from pycudnnrnn.testing.strategies import make_problem
+from tests.stand_in.host_device import HostDevice
+from tests.stand_in.shim import PASSES
+
+STREAM = 0x7000
+KINDS = {"lstm": ops.CudnnLSTM, "gru": ops.CudnnGRU, "tanh": ops.CudnnRNNTanh, "relu": ops.CudnnRNNRelu}
+
+
+@pytest.fixture(autouse=True)
+def _xla_buffers_are_device_memory(monkeypatch):
+    def address(buffer):
+        return np.asarray(buffer).ctypes.data if np.asarray(buffer).size else None
+
+    monkeypatch.setattr(_jax_cudnn, "_address", address)
+    monkeypatch.setattr(_jax_cudnn, "_stream", lambda _: STREAM)
+    with jax.enable_x64(True):
+        yield
+
+
+def problem_of(kind="lstm", lengths=(5, 2, 4), dtype="float64", **options):
+    op = KINDS[kind](2, 6, 4, direction="bidirectional", dtype=dtype, **options)
+    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=7)
+
+
+def arguments_of(problem):
+    states = (problem.hx, problem.cx) if problem.spec.has_cell_state else (problem.hx,)
+    return [jnp.asarray(array) for array in (problem.params, problem.x, *states)]
+
+
+def run(problem, way=jax.jit, **keywords):
+    """Return the results and the gradients of a call for CUDA."""
+    options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"} | keywords
+    upstream = tuple(jnp.asarray(array) for array in problem.upstream() if array is not None)
+
+    @way
+    def both(*arguments):
+        results, pullback = jax.vjp(lambda *a: rnn(*a, **options), *arguments)
+        return results, pullback(upstream)
+
+    results, gradients = both(*arguments_of(problem))
+    return [np.asarray(array) for array in (*results, *gradients)]
+
+
+def expected_of(problem):
+    fwd = problem.forward()
+    grads = fwd.backward(*problem.upstream())
+    found = (fwd.output, fwd.output_h, fwd.output_c, grads.params, grads.input, grads.input_h, grads.input_c)
+    return [array for array in found if array is not None]
+
+
+def equal(found, expected):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("way", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("lengths", [None, (5, 2, 4)], ids=["equal", "ragged"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_address_is_in_its_place(play, kind, lengths, way):
+    played, _, _ = play()
+    problem = problem_of(kind, lengths)
+    equal(run(problem, way), expected_of(problem))
+    assert not played.complaints
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_every_dtype_goes_through(play, dtype):
+    played, _, _ = play()
+    problem = problem_of(dtype=dtype)
+    equal(run(problem), expected_of(problem))
+    assert not played.complaints
+
+
+def test_a_call_takes_no_memory_and_waits_for_nothing(play):
+    played, _, device = play()
+    problem = problem_of()
+    compiled = jax.jit(jax.grad(lambda p, *a: rnn(p, *a, spec=problem.spec, platform="cuda")[0].sum()))
+    arguments = arguments_of(problem)
+    jax.block_until_ready(compiled(*arguments))
+    before, copies = len(device.allocations), device.copies
+    played.calls.clear()
+    jax.block_until_ready(compiled(*arguments))
+    assert len(device.allocations) == before, "scratch memory is XLA's"
+    assert device.copies == copies
+    assert not device.synchronized
+    assert not device.waits
+    assert [name for name, *_ in played.calls if name != "cudnnSetStream"] == [*PASSES], "one of each, and nothing else"
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_params_that_no_gradient_is_asked_of_have_none_computed(play, kind):
+    played, _, _ = play()
+    problem = problem_of(kind)
+    options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"}
+    params, *rest = arguments_of(problem)
+    results, pullback = jax.vjp(lambda *a: rnn(params, *a, **options), *rest)
+    gradients = pullback(tuple(jnp.asarray(array) for array in problem.upstream() if array is not None))
+    expected = expected_of(problem)
+    del expected[len(results)]
+    equal([*map(np.asarray, (*results, *gradients))], expected)
+    assert not played.counts["cudnnRNNBackwardWeights_v8"]
+    assert not played.complaints
+
+
+def test_work_goes_on_xlas_stream_and_leaves_the_current_one(play):
+    played, _, device = play()
+    before = device.current
+    problem = problem_of()
+    traced = jax.jit(lambda *a: rnn(*a, spec=problem.spec, platform="cuda")).lower(*arguments_of(problem)).compile()
+    played.calls.clear()
+    jax.block_until_ready(traced(*arguments_of(problem)))
+    (streams,) = [arguments for name, arguments, _ in played.calls if name == "cudnnSetStream"]
+    assert streams[1] == STREAM
+    assert device.current is before
+
+
+class Second(HostDevice):
+    """A device that the trace did not ask for sizes."""
+
+    index = 1
+
+
+def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
+    played, first, device = play()
+    other, second = played.engine_and_device(Second())
+    asked = []
+
+    def engine_for(name):
+        asked.append(name)
+        return {"cuda": first, "cuda:1": other}[name]
+
+    monkeypatch.setattr(device, "index_of", lambda _: 1)
+    monkeypatch.setattr(_jax_cudnn, "engine_for", engine_for)
+    problem = problem_of()
+    equal(run(problem), expected_of(problem))
+    assert set(asked) == {"cuda:1"}
+    assert other.runtime.handles.get() is not first.runtime.handles.get()
+    assert second.index == 1
+
+
+@pytest.mark.parametrize("other_in", ["workspace_nbytes", "reserve_nbytes", "layout"])
+def test_a_device_unlike_the_one_of_the_trace_refuses_before_any_pass(play, monkeypatch, other_in):
+    played, first, device = play()
+    other, _ = played.engine_and_device(Second())
+    monkeypatch.setattr(device, "index_of", lambda _: 1)
+    monkeypatch.setattr(_jax_cudnn, "engine_for", lambda name: {"cuda": first, "cuda:1": other}[name])
+    addressed = other.addressed
+
+    def larger(*arguments, **keywords):
+        batch = addressed(*arguments, **keywords)
+        setattr(batch, other_in, getattr(batch, other_in) + 1)
+        return batch
+
+    problem = problem_of(seed=11)
+    if other_in == "layout":
+        monkeypatch.setattr(other, "layout", PermutedLayoutEngine(3).layout)
+    else:
+        monkeypatch.setattr(other, "addressed", larger)
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="cuda:1 needs more memory than this was traced"):
+        run(problem)
+    assert not played.launches
+
+
+def test_a_zero_length_never_reaches_the_library(play):
+    played, _, _ = play()
+    problem = problem_of(lengths=(5, 0, 3))
+    for ours, theirs in zip(run(problem), expected_of(problem), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+    assert not played.complaints
+
+
+@pytest.mark.parametrize(("T", "B", "lengths"), [(0, 3, None), (4, 0, None), (4, 2, (0, 0))], ids=str)
+def test_an_empty_batch_makes_no_call(play, T, B, lengths):
+    played, _, _ = play()
+    problem = make_problem(ops.CudnnLSTM(2, 6, 4, dtype="float64"), T, B, lengths and [*lengths], seed=1)
+    equal(run(problem), expected_of(problem))
+    assert not [name for name in PASSES if played.counts[name]]
+
+
+def test_dropout_is_seeded_by_the_seed_and_the_position(play):
+    played, _, _ = play()
+    problem = problem_of(dropout=0.5, seed=3)
+    outputs = []
+    for position in (0, 4, 4):
+        found = run(problem, dropout_position=position)
+        outputs.append(found[0])
+        problem.op.set_dropout_state(DropoutState("numpy", seed_at(problem.spec.seed, position), 0))
+        equal(found, expected_of(problem))
+    assert np.array_equal(outputs[1], outputs[2])
+    assert not np.array_equal(outputs[0], outputs[1])
+    assert not played.complaints
+
+
+def first_forwards(problem, count):
+    """An op's first training forwards and their gradients."""
+    problem.op.set_dropout_state(DropoutState("numpy", problem.spec.seed, 0))
+    return [expected_of(problem) for _ in range(count)]
+
+
+def carrying(problem, way=lambda f: f):
+    """A call with its gradients, from states to moved states."""
+    upstream = tuple(jnp.asarray(array) for array in problem.upstream() if array is not None)
+    options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"}
+
+    def both(states, *arguments):
+        def run(*a):
+            *results, moved = rnn(*a, dropout_states=states, **options)
+            return tuple(results), moved
+
+        results, pullback, moved = jax.vjp(way(run), *arguments, has_aux=True)
+        return moved, (*results, *pullback(upstream))
+
+    return both
+
+
+@pytest.mark.parametrize("way", ["eager", "jit", "checkpoint", "scan", "zero length"])
+def test_states_go_from_call_to_call_as_an_ops_do(play, way):
+    played, _, _ = play()
+    problem = problem_of(lengths=(5, 0, 3) if way == "zero length" else (5, 2, 4), dropout=0.5, seed=3)
+    both = carrying(problem, jax.checkpoint if way == "checkpoint" else lambda f: f)
+    arguments, states = arguments_of(problem), dropout_states(problem.spec, platform="cuda")
+    if way == "scan":
+        _, looped = jax.jit(lambda s: jax.lax.scan(lambda s, _: both(s, *arguments), s, length=3))(states)
+        found = [[np.asarray(array[k]) for array in looped] for k in range(3)]
+    else:
+        call, found = jax.jit(both) if way == "jit" else both, []
+        for _ in range(3):
+            before = np.asarray(states).copy()
+            moved, once = call(states, *arguments)
+            _, again = call(states, *arguments)
+            assert np.array_equal(states, before), "a call is pure"
+            equal([*map(np.asarray, once)], [*map(np.asarray, again)])
+            states = moved
+            found.append([*map(np.asarray, once)])
+    for ours, theirs in zip(found, first_forwards(problem, 3), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 if way == "zero length" else 0)
+    assert not played.complaints
+
+
+@pytest.mark.parametrize("seed", [9, 0])
+def test_only_making_states_seeds_them_and_moving_them_on_waits_for_nothing(play, seed):
+    played, _, device = play()
+    problem = problem_of(dropout=0.5, seed=3)
+    arguments, call = arguments_of(problem), jax.jit(carrying(problem), donate_argnums=0)
+    played.calls.clear()
+    states = jax.block_until_ready(dropout_states(problem.spec, seed, platform="cuda"))
+    (seeded,) = [given for name, given, _ in played.calls if name == "cudnnSetDropoutDescriptor"]
+    assert seeded[3:] == [states.unsafe_buffer_pointer(), states.nbytes, seed]
+    call.lower(states, *arguments)
+    before, copies = len(device.allocations), device.copies
+    jax.block_until_ready(call(jnp.copy(states), *arguments))
+    played.calls.clear()
+    moved, _ = jax.block_until_ready(call(states, *arguments))
+    assert "cudnnSetDropoutDescriptor" not in [name for name, *_ in played.calls]
+    restored = {given[3] for name, given, _ in played.calls if name == "cudnnRestoreDropoutDescriptor"}
+    assert restored == {moved.unsafe_buffer_pointer()}, "where they stay: those that were given are moved on themselves"
+    assert len(device.allocations) == before
+    assert (device.copies, device.synchronized, device.waits) == (copies, [], [])
+    played.calls.clear()
+    jax.block_until_ready(call(moved, *arguments))
+    asked = [name for name, *_ in played.calls if name != "cudnnSetStream"]
+    assert asked == ["cudnnRestoreDropoutDescriptor", *PASSES], "nothing is made anew where states stay"
+    assert not played.complaints
+
+
+def test_in_evaluation_nothing_drops_and_gradients_are_there(play):
+    play()
+    problem = problem_of(dropout=0.5)
+    found = run(problem, is_training=False)
+    plain = make_problem(ops.from_spec(problem.spec.replace(dropout=0.0)), 5, 3, [5, 2, 4], seed=7)
+    equal(found, expected_of(plain))
+
+
+@pytest.mark.parametrize("way", ["scan", "vmap", "vmap of grad", "grad of vmap", "checkpoint"])
+def test_transformations_are_those_of_the_cpu(play, way):
+    played, _, _ = play()
+    problem = problem_of()
+    params, x, h, c = arguments_of(problem)
+
+    def loss(platform):
+        return lambda p, x: (
+            rnn(p, x, h, c, spec=problem.spec, sequence_lengths=problem.lengths, platform=platform)[0] ** 2
+        ).sum()
+
+    def found(platform):
+        if way == "scan":
+            step = jax.grad(loss(platform))
+            return jax.lax.scan(lambda p, _: (p - 0.01 * step(p, x), None), params, None, length=3)[0]
+        if way == "vmap":
+            return jax.vmap(loss(platform), in_axes=(None, 0))(params, jnp.stack([x, 2 * x]))
+        if way == "checkpoint":
+            return jax.grad(jax.checkpoint(loss(platform)))(params, x)
+        if way == "grad of vmap":
+            many = jnp.stack([x, 2 * x])
+            played.counts.clear()
+            return jax.grad(lambda p: jax.vmap(loss(platform), in_axes=(None, 0))(p, many).sum())(params)
+        return jax.vmap(jax.grad(loss(platform)), in_axes=(None, 0))(params, jnp.stack([x, 2 * x]))
+
+    ours = found("cuda")
+    if way == "grad of vmap":
+        assert [played.counts[name] for name in PASSES] == [1, 1, 1], "one wide call each way"
+    np.testing.assert_allclose(ours, found("cpu"), rtol=0, atol=1e-12)
+    assert not played.complaints
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_failure_in_a_callback_is_an_error_with_its_text(play, name):
+    played, _, _ = play()
+    problem = problem_of()
+    compiled = jax.jit(jax.grad(lambda *a: rnn(*a, spec=problem.spec, platform="cuda")[0].sum()))
+    expected = compiled(*arguments_of(problem))
+    played.fail[name, 1 + played.counts[name]] = 5000
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=f"{name}.*CUDNN_STATUS_EXECUTION_FAILED"):
+        jax.block_until_ready(compiled(*arguments_of(problem)))
+    assert np.array_equal(compiled(*arguments_of(problem)), expected)
+
+
+def test_what_cuda_cannot_have_is_refused_while_it_is_traced(play, monkeypatch):
+    play()
+    problem = problem_of()
+    arguments = arguments_of(problem)
+    with pytest.raises(ArgumentError, match="Invalid spec algo: 'auto', expecting one algorithm: 'auto' is found by"):
+        rnn(*arguments, spec=problem.spec.replace(algo="auto"), platform="cuda")
+    drops = problem.spec.replace(dropout=0.5)
+    text = (
+        "Invalid dropout_position: a traced value, expecting an integer known while tracing, .* dropout_states may be"
+    )
+    with pytest.raises(ArgumentError, match=text):
+        jax.jit(lambda k: rnn(*arguments, spec=drops, dropout_position=k, platform="cuda"))(1)
+    monkeypatch.setattr("pycudnnrnn.interop.jax.TIME_MAX", 4)
+    with pytest.raises(ArgumentError, match="Invalid T: 5, expecting at most 4 steps on CUDA"):
+        rnn(*arguments, spec=problem.spec, platform="cuda")
+
+
+def test_a_buffer_laid_out_by_arithmetic_is_never_misread(play):
+    play(engine=PermutedLayoutEngine(3))
+    problem = problem_of()
+    with pytest.raises(LayoutError, match="move_params"):
+        run(problem)
+    with use_engine(PermutedLayoutEngine(3)):
+        moved = problem_of()
+        expected = expected_of(moved)
+    equal(run(moved), expected)
+
+
+def test_a_trace_for_cuda_that_runs_elsewhere_says_so(play, monkeypatch):
+    play()
+    monkeypatch.undo()
+    problem = problem_of(dtype="float32")
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"{EngineError.__name__}: this was traced for CUDA"):
+        jax.block_until_ready(rnn(*arguments_of(problem), spec=problem.spec, platform="cuda"))

@@ -1,0 +1,404 @@
+"""R18: once CUDA has failed for good, every call says so at once, calls nothing, and everything ends quietly."""
+
+import contextlib
+import gc
+import pickle
+import sys
+import threading
+import time
+import types
+
+import cupy
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn import lost, owned
+from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.lost import STICKY, Watch, _function
+from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
+from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.every_call import CALLS, EveryCall
+from tests.stand_in.host_device import Stream
+from tests.stand_in.problem import on_device
+
+ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED = 700, 719, 2, 5000, 3000
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_lost(monkeypatch):
+    monkeypatch.setattr(owned._Leaving, "begun", owned._Leaving.begun)
+    yield
+    gc.collect()  # before something is destroyed again: what is lost would be
+
+
+class Model(EveryCall):
+    """Every call, on a shim."""
+
+    def __init__(self, play):
+        self.played, self.engine, device = play()
+        super().__init__(device)
+
+    def crossed(self):
+        """How many calls have gone to libcudnn and to CUDA."""
+        return len(self.played.calls), len(self.device.asked)
+
+
+def test_the_errors_are_cudas_by_cudas_own_names():
+    """CuPy asks CUDA's runtime, which it has inside, for the name of each number."""
+    for code, name in STICKY.items():
+        assert str(cupy.cuda.runtime.CUDARuntimeError(code)).startswith(f"{name}: ")
+
+
+def test_the_function_that_is_named_is_cudas_and_not_what_checks_its_status():
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError) as caught:  # without a driver, it fails as well
+        cupy.cuda.runtime.memGetInfo()
+    assert _function(caught.value) == "cupy_backends.cuda.api.runtime.memGetInfo"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_after_the_loss_every_call_is_refused_at_once_and_calls_nothing(play, name, measured):
+    model = Model(play)
+    model.device.broken[""] = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        model.forward()
+    before = model.crossed()
+    started = time.perf_counter()
+    with pytest.raises(DeviceLostError) as caught:
+        model.calls[name]()
+    took = time.perf_counter() - started
+    assert model.crossed() == before
+    assert (caught.value.device, caught.value.code, caught.value.error) == ("cuda:0", 700, "cudaErrorIllegalAddress")
+    measured("R18", calls_refused=1, worst_ms=round(1000 * took, 3))
+
+
+# Which call finds the error, and where: in what is asked of CUDA through CuPy, or in a status of cuDNN's.
+FOUND_IN = [
+    *((name, "getDevice") for name in CALLS if name != "params"),
+    ("an eager forward", "isCapturing"),
+    ("an eager forward", "an allocation"),
+    ("capturing", "cudnnSetStream"),
+    ("an eager forward", "cudnnRNNForward"),
+    ("a forward of another kind", "cudnnGetRNNTempSpaceSizes"),
+    ("a forward of parts", "an allocation"),
+    ("a forward of parts", "cudnnRNNForward"),
+    ("a forward that recomputes", "cudnnRNNForward"),
+    ("a backward", "an allocation"),
+    ("a backward", "cudnnRNNBackwardData_v8"),
+    ("a backward", "cudnnRNNBackwardWeights_v8"),
+    ("a backward of weights", "fill"),
+    ("a prepared forward", "cudnnRNNForward"),
+    ("preparing", "cudnnGetRNNTempSpaceSizes"),
+    ("capturing", "an allocation"),
+    ("capturing", "beginCapture"),
+    ("capturing", "cudnnRNNForward"),
+    ("replaying", "graphLaunch"),
+    ("a layout", "cudnnGetRNNWeightParams"),
+    ("dropout states", "a copy to the host"),
+]
+
+
+@pytest.mark.parametrize(("name", "where"), FOUND_IN, ids=str)
+def test_whichever_call_finds_the_error_names_it_and_is_the_last_to_call_anything(play, name, where):
+    """The work that failed may have been anybody's: what matters is who is told first."""
+    model = Model(play)
+    played, device = model.played, model.device
+    if where.startswith("cudnn"):
+        played.fail = {(where, played.counts[where] + 1): EXECUTION_FAILED}
+        device.broken["memGetInfo"] = ILLEGAL_ADDRESS
+    else:
+        device.broken[where] = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError, match=r"(?s)cudaErrorIllegalAddress \(700\).*restart the process") as caught:
+        model.calls[name]()
+    assert caught.value.function == (where if where.startswith("cudnn") else "_cuda")
+    assert device.asked[-1] == ("memGetInfo" if where.startswith("cudnn") else where)
+    before = model.crossed()
+    with pytest.raises(DeviceLostError) as later:
+        model.forward()
+    assert str(later.value) == str(caught.value)
+    assert model.crossed() == before
+
+
+def test_an_error_that_a_later_call_can_get_past_takes_no_device(play):
+    model = Model(play)
+    played, device = model.played, model.device
+    for code in (NOT_SUPPORTED, EXECUTION_FAILED):
+        played.fail["cudnnRNNForward", played.counts["cudnnRNNForward"] + 1] = code
+        with pytest.raises(CudnnError):
+            model.forward()
+    device.broken["an allocation"] = OUT_OF_MEMORY
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError):
+        model.forward()
+    device.broken = {"isCapturing": 906}  # cudaErrorStreamCaptureImplicit
+    with pytest.raises(CaptureError):
+        model.forward()
+    device.broken = {}
+    model.calls["a backward"]()
+    assert not device.watch.lost
+    assert not owned._Leaving.begun
+
+
+def test_the_first_error_is_the_one_that_is_told_also_to_other_threads(play):
+    model = Model(play)
+    model.device.broken[""] = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        model.forward()
+    model.device.broken[""] = LAUNCH_FAILURE
+    with pytest.raises(DeviceLostError):
+        model.device.watch.look_at(cupy.cuda.runtime.CUDARuntimeError(LAUNCH_FAILURE))
+    found, before = [], model.crossed()
+
+    def work():
+        try:
+            with use_engine(model.engine):
+                model.forward()
+        except DeviceLostError as error:
+            found.append(error.code)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [ILLEGAL_ADDRESS] * 8
+    assert model.crossed() == before
+
+
+def test_threads_that_are_in_calls_when_it_happens_all_get_it(play):
+    model = Model(play)
+    found, started = [], threading.Barrier(9)
+
+    def work():
+        with use_engine(model.engine):
+            model.forward()
+            started.wait()
+            while True:
+                try:
+                    model.forward()
+                except DeviceLostError as error:
+                    found.append(error.code)
+                    return
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    model.device.broken[""] = ILLEGAL_ADDRESS
+    for thread in threads:
+        thread.join()
+    assert found == [ILLEGAL_ADDRESS] * 8
+
+
+def test_what_is_closed_or_dropped_afterwards_is_left_alone_without_a_word(play, recwarn):
+    model = Model(play)
+    native = model.plan._native._passes
+    model.device.broken[""] = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        model.forward()
+    before, failures = model.crossed(), list(owned.RELEASE_FAILURES)
+    native._rnn.close()
+    assert native._rnn.closed
+    model.engine.runtime.handles.get().close()
+    native = None
+    model.drop()
+    model.engine.runtime.compiled.clear()
+    gc.collect()
+    assert model.crossed() == before
+    assert failures == owned.RELEASE_FAILURES
+    assert not recwarn.list
+
+
+def test_a_candidate_that_takes_the_device_with_it_is_the_last_that_is_tried(play):
+    played, _, device = play()
+    op = ops.CudnnGRU(1, 24, 17, algo="auto")
+    played.fail["cudnnRNNForward", 1] = EXECUTION_FAILED
+    device.broken["memGetInfo"] = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        op.prepare(6, 4, device="cuda")
+    assert played.counts["cudnnRNNForward"] == 1
+    assert ops.algorithm_choices() == ()
+
+
+@pytest.mark.parametrize("call", ["forward", "backward_data", "backward_weights"])
+def test_a_long_bidirectional_run_that_meets_the_error_names_it(play, monkeypatch, call):
+    """It takes memory of its own around the native calls."""
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+    _, _, device = play()
+    op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional")
+    problem = make_problem(op, 3, 2, None, seed=0)
+    a = on_device(device, problem)
+    fwd, out = op.forward(a["x"], None, None, a["params"]), device.copy(a["params"])
+    if call == "backward_weights":
+        fwd.backward_data(a["dy"])
+    device.broken["an allocation"] = ILLEGAL_ADDRESS
+    calls = {
+        "forward": lambda: op.forward(a["x"], None, None, a["params"]),
+        "backward_data": lambda: fwd.backward_data(a["dy"]),
+        "backward_weights": lambda: fwd.backward_weights(out),
+    }
+    with pytest.raises(DeviceLostError):
+        calls[call]()
+    assert device.watch.lost
+
+
+def test_other_streams_do_not_wait_for_work_that_was_lost(play):
+    model = Model(play)
+    others = [Stream().ptr, Stream().ptr]
+
+    def work():
+        with model.engine.on_stream(None, others, wait=True):
+            model.device.broken[""] = ILLEGAL_ADDRESS
+            model.forward()
+
+    with pytest.raises(DeviceLostError):
+        work()
+    assert model.device.asked[-1] == "getDevice"
+    assert not model.device.synchronized
+
+
+def test_results_that_are_on_the_host_and_the_numpy_engine_stay(play):
+    model = Model(play)
+    model.device.broken[""] = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        model.forward()
+    p = model.problem
+    assert np.isfinite(model.op.forward(p.x, p.hx, p.params).output).all()
+
+
+def test_the_error_can_be_sent_to_another_process():
+    error = DeviceLostError("cuda:1", 700, "cudaErrorIllegalAddress", "cudnnRNNForward", "an illegal memory access")
+    twin = pickle.loads(pickle.dumps(error))
+    assert (type(twin), str(twin)) == (DeviceLostError, str(error))
+    assert isinstance(twin, EngineError)
+    assert "an illegal memory access" in str(twin)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """In CuPy's place: what a `CudaDevice` asks of it, on a machine with two GPUs; `code` is what CUDA fails with."""
+    cuda = types.SimpleNamespace(code=0, asked=[])
+
+    def function(name, result):
+        def call(*_):
+            cuda.asked.append(name)
+            if cuda.code:
+                raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
+            return result
+
+        return call
+
+    @contextlib.contextmanager
+    def made_current(_index):
+        functions["setDevice"]()
+        try:
+            yield
+        finally:
+            functions["setDevice"]()
+
+    results = {"getDevice": 0, "getDeviceCount": 2, "memGetInfo": (1, 2), "setDevice": None}
+    functions = {name: function(name, result) for name, result in results.items()}
+    runtime = types.SimpleNamespace(
+        CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError, streamCaptureModeThreadLocal=1, **functions
+    )
+    namespace = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, Device=made_current))
+    monkeypatch.setitem(sys.modules, "cupy", namespace)
+    cuda.is_capturing = functions["getDevice"]
+    return cuda
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_cuda_device_is_watched_whether_it_is_the_current_one_or_not(cuda, index):
+    device = CudaDevice(index)
+    with device.active():
+        pass
+    with pytest.raises(CudnnError), device.active():
+        raise CudnnError("cudnnRNNForward", 5000, "CUDNN_STATUS_EXECUTION_FAILED", "EXECUTION_FAILED", 92800)
+    assert "memGetInfo" in cuda.asked, "what a status of cuDNN's means is asked of CUDA"
+
+    def fail():
+        with device.active():
+            cuda.code = LAUNCH_FAILURE
+            raise CudnnError("cudnnRNNForward", 5000, "CUDNN_STATUS_EXECUTION_FAILED", "EXECUTION_FAILED", 92800)
+
+    with pytest.raises(DeviceLostError, match="cudnnRNNForward reported cudaErrorLaunchFailure"):
+        fail()
+    asked = len(cuda.asked)
+    with pytest.raises(DeviceLostError, match=f"cuda:{index}"):
+        device.active()
+    assert len(cuda.asked) == asked
+
+
+def test_a_cuda_device_that_is_lost_before_it_is_found_says_so(cuda):
+    device = CudaDevice(0)
+    cuda.code = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError, match="reported cudaErrorIllegalAddress"):
+        device.active()
+    with pytest.raises(DeviceLostError):
+        CudaDevice()
+    cuda.code = 35  # cudaErrorInsufficientDriver
+    with pytest.raises(EngineError, match="finds no CUDA device"):
+        CudaDevice()
+
+
+def test_a_stream_that_cannot_say_whether_it_is_captured_is_not_taken_for_one_that_is(cuda):
+    device = CudaDevice(0)
+    cuda.code = 906
+    with pytest.raises(CaptureError):
+        device.refuse_capture(cuda, "work")
+    cuda.code = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        device.refuse_capture(cuda, "work")
+
+
+@pytest.mark.parametrize("at", ["work", "end"])
+def test_a_device_that_is_lost_during_a_capture_is_not_a_call_that_cannot_be_captured(cuda, at):
+    calls = []
+
+    class Stream:
+        """A stream under capture."""
+
+        ptr = 0
+        __enter__ = __exit__ = synchronize = begin_capture = lambda self, *_: None
+
+        def end_capture(self):
+            calls.append("end")
+            raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
+
+    def work():
+        calls.append("work")
+        if at == "work" and len(calls) == 2:
+            raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
+
+    device = CudaDevice(0)
+    device.xp.cuda.Stream = lambda non_blocking: Stream()
+    device.stream = Stream
+    cuda.code = 901  # cudaErrorStreamCaptureInvalidated
+    with pytest.raises(CaptureError, match="cannot be captured"):
+        device.capture(work)
+    calls.clear()
+    cuda.code = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        device.capture(work)
+    assert calls == ["work", "work", "end"][: 2 if at == "work" else 3]
+
+
+def test_memory_is_not_told_of_another_engine_in_its_place(cuda):
+    cuda.code = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        ops.CudnnGRU(2, 3, 4).memory(9, 2, True, device="cuda")
+
+
+def test_a_finaliser_that_finds_the_loss_too_does_not_wait_for_who_is_looking(monkeypatch):
+    """It runs in whatever thread is at work, and may find it with the lock held."""
+    watch, free = Watch("cuda:0", lambda: None), []
+
+    def naming(_):
+        free.append(watch._lock.acquire(blocking=False))
+        watch._lock.release()
+        return "f"
+
+    monkeypatch.setattr(lost, "_function", naming)
+    with pytest.raises(DeviceLostError):
+        watch.look_at(cupy.cuda.runtime.CUDARuntimeError(ILLEGAL_ADDRESS))
+    assert free == [True]

@@ -1,0 +1,225 @@
+"""The whole CUDA path with numbers, through the shim: every result and gradient equals the NumPy engine's.
+
+This shows call discipline (descriptors, sizes, pointers, order), not cuDNN's numerics: the shim computes with the NumPy
+engine on what the real descriptors say.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn import engine as engine_module
+from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX
+from pycudnnrnn.errors import LayoutError
+from pycudnnrnn.testing import PermutedLayoutEngine
+from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.helpers.examples import examples
+from tests.stand_in.host_cupy import use_host_cupy
+from tests.stand_in.host_device import host
+from tests.stand_in.problem import on_device, run, run_numpy
+
+every_dtype = specs(dtypes=["float16", "bfloat16", "float32", "float64"])
+
+
+def assert_equal(found, expected, *, exactly=True):
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        assert value.dtype == expected[name].dtype, name
+        if exactly:
+            assert np.array_equal(value, expected[name], equal_nan=True), name
+        else:
+            np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-11, err_msg=name)
+
+
+@examples(300)
+@given(problems(every_dtype, least_length=1), st.booleans())
+def test_every_spec_gives_the_numpy_engines_numbers(play, problem, time_major):
+    played, _, device = play()
+    found = run(problem, on_device(device, problem, time_major), time_major=time_major)
+    if not time_major:
+        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
+    assert_equal(found, run_numpy(problem))
+    assert not played.complaints
+
+
+@examples(300)
+@given(problems(specs(max_layers=2), least_time=0), st.booleans())
+def test_empty_batches_and_zero_lengths_give_the_numpy_engines_numbers(play, problem, time_major):
+    """A zero length never reaches the library, and an empty batch makes no call at all."""
+    played, _, device = play()
+    found = run(problem, on_device(device, problem, time_major), time_major=time_major)
+    if not time_major:
+        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
+    assert_equal(found, run_numpy(problem), exactly=False)
+    assert not played.complaints
+    if not any(problem.full_lengths):
+        assert not played.counts["cudnnRNNForward"]
+
+
+@examples(300)
+@given(problems(specs(max_layers=2).filter(lambda s: s.num_dirs == 1), max_time=9), st.integers(1, 4), st.booleans())
+def test_a_run_longer_than_one_call_takes_is_split_in_time_exactly(play, problem, limit, time_major):
+    played, _, device = play()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_module, "TIME_MAX", limit)
+        found = run(problem, on_device(device, problem, time_major), time_major=time_major)
+    if not time_major:
+        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
+    assert_equal(found, run_numpy(problem), exactly=False)
+    assert not played.complaints
+    assert played.counts["cudnnRNNForward"] == -(-max(problem.full_lengths) // limit)
+
+
+@examples(300)
+@given(problems(specs(max_layers=3).filter(lambda s: s.num_dirs == 2), max_time=9), st.integers(1, 4), st.booleans())
+def test_a_long_bidirectional_run_is_each_direction_of_each_layer_by_itself(play, problem, limit, time_major):
+    played, _, device = play(engine=PermutedLayoutEngine(limit))
+    with use_engine(PermutedLayoutEngine(limit)):
+        moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, 5)
+        expected = run_numpy(moved)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_module, "TIME_MAX", limit)
+        found = run(moved, on_device(device, moved, time_major), time_major=time_major)
+    if not time_major:
+        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
+    assert_equal(found, expected, exactly=False)
+    assert not played.complaints
+
+
+@examples(200)
+@given(problems(specs(max_layers=2), least_length=1), st.integers(0, 2**16))
+def test_a_library_with_another_layout_gives_the_same_numbers(play, problem, seed):
+    """The layout is asked for: params moved there compute the same, and the gradient comes back in that layout."""
+    permuted = PermutedLayoutEngine(seed)
+    played, engine, device = play(engine=permuted)
+    with use_engine(permuted):
+        moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
+        expected = run_numpy(moved)
+    assert engine.layout(problem.spec) == permuted.layout(problem.spec)
+    assert_equal(run(moved, on_device(device, moved)), expected)
+    assert not played.complaints
+
+
+@examples(100)
+@given(problems(specs(max_layers=2), least_length=1))
+def test_version_8_is_asked_by_both_queries(play, problem):
+    played, engine, device = play(version=8907)
+    assert engine.layout(problem.spec) == problem.op.layout("cpu")
+    assert played.counts["cudnnGetRNNLinLayerMatrixParams"]
+    assert_equal(run(problem, on_device(device, problem)), run_numpy(problem))
+
+
+def test_two_queries_that_disagree_are_an_error(play):
+    played, engine, _ = play(version=8907)
+    played.cudnnGetRNNLinLayerBiasParams = lambda *arguments: played._legacy("weight", *arguments)
+    with pytest.raises(LayoutError, match=r"disagree|must have"):
+        engine.layout(ops.CudnnGRU(1, 3, 3).spec)
+
+
+LSTM = ops.CudnnLSTM(2, 5, 4, dtype="float32", direction="bidirectional")
+
+
+def test_a_repeated_call_asks_nothing_and_makes_nothing(play):
+    played, _, device = play()
+    problem = make_problem(LSTM, 4, 3, [4, 2, 1], seed=3)
+    arrays = on_device(device, problem)
+    first = run(problem, arrays)
+    played.calls.clear()
+    assert_equal(run(problem, arrays), first)
+    names = [name for name, _, _ in played.calls]
+    assert names == ["cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8"]
+
+
+def test_inference_and_training_of_one_shape_are_compiled_apart(play):
+    played, engine, device = play()
+    op = ops.from_spec(LSTM.spec)
+    problem = make_problem(op, 4, 3, None, seed=3)
+    arrays = on_device(device, problem)
+    op(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
+    assert_equal(run(problem, arrays), run_numpy(problem))
+    assert len(engine.runtime.compiled.values()) == 2
+    assert not played.complaints
+
+
+def test_an_engine_keeps_so_many_compiled_passes_and_drops_the_oldest(play):
+    _, engine, device = play()
+    op = ops.CudnnRNNTanh(1, 2, 3)
+    params = device.from_host(op.init_params(seed=1))
+    for T in range(1, PASSES_MAX + 4):
+        op(device.from_host(np.ones((T, 1, 3), "f4")), None, params, is_training=False)
+    kept = [passes.batch.T for passes in engine.runtime.compiled.values()]
+    assert kept == list(range(4, PASSES_MAX + 4))
+
+
+def test_inference_reserves_nothing(play):
+    played, _, device = play()
+    problem = make_problem(LSTM, 4, 3, None, seed=3)
+    arrays = on_device(device, problem)
+    LSTM(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
+    (arguments,) = [arguments for name, arguments, _ in played.calls if name == "cudnnRNNForward"]
+    assert arguments[2] == 0
+    assert arguments[-2:] == [0, 0]
+
+
+def test_missing_states_and_gradients_are_null_or_zeros_as_the_library_takes_them(play):
+    _, _, device = play()
+    problem = make_problem(LSTM, 4, 3, None, seed=3)
+    arrays = on_device(device, problem)
+    fwd = LSTM.forward(arrays["x"], None, None, arrays["params"])
+    grads = fwd.backward(d_output_h=arrays["dhy"])
+    expected = LSTM.forward(problem.x, None, None, problem.params)
+    expected_grads = expected.backward(d_output_h=problem.dhy)
+    assert np.array_equal(host(fwd.output), expected.output)
+    assert np.array_equal(host(grads.params), expected_grads.params)
+    assert np.array_equal(host(grads.input_c), expected_grads.input_c)
+
+
+def test_accumulating_adds_and_retain_works_on_a_copy(play):
+    played, _, device = play()
+    problem = make_problem(LSTM, 4, 3, None, seed=3)
+    arrays = on_device(device, problem)
+    once = run_numpy(problem)["dparams"]
+    fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
+    upstream = (arrays["dy"], arrays["dhy"], arrays["dcy"])
+    out = device.from_host(np.full_like(problem.params, 7))
+    fwd.backward(*upstream, out=out, accumulate=True, retain=True)
+    np.testing.assert_allclose(host(out), once + 7, rtol=1e-5)
+    fwd.backward(*upstream, out=out, accumulate=True)
+    np.testing.assert_allclose(host(out), 2 * once + 7, rtol=1e-5)
+    assert not played.complaints
+
+
+@pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU])
+def test_dropout_moves_on_on_the_device_and_repeats_from_a_saved_state(play, kind):
+    played, _, device = play()
+    op = kind(3, 6, 4, dropout=0.5, seed=9, dtype="float64")  # 0.5: the C interface takes a float
+    problem = make_problem(op, 4, 3, None, seed=3)
+    arrays = on_device(device, problem)
+    start = op.dropout_state("cuda:0")
+    first, second = run(problem, arrays), run(problem, arrays)
+    assert not np.array_equal(first["y"], second["y"])
+    saved = op.dropout_state("cuda:0")
+    assert (saved.engine, saved.position) == ("cudnn", 2)
+    third = run(problem, arrays)
+    op.set_dropout_state(saved)
+    assert_equal(run(problem, arrays), third)
+    op.set_dropout_state(start)
+    assert_equal(run(problem, arrays), first)
+    assert_equal(first, run_numpy(problem), exactly=False)  # the shim's masks are the NumPy engine's
+    assert not played.complaints
+
+
+def test_initial_params_are_drawn_and_moved_into_the_librarys_layout(play):
+    permuted = PermutedLayoutEngine(4)
+    _, engine, device = play(engine=permuted)
+    use_host_cupy(device)
+    assert LSTM.params_size("cuda:0") == engine.layout(LSTM.spec).size != LSTM.params_size()
+    on_cpu = LSTM.init_params(seed=1)
+    expected = [a for arrays in LSTM.params_to_canonical(on_cpu) for a in arrays]
+    for there in (LSTM.init_params(seed=1, device="cuda:0"), LSTM.move_params(on_cpu, "cuda:0")):
+        found = [host(a) for arrays in LSTM.params_to_canonical(there) for a in arrays]
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert np.array_equal(LSTM.move_params(there, "cpu"), on_cpu)

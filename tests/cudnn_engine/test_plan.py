@@ -1,0 +1,412 @@
+"""`op.prepare`: one kind of call on the caller's buffers, on both engines."""
+
+import gc
+import pickle
+import weakref
+
+import cupy
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pycudnnrnn import ops
+from pycudnnrnn.passes import Slot
+from pycudnnrnn.engines.numpy_engine import engine as numpy_engine
+from pycudnnrnn.engines.numpy_engine import reserve as numpy_reserve
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.helpers.examples import examples
+from tests.stand_in.host_device import Stream, host
+from tests.stand_in.problem import run_numpy
+
+NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "dparams")
+
+
+class Buffers:
+    """Everything a plan's calls need, filled with rubbish where they write."""
+
+    def __init__(self, problem, plan, put):
+        spec = problem.spec
+        T, B, _ = problem.x.shape
+        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, B)
+
+        def rubbish(*shape, dtype=dtype):
+            return put(np.full(shape, 77, dtype))
+
+        lstm = spec.has_cell_state
+        self.x, self.hx, self.params = put(problem.x), put(problem.hx), put(problem.params)
+        self.dy, self.dhy = put(problem.dy), put(problem.dhy)
+        self.cx, self.dcy = (put(problem.cx), put(problem.dcy)) if lstm else (None, None)
+        self.y, self.dx = rubbish(T, B, spec.output_size), rubbish(T, B, spec.input_size)
+        self.hy, self.dhx = rubbish(*states, spec.state_size), rubbish(*states, spec.state_size)
+        self.cy, self.dcx = (
+            (rubbish(*states, spec.num_units), rubbish(*states, spec.num_units)) if lstm else (None, None)
+        )
+        self.dparams = rubbish(len(problem.params))
+        self.reserve = rubbish(plan.reserve_nbytes, dtype=np.dtype(np.uint8))
+
+    def run(self, plan, accumulate=False):
+        self.forward(plan)
+        self.backward_data(plan)
+        self.backward_weights(plan, accumulate)
+
+    def forward(self, plan):
+        plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
+
+    def backward_data(self, plan):
+        gradients = (self.dhy, self.dhx, self.cx, self.dcy, self.dcx, self.dx)
+        plan.backward_data(self.params, self.y, self.dy, self.hx, *gradients, self.reserve)
+
+    def backward_weights(self, plan, accumulate=False):
+        plan.backward_weights(self.x, self.hx, self.y, self.dparams, self.reserve, accumulate)
+
+    def results(self, get):
+        found = {name: getattr(self, name) for name in NAMES}
+        return {name: get(array).copy() for name, array in found.items() if array is not None}
+
+
+def prepared(problem, device):
+    T, B, _ = problem.x.shape
+    return problem.op.prepare(T, B, is_training=True, sequence_lengths=problem.lengths, device=device)
+
+
+@examples(200)
+@given(problems(specs(dtypes=["float32", "float64", "float16"]), least_length=1))
+def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(play, problem):
+    played, _, device = play()
+    plan = prepared(problem, "cuda:0")
+    buffers = Buffers(problem, plan, device.from_host)
+    buffers.run(plan)
+    played.calls.clear()
+    allocations = len(device.allocations)
+    buffers.run(plan)
+    expected = run_numpy(problem)
+    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(host).items())
+    assert len(device.allocations) == allocations, "a prepared call allocates nothing"
+    assert len(played.calls) == 3, "the passes: the stream is as it was"
+    assert not played.complaints
+
+
+@examples(200)
+@given(problems(specs(dtypes=["float32", "float64", "float16"])))
+def test_a_numpy_plan_gives_the_eager_numbers_again_and_again(problem):
+    plan = prepared(problem, None)
+    buffers = Buffers(problem, plan, np.copy)
+    buffers.run(plan)
+    buffers.run(plan)
+    expected = run_numpy(problem)
+    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(np.asarray).items())
+    buffers.run(plan, accumulate=True)
+    doubled = buffers.dparams.astype("f8")
+    np.testing.assert_allclose(doubled, 2 * expected["dparams"].astype("f8"), rtol=2e-3, atol=1e-3)
+
+
+@examples(100)
+@given(problems(specs(max_layers=3)), st.integers(0, 9))
+def test_a_numpy_plan_drops_as_the_eager_path_does(problem, seed):
+    op = ops.from_spec(problem.spec.replace(dropout=0.5, seed=seed, num_layers=2))
+    trial = make_problem(op, *problem.x.shape[:2], problem.lengths, seed)
+    start = op.dropout_state()
+    expected = run_numpy(trial)
+    op.set_dropout_state(start)
+    plan = prepared(trial, "cpu")
+    buffers = Buffers(trial, plan, np.copy)
+    buffers.run(plan)
+    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(np.asarray).items())
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 2, 0]], ids=["equal", "ragged"])
+def test_a_numpy_backward_reads_none_of_what_it_only_writes(monkeypatch, lengths):
+    problem = make_problem(ops.CudnnLSTM(2, 4, 3, dtype="float32"), 5, 3, lengths, seed=1)
+    plan = problem.op.prepare(5, 3, is_training=True, sequence_lengths=lengths)
+    buffers, packed, pack = Buffers(problem, plan, np.array), [], numpy_engine.pack
+    buffers.forward(plan)
+    for module in (numpy_engine, numpy_reserve):
+        monkeypatch.setattr(module, "pack", lambda array, *others: packed.append(id(array)) or pack(array, *others))
+    buffers.backward_data(plan)
+    buffers.backward_weights(plan)
+    assert packed == [id(buffers.dy), id(buffers.x)]
+
+
+def test_a_cudnn_plan_drops_as_the_eager_path_does(play):
+    _, _, device = play()
+    op = ops.CudnnGRU(2, 4, 3, dropout=0.5, seed=4, dtype="float64")
+    problem = make_problem(op, 3, 2, None, seed=1)
+    expected = run_numpy(problem)
+    plan = prepared(problem, "cuda:0")
+    buffers = Buffers(problem, plan, device.from_host)
+    buffers.run(plan)
+    for name, value in buffers.results(host).items():
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12)
+
+
+def test_each_prepared_forward_moves_dropout_on_after_the_one_before_whatever_their_streams(play):
+    _, _, device = play()
+    op = ops.CudnnGRU(2, 4, 3, dropout=0.5, seed=4)
+    problem = make_problem(op, 3, 2, None, seed=1)
+    plan = prepared(problem, "cuda:0")
+    buffers = Buffers(problem, plan, device.from_host)
+    before, first = op.dropout_state("cuda:0").position, device.current
+    buffers.forward(plan)
+    device.current = other = Stream()
+    device.waits.clear()
+    buffers.forward(plan)
+    assert device.waits == [(other, first)] * 2, "the workspace, and the random states"
+    assert op.dropout_state("cuda:0").position == before + 2
+
+
+LSTM = ops.CudnnLSTM(1, 3, 4, dtype="float64", algo="auto", math_type="default")
+
+
+def test_a_plan_says_what_it_needs_and_what_runs():
+    plan = LSTM.prepare(5, 2, is_training=True)
+    assert (plan.algo, plan.math_type) == ("standard", "default")
+    assert plan.reserve_nbytes > 5 * 2 * 4 * 3 * 8
+    assert plan.workspace_nbytes == 0
+    assert LSTM.prepare(5, 2).reserve_nbytes == 0
+
+
+def fresh():
+    problem = make_problem(LSTM, 5, 2, None, seed=1)
+    plan = prepared(problem, None)
+    return plan, Buffers(problem, plan, np.copy)
+
+
+@pytest.mark.parametrize("name", ["x", "hx", "cx", "y", "hy", "cy", "params", "reserve"])
+@pytest.mark.parametrize("defect", ["shape", "dtype", "strided"])
+def test_a_bad_buffer_is_refused_by_name(name, defect):
+    plan, buffers = fresh()
+    good = getattr(buffers, name)
+    bad = {"shape": good[..., 1:].copy(), "dtype": good.astype("f4"), "strided": np.repeat(good, 2, axis=-1)[..., ::2]}
+    setattr(buffers, name, bad[defect])
+    with pytest.raises(ArgumentError) as caught:
+        buffers.run(plan)
+    assert caught.value.argument == name
+    if name != "y":
+        assert (buffers.y == 77).all()
+
+
+def defective(device, good, defect, other):
+    """An array like a good one but for one thing."""
+    if defect == "shape":
+        return device.from_host(host(good)[..., :-1])
+    if defect == "dtype":
+        return device.from_host(host(good).astype("f4" if good.dtype != "f4" else "f8"))
+    if defect == "dtype of the same size":
+        return good.view({1: "i1", 8: "i8"}[good.itemsize])
+    if defect == "missing":
+        return None
+    if defect == "host":
+        return host(good).copy()
+    if defect == "strided":
+        return device.empty((*good.shape[:-1], 2 * good.shape[-1]), good.dtype)[..., ::2]
+    if defect == "a part with the strides of the whole":  # same strides, same number of elements, not contiguous
+        whole = device.empty((2 * good.shape[0], *good.shape[1:]), good.dtype)
+        return whole[:, : good.shape[1] // 2] if good.ndim == 3 else whole[::2]
+    if defect == "misaligned":
+        raw = device.empty((good.nbytes + 8,), np.dtype(np.uint8))
+        return cupy.ndarray(good.shape, good.dtype, memptr=raw.data + 8)
+    if defect == "reshaped":
+        return good.reshape(-1, 1) if good.ndim == 1 else good.reshape(good.shape[0], -1)
+    if defect == "on another device":
+        memory = cupy.cuda.UnownedMemory(good.data.ptr, good.nbytes, good, device_id=1)
+        return cupy.ndarray(good.shape, good.dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
+    if defect == "overlapping":
+        return cupy.ndarray(good.shape, good.dtype, memptr=other.data)
+    raise AssertionError(defect)
+
+
+DEFECTS = ["shape", "dtype", "host", "strided", "a part with the strides of the whole", "misaligned", "reshaped",
+           "overlapping", "on another device", "dtype of the same size", "missing"]  # fmt: skip
+PASSES = {
+    "forward": (["x", "hx", "cx", "params"], ["y", "hy", "cy", "reserve"]),
+    "backward_data": (["params", "y", "dy", "hx", "dhy", "cx", "dcy"], ["dx", "dhx", "dcx", "reserve"]),
+    "backward_weights": (["x", "hx", "y"], ["dparams", "reserve"]),
+}
+NULLABLE = {"hx", "cx", "hy", "cy", "dhx", "dcx"}
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first call", "known arrays"])
+@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("name", PASSES)
+def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_crosses(play, name, defect, known):
+    played, _, device = play()
+    problem = make_problem(ops.CudnnLSTM(2, 4, 6, dtype="float64", num_proj=2), 4, 4, None, seed=1)
+    plan = prepared(problem, "cuda:0")
+    good = Buffers(problem, plan, device.from_host)
+    if known:
+        good.run(plan)
+    else:
+        good.forward(plan)
+        if name == "backward_weights":
+            good.backward_data(plan)
+    inputs, outputs = PASSES[name]
+    tried = 0
+    pairs = [("hx", output) for output in outputs] if defect == "overlapping" else [(n, n) for n in (*inputs, *outputs)]
+    for array, blamed in pairs:
+        if defect == "missing" and array in NULLABLE:
+            continue
+        kept = getattr(good, array)
+        setattr(good, array, defective(device, kept, defect, getattr(good, blamed)))
+        before = len(played.launches)
+        with pytest.raises(ArgumentError) as caught:
+            getattr(good, name)(plan)
+        setattr(good, array, kept)
+        assert len(played.launches) == before
+        assert caught.value.argument == {"dparams": "d_params"}.get(blamed, blamed)
+        tried += 1
+    assert tried >= len(pairs) - (5 if defect == "missing" else 1)
+    assert not played.complaints
+
+
+def plain(*wanted, apart=True):
+    known = recogniser(cupy.ndarray, 0, {f"array_{i}": one for i, one in enumerate(wanted)}, 1, apart=apart)
+    return lambda *arrays: known(arrays)
+
+
+PLACING = st.lists(st.integers(0, 12), min_size=5, max_size=5)
+
+
+@examples(100)
+@example([2, 3, 1], [[3, 0, 5], [5, 0, 3], [0, 2, 5]])
+@example([2, 4], [[3, 0], [4, 0], [0, 2]])
+@example([2, 2, 2], [[0, 2, 4], [0, 2, 3]])
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=5), st.lists(st.lists(st.integers(0, 12), min_size=5), max_size=4)
+)
+def test_arrays_are_apart_exactly_when_no_two_share_a_byte_however_those_before_lay(play, sizes, placings):
+    _, _, device = play()
+    base, u1 = device.empty((16,), np.dtype(np.uint8)), np.dtype(np.uint8)
+    wanted = [Slot((n,), u1) for n in sizes]
+    recognise = plain(*wanted)
+    for starts in [placing for placing in placings for _ in range(2)]:
+        places = list(zip(starts, sizes, strict=False))
+        arrays = [cupy.ndarray((n,), u1, memptr=base.data + start) for start, n in places]
+        touched = [set(range(start, start + n)) for start, n in places]
+        disjoint = sum(map(len, touched)) == len(set().union(*touched))
+        assert (recognise(*arrays) is not None) == disjoint
+        assert plain(*wanted, apart=False)(*arrays) == tuple(a.data.ptr for a in arrays)
+
+
+def test_a_known_array_is_looked_at_again(play):
+    _, _, device = play()
+    wanted = [Slot((2, 3), np.dtype("f4")), Slot((2, 3), np.dtype("f4"), optional=True)]
+    recognise = plain(*wanted)
+    a, b = (device.empty((2, 3), np.dtype("f4")) for _ in range(2))
+    at = a.data.ptr, b.data.ptr
+    assert recognise(a, b) == at
+    assert recognise(a, b) == at
+    b.shape = (3, 2)
+    assert recognise(a, b) is None
+    assert recognise(a, None) == (at[0], None)
+    b.shape = (2, 3)
+    assert recognise(a, b) == at
+    assert recognise(b, a) == at[::-1], "known, and in the other's place"
+    assert recognise(a, a) is None
+    assert recognise(None, a) is None
+
+
+def test_absent_arrays_are_apart(play):
+    _, _, device = play()
+    maybe, array = Slot((2, 3), np.dtype("f4"), optional=True), device.empty((2, 3), np.dtype("f4"))
+    assert plain(maybe, maybe, maybe)(None, array, None) == (None, array.data.ptr, None)
+
+
+def test_an_array_that_is_gone_is_not_taken_for_a_later_one_at_its_id(play):
+    """The new array has the address of the dead one in memory, and so its `id`; all else of it is another's."""
+    _, _, device = play()
+    recognise = plain(Slot((4,), np.dtype("f4")))
+    seen = False
+    for _ in range(200):
+        array = device.empty((4,), np.dtype("f4"))
+        assert recognise(array) == (array.data.ptr,)
+        before = id(array)
+        del array
+        impostor = device.empty((4,), np.dtype("i4"))
+        seen = seen or id(impostor) == before
+        assert recognise(impostor) is None
+        del impostor
+    assert seen, "an id came again"
+
+
+def test_arrays_that_were_recognised_are_not_kept_alive(play):
+    _, _, device = play()
+    recognise = plain(Slot((4,), np.dtype("f4")))
+    array = device.empty((4,), np.dtype("f4"))
+    assert recognise(array) is not None
+    gone = weakref.ref(array)
+    del array
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize(("output", "other"), [("hy", "hx"), ("cy", "cx"), ("cy", "hy"), ("dhx", "dhy"), ("dcx", "cx")])
+def test_outputs_that_share_memory_are_refused(output, other):
+    plan, buffers = fresh()
+    setattr(buffers, output, getattr(buffers, other))
+    with pytest.raises(ArgumentError, match="memory of its own"):
+        buffers.run(plan)
+
+
+def test_what_may_be_null_may_be_none_and_what_may_not_is_named():
+    plan, b = fresh()
+    plan.forward(b.params, b.x, None, None, b.y, None, None, b.reserve)
+    plan.backward_data(b.params, b.y, b.dy, None, b.dhy, None, None, b.dcy, None, b.dx, b.reserve)
+    plan.backward_weights(b.x, None, b.y, b.dparams, b.reserve)
+    fwd = LSTM.forward(b.x, None, None, b.params)
+    assert np.array_equal(fwd.backward(b.dy, b.dhy, b.dcy).params, b.dparams)
+    for missing in ("dhy", "dcy"):
+        given_ = {"dhy": b.dhy, "dcy": b.dcy} | {missing: None}
+        with pytest.raises(ArgumentError, match=missing):
+            plan.backward_data(
+                b.params, b.y, b.dy, None, given_["dhy"], None, None, given_["dcy"], None, b.dx, b.reserve
+            )
+    with pytest.raises(ArgumentError, match="reserve"):
+        plan.forward(b.params, b.x, None, None, b.y, None, None)
+
+
+def test_a_plan_without_training_has_no_backward():
+    _, b = fresh()
+    inference = LSTM.prepare(5, 2)
+    inference.forward(b.params, b.x, None, None, b.y, None, None)
+    with pytest.raises(ArgumentError, match="is_training"):
+        inference.backward_weights(b.x, None, b.y, b.dparams, b.reserve)
+
+
+@pytest.mark.parametrize("lengths", [[5, 0], [0, 0]])
+def test_cudnn_prepares_single_native_calls_alone(play, lengths):
+    play()
+    with pytest.raises(ArgumentError, match="one native call"):
+        LSTM.prepare(5, 2, sequence_lengths=lengths, device="cuda:0")
+    with pytest.raises(ArgumentError, match="one native call"):
+        LSTM.prepare(65536, 2, device="cuda:0")
+
+
+def test_a_plan_is_for_one_device_and_refuses_to_pickle(play):
+    _, _, device = play()
+    plan, b = fresh()
+    with pytest.raises(ArgumentError, match="which the plan is for"):
+        plan.forward(b.params, device.from_host(b.x), None, None, b.y, None, None, b.reserve)
+    with pytest.raises(ArgumentTypeError, match="Plan"):
+        pickle.dumps(plan)
+
+
+@pytest.mark.parametrize(("T", "B"), [(0, 1), (1, 0), (True, 1), (2**31, 1), (1.0, 1)])
+def test_a_plan_needs_a_batch(T, B):
+    with pytest.raises(ArgumentError):
+        LSTM.prepare(T, B)
+
+
+def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(play, monkeypatch):
+    """CuDNN compiles there, and finds NVRTC's builtins only where they are loaded."""
+    from pycudnnrnn.engines.cudnn import passes
+
+    played, _, _ = play()
+    builds = []
+    monkeypatch.setattr(passes, "load_nvrtc", lambda: builds.append(played.counts["cudnnBuildRNNDynamic"]))
+    ops.CudnnLSTM(1, 8, 8, algo="standard").prepare(3, 2, device="cuda")
+    assert builds == []
+    ops.CudnnLSTM(1, 8, 8, algo="persist_dynamic").prepare(3, 2, device="cuda")
+    assert builds == [0]
+    assert played.counts["cudnnBuildRNNDynamic"] == 1

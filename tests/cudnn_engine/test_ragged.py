@@ -1,0 +1,229 @@
+"""Lengths are no part of what is prepared: new ones set two descriptors, and ask, make and send nothing."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn import owned
+from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor
+from pycudnnrnn.engines.cudnn.device import PER_THREAD
+from pycudnnrnn.errors import EngineError
+from pycudnnrnn.testing.strategies import make_problem
+from tests.stand_in import shim
+from tests.stand_in.host_device import Stream, host
+from tests.stand_in.problem import on_device, run, run_numpy
+
+LSTM = ops.CudnnLSTM(2, 3, 4, direction="bidirectional")
+BATCHES = ([4, 2, 1], [1, 4, 3], [3, 3, 2], [4, 4, 4], [2, 1, 1])
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count what is made, and how often lengths are set."""
+    counts = {"made": [], "set": 0}
+    init, set_lengths = owned.Owned.__init__, RNNDataDescriptor.set_lengths
+
+    def made(self, *arguments):
+        counts["made"].append(type(self).__name__)
+        init(self, *arguments)
+
+    def lengths(self, values):
+        counts["set"] += 1
+        set_lengths(self, values)
+
+    monkeypatch.setattr(owned.Owned, "__init__", made)
+    monkeypatch.setattr(RNNDataDescriptor, "set_lengths", lengths)
+    return counts
+
+
+def queries(played):
+    """What was asked of the library beside the passes themselves."""
+    return [name for name, *_ in played.calls if name not in shim.PASSES]
+
+
+def differing(found, expected):
+    return [name for name in expected if not np.array_equal(found[name], expected[name])]
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+def test_new_lengths_set_two_descriptors_and_ask_and_make_nothing(play, counted, time_major):
+    played, _, device = play()
+    problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES)]
+    for problem in problems:  # once each, so that batches of equal lengths are compiled as well
+        run(problem, on_device(device, problem, time_major), time_major=time_major)
+    played.calls.clear()
+    counted["made"].clear()
+    for problem in problems:
+        counted["set"] = 0
+        arrays = on_device(device, problem, time_major)
+        found = run(problem, arrays, time_major=time_major)
+        if not time_major:
+            found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
+        assert differing(found, run_numpy(problem)) == []
+        assert counted["set"] == (0 if problem.lengths == [4, 4, 4] else 2), "x's and y's, in the forward"
+        run(problem, arrays, time_major=time_major)
+        assert counted["set"] == (0 if problem.lengths == [4, 4, 4] else 2), "the same lengths again set nothing"
+    assert counted["made"] == []
+    assert queries(played) == []
+    assert not played.complaints
+
+
+def test_plans_of_other_lengths_share_what_is_compiled_and_keep_their_lengths(play, counted):
+    played, engine, device = play()
+    problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES[:3])]
+    plans = [LSTM.prepare(4, 3, is_training=True, sequence_lengths=p.lengths, device="cuda:0") for p in problems]
+    assert len(engine.runtime.compiled.values()) == 1
+    assert len({plan.reserve_nbytes for plan in plans}) == 1
+    played.calls.clear()
+    for _ in range(2):
+        for problem, plan in zip(problems, plans, strict=True):
+            a = on_device(device, problem)
+            y, hy, cy = device.copy(a["dy"]), device.copy(a["hx"]), device.copy(a["cx"])
+            reserve = device.empty((plan.reserve_nbytes,), np.dtype("u1"))
+            plan.forward(a["params"], a["x"], a["hx"], a["cx"], y, hy, cy, reserve)
+            assert np.array_equal(host(y), run_numpy(problem)["y"])
+    assert queries(played) == []
+
+
+def test_a_graph_keeps_its_lengths_whatever_runs_after_it_was_captured(play):
+    _, _, device = play()
+    problem, other = (make_problem(LSTM, 4, 3, lengths, seed=1) for lengths in BATCHES[:2])
+    arrays = on_device(device, problem)
+    graph = LSTM.prepare(4, 3, sequence_lengths=problem.lengths, device="cuda:0").capture(arrays["params"])
+    for target, values in ((graph.x, problem.x), (graph.hx, problem.hx), (graph.cx, problem.cx)):
+        host(target)[...] = values
+    LSTM(*(arrays[k] for k in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=other.lengths)
+    graph.replay()
+    assert np.array_equal(host(graph.y), run_numpy(problem)["y"])
+
+
+def test_threads_with_other_lengths_do_not_disturb_each_other(play):
+    played, engine, device = play()
+    problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES)]
+    expected = [run_numpy(problem) for problem in problems]
+    barrier, right = threading.Barrier(len(problems)), []
+
+    def work(problem, expected):
+        arrays = on_device(device, problem)
+        with use_engine(engine):
+            barrier.wait()
+            right.extend(differing(run(problem, arrays), expected) == [] for _ in range(30))
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(problems, expected, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 30 * len(problems)
+    assert not played.complaints
+
+
+def test_lengths_that_were_set_by_half_are_set_again(play, monkeypatch):
+    _, _, device = play()
+    first, second = (make_problem(LSTM, 4, 3, lengths, seed=1) for lengths in BATCHES[:2])
+    arrays = on_device(device, first)
+    run(first, arrays)
+    set_lengths, failing = RNNDataDescriptor.set_lengths, iter([False, True])
+
+    def fail(self, values):
+        if next(failing, False):
+            raise EngineError("no")
+        set_lengths(self, values)
+
+    monkeypatch.setattr(RNNDataDescriptor, "set_lengths", fail)
+    with pytest.raises(EngineError):
+        run(second, arrays)
+    assert differing(run(first, arrays), run_numpy(first)) == []
+    assert differing(run(second, on_device(device, second)), run_numpy(second)) == []
+
+
+def test_parts_of_a_batch_send_their_rows_to_the_device_once(play, counted):
+    played, _, device = play()
+    problem = make_problem(LSTM, 4, 3, [4, 0, 2], seed=1)
+    arrays = on_device(device, problem)
+    run(problem, arrays)
+    sent = []
+    plain = device.from_host
+    device.from_host = lambda array: sent.append(array.dtype.kind) or plain(array)
+    played.calls.clear()
+    counted["made"].clear()
+    assert differing(run(problem, arrays), run_numpy(problem)) == []
+    assert "i" not in sent
+    assert counted["made"] == []
+    assert queries(played) == []
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 3, 3]], ids=["equal", "ragged"])
+@pytest.mark.parametrize("time_major", [True, False])
+def test_a_long_bidirectional_run_sends_its_reversed_order_to_the_device_once(play, monkeypatch, lengths, time_major):
+    _, _, device = play()
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+    problem = make_problem(ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64"), 4, 3, lengths, seed=1)
+    arrays = on_device(device, problem, time_major)
+    run(problem, arrays, time_major=time_major)
+    sent, plain = [], device.from_host
+    device.from_host = lambda array: sent.append(array.dtype.kind) or plain(array)
+    found = run(problem, arrays, time_major=time_major)
+    assert "i" not in sent
+    if not time_major:
+        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
+    for name, array in run_numpy(problem).items():
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("address", [None, PER_THREAD], ids=["streams", "two threads' default streams"])
+@pytest.mark.parametrize("what", ["rows", "reversed order"])
+def test_each_stream_has_indices_in_memory_of_its_own(play, monkeypatch, what, address):
+    """Memory of two streams could only be given back in order if they waited for each other."""
+    _, _, device = play()
+    op, lengths = LSTM, [4, 0, 2]
+    if what == "reversed order":
+        monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+        op, lengths = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64"), None
+    problem = make_problem(op, 4, 3, lengths, seed=1)
+    arrays = on_device(device, problem)
+    homes, plain = {}, device.from_host
+
+    def noting(array):
+        made = plain(array)
+        if array.dtype.kind == "i":
+            homes[made.data.ptr] = device.current
+        return made
+
+    def used_at_home(use, indices, *rest):
+        used.append(all(homes[index.data.ptr] is device.current for index in indices))
+        return use(*rest)
+
+    used, gather, take, put = [], device.gather, device.take, device.put
+    monkeypatch.setattr(device, "from_host", noting)
+    monkeypatch.setattr(device, "gather", lambda a, i, j: used_at_home(gather, (i, j), a, i, j))
+    monkeypatch.setattr(device, "take", lambda a, i, *rest: used_at_home(take, (i,), a, i, *rest))
+    monkeypatch.setattr(device, "put", lambda a, i, *rest: used_at_home(put, (i,), a, i, *rest))
+    first, second = Stream(address), Stream(address)
+    sent = []
+    for stream in (first, second, first):
+        device.current, before = stream, len(homes)
+        op(*(arrays[k] for k in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=lengths)
+        sent.append(len(homes) - before)
+    assert used
+    assert all(used)
+    assert sent[0] == sent[1] > sent[2] == 0
+    assert not device.waits
+
+
+def test_new_lengths_go_the_short_way_as_equal_ones_do(play):
+    _, engine, device = play()
+    problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES)]
+    everything = [on_device(device, problem) for problem in problems]
+    op = ops.from_spec(LSTM.spec)
+    for lengths in ([4, 4, 2], [4, 4, 4]):
+        op.forward(*(everything[0][k] for k in ("x", "hx", "cx", "params")), sequence_lengths=lengths)
+    engine.forward = None  # the long way
+    for problem, arrays in zip(problems, everything, strict=True):
+        for lengths in (problem.lengths, tuple(problem.lengths), np.array(problem.lengths)):
+            given = (arrays[k] for k in ("x", "hx", "cx", "params"))
+            fwd = op.forward(*given, sequence_lengths=lengths)
+            assert np.array_equal(host(fwd.output), run_numpy(problem)["y"])

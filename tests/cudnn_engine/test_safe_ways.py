@@ -1,0 +1,114 @@
+"""What cuDNN's documents leave open, nothing relies on: there the stand-in refuses, or leaves undone."""
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines.cudnn.algorithms import candidates
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.testing.goldens import KINDS
+from pycudnnrnn.testing.strategies import make_problem
+from tests.stand_in import native
+from tests.stand_in.host_device import host
+from tests.stand_in.problem import on_device, run, run_numpy
+
+RAGGED = [4, 1, 3]
+
+
+@pytest.mark.parametrize("lengths", [None, RAGGED, [4, 0, 3]], ids=["equal", "ragged", "in parts"])
+def test_every_rnn_descriptor_has_a_dropout_descriptor(play, lengths):
+    """Also those that a layout is asked with, and those whose passes drop nothing."""
+    played, _, device = play()
+    seen = []
+    plain, played._spec = played._spec, lambda rnn: seen.append(native.rnn(played.library, rnn).dropout) or plain(rnn)
+    for kind in KINDS.values():
+        problem = make_problem(kind(2, 3, 4), 4, 3, lengths, seed=5)
+        problem.op.layout("cuda:0")
+        run(problem, on_device(device, problem))
+    assert len(seen) > 20
+    assert all(seen)
+    assert not played.complaints
+
+
+def test_a_prepared_backward_fills_the_callers_dx_behind_each_end_and_no_other(play):
+    _, _, device = play()
+    for lengths in (RAGGED, None):
+        problem = make_problem(ops.CudnnGRU(1, 3, 4), 4, 3, lengths, seed=5)
+        a = on_device(device, problem)
+        plan = problem.op.prepare(4, 3, is_training=True, sequence_lengths=lengths, device="cuda:0")
+        y, hy, dhx, dx = (device.copy(a[name]) for name in ("dy", "hx", "hx", "x"))
+        reserve = device.empty((plan.reserve_nbytes,), np.dtype(np.uint8))
+        filled, plain = [], device.fill_zero
+        device.fill_zero = lambda array, plain=plain, filled=filled: filled.append(array) or plain(array)
+        plan.forward(a["params"], a["x"], a["hx"], None, y, hy, None, reserve)
+        plan.backward_data(a["params"], y, a["dy"], a["hx"], a["dhy"], dhx, None, None, None, dx, reserve)
+        device.fill_zero = plain
+        assert [array is dx for array in filled] == ([True] if lengths else []), "equal lengths write all of it"
+        for b, length in enumerate(lengths or []):
+            assert host(dx)[:length, b].all()
+            assert not host(dx)[length:, b].any()
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 1, 3], [4, 0, 3]], ids=["equal", "ragged", "in parts"])
+@pytest.mark.parametrize("known", [False, True], ids=["first call", "known call"])
+def test_data_that_begin_on_any_element_are_copied_for_cudnn(play, known, lengths):
+    """The stand-in refuses what is not aligned, since nobody knows what cuDNN makes of it."""
+    played, _, device = play()
+    problem = make_problem(ops.CudnnLSTM(2, 3, 4, direction="bidirectional"), 4, 3, lengths, seed=5)
+    arrays = on_device(device, problem)
+    expected = run(problem, arrays)
+    if not known:
+        problem.op.set_dropout_state(problem.op.dropout_state("cuda:0"))  # which forgets the calls that it knows
+    for name in arrays.keys() - {"params"}:
+        behind = device.empty((arrays[name].size + 1,), arrays[name].dtype)[1:].reshape(arrays[name].shape)
+        host(behind)[...] = host(arrays[name])
+        found = run(problem, arrays | {name: behind})
+        assert all(np.array_equal(found[result], expected[result]) for result in expected), name
+    assert not played.complaints
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+def test_a_chunk_that_begins_on_any_element_of_its_array_has_memory_of_its_own(play, monkeypatch, time_major):
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+    played, _, device = play()
+    problem = make_problem(ops.CudnnLSTM(1, 5, 3), 5, 1, None, seed=5)
+    found = run(problem, on_device(device, problem, time_major), time_major=time_major)
+    assert len([name for name, *_ in played.launches if name == "forward"]) == 3
+    expected = run_numpy(problem)
+    assert np.allclose(found["dx"].ravel(), expected["dx"].ravel(), atol=1e-6)
+    assert np.allclose(found["y"].ravel(), expected["y"].ravel(), atol=1e-6)
+    assert not played.complaints
+
+
+@pytest.mark.parametrize(("kind", "most"), [("lstm", 128), ("gru", 128), ("rnn_tanh", 256), ("rnn_relu", 256)])
+def test_small_h_refuses_the_training_of_more_units_than_it_has_a_backward_for(play, kind, most):
+    played, _, device = play()
+    for units in (most, most + 1):
+        op = KINDS[kind](1, units, 2, algo="persist_static_small_h")
+        op.prepare(2, 1, device="cuda:0")
+        op.memory(2, 1, False, device="cuda:0")
+        problem = make_problem(op, 2, 1, None, seed=0)
+        arrays = on_device(device, problem)
+        states = (arrays["hx"], arrays["cx"]) if kind == "lstm" else (arrays["hx"],)
+        calls = [
+            lambda op=op: op.prepare(2, 1, is_training=True, device="cuda:0"),
+            lambda op=op: op.memory(2, 1, True, device="cuda:0"),
+            lambda op=op, a=arrays, states=states: op.forward(a["x"], *states, a["params"]),
+        ]
+        for call in calls:
+            if units == most:
+                call()
+                continue
+            with pytest.raises(ArgumentError, match=rf"num_units: {units}, expecting at most {most} in training"):
+                call()
+    assert not played.complaints
+
+
+def test_auto_does_not_try_small_h_where_it_has_no_backward():
+    schedule = Schedule(4, 3)
+    for training in (False, True):
+        spec = RNNSpec("lstm", 1, 129, 4, algo="auto")
+        found = {str(c.algo) for c in candidates(spec, schedule, training=training)}
+        assert ("persist_static_small_h" in found) is not training

@@ -1,0 +1,327 @@
+"""torch's modules on the cuDNN engine, on the stand-in over CPU tensors: what a call and a training step ask of it."""
+
+import collections
+import contextlib
+
+import cupy
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pycudnnrnn import _arrays
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn import owned
+from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.errors import ArgumentError, CaptureError
+from pycudnnrnn.interop import _torch_call, _torch_cudnn, _torch_ops
+from pycudnnrnn.interop import torch as ours
+from pycudnnrnn.interop._torch_call import Arguments
+from tests.stand_in import shim
+from tests.stand_in.torch_on_cpu import STREAM, equal, make, on_numpy, playing, step
+
+
+@pytest.fixture
+def played(shim_path, monkeypatch):
+    yield from playing(shim_path, monkeypatch)
+
+
+BATCHES = ([5, 4, 1], [5, 2, 2], [5, 5, 3], [5, 4, 1], [5, 5, 5], None, [5, 1, 1])
+
+
+class Counted:
+    """What a repeated step does beside its passes: counts by name."""
+
+    def __init__(self, monkeypatch, played):
+        self.counts, self._played = collections.Counter(), played
+        self._before = self._of_device()
+        init = owned.Owned.__init__
+        monkeypatch.setattr(owned.Owned, "__init__", lambda *a: self._count("descriptors") or init(*a))
+        for name in ("__dlpack__", "__dlpack_device__"):
+            self._watch(monkeypatch, torch.Tensor, name, "exchanges")
+        self._watch(monkeypatch, _arrays, "to_engine", "exchanges")
+        self._watch(monkeypatch, _torch_cudnn, "Batch", "kinds")
+        self._watch(monkeypatch, _arrays, "streams", "streams")
+        self._watch(monkeypatch, cupy.cuda, "Event", "events")
+        self._watch(monkeypatch, torch.cuda, "Event", "events")
+        self._watch(monkeypatch, played.device, "wait", "events")
+        self._watch(monkeypatch, torch.cuda, "set_device", "devices")
+        self._watch(monkeypatch, torch.cuda, "device", "devices")
+        played.calls.clear()
+
+    def _watch(self, monkeypatch, owner, name, what):
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, **k: self._count(what) or real(*a, **k))
+
+    def _count(self, what):
+        self.counts[what] += 1
+
+    def _of_device(self):
+        device = self._played.device
+        return {
+            "devices": device.entered, "waits": len(device.waits), "allocations": len(device.allocations),
+            "copies": device.copies, "synchronisations": len(device.synchronized),
+        }  # fmt: skip
+
+    def beside_the_passes(self):
+        """Everything that was done but for the three passes."""
+        moved = collections.Counter({what: n - self._before[what] for what, n in self._of_device().items()})
+        asked = collections.Counter(name for name, *_ in self._played.calls if name not in shim.PASSES)
+        return +(self.counts + moved + asked)
+
+
+@pytest.mark.parametrize("kind", [ours.LSTM, ours.GRU])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_repeated_step_does_nothing_beside_its_passes_and_the_seed(played, monkeypatch, kind, dropout):
+    """No exchange, no device made current, no event, no descriptor, no query: with new lengths, too."""
+    module, x = make(kind, dropout=dropout)
+    for lengths in ([5, 3, 3], None):
+        step(module, x, lengths)
+    torch.manual_seed(5)
+    counted = Counted(monkeypatch, played)
+    found = [step(module, x, lengths) for lengths in BATCHES]
+    assert counted.beside_the_passes() == ({"cudnnSetDropoutDescriptor": len(BATCHES)} if dropout else {})
+    monkeypatch.undo()
+    torch.manual_seed(5)
+    for step_, lengths in zip(found, BATCHES, strict=True):
+        equal(step_, on_numpy(module, x, lengths))
+
+
+def test_lengths_are_found_once(played, monkeypatch):
+    module, x = make()
+    found, packing = [], Arguments._packing
+    monkeypatch.setattr(Arguments, "_packing", lambda call: found.append(1) or packing(call))
+    _torch_call._packings.clear()
+    for lengths in BATCHES:
+        step(module, x, lengths)
+    assert len(found) == len({tuple(lengths) for lengths in BATCHES if lengths})
+
+
+def test_what_is_counted_is_seen(played, monkeypatch):
+    """The same counts, of the way that arrays take."""
+    module, x = make(dropout=0.375)  # a spec of its own: ops are kept, and with them an engine's dropout
+    monkeypatch.setattr(_torch_cudnn.Batch, "takes", lambda *_: False)
+    step(module, x)
+    counted = Counted(monkeypatch, played)
+    step(module, x)
+    found = counted.beside_the_passes()
+    assert {"descriptors", "exchanges", "streams", "allocations", "cudnnGetRNNTempSpaceSizes"} <= set(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"proj_size": 2}], ids=str)
+def test_every_address_is_in_its_place(played, monkeypatch, dtype, lengths, options):
+    module, x = make(dtype=dtype, **options)
+    x = x.to(dtype)
+    x = x.transpose(0, 1).contiguous() if module.batch_first else x
+    hx = torch.randn(4, 3, module.proj_size or 6).to(dtype), torch.randn(4, 3, 6).to(dtype)
+    for states in (None, hx):
+        counted = Counted(monkeypatch, played)
+        found = step(module, x, lengths, states)
+        assert counted.counts["exchanges"] == 0
+        equal(found, on_numpy(module, x, lengths, states))
+
+
+def test_what_is_not_contiguous_is_read_right_and_gradients_of_everything_come(played):
+    module, _ = make()
+    x = torch.randn(4, 3, 5, dtype=torch.float64).permute(2, 1, 0)
+    hx = [torch.randn(3, 4, 6, dtype=torch.float64).transpose(0, 1) for _ in range(2)]
+    found = []
+    for engine in (contextlib.nullcontext(), use_engine(NumpyEngine())):
+        with engine:
+            arguments = [tensor.detach().requires_grad_() for tensor in (x, *hx)]
+            y, (h, c) = module(arguments[0], tuple(arguments[1:]))
+            gradients = torch.autograd.grad(y.sum() + (2 * h).sum() + (3 * c).sum(), [*arguments, module.params])
+        found.append([y.detach(), h.detach(), c.detach(), *gradients])
+    equal(*found)
+
+
+def test_what_is_not_aligned_is_copied(played):
+    def shifted(tensor):
+        """The same numbers, eight bytes off."""
+        found = torch.empty(tensor.numel() + 1, dtype=tensor.dtype)[1:].view(tensor.shape).copy_(tensor)
+        assert found.data_ptr() % 16
+        return found
+
+    module, x = make()
+    hx = tuple(torch.randn(4, 3, 6, dtype=torch.float64) for _ in range(2))
+    played.calls.clear()
+    y, (h, c) = module(shifted(x), tuple(map(shifted, hx)))
+    upstream = [shifted(torch.ones_like(tensor)) for tensor in (y, h, c)]
+    torch.autograd.backward([y, h, c], upstream)
+    passes = [arguments for name, arguments, _ in played.calls if name in shim.PASSES]
+    addresses = [at for arguments in passes for at in arguments if isinstance(at, int) and at > 2**32]
+    assert len(passes) == 3
+    assert addresses
+    assert not any(at % 16 for at in addresses)
+    found = module.params.grad.clone()
+    with use_engine(NumpyEngine()):
+        module.zero_grad()
+        y, (h, c) = module(x, hx)
+        torch.autograd.backward([y, h, c], upstream)
+    torch.testing.assert_close(found, module.params.grad, rtol=1e-12, atol=1e-12)
+
+
+def test_a_result_that_is_not_used_counts_as_zero(played):
+    module, x = make()
+    for used in range(3):
+        y, (h, c) = module(x)
+        found = torch.autograd.grad((y, h, c)[used].square().sum(), module.params, retain_graph=True)
+        loss = sum(factor * tensor.square().sum() for factor, tensor in zip(np.eye(3)[used], (y, h, c), strict=True))
+        equal(found, torch.autograd.grad(loss, module.params))
+
+
+def test_an_output_that_was_changed_is_not_read_again(played):
+    module, x = make()
+    y, _ = module(x)
+    y.relu_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_a_graph_that_is_kept_gives_the_same_gradients_again(played):
+    module, x = make()
+    loss = module(x)[0].square().sum()
+    equal(*(torch.autograd.grad(loss, module.params, retain_graph=True) for _ in range(2)))
+
+
+def test_work_goes_to_torchs_current_stream(played):
+    module, x = make()
+    expected = step(module, x)
+    for stream in (0x8000, STREAM, 0):
+        played.stream = stream
+        played.launches.clear()
+        equal(step(module, x), expected)
+        assert {found for _, _, found, _ in played.launches} == {stream}
+
+
+def test_another_current_device_is_left_for_a_call_and_taken_up_again(played):
+    module, x = make()
+    expected = step(module, x)
+    assert played.device.entered == 0
+    played.device.here = 1
+    equal(step(module, x), expected)
+    assert played.device.entered == 2, "forward and backward"
+    assert played.device.here == 1
+
+
+def test_a_stream_that_is_captured_refuses(played, monkeypatch):
+    module, x = make()
+    y = module(x)[0].sum()
+
+    def refuse(stream, what):
+        assert stream.ptr == STREAM
+        raise CaptureError(what)
+
+    monkeypatch.setattr(played.device, "refuse_capture", refuse)
+    with pytest.raises(CaptureError, match="eager forward, which takes memory"):
+        module(x)
+    with pytest.raises(CaptureError, match="eager backward, which takes memory"):
+        y.backward()
+
+
+def test_params_that_do_not_fit_are_refused_with_the_reasons_that_arrays_get(played):
+    module, x = make()
+    params = torch.cat([torch.zeros(1, dtype=torch.float64), module.params.detach()])
+    with pytest.raises(ArgumentError, match="Invalid params shape"):
+        torch.func.functional_call(module, {"params": params}, (x,))
+    with pytest.raises(ArgumentError, match=r"Invalid params: .* aligned to 16 bytes"):
+        torch.func.functional_call(module, {"params": params[1:]}, (x,))
+
+
+def test_a_reserve_that_no_forward_wrote_is_refused(played):
+    module, x = make()
+    arguments = (x, None, None, None, module.params.detach(), None, module._spec_json, 0.0, False)
+    y, hy, cy, reserve = _torch_ops.rnn(*arguments, True)
+    for wrong in (reserve[1:], reserve.view(torch.int8), reserve[:0]):
+        with pytest.raises(ArgumentError, match="Invalid reserve"):
+            _torch_ops.rnn_backward(y, hy, cy, y, wrong, *arguments, True)
+
+
+def test_an_empty_batch_makes_no_call(played):
+    module, _ = make()
+    played.calls.clear()
+    y, (h, _) = module(torch.zeros(5, 0, 4, dtype=torch.float64))
+    y.sum().backward()
+    assert y.shape == (5, 0, 12)
+    assert h.shape == (4, 0, 6)
+    assert not module.params.grad.any()
+    assert not [name for name, *_ in played.calls if name in shim.PASSES]
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_compiler_is_told_the_size_that_the_reserve_has(played, lengths, dropout):
+    module, x = make(dropout=dropout)
+    sizes, hx = None, [torch.zeros(4, 3, 6, dtype=torch.float64)] * 2
+    if lengths:
+        x, sizes, *_ = pack_padded_sequence(x, lengths, enforce_sorted=False)
+    seed = torch.tensor(7) if dropout else None
+    before = len(played.device.allocations)
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        tensors = [None if t is None else fake.from_tensor(t) for t in (x, sizes, *hx, module.params.detach(), seed)]
+        told = _torch_ops.rnn(*tensors, module._spec_json, dropout, False, True)
+    assert len(played.device.allocations) == before, "no memory is taken for it"
+    found = _torch_ops.rnn(x, sizes, *hx, module.params.detach(), seed, module._spec_json, dropout, False, True)
+    assert [tensor.shape for tensor in told] == [tensor.shape for tensor in found]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
+@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
+def test_a_compiled_step_is_the_same(played, lengths):
+    module, x = make(dropout=0.5)
+    torch.compiler.reset()
+    torch.manual_seed(2)
+    expected = step(module, x, lengths)
+    torch.manual_seed(2)
+    module.compile(backend="aot_eager", fullgraph=True)
+    equal(step(module, x, lengths), expected)
+
+
+def test_autocast_gives_cudnn_its_dtype(played):
+    module, x = make(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, _ = module(x.float())
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert module.params.grad.dtype == torch.float32
+
+
+class Zeros(TorchDispatchMode):
+    """The shapes that torch fills with zeros, outside of our operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        if "zero" in str(function):
+            self.shapes.append(found.shape)
+        return found
+
+
+def test_autograd_makes_no_zeros_for_what_nobody_differentiates(played):
+    """Above all not for the reserve, which may be most of the memory."""
+    module, x = make()
+    y, _ = module(x)
+    with Zeros() as zeros:
+        y.backward(torch.ones_like(y))
+    assert zeros.shapes == []
+
+
+@pytest.mark.parametrize("operator", [_torch_ops.rnn, _torch_ops.rnn_backward], ids=str)
+def test_cuda_graphs_of_a_compiler_leave_the_operators_out(operator):
+    assert torch.Tag.cudagraph_unsafe in operator.tags
+    assert torch.Tag.pt2_compliant_tag in operator.tags
+
+
+def test_the_operators_by_themselves_refuse_a_backward():
+    module, x = make()
+    y, *_ = _torch_ops.rnn(x, None, None, None, module.params, None, module._spec_json, 0.0, False, False)
+    with pytest.raises(RuntimeError, match=r"interop\.torch's modules"):
+        y.sum().backward()

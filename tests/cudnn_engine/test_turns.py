@@ -1,0 +1,360 @@
+"""Memory of our own on several streams: who waits for whom at the start, in between, and when its owner is gone."""
+
+import gc
+import os
+import sys
+import threading
+import types
+
+import cupy
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines.cudnn import owned, turns
+from pycudnnrnn.engines.cudnn.device import PER_THREAD, CudaDevice
+from pycudnnrnn.errors import DeviceLostError
+from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.together import together
+from tests.stand_in.host_device import Stream
+from tests.stand_in.problem import on_device
+
+PLAIN, DROPS = ops.CudnnGRU(1, 3, 4).spec, ops.CudnnGRU(2, 3, 4, dropout=0.5).spec
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(monkeypatch):
+    monkeypatch.setattr(owned._Leaving, "begun", owned._Leaving.begun)
+    yield
+    gc.collect()
+    turns._LEFT.clear()
+
+
+class Owners:
+    """What owns memory, by name: each makes it on the current stream, and has a use of it and an end."""
+
+    def __init__(self, play):
+        self.played, self.engine, self.device = play()
+        self.problem = make_problem(ops.from_spec(PLAIN), 3, 2, None, seed=1)
+        self.arrays = on_device(self.device, self.problem)
+
+    def plan(self):
+        plan = self.problem.op.prepare(3, 2, device="cuda:0")
+        outputs = [self.device.empty(shape, np.dtype("f4")) for shape in ((3, 2, 3), (1, 2, 3))]
+
+        def use():
+            plan.forward(self.arrays["params"], self.arrays["x"], None, None, *outputs, None)
+
+        return plan, use
+
+    def graph(self):
+        graph = self.problem.op.prepare(3, 2, device="cuda:0").capture(self.arrays["params"])
+        return graph, graph.replay
+
+    def dropout(self):
+        op = ops.from_spec(DROPS)
+        arrays = on_device(self.device, make_problem(op, 3, 2, None, seed=1))
+        op.dropout_state("cuda:0")
+
+        def use():
+            op.forward(arrays["x"], None, arrays["params"])
+
+        return op, use
+
+    def made(self, name):
+        """Make one; return it in a list that alone keeps it, and its use."""
+        self.device.current = Stream()
+        owner = list(getattr(self, name)())
+        self.device.waits.clear()
+        return owner
+
+    def use_on(self, stream, owner):
+        self.device.current = stream
+        owner[1]()
+
+
+@pytest.fixture
+def owners(play):
+    return Owners(play)
+
+
+NAMES = pytest.mark.parametrize("name", ["plan", "graph", "dropout"])
+
+
+@NAMES
+def test_memory_is_used_by_one_stream_after_another_and_given_back_after_the_last(owners, name):
+    device, owner = owners.device, owners.made(name)
+    home, first, second = device.current, Stream(), Stream()
+    owners.use_on(first, owner)
+    owners.use_on(first, owner)
+    assert device.waits == [(first, home)], "earlier work there may still use the memory"
+    owners.use_on(second, owner)
+    assert device.waits == [(first, home), (second, first)]
+    owner.clear()
+    gc.collect()
+    assert device.waits == [(first, home), (second, first), (home, second)]
+
+
+@NAMES
+def test_a_stream_waits_before_it_launches(owners, name, monkeypatch):
+    owner, launches = owners.made(name), owners.played.launches
+    before, at, wait = len(launches), [], owners.device.wait
+    monkeypatch.setattr(owners.device, "wait", lambda *streams: at.append(len(launches)) or wait(*streams))
+    owners.use_on(Stream(), owner)
+    assert at == [before]
+    assert len(launches) > before
+
+
+@NAMES
+def test_on_one_stream_nothing_waits(owners, name):
+    device, owner = owners.device, owners.made(name)
+    for _ in range(3):
+        owners.use_on(device.current, owner)
+    owners.use_on(Stream(device.current.ptr), owner)  # another object for it
+    device.broken["nothing that is ever asked"] = 700
+    owner.clear()
+    gc.collect()
+    assert not device.waits
+    assert set(device.asked) <= {"graphExecDestroy"}
+
+
+def test_states_that_are_set_anew_give_their_memory_back_after_the_last_forward(owners):
+    device = owners.device
+    owner = owners.made("dropout")
+    home, other = device.current, Stream()
+    state = owner[0].dropout_state("cuda:0")
+    owners.use_on(other, owner)
+    owner[0].set_dropout_state(state)
+    gc.collect()
+    assert device.waits == [(other, home), (home, other)]
+
+
+@pytest.mark.parametrize("which", ["home", "last"])
+@NAMES
+def test_memory_stays_while_one_of_its_streams_is_captured_and_goes_back_later(owners, name, which):
+    device, owner = owners.device, owners.made(name)
+    home, last = device.current, Stream()
+    owners.use_on(last, owner)
+    captured = home if which == "home" else last
+    gc.collect()  # handles of others end by a call, which no capture takes
+    captured.capturing = []
+    device.waits.clear()
+    owner.clear()
+    gc.collect()
+    assert not device.waits
+    (left,) = turns._LEFT
+    assert any(isinstance(memory, cupy.ndarray) for memory in left._memory)
+    del left
+    owners.made("plan")
+    assert len(turns._LEFT) == 1, "it is captured still"
+    captured.capturing = None
+    device.waits.clear()
+    device.current = Stream()
+    owners.plan()
+    assert device.waits == [(home, last)]
+    assert not turns._LEFT
+
+
+@NAMES
+def test_nothing_waits_for_an_owner_that_ends_on_a_lost_device_in_a_fork_or_at_exit(owners, name):
+    device = owners.device
+    ends = [owners.made(name) for _ in range(3)]
+    for owner in ends:
+        owners.use_on(Stream(), owner)
+    device.waits.clear()
+    child = os.fork()
+    if not child:
+        ends.clear()
+        gc.collect()
+        os._exit(len(device.waits) + len(turns._LEFT))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    owned._Leaving.begun = True
+    ends.pop().clear()
+    gc.collect()
+    assert not device.waits
+    owned._Leaving.begun = False
+    device.broken["isCapturing"] = 700
+    ends.pop().clear()  # the one that finds out
+    gc.collect()
+    assert device.watch.lost
+    device.asked.clear()
+    ends.clear()
+    gc.collect()
+    assert (device.waits, device.asked) == ([], [])
+
+
+def test_a_call_that_the_caller_captures_waits_for_nothing_and_the_next_one_does(owners):
+    device, owner = owners.device, owners.made("plan")
+    home, other = device.current, Stream()
+    device.streams[other.ptr], other.capturing = other, []
+    owners.use_on(other, owner)
+    assert len(other.capturing) == 1
+    assert not device.waits
+    other.capturing = None
+    owners.use_on(other, owner)
+    assert device.waits == [(other, home)]
+
+
+@pytest.mark.parametrize("checkpoint_every", [None, 2])
+def test_a_backwards_own_memory_is_given_back_after_who_reads_it(owners, checkpoint_every):
+    """`retain` copies the reserve on the backward's stream; a recomputed gradient is summed there."""
+    device, op = owners.device, owners.problem.op
+    there, here, third = Stream(), Stream(), Stream()
+    device.current = there
+    fwd = op.forward(owners.arrays["x"], None, owners.arrays["params"], checkpoint_every=checkpoint_every)
+    device.current, copied_after, copy = here, [], device.copy
+    device.copy = lambda array: copied_after.append((here, there) in device.waits) or copy(array)
+    fwd.backward_data(owners.arrays["dy"], retain=True)
+    assert copied_after or checkpoint_every
+    assert all(copied_after)
+    device.current = third
+    device.waits.clear()
+    fwd.backward_weights()
+    assert device.waits == [(third, there), (third, here), (there, third), (here, third)]
+
+
+@pytest.mark.parametrize("how", ["reserve", "dropout"])
+def test_two_threads_default_streams_are_two_streams(owners, how):
+    device = owners.device
+    one, other = Stream(PER_THREAD), Stream(PER_THREAD)
+    if how == "dropout":
+        owner = owners.made("dropout")
+        owners.use_on(one, owner)
+        device.waits.clear()
+        owners.use_on(other, owner)
+        assert device.waits == [(other, one)]
+    else:
+        device.current = one
+        fwd = owners.problem.op.forward(owners.arrays["x"], None, owners.arrays["params"])
+        device.current = other
+        fwd.backward_data(owners.arrays["dy"])
+        assert device.waits == [(other, one), (one, other)]
+
+
+# --- the device itself, with CuPy's streams and events played ---------------------------------------------------------
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """In CuPy's place: current streams, and what was asked of CUDA."""
+    asked, current = [], threading.local()
+    null = cupy.cuda.Stream.null
+
+    class Event:
+        def __init__(self, disable_timing):
+            self.timed = not disable_timing
+
+        def record(self, stream):
+            asked.append(("record", stream))
+
+    class Named:
+        def __init__(self, ptr):
+            self.ptr = ptr
+
+        def is_capturing(self):
+            return False
+
+        __enter__ = __exit__ = synchronize = begin_capture = end_capture = lambda self, *_: None
+
+        def wait_event(self, event):
+            asked.append(("wait", self))
+
+        @classmethod
+        def from_external(cls, foreign):
+            return cls(foreign.__cuda_stream__()[1])
+
+    Named.null = null
+    runtime = types.SimpleNamespace(
+        CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError,
+        getDevice=lambda: 0,
+        getDeviceCount=lambda: 1,
+        streamCaptureModeThreadLocal=1,
+        deviceSynchronize=lambda: asked.append("deviceSynchronize"),
+    )
+    cuda = types.SimpleNamespace(
+        runtime=runtime, Event=Event, Stream=Named, get_current_stream=lambda: getattr(current, "stream", null)
+    )
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
+    return types.SimpleNamespace(device=CudaDevice(0), asked=asked, current=current, stream=Named)
+
+
+def default_stream(cuda):
+    """The current stream in a thread whose default one is its own."""
+    cuda.current.stream = cuda.stream(PER_THREAD)
+    return cuda.device.stream()
+
+
+def test_every_stream_but_a_threads_own_default_is_cupys_object(cuda):
+    cuda.current.stream = ordinary = cuda.stream(0x5000)
+    assert cuda.device.stream() is ordinary
+    mine = default_stream(cuda)
+    assert mine.ptr == PER_THREAD
+    assert cuda.device.stream() is cuda.device.stream_at(PER_THREAD) is mine
+    theirs = together(2, lambda _: default_stream(cuda))
+    assert len({id(stream) for stream in (mine, *theirs)}) == 3
+
+
+def test_streams_of_one_thread_wait_by_an_event_and_one_for_itself_not_at_all(cuda):
+    mine, ordinary = default_stream(cuda), cuda.stream(0x5000)
+    cuda.device.wait(mine, mine)
+    cuda.device.wait(ordinary, cuda.stream(0x5000))
+    assert not cuda.asked
+    cuda.device.wait(mine, ordinary)
+    cuda.device.wait(ordinary, mine)
+    assert cuda.asked == [("record", ordinary), ("wait", mine), ("record", mine), ("wait", ordinary)]
+
+
+def test_for_another_threads_default_stream_the_host_waits_since_no_event_reaches_it(cuda):
+    mine, ordinary = default_stream(cuda), cuda.stream(0x5000)
+    theirs, _ = together(2, lambda _: default_stream(cuda))
+    for pair in ((mine, theirs), (theirs, mine), (ordinary, theirs), (theirs, ordinary)):
+        cuda.device.wait(*pair)
+        assert cuda.asked == ["deviceSynchronize"]
+        cuda.asked.clear()
+
+
+def test_an_owner_that_ends_makes_no_host_wait_and_the_next_one_does(cuda):
+    class Owner:
+        """Has memory."""
+
+    owner = Owner()
+    cuda.current.stream = cuda.stream(0x5000)
+    theirs, _ = together(2, lambda _: default_stream(cuda))
+    turns.Turns(cuda.device, owner).on(theirs)
+    cuda.asked.clear()
+    del owner
+    gc.collect()
+    assert not cuda.asked, "this thread may be capturing something"
+    turns.Turns(cuda.device, last := Owner())
+    assert cuda.asked == ["deviceSynchronize"]
+    assert not turns._LEFT
+    del last
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_after_a_capture_the_stream_that_memory_was_taken_on_waits_for_what_ran_before_it(cuda, monkeypatch, fails):
+    cuda.current.stream = home = cuda.stream(0x5000)
+    capturing = cuda.stream(0x5100)
+    monkeypatch.setattr(cuda.device.xp.cuda, "Stream", lambda non_blocking: capturing)
+    asked = [("record", home), ("wait", capturing), "work", "work", ("record", capturing), ("wait", home)]
+
+    def work():
+        cuda.asked.append("work")
+        if fails:
+            raise MemoryError
+
+    if fails:
+        del asked[3]
+        with pytest.raises(MemoryError):
+            cuda.device.capture(work)
+    else:
+        cuda.device.capture(work)
+    assert cuda.asked == asked
+
+
+def test_a_lost_device_is_refused_before_anything_waits(owners):
+    owner = owners.made("plan")
+    owners.device.broken[""] = 700
+    with pytest.raises(DeviceLostError):
+        owners.use_on(Stream(), owner)
+    assert not owners.device.waits

@@ -1,0 +1,340 @@
+"""Any library's arrays go in, and come back as their own kind over the same memory: kinds x paths.
+
+CUDA arrays and streams are in tests/cudnn_engine/test_arrays.py.
+"""
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, _arrays, ops
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.errors import ArgumentError
+from tests.helpers.kinds import DTYPES, KINDS, address, get, is_a, problem_of, put
+
+OP = ops.CudnnLSTM(1, 3, 4, dtype="float64")
+X = np.random.default_rng(0).normal(size=(5, 2, 4))
+P = OP.init_params()
+
+
+class Recorder(NumpyEngine):
+    """The NumPy engine, remembering where its arguments and results are."""
+
+    def __init__(self):
+        self.given, self.made = {}, {}
+
+    def forward(self, spec, schedule, params, x, hx, cx, **keywords):
+        results = super().forward(spec, schedule, params, x, hx, cx, **keywords)
+        self.given = {"params": params, "x": x, "hx": hx, "cx": cx}
+        self.made = dict(zip(("output", "output_h", "output_c"), results, strict=False))
+        return results
+
+    def backward_data(self, *arguments):
+        results = super().backward_data(*arguments)
+        self.made |= dict(zip(("input", "input_h", "input_c"), results, strict=True))
+        return results
+
+    def backward_weights(self, reserve, out, *, accumulate):
+        super().backward_weights(reserve, out, accumulate=accumulate)
+        self.made["params"] = out
+
+
+def results(problem, kind, *, time_major=True):
+    """Every result and gradient of a problem run on arrays of a kind; and the arrays that were given."""
+
+    def swapped(array):
+        return array if time_major else np.ascontiguousarray(array.swapaxes(0, 1))
+
+    given = {
+        name: put(kind, swapped(getattr(problem, name)) if name in {"x", "dy"} else getattr(problem, name))
+        for name in ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
+    }
+    options = {"sequence_lengths": problem.lengths, "time_major": time_major}
+    fwd = problem.op.forward(given["x"], given["hx"], given["cx"], given["params"], **options)
+    grads = fwd.backward(given["dy"], given["dhy"], given["dcy"])
+    found = {name: getattr(fwd, name) for name in ("output", "output_h", "output_c")}
+    return found | {name: getattr(grads, name) for name in ("input", "input_h", "input_c", "params")}, given
+
+
+# --- every kind on every path -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lengths", [None, (5, 2, 0)], ids=["equal", "ragged"])
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_and_gradients_are_numpys_bits_in_the_callers_kind(kind, dtype, time_major, lengths):
+    problem = problem_of(dtype, lengths)
+    expected, _ = results(problem, "numpy", time_major=time_major)
+    found, given = results(problem, kind, time_major=time_major)
+    for name, array in found.items():
+        assert is_a(kind, array), name
+        assert get(array).dtype == problem.spec.dtype.numpy, name
+        assert get(array).tobytes() == expected[name].tobytes(), name
+    for name, array in given.items():
+        if name not in {"x", "dy"}:
+            assert get(array).tobytes() == getattr(problem, name).tobytes(), f"{name} was written to"
+
+
+@pytest.mark.parametrize("lengths", [None, (5, 2, 0), (5, 5, 1)], ids=["equal", "ragged", "sorted"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_copied_on_the_way_in_or_out(kind, dtype, lengths):
+    with use_engine(recorder := Recorder()):
+        found, given = results(problem_of(dtype, lengths), kind)
+    for name, native in recorder.given.items():
+        assert native.ctypes.data == address(given[name]), name
+    for name, array in found.items():
+        assert recorder.made[name].ctypes.data == address(array), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_outlives_the_array_that_it_came_from_in_both_directions(kind, dtype):
+    problem = problem_of(dtype)
+    expected, _ = results(problem, "numpy")
+    arrays = [put(kind, getattr(problem, name)) for name in ("x", "hx", "cx", "params")]
+    fwd = problem.op.forward(*arrays, sequence_lengths=problem.lengths)
+    died = [weakref.ref(array) for array in arrays]
+    output, dy = fwd.output, put(kind, problem.dy)
+    del arrays
+    gc.collect()
+    junk = [np.full(size, 0xFF, np.uint8) for size in range(64, 4096, 16)]
+    grads = fwd.backward(dy, put(kind, problem.dhy), put(kind, problem.dcy))
+    assert get(grads.params).tobytes() == expected["params"].tobytes()
+    del fwd, grads
+    gc.collect()
+    junk += [np.full(size, 0xFF, np.uint8) for size in range(64, 4096, 16)]
+    assert get(output).tobytes() == expected["output"].tobytes()
+    assert all(ref() is None for ref in died), "nothing keeps an array alive once its forward is gone"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_params_go_to_canonical_form_and_back_in_every_kind(kind, dtype):
+    problem = problem_of(dtype)
+    op, params = problem.op, put(kind, problem.params)
+    for copy in (True, False):
+        weights, biases = op.params_to_canonical(params, copy=copy)
+        assert all(is_a(kind, array) for array in [*weights, *biases])
+        assert get(weights[3]).tobytes() == op.params_to_canonical(problem.params)[0][3].tobytes()
+        back = op.canonical_to_params(weights, biases)
+        assert is_a(kind, back)
+        assert get(back).tobytes() == problem.params.tobytes()
+    moved = op.move_params(params, "cpu")
+    assert isinstance(moved, np.ndarray)
+    assert moved.tobytes() == problem.params.tobytes()
+    assert not np.shares_memory(moved, get(params))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_what_is_given_as_out_is_written_and_returned(kind):
+    problem = problem_of()
+    expected, given = results(problem, kind)
+    fwd = problem.op.forward(*(given[name] for name in ("x", "hx", "cx", "params")), sequence_lengths=problem.lengths)
+    gradient, params = (put(kind, np.full_like(problem.params, 7)) for _ in range(2))
+    assert fwd.backward(given["dy"], given["dhy"], given["dcy"], out=gradient).params is gradient
+    assert get(gradient).tobytes() == get(expected["params"]).tobytes()
+    canonical = problem.op.params_to_canonical(given["params"])
+    assert problem.op.canonical_to_params(*canonical, out=params) is params
+    assert get(params).tobytes() == problem.params.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_take_every_kind_and_own_one_buffer(kind):
+    x = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("f4")
+    layers = [CudnnLSTM(1, 6, seed=1) for _ in range(2)]
+    ours, expected = layers[0].forward(put(kind, x)), layers[1].forward(x)
+    assert is_a(kind, ours.outputs)
+    assert all(is_a(kind, state) for state in ours.states)
+    gradient = ours.backward(put(kind, np.ones_like(expected.outputs))).params
+    assert is_a(kind, gradient)
+    buffer = layers[0].params
+    layers[0].params -= 0.5 * get(gradient)
+    layers[1].params -= 0.5 * expected.backward(np.ones_like(expected.outputs)).params
+    assert layers[0].params is buffer
+    assert np.array_equal(get(layers[0](put(kind, x))[0]), layers[1](x)[0])
+    layers[0].params = put(kind, 2 * buffer)
+    assert np.array_equal(buffer, 2 * layers[1].params)
+    into = np.zeros_like(buffer)
+    again = layers[0].forward(put(kind, x)).backward(put(kind, np.ones_like(expected.outputs)), out=into)
+    assert again.params is into
+    assert into.any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_functional_calls_take_every_kind(kind):
+    problem = problem_of("float64", kind=ops.CudnnGRU)
+    arguments = [put(kind, a) for a in (problem.x, problem.hx, problem.params)]
+    options = {"sequence_lengths": problem.lengths, "direction": "bidirectional"}
+    output, output_h = ops.cudnn_gru(*arguments, False, **options)
+    expected = problem.op(problem.x, problem.hx, problem.params, False, sequence_lengths=problem.lengths)
+    assert is_a(kind, output)
+    assert np.array_equal(get(output), expected[0])
+    assert np.array_equal(get(output_h), expected[1])
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_plan_writes_into_the_callers_buffers(kind, dtype):
+    problem = problem_of(dtype, None)
+    expected, _ = results(problem, "numpy")
+    plan = problem.op.prepare(5, 3, is_training=True)
+    x, hx, cx, params = (put(kind, getattr(problem, name)) for name in ("x", "hx", "cx", "params"))
+    y, hy, cy, dx, dhx, dcx, dparams = (
+        put(kind, np.full_like(expected[name], 9))
+        for name in ("output", "output_h", "output_c", "input", "input_h", "input_c", "params")
+    )
+    reserve = put(kind, np.zeros(plan.reserve_nbytes, np.uint8))
+    plan.forward(params, x, hx, cx, y, hy, cy, reserve)
+    dy, dhy, dcy = (put(kind, getattr(problem, name)) for name in ("dy", "dhy", "dcy"))
+    plan.backward_data(params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
+    plan.backward_weights(x, hx, y, dparams, reserve)
+    for name, array in zip(expected, (y, hy, cy, dx, dhx, dcx, dparams), strict=True):
+        assert get(array).tobytes() == expected[name].tobytes(), name
+
+
+def test_a_plan_reads_jax_arrays_and_writes_numpy_ones():
+    problem = problem_of("float64", None)
+    plan = problem.op.prepare(5, 3)
+    expected = problem.forward(is_training=False)
+    y, hy, cy = (np.empty_like(a) for a in (expected.output, expected.output_h, expected.output_c))
+    x, hx, cx, params = (put("jax", getattr(problem, name)) for name in ("x", "hx", "cx", "params"))
+    plan.forward(params, x, hx, cx, y, hy, cy)
+    assert np.array_equal(y, expected.output)
+    for name, outputs in {"y": (put("jax", y), hy, cy), "hy": (y, put("jax", hy), cy)}.items():
+        with pytest.raises(ArgumentError, match=f"Invalid {name}: a JAX array"):
+            plan.forward(params, x, hx, cx, *outputs)
+
+
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("others", KINDS)
+def test_kinds_may_meet_on_one_device_and_the_result_is_of_input_datas(first, others):
+    problem = problem_of("float64")
+    rest = [put(others, getattr(problem, name)) for name in ("hx", "cx", "params")]
+    fwd = problem.op.forward(put(first, problem.x), *rest, sequence_lengths=problem.lengths)
+    grads = fwd.backward(put(others, problem.dy))
+    expected = problem.forward()
+    assert all(is_a(first, a) for a in (fwd.output, fwd.output_c, grads.input, grads.params))
+    assert np.array_equal(get(fwd.output), expected.output)
+    assert np.array_equal(get(grads.params), expected.backward(problem.dy).params)
+
+
+def test_pinned_host_memory_is_the_cpu():
+    class Pinned(torch.Tensor):
+        def __dlpack_device__(self):
+            return 3, 0
+
+    assert _arrays.kind_of("x", torch.tensor(X).as_subclass(Pinned)) == _arrays.ArrayKind("torch", "cpu")
+
+
+def test_a_parameter_and_other_subclasses_of_tensors_are_tensors():
+    class Own(torch.Tensor):
+        pass
+
+    frozen = torch.nn.Parameter(torch.tensor(P), requires_grad=False)
+    output = OP(torch.tensor(X).as_subclass(Own), None, None, frozen)[0]
+    assert np.array_equal(output.numpy(), OP(X, None, None, P)[0])
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_saved_and_what_can_be_written_is_restored_in_place(kind, dtype, tmp_path):
+    numbers = np.arange(12.0).reshape(3, 4).astype(problem_of(dtype).spec.dtype.numpy)
+    path = Saver({"a": put(kind, numbers)}).save(tmp_path / "m")
+    target = put("numpy" if kind == "jax" else kind, np.zeros_like(numbers))
+    before = address(target)
+    Saver({"a": target}).restore(path)
+    assert address(target) == before
+    assert get(target).tobytes() == numbers.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_values_in_any_order_of_memory_are_written(kind):
+    values = np.arange(6.0).reshape(2, 3)[::-1, ::-1]
+    target = put(kind, np.zeros((2, 3), "f4"))
+    _arrays.overwriting("target", target, values)()
+    assert np.array_equal(get(target), values)
+
+
+def test_a_parameter_is_saved_and_restored_in_place(tmp_path):
+    parameter = torch.nn.Parameter(torch.arange(6.0))
+    path = Saver({"a": parameter}).save(tmp_path / "m")
+    other = torch.nn.Parameter(torch.zeros(6))
+    Saver({"a": other}).restore(path)
+    assert torch.equal(parameter, other)
+    assert other.requires_grad
+
+
+# --- JAX's own ways ---------------------------------------------------------------------------------------------------
+
+
+def test_float64_stays_float64_where_jaxs_default_types_are_narrow():
+    assert not jax.config.jax_enable_x64
+    output = OP(put("jax", X), None, None, P)[0]
+    assert output.dtype == "float64"
+    assert np.array_equal(get(output), OP(X, None, None, P)[0])
+
+
+TWO_DEVICES = """
+import jax, numpy as np
+from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError
+op = ops.CudnnGRU(1, 3, 4)
+x, params = np.ones((5, 2, 4), "f4"), op.init_params()
+first, second = jax.devices()
+for device in (first, second):
+    fwd = op.forward(jax.device_put(x, device), None, jax.device_put(params, first))
+    assert fwd.output.devices() == fwd.backward(fwd.output).params.devices() == {device}
+mesh = jax.sharding.Mesh([first, second], ("i",))
+try:
+    op(jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "i"))), None, params)
+except ArgumentError as error:
+    print(error)
+"""
+
+
+def test_results_are_on_the_inputs_jax_device_and_sharded_arrays_are_refused():
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Invalid input_data: ")
+    assert "expecting an array on one device" in done.stdout
+
+
+def test_a_layer_updated_in_place_does_not_change_what_jax_holds():
+    layer = CudnnGRU(1, 6, seed=1)
+    outputs, _ = layer(put("jax", X.astype("f4")))
+    before = get(outputs).copy()
+    gradient = layer.forward(put("jax", X.astype("f4"))).backward(outputs).params
+    kept = get(gradient).copy()
+    layer.params[...] = 0
+    layer(put("jax", X.astype("f4")))
+    assert np.array_equal(get(outputs), before)
+    assert np.array_equal(get(gradient), kept)
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (7,), (3, 5, 2)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_new_memory_starts_where_jax_takes_it(shape, dtype, zeros):
+    for _ in range(20):
+        array = _arrays.new(shape, problem_of(dtype).spec.dtype.numpy, zeros=zeros)
+        assert array.shape == shape
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+        assert not array.size or array.ctypes.data % _arrays.ALIGNMENT_NBYTES == 0
+        assert not zeros or not array.any()

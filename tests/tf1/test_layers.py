@@ -1,0 +1,373 @@
+"""Layers: what a caller gets beyond the members that TF documents (tests/tf1/test_tf_layer_page.py has those)."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pycudnnrnn as package
+from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, StateError
+from pycudnnrnn.layers import RNNLayer
+from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing.strategies import make_problem, specs
+from tests.helpers.examples import examples
+from tests.helpers.layers import ALL, OF_MODE, batch, built, layer_of
+
+# --- the op underneath ------------------------------------------------------------------------------------------------
+
+
+@examples(300)
+@given(specs(), st.integers(0, 2**16), st.booleans(), st.booleans(), st.sampled_from([None, 3, 8]))
+def test_a_layer_computes_what_its_op_computes_forward_and_backward(spec, seed, time_major, ragged, permuted):
+    with use_engine(PermutedLayoutEngine(permuted)) if permuted else contextlib.nullcontext():
+        problem = make_problem(ops.from_spec(spec), 4, 3, [4, 0, 2] if ragged else None, seed)
+        layer = layer_of(spec)
+        x, dy = problem.x, problem.dy
+        if not time_major:
+            x, dy = (np.ascontiguousarray(a.swapaxes(0, 1)) for a in (x, dy))
+        layer.build(x.shape)
+        layer.params = problem.params
+        states = (problem.hx, problem.cx) if spec.mode == "lstm" else (problem.hx,)
+        d_states = (problem.dhy, problem.dcy) if spec.mode == "lstm" else (problem.dhy,)
+        options = {"sequence_lengths": problem.lengths, "time_major": time_major}
+        fwd = layer.forward(x, states, **options)
+        expected = problem.op.forward(x, *states, problem.params, **options)
+        grads, wanted = fwd.backward(dy, d_states), expected.backward(dy, *d_states)
+        results = [fwd.outputs, *fwd.states, grads.inputs, *grads.initial_state, grads.params]
+        theirs = [expected.output, expected.output_h, expected.output_c, wanted.input, wanted.input_h, wanted.input_c]
+        for ours, other in zip(results, [a for a in theirs if a is not None] + [wanted.params], strict=True):
+            assert np.array_equal(ours, other)
+        again, states_again = layer(x, states, **options)
+        assert np.array_equal(again, fwd.outputs)
+        assert [s.shape for s in states_again] == [tuple(s) for s in layer.state_shape(3)]
+
+
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+@pytest.mark.parametrize("kind", ALL)
+def test_gradients_are_central_differences_in_both_directions(kind, direction):
+    """TF's testSimpleTraining (L2 U3 I4 B3 T4, delta 1e-4, 5e-6), which never ran with two directions."""
+    rng = np.random.default_rng(1234)
+    layer = kind(2, 3, direction=direction, dtype="float64", seed=5, bias_initializer=lambda s, _: rng.normal(1, 1, s))
+    x = rng.random((4, 3, 4))
+    states = (rng.random((layer.num_dirs * 2, 3, 3)),) * len(layer.state_shape(3))
+
+    def loss():
+        outputs, after = layer(x, states, training=False)
+        return outputs.sum() + sum(state.sum() for state in after)
+
+    fwd = layer.forward(x, states)
+    grads = fwd.backward(np.ones_like(fwd.outputs), tuple(np.ones_like(state) for state in fwd.states))
+    for array, gradient in ((layer.params, grads.params), (x, grads.inputs)):
+        flat = array.reshape(-1)
+        for index in range(0, flat.size, max(flat.size // 40, 1)):
+            kept = flat[index]
+            flat[index] = kept + 1e-4
+            above = loss()
+            flat[index] = kept - 1e-4
+            below = loss()
+            flat[index] = kept
+            assert gradient.reshape(-1)[index] == pytest.approx((above - below) / 2e-4, rel=5e-6, abs=5e-6)
+
+
+def test_a_backward_takes_gradients_of_states_as_a_tuple_or_one_by_one():
+    layer, x = built(), batch(4, 3, 5)
+    dh, dc = batch(2, 3, 3, seed=1), batch(2, 3, 3, seed=2)
+    first = layer.forward(x).backward(None, (dh, dc))
+    second = layer.forward(x).backward(None, dh, dc)
+    assert np.array_equal(first.params, second.params)
+    assert first.inputs is first.input
+    with pytest.raises(ArgumentError, match="a tuple of 2"):
+        layer.forward(x).backward(None, (dh,))
+    with pytest.raises(ArgumentError, match="d_states"):
+        layer.forward(x).backward(None, (dh, dc), dc)
+    with pytest.raises(StateError, match="kept no reserve"):
+        layer.forward(x, training=False).backward()
+    kept = layer.forward(x, training=False, keep_reserve=True)
+    out = np.ones_like(layer.params)
+    kept.backward(None, (dh, dc), out=out, accumulate=True)
+    assert np.allclose(out, first.params + 1)
+
+
+# --- TF's layer tests -------------------------------------------------------------------------------------------------
+
+
+def test_zero_weights_give_zero_outputs_and_one_variable_with_tfs_name():
+    """TF's testLayerBasic."""
+    layer = CudnnLSTM(4, 2, kernel_initializer="zeros", bias_initializer="zeros", name="main/awesome_lstm")
+    x = np.random.default_rng(0).random((4, 8, 2)).astype("f4")
+    for _ in range(3):
+        outputs, _ = layer(x)
+        assert outputs.sum() == 0
+    assert [v.name for v in layer.trainable_variables] == ["main/awesome_lstm/opaque_kernel"]
+    assert layer.trainable_variables[0].value is layer.params
+
+
+def test_one_layer_takes_several_batch_shapes():
+    """TF's testDifferentShapes."""
+    layer = CudnnGRU(1, 100)
+    outputs, _ = layer(np.zeros((28, 100, 28), "f4"))
+    assert outputs.shape == (28, 100, 100)
+    fwd = layer.forward(np.zeros((7, 3, 28), "f4"))
+    assert fwd.backward(np.ones_like(fwd.outputs)).inputs.shape == (7, 3, 28)
+    with pytest.raises(ArgumentError, match="input_size=28"):
+        layer(np.zeros((28, 100, 100), "f4"))
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+@pytest.mark.parametrize(("L", "U", "I"), [(4, 200, 200), (4, 200, 300), (1, 100, 200), (2, 200, 100), (3, 200, 400)])
+def test_the_buffer_has_the_sizes_that_tf_published(mode, direction, L, U, I):
+    """TF's testOpaqueParamsSize, with its formula for the LSTM."""
+    layer = OF_MODE[mode](L, U, direction=direction, kernel_initializer="zeros")
+    layer.build((None, None, I))
+    gates = {"lstm": 4, "gru": 3}.get(mode, 1)
+    lstm = {
+        "unidirectional": 4 * U * (U + I) + 8 * (L - 1) * U**2 + 8 * L * U,
+        "bidirectional": 2 * (4 * U * (U + I) + 12 * (L - 1) * U**2 + 8 * L * U),
+    }[direction]
+    assert layer.params.size == lstm * gates // 4
+
+
+@pytest.mark.parametrize("rule", ["sgd", "momentum", "adagrad", "adam"])
+def test_an_optimizer_written_for_arrays_trains_a_layer(rule):
+    """TF's testOptimizersSupport, over enough steps to see the loss fall."""
+    layer, x = built(), batch(6, 8, 5)
+    target = np.tanh(np.cumsum(x[:, :, :3], axis=0))
+    slots = {v.name: (np.zeros_like(v), np.zeros_like(v)) for v in layer.trainable_variables}
+    losses = []
+    for step in range(1, 41):
+        fwd = layer.forward(x)
+        losses.append(((fwd.outputs - target) ** 2).mean())
+        gradients = [fwd.backward(2 * (fwd.outputs - target) / target.size).params]
+        for variable, g in zip(layer.trainable_variables, gradients, strict=True):
+            m, v = slots[variable.name]
+            if rule == "sgd":
+                delta = 1.0 * g
+            elif rule == "momentum":
+                m[:] = 0.9 * m + g
+                delta = 0.3 * m
+            elif rule == "adagrad":
+                v[:] += g**2
+                delta = 0.1 * g / (np.sqrt(v) + 1e-8)
+            else:
+                m[:] += 0.1 * (g - m)
+                v[:] += 0.001 * (g**2 - v)
+                delta = 1e-2 * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+            variable.assign_sub(delta)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_inference_is_the_same_with_any_dropout(kind):
+    """TF's test_inference_with_dropout; training is not."""
+    x = batch(5, 3, 5)
+    results = []
+    for dropout in (0.0, 0.5, 1.0):
+        layer = built(kind, dropout=dropout)
+        results.append(layer(x, training=False)[0])
+        assert np.array_equal(layer(x)[0], results[0]) == (dropout == 0)
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+# --- arguments, variables, places -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_number_where_input_mode_belongs_points_to_the_op(kind):
+    with pytest.raises(TypeError, match=rf"this {kind.__name__} is the layer; .* ops\.{kind.__name__}"):
+        kind(1, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "text"),
+    [
+        ({"num_layers": 0}, "Invalid num_layers"),
+        ({"dropout": 2}, "Invalid dropout"),
+        ({"seed": -1}, "Invalid seed"),
+        ({"num_proj": 3}, "Invalid num_proj"),
+        ({"bias_mode": "both"}, "Invalid bias_mode"),
+        ({"device": "tpu"}, "Invalid device"),
+        ({"name": ""}, "Invalid name"),
+    ],
+)
+def test_bad_arguments_are_named_before_anything_is_built(keywords, text):
+    with pytest.raises(ValueError, match=text):
+        CudnnLSTM(**({"num_layers": 2, "num_units": 3} | keywords))
+
+
+def test_skip_input_needs_equal_sizes_and_auto_select_takes_either():
+    with pytest.raises(ArgumentError, match="skip_input"):
+        CudnnGRU(1, 3, "skip_input").build((None, None, 4))
+    for size, mode in ((3, "skip_input"), (4, "linear_input")):
+        layer = CudnnGRU(1, 3, "auto_select")
+        layer.build((None, None, size))
+        assert layer.spec.input_mode == mode
+
+
+def test_inputs_elsewhere_than_the_layer_and_devices_without_an_engine_are_refused():
+    nowhere = (EngineError, MissingDependencyError)
+    with pytest.raises(nowhere):
+        CudnnGRU(1, 3, device="cuda:99").build((None, None, 4))
+    with pytest.raises(ArgumentError, match="where the layer is"):
+        CudnnGRU(1, 3, device="cuda:1")(batch(2, 2, 4))
+    layer = built()
+    with pytest.raises(nowhere):
+        layer.to("cuda:99")
+    assert layer.device == "cpu"
+
+
+def test_to_casts_weights_and_keeps_the_layer():
+    layer, x = built(direction="bidirectional"), batch(4, 3, 5)
+    expected, _ = layer(x)
+    assert layer.to("cpu") is layer
+    assert layer.to(dtype="float32").dtype == "float32"
+    assert layer.params.dtype == layer.saveable.spec.dtype == "float32"
+    outputs, _ = layer(x.astype("f4"))
+    assert np.allclose(outputs, expected, atol=1e-5)
+    assert layer.variables[0].value is layer.params
+    assert layer.saveable.prefix == "cudnn_lstm/"
+    unbuilt = CudnnGRU(1, 3).to("cpu", dtype="float64")
+    assert unbuilt(batch(2, 2, 3))[0].dtype == "float64"
+
+
+def test_weights_are_all_set_or_none():
+    layer = built()
+    layer.add_weight("scale", (2,), initializer="ones")
+    before = layer.get_weights()
+    with pytest.raises(ArgumentError, match=r"weights\[1\] shape"):
+        layer.set_weights([before[0] + 1, np.ones(3)])
+    assert np.array_equal(layer.params, before[0])
+
+
+def test_variables_are_taken_by_numpy_and_written_by_index():
+    layer = built()
+    (variable,) = layer.variables
+    assert np.asarray(variable) is layer.params
+    assert not np.shares_memory(np.array(variable), layer.params)
+    variable[:3] = 7
+    assert layer.params[:3].tolist() == [7, 7, 7] == variable[:3].tolist()
+    assert np.asarray(variable, "float32").dtype == "float32"
+    assert len(variable) == layer.params.size
+    assert "opaque_kernel" in repr(variable)
+    variable.assign_add(1)
+    assert layer.params[0] == 8
+    with pytest.raises(ArgumentError, match="opaque_kernel shape"):
+        variable.assign([1])
+    with pytest.raises(ValueError, match="copy"):
+        variable.__array__("float32", copy=False)
+
+
+def test_a_subclass_whose_call_returns_nothing_is_refused():
+    class Silent(CudnnGRU):
+        def call(self, inputs):
+            return None
+
+    with pytest.raises(ValueError, match="Invalid call"):
+        Silent(1, 2)(batch(1, 1, 1))
+
+
+def test_the_canonical_shapes_of_one_layer():
+    layer = built(direction="bidirectional")
+    assert layer._canonical_weight_shape(1) == ([(3, 6)] * 4 + [(3, 3)] * 4) * 2
+    for bad in (-1, 2):
+        with pytest.raises(ValueError, match="'layer' is not valid, got"):
+            layer._canonical_weight_shape(bad)
+
+
+def test_every_layer_is_exported_and_is_no_op():
+    for kind in ALL:
+        assert getattr(package, kind.__name__) is kind
+        assert issubclass(kind, RNNLayer)
+        assert kind is not getattr(ops, kind.__name__)
+
+
+def test_a_layer_of_a_dtype_or_shape_that_is_no_such_thing_is_refused():
+    with pytest.raises(TypeError, match="Only support float16, float32, float64, provided None"):
+        CudnnGRU(1, 2, dtype=None)
+    with pytest.raises(ArgumentTypeError, match="input_shape"):
+        CudnnGRU(1, 2).build("ab1")
+    with pytest.raises(ArgumentTypeError, match="scope"):
+        CudnnGRU(1, 2)(batch(1, 1, 1), scope=3)
+
+
+def test_a_tensor_shape_builds_and_a_scope_names():
+    class Dimension:
+        def __init__(self, value):
+            self.value = value
+
+    class TensorShape:
+        def as_list(self):
+            return [None, Dimension(2), 3]
+
+    layer = CudnnGRU(1, 2, dtype="float64")
+    layer.build(TensorShape())
+    assert layer.input_size == 3
+    named = CudnnGRU(1, 2, dtype="float64")
+    named(batch(1, 1, 3), scope="outer/gru")
+    assert named.variables[0].name == "outer/gru/opaque_kernel"
+    assert named.saveable.prefix == "outer/gru/"
+    assert "num_units=2" in repr(named)
+
+
+def test_what_needs_a_build_says_so():
+    layer = CudnnLSTM(1, 2)
+    for name in ("params", "op", "spec", "input_size"):
+        with pytest.raises(ValueError):
+            getattr(layer, name)
+        with pytest.raises(RuntimeError):
+            getattr(layer, name)
+    assert layer.device is None
+
+
+def test_a_cast_layer_keeps_its_dropout_and_its_config_makes_an_equal_one():
+    layer, x = (
+        built(CudnnGRU, dtype="float16", compute_dtype="float16", math_type="default", dropout=0.5),
+        batch(4, 3, 5),
+    )
+    layer(x.astype("f2"))
+    before = layer.op.dropout_state()
+    layer.to(dtype="float32")
+    assert layer.op.dropout_state() == before
+    assert before.position == 1
+    assert (layer.spec.compute_dtype, layer.spec.math_type) == ("float32", "fma")
+    twin = CudnnGRU.from_config(layer.get_config())
+    twin.build((None, None, 5))
+    assert twin.spec == layer.spec
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
+    layer, x = built(kind), batch(7, 3, 5)
+    start = tuple(batch(2, 3, 3, seed=i) for i in range(len(layer.state_shape(3))))
+    expected, states = layer(x, start, training=False)
+    stream = layer.stream(start)
+    for _ in range(2):
+        pieces = [stream(x[:3]), stream(x[3])[None], stream(x[4:])]
+        assert np.allclose(np.concatenate(pieces), expected, atol=1e-14)
+        assert all(np.allclose(a, b, atol=1e-14) for a, b in zip(stream.states, states, strict=True))
+        stream.reset()
+    assert stream.states is start
+
+
+def test_a_stream_of_two_directions_or_with_a_bad_state_is_refused():
+    with pytest.raises(ArgumentError, match="unidirectional"):
+        CudnnGRU(1, 3, direction="bidirectional").stream()
+    with pytest.raises(TypeError, match="initial_state"):
+        CudnnGRU(1, 3).stream([np.zeros((1, 1, 3))])
+
+
+def test_a_forward_and_its_gradients_show_shapes_under_the_layers_names():
+    x = np.zeros((5, 2, 3), "f4")
+    fwd = CudnnLSTM(1, 4).forward(x)
+    assert repr(fwd) == (
+        "<LayerForward: outputs [5, 2, 4], states ([1, 2, 4], [1, 2, 4]); float32, numpy on cpu; a backward can follow>"
+    )
+    found = repr(fwd.backward(fwd.outputs))
+    assert found == "<LayerGradients: inputs [5, 2, 3], initial_state ([1, 2, 4], [1, 2, 4]), params [144]>"
+    assert "states ([1, 2, 4]); float32" in repr(CudnnGRU(1, 4).forward(x))
