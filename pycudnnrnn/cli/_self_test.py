@@ -12,9 +12,7 @@ import numpy as np
 from pycudnnrnn import _arrays, _discovery, libcudnn, ops
 from pycudnnrnn._libcudnn import PROTOTYPES, Library
 from pycudnnrnn.engines import Engine, engine_for
-from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor
-from pycudnnrnn.engines.cudnn.settings import ALGORITHMS, BIAS_MODES, DATA_TYPES, DIRECTIONS, INPUT_MODES, MATH_TYPES
-from pycudnnrnn.engines.cudnn.settings import MODES as C_MODES
+from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor, rnn_arguments
 from pycudnnrnn.errors import LibraryNotFoundError, PycudnnrnnError, version_text
 from pycudnnrnn.layout import arithmetic_layout, differences
 from pycudnnrnn.spec import RNNSpec
@@ -119,16 +117,15 @@ def descriptors_round_trip() -> str:
     for spec in SPECS:
         with RNNDescriptor(library, spec) as descriptor:
             got = descriptor.read()
-        wanted = got._replace(
-            algo=ALGORITHMS[spec.algo], mode=C_MODES[spec.mode], bias_mode=BIAS_MODES[spec.bias_mode],
-            direction=DIRECTIONS[spec.direction], input_mode=INPUT_MODES[spec.input_mode],
-            dtype=DATA_TYPES[spec.dtype], compute_dtype=DATA_TYPES[spec.compute_dtype],
-            math_type=MATH_TYPES[spec.math_type], input_size=spec.input_size, num_units=spec.num_units,
-            proj_size=spec.num_proj or spec.num_units, num_layers=spec.num_layers, cell_clip=spec.cell_clip,
-        )  # fmt: skip
+        wanted = got | rnn_arguments(spec)
+        if spec.cell_clip is None:
+            wanted["clipMode"] = libcudnn.cudnnRNNClipMode_t.NONE
+        else:
+            wanted |= dict(zip(("lclip", "rclip"), spec.cell_clip, strict=True))
+            wanted["clipMode"] = libcudnn.cudnnRNNClipMode_t.MINMAX
         _demand(got == wanted, "", f"{spec!r} came back as {got}")
         with RNNDataDescriptor(library, spec.dtype, 4, len(LENGTHS), spec.input_size, lengths=LENGTHS) as data:
-            lengths = data.read().lengths
+            lengths = data.read()["seqLengthArray"]
         _demand(lengths == LENGTHS, "", f"lengths {LENGTHS} came back as {lengths}")
     return f"{len(SPECS)} RNNs and their data"
 
