@@ -85,10 +85,10 @@ class Answers:
     # --- sizes and layout
 
     def _spec(self, rnn):
-        settings = native.rnn(self.library, rnn)
-        if not settings.dropout:
+        found = native.rnn(self.library, rnn)
+        if not found["dropoutDesc"]:
             raise native.Refused(native.NULL_POINTER, "whether a dropout descriptor may be NULL is not known")
-        return native.spec_of(settings, self._dropouts[settings.dropout][0]), settings
+        return native.spec_of(found, self._dropouts[found["dropoutDesc"]][0]), found
 
     def cudnnBuildRNNDynamic(self, handle, rnn, batch):
         self._handle(handle)
@@ -130,7 +130,8 @@ class Answers:
         self._handle(handle)
         spec, _ = self._spec(rnn)
         x, w = native.tensor(self.library, x_desc), native.filter_(self.library, w_desc)
-        if x.dims[1] != spec.input_size or w.dims[0] * spec.dtype.itemsize != self._params_nbytes(spec):
+        params_nbytes = w["dimA"][0] * spec.dtype.itemsize
+        if x["dimA"][1] != spec.input_size or params_nbytes != self._params_nbytes(spec):
             raise native.Refused(native.BAD_SIZE, "x or w descriptor")
         region = self._region(spec, pseudo_layer, id_, kind)
         native.write(out, "<Q", base + int(region.offset * spec.dtype.itemsize) if region and region.size else 0)
@@ -161,28 +162,30 @@ class Answers:
     def _problem(self, handle, rnn, x_desc, y_desc, h_desc, *c_descs):
         """Read what the descriptors say of a pass, and hold them against each other."""
         self._handle(handle)
-        spec, settings = self._spec(rnn)
+        spec, found = self._spec(rnn)
         x, y = native.data(self.library, x_desc), native.data(self.library, y_desc)
-        if (x.vector_size, y.vector_size) != (spec.input_size, spec.output_size):
-            raise native.Refused(native.BAD_VALUE, f"vector sizes {x.vector_size}, {y.vector_size}")
-        if (x.time, x.batch, x.lengths, x.layout, x.dtype) != (y.time, y.batch, y.lengths, y.layout, y.dtype):
+        widths = x["vectorSize"], y["vectorSize"]
+        if widths != (spec.input_size, spec.output_size):
+            raise native.Refused(native.BAD_VALUE, f"vector sizes {widths}")
+        if x | {"vectorSize": widths[1]} != y:
             raise native.Refused(native.BAD_VALUE, "x and y descriptors differ")
-        if spec.algo == "persist_dynamic" and self._built.get(rnn) != x.batch:
+        T, B, lengths = x["maxSeqLength"], x["batchSize"], x["seqLengthArray"]
+        if spec.algo == "persist_dynamic" and self._built.get(rnn) != B:
             raise native.Refused(native.BAD_VALUE, f"built for a batch of {self._built.get(rnn)}")
-        if not settings.padded_io or any(x.padding_fill) or any(y.padding_fill):
+        if not found["auxFlags"] or any(x["paddingFill"]):
             raise native.Refused(native.BAD_VALUE, "padded I/O is off, or its fill is not zero")
         states = [(h_desc, spec.state_size), *((c, spec.num_units) for c in c_descs if spec.has_cell_state)]
         for desc, width in states:
             if not desc:
                 raise native.Refused(native.NULL_POINTER, "a state descriptor is NULL")
             tensor = native.tensor(self.library, desc)
-            if tensor.dims != (spec.num_pseudo_layers, x.batch, width) or tensor.dtype != x.dtype:
+            if tensor["dimA"] != (spec.num_pseudo_layers, B, width) or tensor["dataType"] != x["dataType"]:
                 raise native.Refused(native.BAD_VALUE, f"state descriptor {tensor}")
-        time_major = x.layout == libcudnn.cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED
-        lengths = None if set(x.lengths) == {x.time} else tuple(x.lengths)
-        if lengths is not None and spec.algo != "standard":
+        time_major = x["layout"] == libcudnn.cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED
+        ragged = set(lengths) != {T}
+        if ragged and spec.algo != "standard":
             raise native.Refused(native.NOT_SUPPORTED, "ragged lengths")
-        return spec, settings, Schedule(x.time, x.batch, lengths, time_major), x
+        return spec, found, Schedule(T, B, tuple(lengths) if ragged else None, time_major), x
 
     def _memory(self, spec, schedule):
         T, B = schedule.T, schedule.B
@@ -235,7 +238,7 @@ class Answers:
         self, handle, rnn, mode, _dev, x_desc, x, y_desc, y, h_desc, hx, hy, c_desc, cx, cy,
         params_nbytes, params, workspace_nbytes, workspace, reserve_nbytes, reserve,
     ):  # fmt: skip
-        spec, settings, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
+        spec, found, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
         self._refuse("cudnnRNNForward", spec)
         if schedule.lengths is not None and not any(schedule.lengths):
             raise native.Refused(native.EXECUTION_FAILED, "every length is zero")
@@ -245,7 +248,7 @@ class Answers:
         data, states = self._memory(spec, schedule)
         dropout = None
         if mode and spec.dropout and spec.num_layers > 1:
-            address = self._dropouts[settings.dropout][1]
+            address = self._dropouts[found["dropoutDesc"]][1]
             position, seed = struct.unpack("<QQ", ctypes.string_at(address, 16))
             dropout = NumpyDropout(DropoutState("numpy", seed, position))
             native.write(address, "<Q", position + 1)
@@ -296,7 +299,9 @@ class Answers:
             states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
         )
         written = data(dx, spec.input_size)
-        for b, length in enumerate(x_data.lengths):  # whether cuDNN writes behind a sequence's end is not known
+        for b, length in enumerate(
+            x_data["seqLengthArray"]
+        ):  # whether cuDNN writes behind a sequence's end is not known
             rows = (slice(length), b) if schedule.time_major else (b, slice(length))
             written[rows] = out[0][rows]
         if dhx:
@@ -345,6 +350,7 @@ def _plain(spec, dropout=0.0):
 
 def _scratch(spec, data, mode):
     """Sizes that depend on everything they may depend on, so that a stale one is seen; in inference too."""
-    cells = data.time * data.batch * spec.num_pseudo_layers * spec.num_units
-    ragged = 96 * (set(data.lengths) != {data.time})
-    return 512 + 2 * cells + sum(data.lengths) + ragged, 64 + 4 * cells + mode + ragged
+    T, lengths = data["maxSeqLength"], data["seqLengthArray"]
+    cells = T * data["batchSize"] * spec.num_pseudo_layers * spec.num_units
+    ragged = 96 * (set(lengths) != {T})
+    return 512 + 2 * cells + sum(lengths) + ragged, 64 + 4 * cells + mode + ragged

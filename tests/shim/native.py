@@ -7,6 +7,7 @@ import numpy as np
 
 from pycudnnrnn import RNNSpec, libcudnn
 from pycudnnrnn.engines.cudnn import descriptors
+from pycudnnrnn.spec import Algorithm, Direction, InputMode, MathType, RNNMode
 
 NULL_POINTER, BAD_SIZE, BAD_VALUE, EXECUTION_FAILED, INTERNAL = 2002, 2006, 2000, 5000, 4000
 NOT_SUPPORTED = 3000
@@ -27,9 +28,6 @@ class _Borrowed:
         self.library = library
         self._as_parameter_ = ctypes.cast(address, kind)
 
-    def _read_clip(self):
-        return descriptors.RNNDescriptor._read_clip(self)
-
 
 def rnn(library, address):
     return descriptors.RNNDescriptor.read(_Borrowed(library, libcudnn.cudnnRNNDescriptor_t, address))
@@ -47,28 +45,20 @@ def filter_(library, address):
     return descriptors.FilterDescriptor.read(_Borrowed(library, libcudnn.cudnnFilterDescriptor_t, address))
 
 
-_OURS = {
-    field: {native: ours for ours, native in table.items()}
-    for field, table in {
-        "mode": descriptors.MODES,
-        "dtype": descriptors.DATA_TYPES,
-        "compute_dtype": descriptors.DATA_TYPES,
-        "bias_mode": descriptors.BIAS_MODES,
-        "direction": descriptors.DIRECTIONS,
-        "input_mode": descriptors.INPUT_MODES,
-        "math_type": descriptors.MATH_TYPES,
-        "algo": descriptors.ALGORITHMS,
-    }.items()
-}
+_BIAS_MODES = {native: ours for ours, native in descriptors.BIAS_MODES.items()}
+_DATA_TYPES = {native: ours for ours, native in descriptors.DATA_TYPES.items()}
 
 
-def spec_of(settings, dropout):
-    """The spec that an RNN descriptor's settings stand for."""
-    ours = {field: table[getattr(settings, field)] for field, table in _OURS.items()}
+def spec_of(found, dropout):
+    """The spec that an RNN descriptor stands for."""
+    clipped = found["clipMode"] is libcudnn.cudnnRNNClipMode_t.MINMAX
     return RNNSpec(
-        num_layers=settings.num_layers, num_units=settings.num_units, input_size=settings.input_size,
-        dropout=dropout, num_proj=None if settings.proj_size == settings.num_units else settings.proj_size,
-        cell_clip=settings.cell_clip, **ours,
+        RNNMode[found["cellMode"].name], found["numLayers"], found["hiddenSize"], found["inputSize"],
+        InputMode[found["inputMode"].name], Direction[found["dirMode"].name], _DATA_TYPES[found["dataType"]],
+        dropout=dropout, num_proj=None if found["projSize"] == found["hiddenSize"] else found["projSize"],
+        bias_mode=_BIAS_MODES[found["biasMode"]], cell_clip=(found["lclip"], found["rclip"]) if clipped else None,
+        algo=Algorithm[found["algo"].name], math_type=MathType[found["mathType"].name.replace("_MATH", "")],
+        compute_dtype=_DATA_TYPES[found["mathPrec"]],
     )  # fmt: skip
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn.plain import recogniser
-from pycudnnrnn.passes import Slot
 from pycudnnrnn.engines.numpy_engine import engine as numpy_engine
 from pycudnnrnn.engines.numpy_engine import reserve as numpy_reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.passes import Slot
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.shim.host_device import Stream, host
