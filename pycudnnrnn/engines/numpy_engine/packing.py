@@ -56,8 +56,8 @@ def sorted_states(
     dtype, states = spec.compute_dtype.numpy, (spec.num_pseudo_layers, schedule.B)
 
     def made(given: Array | None, width: int, out: Array | None) -> Array:
-        own = out is None or not schedule.is_sorted or out.dtype != dtype
-        found: Array = new((*states, width), dtype) if own else out
+        shape = *states, width
+        found: Array = new(shape, dtype) if out is None or not schedule.is_sorted or out.dtype != dtype else out
         found[...] = 0 if given is None else given[:, schedule.order]
         return found
 
