@@ -299,9 +299,7 @@ class Answers:
             states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
         )
         written = data(dx, spec.input_size)
-        for b, length in enumerate(
-            x_data["seqLengthArray"]
-        ):  # whether cuDNN writes behind a sequence's end is not known
+        for b, length in enumerate(x_data["seqLengthArray"]):  # cuDNN may leave what is behind a sequence's end
             rows = (slice(length), b) if schedule.time_major else (b, slice(length))
             written[rows] = out[0][rows]
         if dhx:
