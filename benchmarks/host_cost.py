@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
+from pycudnnrnn.ops._eager import ShortWay
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.ops._eager import ShortWay
 from pycudnnrnn.passes import FORWARD
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem

@@ -377,7 +377,7 @@ class Address(Parameter):
 
 @dataclass(frozen=True)
 class Reference(Parameter):
-    """Where the function writes a value `of` a kind: `byref` or `pointer` of the right ctypes object, or a pointer."""
+    """Where the function writes, `of` a kind: the right ctypes object itself, or its `byref` or `pointer`."""
 
     of: Parameter | None = None
 

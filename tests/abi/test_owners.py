@@ -9,11 +9,12 @@ import pickle
 import threading
 import weakref
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from pycudnnrnn import libcudnn
-from pycudnnrnn._libcudnn import cudnnHandle_t, cudnnRNNDescriptor_t
+from pycudnnrnn._libcudnn_abi import PROTOTYPES
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.descriptors import (
     DropoutDescriptor,
@@ -22,8 +23,8 @@ from pycudnnrnn.engines.cudnn.descriptors import (
     RNNDescriptor,
     TensorDescriptor,
 )
+from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.owned import Owned, live
-from pycudnnrnn.engines.cudnn.settings import DropoutSettings
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, ClosedError, CudnnError
 from pycudnnrnn.spec import DType, RNNSpec
 
@@ -48,6 +49,21 @@ int cudnnRestoreDropoutDescriptor(void *d, void *h, float dropout, void *states,
 int cudnnGetDropoutDescriptor(void *d, void *h, float *dropout, void **states, unsigned long long *seed)
 { *dropout = p; *states = s; *seed = r; return 0; }
 """
+
+
+class Plain(Owned, kind="RNNDescriptor"):
+    """An object that nothing is set in."""
+
+
+def pretended(destroy, created=lambda: None):
+    """A library that makes and frees one kind of object, and has nothing else."""
+
+    def create(reference):
+        ctypes.cast(reference, ctypes.POINTER(ctypes.c_void_p))[0] = 0x1000
+        created()
+
+    create.prototype = PROTOTYPES["cudnnCreateRNNDescriptor"]
+    return SimpleNamespace(cudnnCreateRNNDescriptor=create, cudnnDestroyRNNDescriptor=destroy)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +91,7 @@ def shim(lib, tmp_path_factory, build_shim):
 
 @pytest.fixture
 def handle(shim):
-    with Owned(shim, cudnnHandle_t(), "cudnnCreate", "cudnnDestroy") as handle:
+    with Handle(shim) as handle:
         yield handle
 
 
@@ -148,16 +164,7 @@ def test_a_library_that_refuses_leaks_nothing(shim, handle):
 def test_each_object_is_destroyed_exactly_once(monkeypatch):
     """Counted, since cuDNN itself aborts the process at the second time."""
     calls = []
-
-    class Counting:
-        def create(self, reference):
-            ctypes.cast(reference, ctypes.POINTER(ctypes.c_void_p))[0] = 0x1000 + 64 * len(calls)
-            calls.append("create")
-
-        def destroy(self, pointer):
-            calls.append("destroy")
-
-    owner = Owned(Counting(), cudnnRNNDescriptor_t(), "create", "destroy")
+    owner = Plain(pretended(lambda pointer: calls.append("destroy"), lambda: calls.append("create")))
     threads = [threading.Thread(target=owner.close) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -171,16 +178,12 @@ def test_each_object_is_destroyed_exactly_once(monkeypatch):
 def test_a_release_that_fails_is_recorded_and_not_raised(monkeypatch):
     error = CudnnError("cudnnDestroy", 5000, "CUDNN_STATUS_EXECUTION_FAILED", "EXECUTION_FAILED", 92800)
 
-    class Refusing:
-        def create(self, reference):
-            ctypes.cast(reference, ctypes.POINTER(ctypes.c_void_p))[0] = 0x1000
-
-        def destroy(self, pointer):
-            raise error
+    def refuse(pointer):
+        raise error
 
     failures = []
     monkeypatch.setattr(owned, "RELEASE_FAILURES", failures)
-    Owned(Refusing(), cudnnRNNDescriptor_t(), "create", "destroy").close()
+    Plain(pretended(refuse)).close()
     assert failures == [error]
 
 
@@ -190,13 +193,13 @@ def test_a_child_keeps_its_parent_and_the_states(shim, handle):
 
     states = States(8)
     dropout = DropoutDescriptor(handle, 0.25, states, address=64, states_nbytes=8, seed=2**64 - 1)
-    assert dropout.read(handle) == DropoutSettings(0.25, 64, 2**64 - 1)
+    assert dropout.read(handle) == {"dropout": 0.25, "states": 64, "seed": 2**64 - 1}
     rnn = RNNDescriptor(shim, SPEC, dropout)
     address = ctypes.cast(dropout._as_parameter_, ctypes.c_void_p).value
     alive, kept = weakref.ref(dropout), weakref.ref(states)
     del dropout, states
     gc.collect()
-    assert rnn.read().dropout == address
+    assert rnn.read()["dropoutDesc"] == address
     assert alive() is not None
     assert kept() is not None
     rnn.close()
@@ -217,7 +220,7 @@ def test_closing_a_parent_closes_the_child(shim, handle):
 
 def test_a_restored_dropout_descriptor_keeps_the_states_seed(shim, handle):
     with DropoutDescriptor(handle, 0.5, None, address=64, states_nbytes=8, seed=1, restore=True) as dropout:
-        assert dropout.read(handle) == DropoutSettings(0.5, 64, 77)
+        assert dropout.read(handle) == {"dropout": 0.5, "states": 64, "seed": 77}
 
 
 @pytest.mark.parametrize("wrong", [{"seed": 2**64}, {"seed": -1}, {"address": 0.5}, {"states_nbytes": -1}])
@@ -267,7 +270,7 @@ def test_a_forked_child_frees_nothing_of_its_parent(child):
         os.write(write, f"{owner.closed} {inherited} {len(calls)}".encode())
         os._exit(0)
     os.wait()
-    print(os.read(read, 100).decode(), owner.read().dims)
+    print(os.read(read, 100).decode(), owner.read()["dimA"])
     """
     result = child(code)
     assert (result.stdout, result.stderr) == ("True 0 1 (1, 2, 3)\n", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -10,7 +11,14 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pycudnnrnn._libcudnn import cudnnDataType_t, cudnnRNNDataLayout_t, cudnnRNNPaddingMode_t
+from pycudnnrnn._libcudnn import (
+    cudnnDataType_t,
+    cudnnRNNClipMode_t,
+    cudnnRNNDataLayout_t,
+    cudnnRNNPaddingMode_t,
+    cudnnTensorFormat_t,
+)
+from pycudnnrnn._libcudnn_abi import PROTOTYPES, Prototype
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, MathType, RNNMode, RNNSpec
 
@@ -78,15 +86,22 @@ def test_an_rnn_descriptor_gives_back_its_spec(lib, data, padded_io):
     spec = data.draw(rnn_specs(lib))
     with RNNDescriptor(lib, spec, padded_io=padded_io) as descriptor:
         got = descriptor.read()
-    fields = ["algo", "mode", "bias_mode", "direction", "input_mode", "dtype", "compute_dtype", "math_type"]
-    assert {field: getattr(got, field).name for field in fields} == {
-        field: C_NAMES[getattr(spec, field)] for field in fields
-    }
-    assert (got.input_size, got.num_units, got.num_layers) == (spec.input_size, spec.num_units, spec.num_layers)
-    assert got.proj_size == (spec.num_units if spec.num_proj is None else spec.num_proj)
-    assert got.cell_clip == spec.cell_clip
-    assert got.dropout == 0
-    assert got.padded_io is cudnnRNNPaddingMode_t(padded_io)
+    words = {
+        "algo": spec.algo, "cellMode": spec.mode, "biasMode": spec.bias_mode, "dirMode": spec.direction,
+        "inputMode": spec.input_mode, "dataType": spec.dtype, "mathPrec": spec.compute_dtype,
+        "mathType": spec.math_type,
+    }  # fmt: skip
+    assert {name: got[name].name for name in words} == {name: C_NAMES[word] for name, word in words.items()}
+    sizes = got["inputSize"], got["hiddenSize"], got["numLayers"]
+    assert sizes == (spec.input_size, spec.num_units, spec.num_layers)
+    assert got["projSize"] == (spec.num_units if spec.num_proj is None else spec.num_proj)
+    if spec.cell_clip is None:
+        assert got["clipMode"] is cudnnRNNClipMode_t.NONE
+    else:
+        assert got["clipMode"] is cudnnRNNClipMode_t.MINMAX
+        assert (got["lclip"], got["rclip"]) == spec.cell_clip
+    assert not got["dropoutDesc"]
+    assert got["auxFlags"] == cudnnRNNPaddingMode_t(padded_io)
 
 
 @given(st.data())
@@ -101,10 +116,19 @@ def test_an_rnn_data_descriptor_gives_back_its_lengths_and_a_zero_fill(lib, data
     given_as = data.draw(st.sampled_from([list, tuple, np.array, lambda x: np.array(x, np.uint16)]))(lengths)
     with RNNDataDescriptor(lib, dtype, time, batch, width, lengths=given_as, layout=layout) as descriptor:
         got = descriptor.read()
-    assert got.dtype.name == C_NAMES[dtype]
-    assert got.layout is layout
-    assert (got.time, got.batch, got.vector_size, got.lengths) == (time, batch, width, lengths)
-    assert got.padding_fill == bytes(dtype.itemsize)
+    assert got["dataType"].name == C_NAMES[dtype]
+    assert got["layout"] is layout
+    assert (got["maxSeqLength"], got["batchSize"], got["vectorSize"]) == (time, batch, width)
+    assert got["seqLengthArray"] == lengths
+    assert got["paddingFill"][: dtype.itemsize] == bytes(dtype.itemsize)
+
+
+@dataclasses.dataclass
+class _Making:
+    prototype: Prototype
+
+    def __call__(self, reference):
+        ctypes.memset(reference, 1, 8)
 
 
 def test_the_fill_is_a_zero_and_not_null():
@@ -116,7 +140,7 @@ def test_the_fill_is_a_zero_and_not_null():
 
         def __getattr__(self, name):
             if name.startswith("cudnnCreate"):
-                return lambda reference: ctypes.memset(reference, 1, 8)
+                return _Making(PROTOTYPES[name])
             if name.startswith("cudnnDestroy"):
                 return lambda pointer: None
             return SimpleNamespace(bind=lambda **given: lambda: calls.append((name, given["paddingFill"])))
@@ -128,13 +152,13 @@ def test_the_fill_is_a_zero_and_not_null():
 
 def test_lengths_of_none_are_full(lib):
     with RNNDataDescriptor(lib, DType.FLOAT32, 7, 3, 4) as descriptor:
-        assert descriptor.read().lengths == [7, 7, 7]
+        assert descriptor.read()["seqLengthArray"] == [7, 7, 7]
 
 
 def test_a_large_batch_passes(lib):
     lengths = np.arange(1_000_000) % 8
     with RNNDataDescriptor(lib, DType.FLOAT32, 7, lengths.size, 4, lengths=lengths) as descriptor:
-        assert np.array_equal(descriptor.read().lengths, lengths)
+        assert np.array_equal(descriptor.read()["seqLengthArray"], lengths)
 
 
 @given(st.data())
@@ -145,5 +169,7 @@ def test_tensor_and_filter_descriptors_give_back_their_dimensions(lib, data):
     with TensorDescriptor(lib, dtype, dims) as tensor, FilterDescriptor(lib, dtype, dims) as weights:
         got, filtered = tensor.read(), weights.read()
     strides = tuple(math.prod(dims[i + 1 :]) for i in range(len(dims)))
-    assert got == (cudnnDataType_t[C_NAMES[dtype]], tuple(dims), strides)
-    assert filtered == (cudnnDataType_t[C_NAMES[dtype]], tuple(dims), ())
+    kind, rank = cudnnDataType_t[C_NAMES[dtype]], len(dims)
+    assert got == {"dataType": kind, "nbDims": rank, "dimA": tuple(dims), "strideA": strides}
+    assert (filtered["dataType"], filtered["nbDims"], filtered["dimA"]) == (kind, rank, tuple(dims))
+    assert filtered["format"] is cudnnTensorFormat_t.NCHW

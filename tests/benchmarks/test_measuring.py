@@ -237,9 +237,9 @@ def test_ours_in_jax_goes_on_from_the_states_that_its_last_call_left_where_they_
     problem = row.problem.replace(I=5, H=6, carried=carried, input_sets=2)
     drawn, given, left, forward = data.draw(problem), [], [], NumpyEngine.forward
 
-    def watched(self, spec, schedule, params, x, hx, cx, **keywords):
-        given.append((x.copy(), hx.copy(), cx.copy()))
-        found = forward(self, spec, schedule, params, x, hx, cx, **keywords)
+    def watched(self, batch, inputs, **keywords):
+        given.append((inputs.x.copy(), inputs.hx.copy(), inputs.cx.copy()))
+        found = forward(self, batch, inputs, **keywords)
         left.append((found[1].copy(), found[2].copy()))
         return found
 

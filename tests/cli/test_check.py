@@ -13,6 +13,7 @@ from pycudnnrnn.cli import info
 from pycudnnrnn.cli.check import self_test
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
+from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.errors import LibraryNotFoundError, LibraryUnusableError
 from pycudnnrnn.testing import PermutedLayoutEngine, goldens
 
@@ -62,15 +63,17 @@ def failed(run):
     return {name: check["detail"] for name, check in found.items() if check["outcome"] == "failed"}
 
 
-def test_a_wrong_engine_is_found_by_the_reference(run, only):
+def test_a_wrong_engine_is_found_by_the_reference(run, only, monkeypatch):
     only("NumPy engine", "equals the reference")
 
-    class Wrong(PermutedLayoutEngine):
-        def backward_weights(self, reserve, out, *, accumulate):
-            super().backward_weights(reserve, out, accumulate=accumulate)
-            out[0] += 1e-6
+    right = NumpyReserve.backward_weights
 
-    with use_engine(Wrong(0)):
+    def wrong(reserve, out, *, accumulate):
+        right(reserve, out, accumulate=accumulate)
+        out[0] += 1e-6
+
+    monkeypatch.setattr(NumpyReserve, "backward_weights", wrong)
+    with use_engine(PermutedLayoutEngine(0)):
         found = failed(run)
     assert "dparams is" in found["NumPy engine", "equals the reference"]
 
@@ -117,10 +120,11 @@ def test_a_library_that_cannot_be_used_fails_and_one_that_is_not_there_is_not_ru
     assert found["library", "libcudnn loads"]["outcome"] == "not run"
 
 
-def test_a_descriptor_that_comes_back_changed_fails(run, only, monkeypatch):
+@pytest.mark.parametrize("change", [{"numLayers": 7}, {"rclip": 0.25}, {"clipMode": 1}], ids=str)
+def test_a_descriptor_that_comes_back_changed_fails(run, only, monkeypatch, change):
     only("library")
     read = RNNDescriptor.read
-    monkeypatch.setattr(RNNDescriptor, "read", lambda self: read(self)._replace(num_layers=7))
+    monkeypatch.setattr(RNNDescriptor, "read", lambda self: read(self) | change)
     found = failed(run)
     assert "came back as" in found["library", "descriptors give back what they were given"]
 

@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
-from pycudnnrnn.passes import Slot
 from pycudnnrnn.engines.numpy_engine import engine as numpy_engine
 from pycudnnrnn.engines.numpy_engine import reserve as numpy_reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.passes import Slot
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import Stream, host

@@ -6,6 +6,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn.algorithms import candidates
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.goldens import KINDS
@@ -22,7 +23,8 @@ def test_every_rnn_descriptor_has_a_dropout_descriptor(play, lengths):
     """Also those that a layout is asked with, and those whose passes drop nothing."""
     played, _, device = play()
     seen = []
-    plain, played._spec = played._spec, lambda rnn: seen.append(native.rnn(played.library, rnn).dropout) or plain(rnn)
+    plain = played._spec
+    played._spec = lambda rnn: seen.append(native.rnn(played.library, rnn)["dropoutDesc"]) or plain(rnn)
     for kind in KINDS.values():
         problem = make_problem(kind(2, 3, 4), 4, 3, lengths, seed=5)
         problem.op.layout("cuda:0")
@@ -40,12 +42,12 @@ def test_a_prepared_backward_fills_the_callers_dx_behind_each_end_and_no_other(p
         plan = problem.op.prepare(4, 3, is_training=True, sequence_lengths=lengths, device="cuda:0")
         y, hy, dhx, dx = (device.copy(a[name]) for name in ("dy", "hx", "hx", "x"))
         reserve = device.empty((plan.reserve_nbytes,), np.dtype(np.uint8))
-        filled, plain = [], device.fill_zero
-        device.fill_zero = lambda array, plain=plain, filled=filled: filled.append(array) or plain(array)
+        filled, plain = [], device.zero_at
+        device.zero_at = lambda *what, plain=plain, filled=filled: filled.append(what[:2]) or plain(*what)
         plan.forward(a["params"], a["x"], a["hx"], None, y, hy, None, reserve)
         plan.backward_data(a["params"], y, a["dy"], a["hx"], a["dhy"], dhx, None, None, None, dx, reserve)
-        device.fill_zero = plain
-        assert [array is dx for array in filled] == ([True] if lengths else []), "equal lengths write all of it"
+        device.zero_at = plain
+        assert filled == ([(dx.data.ptr, dx.nbytes)] if lengths else []), "equal lengths write all of it"
         for b, length in enumerate(lengths or []):
             assert host(dx)[:length, b].all()
             assert not host(dx)[length:, b].any()
@@ -110,5 +112,5 @@ def test_auto_does_not_try_small_h_where_it_has_no_backward():
     schedule = Schedule(4, 3)
     for training in (False, True):
         spec = RNNSpec("lstm", 1, 129, 4, algo="auto")
-        found = {str(c.algo) for c in candidates(spec, schedule, training=training)}
+        found = {str(batch.spec.algo) for batch in candidates(Batch(spec, schedule, training))}
         assert ("persist_static_small_h" in found) is not training

@@ -186,11 +186,11 @@ def test_nothing_waits_for_an_owner_that_ends_on_a_lost_device_in_a_fork_or_at_e
 def test_a_call_that_the_caller_captures_waits_for_nothing_and_the_next_one_does(owners):
     device, owner = owners.device, owners.made("plan")
     home, other = device.current, Stream()
-    device.streams[other.ptr], other.capturing = other, []
-    owners.use_on(other, owner)
-    assert len(other.capturing) == 1
+    device.streams[other.ptr] = other
+    with device.recording(other) as recorded:
+        owners.use_on(other, owner)
+    assert len(recorded) == 1
     assert not device.waits
-    other.capturing = None
     owners.use_on(other, owner)
     assert device.waits == [(other, home)]
 

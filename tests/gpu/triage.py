@@ -195,7 +195,7 @@ def algorithms(cuda):
                 text = "prepared"
             except PycudnnrnnError as error:
                 text = f"{type(error).__name__}: {error}"[:200]
-            mend = "NVRTC: see engines/cudnn/nvrtc.py" if "nvrtc" in text.lower() else ""
+            mend = "NVRTC: see load_nvrtc in engines/cudnn/passes.py" if "nvrtc" in text.lower() else ""
             say(mend, algo=algo, dtype=dtype, s=round(time.perf_counter() - started, 2), what=text)
 
 

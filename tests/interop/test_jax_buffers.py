@@ -11,6 +11,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop import _jax_numpy, _jax_passes
 from pycudnnrnn.interop.jax import rnn
@@ -20,6 +21,7 @@ from pycudnnrnn.testing.strategies import make_problem
 OP = ops.CudnnLSTM(2, 8, 8)
 PARAMS = OP.init_params(seed=1)
 X = np.random.default_rng(2).normal(size=(6, 4, 8)).astype(np.float32)
+OWNERS = {"forward": NumpyEngine, "backward_data": NumpyReserve, "backward_weights": NumpyReserve}
 
 
 def loss(params, x, **keywords):
@@ -31,18 +33,18 @@ def engine_calls(monkeypatch):
     """The engine's calls as they come: names, and the arrays that they get and give."""
     calls = []
 
-    def watch(name):
-        method = getattr(NumpyEngine, name)
+    def watch(name, owner):
+        method = getattr(owner, name)
 
         def watched(self, *arguments, **keywords):
             found = method(self, *arguments, **keywords)
             calls.append((name, arguments, keywords))
             return found
 
-        monkeypatch.setattr(NumpyEngine, name, watched)
+        monkeypatch.setattr(owner, name, watched)
 
-    for name in ("forward", "backward_data", "backward_weights"):
-        watch(name)
+    for name, owner in OWNERS.items():
+        watch(name, owner)
     return calls
 
 
@@ -92,12 +94,12 @@ def test_inputs_and_outputs_are_xlas_own_memory(engine_calls):
 
     results, gradients = jax.block_until_ready(both(*arguments))
     calls = {name: (given, keywords) for name, given, keywords in engine_calls}
-    (_, _, *inputs), keywords = calls["forward"]
+    (_, inputs), keywords = calls["forward"]
     assert [address(array) for array in inputs] == [array.unsafe_buffer_pointer() for array in arguments]
     assert [address(array) for array in keywords["outs"]] == [array.unsafe_buffer_pointer() for array in results]
-    _, keywords = calls["backward_data"]
-    assert [address(array) for array in keywords["outs"]] == [array.unsafe_buffer_pointer() for array in gradients[1:]]
-    (_, out), _ = calls["backward_weights"]
+    (*_, outs), _ = calls["backward_data"]
+    assert [address(array) for array in outs] == [array.unsafe_buffer_pointer() for array in gradients[1:]]
+    (out,), _ = calls["backward_weights"]
     assert address(out) == gradients[0].unsafe_buffer_pointer()
 
 
@@ -187,7 +189,7 @@ def call_of(spec):
 
 
 @pytest.mark.parametrize("jitted", [True, False])
-@pytest.mark.parametrize("where", ["forward", "backward_data", "backward_weights"])
+@pytest.mark.parametrize("where", OWNERS)
 @pytest.mark.parametrize("platform", ["cpu", "host"])
 def test_a_failure_comes_out_with_its_text_and_leaves_the_process_whole(monkeypatch, platform, where, jitted):
     gradient = jax.value_and_grad(partial(loss, platform=platform))
@@ -198,7 +200,7 @@ def test_a_failure_comes_out_with_its_text_and_leaves_the_process_whole(monkeypa
         raise MemoryError("no room for a tape")
 
     with monkeypatch.context() as patch:
-        patch.setattr(NumpyEngine, where, fails)
+        patch.setattr(OWNERS[where], where, fails)
         for _ in range(2):
             with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="no room for a tape"):
                 jax.block_until_ready(run(PARAMS, X))

@@ -7,6 +7,7 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
 from tests.interop.jax_problems import RAGGED, arguments_of, loss_of, problem_of
@@ -47,18 +48,18 @@ def batches(monkeypatch):
     """The engine's calls as they come: which pass, and on how many sequences."""
     found = []
 
-    def watch(name, schedule_of):
-        method = getattr(NumpyEngine, name)
+    def watch(owner, name, schedule_of):
+        method = getattr(owner, name)
 
-        def watched(self, *arguments, **keywords):
+        def watched(*arguments, **keywords):
             found.append((name, schedule_of(*arguments).B))
-            return method(self, *arguments, **keywords)
+            return method(*arguments, **keywords)
 
-        monkeypatch.setattr(NumpyEngine, name, watched)
+        monkeypatch.setattr(owner, name, watched)
 
-    watch("forward", lambda _, schedule, *__: schedule)
-    watch("backward_data", lambda reserve, *_: reserve.schedule)
-    watch("backward_weights", lambda reserve, *_: reserve.schedule)
+    watch(NumpyEngine, "forward", lambda _, batch, __: batch.schedule)
+    watch(NumpyReserve, "backward_data", lambda reserve, *_: reserve.schedule)
+    watch(NumpyReserve, "backward_weights", lambda reserve, *_: reserve.schedule)
     return found
 
 

@@ -31,20 +31,31 @@ class Recorder(NumpyEngine):
     def __init__(self):
         self.given, self.made = {}, {}
 
-    def forward(self, spec, schedule, params, x, hx, cx, **keywords):
-        results = super().forward(spec, schedule, params, x, hx, cx, **keywords)
-        self.given = {"params": params, "x": x, "hx": hx, "cx": cx}
-        self.made = dict(zip(("output", "output_h", "output_c"), results, strict=False))
-        return results
+    def forward(self, batch, inputs, **keywords):
+        *results, reserve = super().forward(batch, inputs, **keywords)
+        self.given = inputs._asdict()
+        self.made = dict(zip(("output", "output_h", "output_c"), results, strict=True))
+        return *results, RecordedReserve(self, reserve)
+
+
+class RecordedReserve:
+    """A reserve that tells a recorder where the gradients are."""
+
+    def __init__(self, recorder, reserve):
+        self.recorder, self.reserve = recorder, reserve
+
+    @property
+    def touched(self):
+        return self.reserve.touched
 
     def backward_data(self, *arguments):
-        results = super().backward_data(*arguments)
-        self.made |= dict(zip(("input", "input_h", "input_c"), results, strict=True))
+        results = self.reserve.backward_data(*arguments)
+        self.recorder.made |= dict(zip(("input", "input_h", "input_c"), results, strict=True))
         return results
 
-    def backward_weights(self, reserve, out, *, accumulate):
-        super().backward_weights(reserve, out, accumulate=accumulate)
-        self.made["params"] = out
+    def backward_weights(self, out, *, accumulate):
+        self.reserve.backward_weights(out, accumulate=accumulate)
+        self.recorder.made["params"] = out
 
 
 def results(problem, kind, *, time_major=True):

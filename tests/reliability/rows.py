@@ -57,8 +57,8 @@ ROWS = (
         "10,000 cycles: drift of the pool 0 B, growth of the last 5,000 at most 2 driver pages",
         ("-m", "gpu", "tests/gpu/test_soak.py", "-k", "ten_thousand"),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "            if not self._keep_reserve:\n",
-            "            globals().setdefault('LEAK', []).append(y)\n            if not self._keep_reserve:\n",
+            "pycudnnrnn/engines/cudnn/eager.py", "            if not self._keeps:\n",
+            "            globals().setdefault('LEAK', []).append(y)\n            if not self._keeps:\n",
         ),
         needs=GPU,
     ),

@@ -124,4 +124,3 @@ def test_names_are_joined_as_in_a_sentence():
     assert one_of(["a"]) == "'a'"
     assert one_of(["a", "b"]) == "'a' or 'b'"
     assert one_of(["a", "b", "c"]) == "'a', 'b' or 'c'"
-

@@ -130,7 +130,7 @@ class Answers:
         self._handle(handle)
         spec, _ = self._spec(rnn)
         x, w = native.tensor(self.library, x_desc), native.filter_(self.library, w_desc)
-        params_nbytes = w["filterDimA"][0] * spec.dtype.itemsize
+        params_nbytes = w["dimA"][0] * spec.dtype.itemsize
         if x["dimA"][1] != spec.input_size or params_nbytes != self._params_nbytes(spec):
             raise native.Refused(native.BAD_SIZE, "x or w descriptor")
         region = self._region(spec, pseudo_layer, id_, kind)
@@ -299,7 +299,7 @@ class Answers:
             states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
         )
         written = data(dx, spec.input_size)
-        for b, length in enumerate(x_data["seqLengthArray"]):  # whether cuDNN writes behind a sequence's end is not known
+        for b, length in enumerate(x_data["seqLengthArray"]):  # cuDNN may leave what is behind a sequence's end
             rows = (slice(length), b) if schedule.time_major else (b, slice(length))
             written[rows] = out[0][rows]
         if dhx:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import itertools
 import operator
 
@@ -188,16 +189,32 @@ class HostDevice:
             self.current = stream
             try:
                 work()
-                stream.capturing = recorded = []
-                try:
-                    self._cuda("beginCapture")
-                    work()
-                except (CudnnError, cupy.cuda.runtime.CUDARuntimeError) as error:
-                    self.watch.look_at(error)
-                    raise CaptureError(f"this call cannot be captured: {error}") from error
+                with self.recording(stream) as recorded:
+                    try:
+                        self._cuda("beginCapture")
+                        work()
+                    except (CudnnError, cupy.cuda.runtime.CUDARuntimeError) as error:
+                        self.watch.look_at(error)
+                        raise CaptureError(f"this call cannot be captured: {error}") from error
             finally:
-                stream.capturing, self.current = None, before
+                self.current = before
         return HostGraph(self, recorded)
+
+    @contextlib.contextmanager
+    def recording(self, stream):
+        """Capture a stream in the block, and give what is recorded.
+
+        Python collects nothing meanwhile: what tests before have left may end by a call that no capture takes.
+        """
+        collects = gc.isenabled()
+        gc.disable()
+        stream.capturing = recorded = []
+        try:
+            yield recorded
+        finally:
+            stream.capturing = None
+            if collects:
+                gc.enable()
 
     def allocate(self, nbytes):
         self._not_in_capture("an allocation")

@@ -57,8 +57,8 @@ def sorted_states(
     dtype, states = spec.compute_dtype.numpy, (spec.num_pseudo_layers, schedule.B)
 
     def made(given: Array | None, width: int, out: Array | None) -> Array:
-        takes = out is not None and schedule.is_sorted and out.dtype == dtype
-        found: Array = out if takes else new((*states, width), dtype)  # type: ignore[assignment]  # there is one
+        shape = *states, width
+        found: Array = new(shape, dtype) if out is None or not schedule.is_sorted or out.dtype != dtype else out
         found[...] = 0 if given is None else given[:, schedule.order]
         return found
 
