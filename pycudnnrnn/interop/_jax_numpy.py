@@ -159,6 +159,6 @@ class _NumpyBackward(_NumpyPass):
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
         arrays = dict(zip(self.call.there("params", "x", *UPSTREAM), _numpy(ins), strict=False))
         arrays |= dict(zip([*self.gradients, "reserve"], _numpy(outs), strict=True))
-        self.plan.run(BACKWARD_DATA, {name: arrays.get(name) for name in BACKWARD_DATA.names}, ())
+        self.plan.run(BACKWARD_DATA, arrays, ())
         if self.weights:
-            self.plan.run(BACKWARD_WEIGHTS, {name: arrays.get(name) for name in BACKWARD_WEIGHTS.names}, ())
+            self.plan.run(BACKWARD_WEIGHTS, arrays, ())
