@@ -249,6 +249,7 @@ class CudnnRNN:
         if not isinstance(state, DropoutState):
             raise ArgumentTypeError("state", "a DropoutState", type(state))
         self._dropouts.start_from(state)
+        self._kinds.clear()  # they keep the dropout that moved so far
 
     def _dropout_on(self, engine: Engine) -> Dropout:
         return self._dropouts.on(engine)
