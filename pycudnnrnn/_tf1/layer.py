@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays
+from pycudnnrnn import _overwriting
 from pycudnnrnn._checks import check_text
 from pycudnnrnn._keywords import hinted
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
@@ -267,7 +267,7 @@ class TF1Layer:
         if len(weights) != len(own):
             raise ArgumentError("weights", f"{len(own)} arrays", f"{len(weights)} arrays")
         pairs = enumerate(zip(own, weights, strict=True))
-        _arrays.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
+        _overwriting.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
 
     # --- losses and updates -------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pycudnnrnn import _arrays
+from pycudnnrnn import _overwriting
 from pycudnnrnn._forms import Array, Form, PseudoLayer, Tensor, apart, pseudo_layers, stack
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
@@ -192,7 +192,7 @@ def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array |
     for name in names_of(scope + tensor.name):
         if name in tensors:
             array = tensors[name]
-            _arrays.check_real(name, array)
+            _overwriting.check_real(name, array)
             if array.shape != tensor.shape:
                 raise ArgumentError(name, f"{tensor.shape}", array.shape, aspect="shape")
             return array

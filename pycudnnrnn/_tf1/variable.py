@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays
+from pycudnnrnn import _arrays, _overwriting
 from pycudnnrnn._checks import check_bool, check_text
 
 Array = npt.NDArray[Any]
@@ -51,7 +51,7 @@ class Variable:
         Raises:
             ArgumentError: as of `assign`.
         """
-        return _arrays.overwriting(name, self.value, _arrays.host_values(name, value))
+        return _overwriting.overwriting(name, self.value, _arrays.host_values(name, value))
 
     def assign_add(self, delta: Any) -> Variable:
         return self.assign(self.value + delta)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays
+from pycudnnrnn import _arrays, _overwriting
 from pycudnnrnn._checks import check_bool, check_int, check_text
 from pycudnnrnn._tf1.tensors import cell_scope
 from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
@@ -187,7 +187,7 @@ class CellStack:
             if name not in tensors:
                 raise ArgumentError("tensors", f"a tensor {name!r}", sorted(map(str, tensors))[:8])
             writes.append(variable.assigning(name, tensors[name]))
-        _arrays.write_all(writes)
+        _overwriting.write_all(writes)
 
     def _named(self) -> dict[str, Any]:
         prefix = f"{self.scope}/" if self.scope else ""

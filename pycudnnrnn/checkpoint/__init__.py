@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pycudnnrnn import layers
-from pycudnnrnn._arrays import write_all
 from pycudnnrnn._atomic import resolve, write_atomically, write_together
 from pycudnnrnn._checks import check_bool, check_int, one_of, shorten
+from pycudnnrnn._overwriting import write_all
 from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn.checkpoint import _book, _file, _tensorflow
 from pycudnnrnn.checkpoint._book import BOOK

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays
+from pycudnnrnn import _arrays, _overwriting
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.checkpoint._file import TensorSpec
 from pycudnnrnn.checkpoint._refusal import Refusal
@@ -116,7 +116,7 @@ class _ArrayItem(Item):
             raise Refusal("metadata", f"{self.name!r} was not an array")
 
     def writes(self, tensors: Mapping[str, Array], _: Any) -> list[Callable[[], None]]:
-        return [_arrays.overwriting(self.name, self.array, tensors[self.name])]
+        return [_overwriting.overwriting(self.name, self.array, tensors[self.name])]
 
 
 class _SaveableItem(Item):

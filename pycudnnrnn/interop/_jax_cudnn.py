@@ -15,7 +15,7 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Traced, in_place, scratch
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, GRADIENTS, RESULTS, UPSTREAM, Batch
+from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, UPSTREAM, Batch
 
 _SIZES: Final = ("states_nbytes", "reserve_nbytes", "workspace_nbytes")
 
@@ -150,11 +150,10 @@ class _CudnnForward(_CudnnPass):
 
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
         call = self.call
-        ins_are = [*(["moved"] if call.carries else []), *call.there("params", "x", "hx", "cx")]
+        ins_are = [*(["moved"] if call.carries else []), *call.there(*INPUTS)]
         outs_are = [*call.there(*RESULTS), "states", "reserve", "workspace"]
         batch, stream, at = self.at(context, outs, ins, outs_are, ins_are)
-        given = [at.get(name) for name in FORWARD.names]
-        batch.forward(stream, call.schedule, given, at["workspace"], states=at["states"], seed=self.seed)
+        batch.forward(stream, call.schedule, at, states=at["states"], seed=self.seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,9 +166,7 @@ class _CudnnBackward(_CudnnPass):
 
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
         call = self.call
-        read = call.there("params", "x", "hx", "cx", "y", *UPSTREAM)
+        read = call.there(*INPUTS, "y", *UPSTREAM)
         ins_are = [*(["zeros"] if self.weights else []), *read, "states", "kept"]
         batch, stream, at = self.at(context, outs, ins, [*self.gradients, "reserve", "workspace"], ins_are)
-        given = [at.get(name) for name in BACKWARD_DATA.names]
-        rest = at["x"], at.get("d_params"), at["workspace"]
-        batch.backward(stream, call.schedule, given, *rest, states=at["states"])
+        batch.backward(stream, call.schedule, at, states=at["states"])

@@ -37,7 +37,7 @@ class Batch:
         self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
         self.reserve_nbytes: int = self._native.reserve_nbytes
         self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
-        self._results, self._packed = [self._shapes[name] for name in passes.RESULTS], packed
+        self._packed = packed
 
     def _check(self, call: Arguments, **others: Any) -> None:
         """Refuse tensors of a call that do not fit their slots, or its input.
@@ -64,13 +64,13 @@ class Batch:
         """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
         self._check(call)
         native, x = self._native, _aligned(call.padded(call.x))
-        hx, cx, params = _aligned(call.hx), _aligned(call.cx), call.params.contiguous()
-        y, hy, cy = map(x.new_empty, self._results)
-        reserve, workspace = _bytes(x, self.reserve_nbytes), _bytes(x, native.workspace_nbytes)
-        at = [*map(_at, (params, x, hx, cx, y, hy, cy, reserve))]
+        given = {"x": x, "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
+        found = {name: x.new_empty(self._shapes[name]) for name in passes.RESULTS}
+        spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
         seed = None if call.seed is None else int(call.seed)
-        native.forward(_stream(x.device), self._lengths(call), at, _at(workspace), seed=seed)
-        return call.packed(y), hy, cy, reserve if keep else _bytes(x, 0)
+        native.forward(_stream(x.device), self._lengths(call), _at(given | found | spaces), seed=seed)
+        y, hy, cy = found.values()
+        return call.packed(y), hy, cy, spaces["reserve"] if keep else _bytes(x, 0)
 
     def backward(
         self, call: Arguments, dy: Any, dhy: Any, dcy: Any, y: Any, reserve: Any, *, params_too: bool
@@ -78,15 +78,15 @@ class Batch:
         """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
         self._check(call, dy=dy, dhy=dhy, dcy=dcy, y=y, reserve=reserve)
         native, x = self._native, _aligned(call.padded(call.x))
-        hx, cx, dhy, dcy = map(_aligned, (call.hx, call.cx, dhy, dcy))
-        params = call.params.contiguous()
-        y, dy, kept = _aligned(call.padded(y)), _aligned(call.padded(dy)), reserve.clone()
-        dx, dhx, dcx, d_params = call.empty_gradients(x, params_too=params_too)
-        d_params.zero_()  # cuDNN adds to what is there
-        workspace = _bytes(x, native.workspace_nbytes)
-        at = [*map(_at, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, kept))]
-        native.backward(_stream(x.device), self._lengths(call), at, *map(_at, (x, d_params, workspace)))
-        return call.packed(dx), dhx, dcx, d_params
+        given = {"x": x, "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
+        given |= {"y": _aligned(call.padded(y)), "dy": _aligned(call.padded(dy)), "reserve": reserve.clone()}
+        given |= {"dhy": _aligned(dhy), "dcy": _aligned(dcy), "workspace": _bytes(x, native.workspace_nbytes)}
+        made = call.empty_gradients(x, params_too=params_too)
+        found = dict(zip((*passes.GRADIENTS, "d_params"), made, strict=True))
+        found["d_params"].zero_()  # cuDNN adds to what is there
+        native.backward(_stream(x.device), self._lengths(call), _at(given | found))
+        dx, *others = made
+        return call.packed(dx), *others
 
     def _lengths(self, call: Arguments) -> Schedule:
         packing = call.packing
@@ -125,9 +125,9 @@ def _aligned(tensor: Any) -> Any:
     return tensor.clone() if tensor.data_ptr() % ALIGNMENT_NBYTES else tensor
 
 
-def _at(tensor: Any) -> int | None:
-    """Where a tensor is in memory; None for none, and for one without elements."""
-    return None if tensor is None else tensor.data_ptr() or None
+def _at(tensors: dict[str, Any]) -> dict[str, int | None]:
+    """Where tensors are in memory; None for none, and for one without elements."""
+    return {name: None if tensor is None else tensor.data_ptr() or None for name, tensor in tensors.items()}
 
 
 def _stream(device: Any) -> int:

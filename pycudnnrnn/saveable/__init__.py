@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays
+from pycudnnrnn import _overwriting
 from pycudnnrnn._checks import check_text
 from pycudnnrnn._tf1.tensors import look_up, tf_tensors
 from pycudnnrnn.canonical import to_canonical
@@ -369,4 +369,4 @@ class RNNParamsSaveable(Saveable):
         opaque = value_of(self._opaque)
         count = len(self._to_canonical(opaque)[0])
         params = self._to_params(list(restored_tensors[:count]), list(restored_tensors[count:]))
-        return _arrays.overwriting("param_variables", opaque, host_of("params", params))
+        return _overwriting.overwriting("param_variables", opaque, host_of("params", params))

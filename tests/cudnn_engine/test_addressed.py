@@ -11,7 +11,7 @@ from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Batch
 from pycudnnrnn.schedule import Schedule
 
 STREAM = 0x7000
@@ -22,13 +22,13 @@ SCHEDULE = Schedule(4, 3)
 def test_params_that_cudnn_cannot_use_where_they_are_never_reach_it(play, off):
     played, engine, _ = play()
     batch = engine.addressed(STREAM, Batch(ops.CudnnGRU(1, 3, 4).spec, SCHEDULE, True), drops=False)
-    at = {"params": 0x1000, "d_params": 0x1000} | {off: 0x1008}
+    at = dict.fromkeys((*BACKWARD_DATA.names, *FORWARD.names, "d_params", "workspace"), 0x1000) | {off: 0x1008}
     played.calls.clear()
     with pytest.raises(ArgumentError, match=f"Invalid {off}: 0x1008.*aligned"):
-        batch.backward(STREAM, SCHEDULE, [at["params"], *[0x1000] * 10], 0x1000, at["d_params"], None)
+        batch.backward(STREAM, SCHEDULE, at)
     if off == "params":
         with pytest.raises(ArgumentError, match=r"Invalid params: 0x1008.*aligned"):
-            batch.forward(STREAM, SCHEDULE, [0x1008, *[0x1000] * 7], None)
+            batch.forward(STREAM, SCHEDULE, at)
     assert not played.calls
 
 
@@ -53,7 +53,7 @@ def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_to
     asked = [size + (place == grown) for place, size in enumerate(told)]
     monkeypatch.setattr(Passes, "_ask_sizes", lambda *_: asked)
     with pytest.raises(EngineError, match=f"{asked[0]} and {asked[1]} bytes here, of {told[0]} and {told[1]} bytes"):
-        batch.forward(STREAM, SCHEDULE, [at] * 8, at, states=at)
+        batch.forward(STREAM, SCHEDULE, dict.fromkeys((*FORWARD.names, "workspace"), at), states=at)
     assert not played.launches
 
 

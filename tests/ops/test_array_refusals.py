@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pycudnnrnn import CudnnLSTM, CudnnLSTMSaveable, RNNParamsSaveable, Saver, _arrays, convert, ops, plot
+from pycudnnrnn import CudnnLSTM, CudnnLSTMSaveable, RNNParamsSaveable, Saver, _overwriting, convert, ops, plot
 from pycudnnrnn.cells import CudnnCompatibleLSTMCell
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, PycudnnrnnError
 from pycudnnrnn.interop import jax as ours
@@ -126,7 +126,7 @@ def test_a_jax_array_is_refused_as_a_place_to_restore_into(tmp_path):
         Saver({"a": array}).restore(path)
     assert np.array_equal(get(array), X)
     with pytest.raises(ArgumentError, match="a JAX array"):
-        _arrays.overwriting("array", array, X)
+        _overwriting.overwriting("array", array, X)
 
 
 @pytest.mark.parametrize("make", [lambda: put("jax", P), lambda: read_only(P)], ids=["jax", "read-only"])

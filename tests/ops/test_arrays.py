@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, _arrays, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, _arrays, _overwriting, ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError
@@ -280,7 +280,7 @@ def test_every_kind_is_saved_and_what_can_be_written_is_restored_in_place(kind, 
 def test_values_in_any_order_of_memory_are_written(kind):
     values = np.arange(6.0).reshape(2, 3)[::-1, ::-1]
     target = put(kind, np.zeros((2, 3), "f4"))
-    _arrays.overwriting("target", target, values)()
+    _overwriting.overwriting("target", target, values)()
     assert np.array_equal(get(target), values)
 
 

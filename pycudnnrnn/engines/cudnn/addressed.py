@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
@@ -12,12 +12,13 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError, EngineError
-from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, Batch
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, Batch, Name, Pass
 from pycudnnrnn.schedule import Schedule
 
 _NOTHING: Final = contextlib.nullcontext()
 
-Addresses = Sequence[int | None]
+Addresses = Mapping[Name, int | None]
+"""Where the arrays of a call are, and the workspace, by name; None, or nothing, for those that are absent."""
 
 
 class Addressed:
@@ -48,49 +49,47 @@ class Addressed:
         self.workspace_nbytes, self.reserve_nbytes = self._passes.workspace_nbytes, self._passes.reserve_nbytes
 
     def forward(
-        self, stream: int, schedule: Schedule, at: Addresses, workspace: int | None, *, states: int | None = None,
-        seed: int | None = None,
-    ) -> None:  # fmt: skip
-        """Write the results and the reserve, and move the random states on; `at` is in the order of `FORWARD`.
+        self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None, seed: int | None = None
+    ) -> None:
+        """Write the results and the reserve, and move the random states on.
 
         Raises:
             ArgumentError: params that cuDNN cannot read where they are.
             CaptureError: the stream is being captured.
             EngineError: cuDNN asks for more memory with these random states than it did when this was made.
         """
-        _check_params("params", at[0])
-        with self._runtime.device.active():
-            handle, passes, dropout = self._ready(stream, "an eager forward, which takes memory", states)
-            data = passes.data(schedule)
-            with _NOTHING if dropout is None else dropout.lock:
-                if dropout is not None:
-                    dropout.start(handle, seed)
-                passes.launch(FORWARD, handle, data, workspace, at)
+        self._run((FORWARD,), "an eager forward, which takes memory", stream, schedule, at, states, seed, starts=True)
 
-    def backward(
-        self, stream: int, schedule: Schedule, at: Addresses, x: int | None, d_params: int | None,
-        workspace: int | None, *, states: int | None = None,
-    ) -> None:  # fmt: skip
-        """Write the gradients, rewriting the reserve, and add that of params to `d_params`, unless that is None.
+    def backward(self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None) -> None:
+        """Write the gradients, rewriting the reserve, and add that of params to `d_params`, where there is one.
 
-        `at` is in the order of `BACKWARD_DATA`. The masks are in the reserve, so that what the random states are by now
-        does not matter.
+        The masks are in the reserve, so that what the random states are by now does not matter.
 
         Raises:
             ArgumentError: params, or their gradient, that cuDNN cannot use where they are.
             CaptureError: the stream is being captured.
             EngineError: cuDNN asks for more memory with these random states than it did when this was made.
         """
-        _check_params("params", at[0])
-        _check_params("d_params", d_params)
+        which = (BACKWARD_DATA,) if at.get("d_params") is None else (BACKWARD_DATA, BACKWARD_WEIGHTS)
+        self._run(which, "an eager backward, which takes memory", stream, schedule, at, states)
+
+    def _run(
+        self, which: Sequence[Pass], what: str, stream: int, schedule: Schedule, at: Addresses, states: int | None,
+        seed: int | None = None, *, starts: bool = False,
+    ) -> None:  # fmt: skip
+        """Put passes on a stream; with `starts` the random states are made ready for a forward."""
+        for name in ("params", "d_params"):
+            address = at.get(name) or 0
+            if address % ALIGNMENT_NBYTES:
+                raise ArgumentError(name, f"memory aligned to {ALIGNMENT_NBYTES} bytes", hex(address))
         with self._runtime.device.active():
-            handle, passes, dropout = self._ready(stream, "an eager backward, which takes memory", states)
+            handle, passes, dropout = self._ready(stream, what, states)
             data = passes.data(schedule)
             with _NOTHING if dropout is None else dropout.lock:  # nobody seeds the descriptor meanwhile
-                passes.launch(BACKWARD_DATA, handle, data, workspace, at)
-                if d_params is not None:
-                    _, y, _, hx, *_, reserve = at
-                    passes.launch(BACKWARD_WEIGHTS, handle, data, workspace, (x, hx, y, d_params, reserve))
+                if starts and dropout is not None:
+                    dropout.start(handle, seed)
+                for each in which:
+                    passes.launch(each, handle, data, at["workspace"], [at.get(name) for name in each.names])
 
     def _handle(self, address: int, what: str) -> Handle:
         """Return this thread's handle, set to a stream."""
@@ -113,8 +112,3 @@ class Addressed:
             found, told = (f"{p.workspace_nbytes} and {p.reserve_nbytes} bytes" for p in (passes, self))
             raise EngineError(f"cuDNN asks for workspace and reserve of {found} here, of {told} before")
         return handle, passes, dropout
-
-
-def _check_params(name: str, address: int | None) -> None:
-    if (address or 0) % ALIGNMENT_NBYTES:
-        raise ArgumentError(name, f"memory aligned to {ALIGNMENT_NBYTES} bytes", hex(address or 0))
