@@ -75,7 +75,8 @@ class Taker:
                 raise ArgumentError(words[name], f"None: rnn_mode {str(self._spec.mode)!r} has no c", "an array")
             native = array if holds(array) else self._brought(name, array)
             if native.dtype != dtype:
-                raise ArgumentError(words[name], f"{dtype}, the model's", native.dtype, aspect="dtype")
+                whose = "" if name == "reserve" else ", the model's"
+                raise ArgumentError(words[name], f"{dtype}{whose}", native.dtype, aspect="dtype")
             if native.shape != shape:
                 raise self._other_shape(name, native)
             place = None
