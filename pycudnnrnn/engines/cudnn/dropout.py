@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 from collections.abc import Iterator
 from typing import Any, Final
@@ -30,9 +29,8 @@ def seed_at(seed: int, position: int) -> int:
 
 def states_nbytes(handle: Handle) -> int:
     """Ask cuDNN for the bytes of the random states on a handle's device."""
-    size = ctypes.c_size_t()
-    handle.library.cudnnDropoutGetStatesSize(handle, size)
-    return size.value
+    nbytes: int = handle.library.cudnnDropoutGetStatesSize.read(handle)["sizeInBytes"]
+    return nbytes
 
 
 class DropoutAt:

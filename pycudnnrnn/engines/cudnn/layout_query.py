@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any, Final
+from typing import Final
 
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.handles import Handle
@@ -20,9 +19,8 @@ LEGACY_UNTIL: Final = 90000
 
 def weight_space_nbytes(handle: Handle, rnn: RNNDescriptor) -> int:
     """Ask for the bytes of a params buffer. Source: cudnnGetRNNWeightSpaceSize (cudnn_adv.h, 9.28)."""
-    size = ctypes.c_size_t()
-    handle.library.cudnnGetRNNWeightSpaceSize(handle, rnn, size)
-    return size.value
+    nbytes: int = handle.library.cudnnGetRNNWeightSpaceSize.read(handle, rnn)["weightSpaceSize"]
+    return nbytes
 
 
 def query_layout(handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:
@@ -74,14 +72,10 @@ class _Query:
         self.matrix, self.bias = (TensorDescriptor(handle.library, spec.dtype, (1, 1, 1)) for _ in range(2))
 
     def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: RegionKind) -> Found:
-        matrix_at, bias_at = ctypes.c_void_p(), ctypes.c_void_p()
-        self.handle.library.cudnnGetRNNWeightParams(
-            self.handle, self.rnn, pseudo_layer, self.nbytes, self.base, lin_layer_id,
-            self.matrix, matrix_at, self.bias, bias_at,
-        )  # fmt: skip
-        if kind == "weight":
-            return _read(matrix_at, self.matrix)
-        return _read(bias_at, self.bias)
+        found = self.handle.library.cudnnGetRNNWeightParams.read(
+            self.handle, self.rnn, pseudo_layer, self.nbytes, self.base, lin_layer_id, self.matrix, self.bias
+        )
+        return _found(found["mAddr"], self.matrix) if kind == "weight" else _found(found["bAddr"], self.bias)
 
 
 class _LegacyQuery:
@@ -97,10 +91,11 @@ class _LegacyQuery:
     def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: RegionKind) -> Found:
         library = self.handle.library
         call = library.cudnnGetRNNLinLayerMatrixParams if kind == "weight" else library.cudnnGetRNNLinLayerBiasParams
-        address = ctypes.c_void_p()
-        call(self.handle, self.rnn, pseudo_layer, self.x, self.w, self.base, lin_layer_id, self.found, address)
-        return _read(address, self.found)
+        (address,) = call.read(
+            self.handle, self.rnn, pseudo_layer, self.x, self.w, self.base, lin_layer_id, self.found
+        ).values()
+        return _found(address, self.found)
 
 
-def _read(address: Any, descriptor: TensorDescriptor | FilterDescriptor) -> Found:
-    return (None, ()) if address.value is None else (address.value, descriptor.read()["dimA"])
+def _found(address: int | None, descriptor: TensorDescriptor | FilterDescriptor) -> Found:
+    return (None, ()) if address is None else (address, descriptor.read()["dimA"])

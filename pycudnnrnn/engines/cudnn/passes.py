@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import threading
 from collections.abc import Sequence
@@ -83,13 +82,9 @@ class Passes:
         asked = [self._equal]
         if self.ragged:
             asked.append(self.data_of_its_own(self.batch.hardly_ragged()))
-        workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
-        sizes = []
-        for data in asked:
-            self._library.cudnnGetRNNTempSpaceSizes(handle, self._rnn, mode, data.x, workspace, reserve)
-            sizes.append((workspace.value, reserve.value if self.training else 0))
-        workspaces, reserves = zip(*sizes, strict=True)
-        return max(workspaces), max(reserves)
+        sizes = [self._library.cudnnGetRNNTempSpaceSizes.read(handle, self._rnn, mode, data.x) for data in asked]
+        workspace, reserve = (max(each[name] for each in sizes) for name in ("workSpaceSize", "reserveSpaceSize"))
+        return workspace, reserve if self.training else 0
 
     def data(self, schedule: Schedule) -> DataDescriptors:
         """Return descriptors that have a batch's lengths until this thread asks for others."""
