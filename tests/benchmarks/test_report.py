@@ -182,19 +182,19 @@ def test_cpu_goals_take_two_threads_and_the_sizes_they_name():
 
 
 def test_a_row_can_say_which_goal_it_measures():
-    row = timed(rows_of(["smoke"])[0], "plan", 2.5) | {"suite": "host_cost", "group": "binding", "goal": "B2"}
-    row_keys = {"suite": "host_cost", "group": "binding", "goal": "B2"}
+    row = timed(rows_of(["smoke"])[0], "plan", 2.5) | {"suite": "host_cost", "group": "binding", "goal": "B5"}
+    row_keys = {"suite": "host_cost", "group": "binding", "goal": "B5"}
     failed = untimed(rows_of(["smoke"])[1], "plan") | row_keys
     valued = row | {"goal": "B7", "value": 0, "unit": "calls"}
     run = made_run([row, failed, valued], "cpu")
     by_id = {goal.id: goal for goal in GOALS}
-    readings = [measured for _, measured in goals.measured_by(by_id["B2"], [run])]
+    readings = [measured for _, measured in goals.measured_by(by_id["B5"], [run])]
     assert [reading.values for reading in readings] == [(2.5,), ()]
-    assert [by_id["B2"].verdict(reading) for reading in readings] == ["target met", "not run"]
+    assert [by_id["B5"].verdict(reading) for reading in readings] == ["must met", "not run"]
     assert goals.measured_by(by_id["B7"], [run])[0][1].text.startswith("0 calls")
-    assert "| B2 |" in report.goals([run])
+    assert "| B5 |" in report.goals([run])
     text = report.host_cost([run])
-    assert "| infer | relu L1 D1 B2 T3 I5 H8 | B2 | 2.5 | - |" in text
+    assert "| infer | relu L1 D1 B2 T3 I5 H8 | B5 | 2.5 | - |" in text
     assert "| B7 | 0 calls | - |" in text
     assert "it was refused" in text
 
