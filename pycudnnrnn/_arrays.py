@@ -153,7 +153,7 @@ def to_engine(name: str, array: Any, device: str, xp: Any) -> Any:
     """
     found = kind_of(name, array)
     if found.device != device:
-        raise ArgumentError(name, f"an array on {device}, where the others are", f"one on {found.device}")
+        raise ArgumentError(name, f"an array on {device}, where this runs", f"one on {found.device}")
     if isinstance(array, np.ndarray):
         return plain(name, array)
     return array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)

@@ -15,7 +15,7 @@ from pycudnnrnn._checks import check_int
 from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Aliases, Pass, Shape, Traced, in_place, scratch, varying_like
-from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, GRADIENTS, RESULTS, UPSTREAM, Batch
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, GRADIENTS, INPUTS, RESULTS, UPSTREAM, Batch
 
 Array = npt.NDArray[Any]
 
@@ -118,20 +118,21 @@ class _NumpyForward(_NumpyPass):
         """The plan of every such call, but for where dropout stands."""
         return self._plan(keep=self.keep)
 
+    @functools.cached_property
+    def names(self) -> tuple[list[str], list[str]]:
+        """The arrays that it reads, and those that it writes."""
+        return self.call.there(*INPUTS), self.call.there(*RESULTS)
+
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
         arrays, plan = _numpy(ins), self.plan
         if self.call.drops:  # where dropout stands moves: each call has its own
             state = self._state(arrays.pop(0))
             plan = self._plan(state, keep=self.keep)
-        given = dict(zip(self.call.there("params", "x", "hx", "cx"), arrays, strict=True))
-        names = self.call.there(*RESULTS)
+        read, written = self.names
         found = _numpy(outs)
-        given |= dict(zip(names, found, strict=False))
-        rest = found[len(names) :]
         if self.call.carries:
-            rest.pop(0).view(_STATES)[:] = state.seed, state.position + 1
-        given |= {"reserve": rest[0]} if rest else {}
-        plan.run(FORWARD, given, ())
+            found.pop(len(written)).view(_STATES)[:] = state.seed, state.position + 1
+        plan.run(FORWARD, dict(zip((*read, *written, "reserve"), (*arrays, *found), strict=False)), ())
 
     def _state(self, dropout: Array) -> DropoutState:
         """Where dropout stands, by what the call was given."""
@@ -152,13 +153,19 @@ class _NumpyBackward(_NumpyPass):
         """The plan of every such call: the masks are in the reserve."""
         return self._plan(keep=True)
 
-    @property
+    @functools.cached_property
     def gradients(self) -> list[str]:
         return [*(["d_params"] if self.weights else []), *self.call.there(*GRADIENTS)]
 
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The arrays that it reads but for the reserve, which is where it is written."""
+        return self.call.there("params", "x", *UPSTREAM)
+
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
-        arrays = dict(zip(self.call.there("params", "x", *UPSTREAM), _numpy(ins), strict=False))
-        arrays |= dict(zip([*self.gradients, "reserve"], _numpy(outs), strict=True))
-        self.plan.run(BACKWARD_DATA, {name: arrays.get(name) for name in BACKWARD_DATA.names}, ())
+        *read, _kept = _numpy(ins)
+        names = (*self.names, *self.gradients, "reserve")
+        arrays = dict(zip(names, (*read, *_numpy(outs)), strict=True))
+        self.plan.run(BACKWARD_DATA, arrays, ())
         if self.weights:
-            self.plan.run(BACKWARD_WEIGHTS, {name: arrays.get(name) for name in BACKWARD_WEIGHTS.names}, ())
+            self.plan.run(BACKWARD_WEIGHTS, arrays, ())

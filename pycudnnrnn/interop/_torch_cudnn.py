@@ -64,7 +64,7 @@ class Batch:
         """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
         self._check(call)
         native, x = self._native, _aligned(call.padded(call.x))
-        hx, cx, params = map(_aligned, (call.hx, call.cx, call.params))
+        hx, cx, params = _aligned(call.hx), _aligned(call.cx), call.params.contiguous()
         y, hy, cy = map(x.new_empty, self._results)
         reserve, workspace = _bytes(x, self.reserve_nbytes), _bytes(x, native.workspace_nbytes)
         at = [*map(_at, (params, x, hx, cx, y, hy, cy, reserve))]
@@ -78,7 +78,8 @@ class Batch:
         """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
         self._check(call, dy=dy, dhy=dhy, dcy=dcy, y=y, reserve=reserve)
         native, x = self._native, _aligned(call.padded(call.x))
-        hx, cx, params, dhy, dcy = map(_aligned, (call.hx, call.cx, call.params, dhy, dcy))
+        hx, cx, dhy, dcy = map(_aligned, (call.hx, call.cx, dhy, dcy))
+        params = call.params.contiguous()
         y, dy, kept = _aligned(call.padded(y)), _aligned(call.padded(dy)), reserve.clone()
         dx, dhx, dcx, d_params = call.empty_gradients(x, params_too=params_too)
         d_params.zero_()  # cuDNN adds to what is there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
@@ -248,6 +249,7 @@ class CudnnRNN:
         if not isinstance(state, DropoutState):
             raise ArgumentTypeError("state", "a DropoutState", type(state))
         self._dropouts.start_from(state)
+        self._kinds.clear()  # they keep the dropout that moved so far
 
     def _dropout_on(self, engine: Engine) -> Dropout:
         return self._dropouts.on(engine)
@@ -343,6 +345,10 @@ class CudnnRNN:
     ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
         spec, names = self.spec, names or OP_NAMES
+        if getattr(is_training, "ndim", 0):  # params, most often, after states that another cell has
+            order = ", ".join([*inspect.signature(self.forward).parameters][: 4 if spec.has_cell_state else 3])
+            got = f"an array of shape {tuple(is_training.shape)}"
+            raise ArgumentTypeError(names.training, f"a Python bool: before it come {order}", got)
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)

@@ -291,7 +291,7 @@ def test_canonical_form_of_torch_tensors_stays_with_torch(played):
     assert all(isinstance(a, CudaTensor) for a in [*weights, *biases])
     out = put(device, "torch", np.zeros_like(problem.params))
     kind = _arrays.kind_of("out", out)
-    native = _arrays.to_engine("out", out, kind, problem.spec.dtype, cupy, writable=True)
+    native = _arrays.to_engine("out", out, kind.device, cupy)
     assert native.data.ptr == out.data_ptr()
 
 

@@ -161,7 +161,7 @@ def test_the_params_gradient_overlaps_nothing_that_is_read_again(play, name):
         array = arrays[name]
         arrays[name] = memory[size - 8 : size - 8 + array.size].reshape(array.shape)
         host(arrays[name])[...] = host(array)
-    for _ in range(2):  # the second one goes the short way
+    for _ in range(2):  # the second one finds what the first has made
         fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
     out = memory[:size] if name != "y" else fwd.output.reshape(-1)[:size]
     launches = len(played.launches)

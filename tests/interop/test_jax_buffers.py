@@ -10,18 +10,19 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.engines.numpy_engine import plan as numpy_plan
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop import _jax_numpy, _jax_passes
 from pycudnnrnn.interop.jax import rnn
+from pycudnnrnn.passes import INPUTS
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 
 OP = ops.CudnnLSTM(2, 8, 8)
 PARAMS = OP.init_params(seed=1)
 X = np.random.default_rng(2).normal(size=(6, 4, 8)).astype(np.float32)
-OWNERS = {"forward": NumpyEngine, "backward_data": NumpyReserve, "backward_weights": NumpyReserve}
+OWNERS = {"forward": numpy_plan, "backward_data": NumpyReserve, "backward_weights": NumpyReserve}
 
 
 def loss(params, x, **keywords):
@@ -36,8 +37,8 @@ def engine_calls(monkeypatch):
     def watch(name, owner):
         method = getattr(owner, name)
 
-        def watched(self, *arguments, **keywords):
-            found = method(self, *arguments, **keywords)
+        def watched(*arguments, **keywords):
+            found = method(*arguments, **keywords)
             calls.append((name, arguments, keywords))
             return found
 
@@ -94,12 +95,12 @@ def test_inputs_and_outputs_are_xlas_own_memory(engine_calls):
 
     results, gradients = jax.block_until_ready(both(*arguments))
     calls = {name: (given, keywords) for name, given, keywords in engine_calls}
-    (_, inputs), keywords = calls["forward"]
-    assert [address(array) for array in inputs] == [array.unsafe_buffer_pointer() for array in arguments]
+    (*_, inputs), keywords = calls["forward"]
+    assert [address(inputs[name]) for name in INPUTS] == [array.unsafe_buffer_pointer() for array in arguments]
     assert [address(array) for array in keywords["outs"]] == [array.unsafe_buffer_pointer() for array in results]
     (*_, outs), _ = calls["backward_data"]
     assert [address(array) for array in outs] == [array.unsafe_buffer_pointer() for array in gradients[1:]]
-    (out,), _ = calls["backward_weights"]
+    (_, out), _ = calls["backward_weights"]
     assert address(out) == gradients[0].unsafe_buffer_pointer()
 
 

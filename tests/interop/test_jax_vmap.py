@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.engines.numpy_engine import plan as numpy_plan
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
@@ -57,7 +57,7 @@ def batches(monkeypatch):
 
         monkeypatch.setattr(owner, name, watched)
 
-    watch(NumpyEngine, "forward", lambda _, batch, __: batch.schedule)
+    watch(numpy_plan, "forward", lambda batch, *_: batch.schedule)
     watch(NumpyReserve, "backward_data", lambda reserve, *_: reserve.schedule)
     watch(NumpyReserve, "backward_weights", lambda reserve, *_: reserve.schedule)
     return found

@@ -119,11 +119,11 @@ def test_nothing_is_kept_where_no_gradient_will_be_asked_for():
 
 
 def test_no_reserve_is_made_without_gradients(monkeypatch):
-    from pycudnnrnn.engines.numpy_engine import engine
+    from pycudnnrnn.engines.numpy_engine import forward
 
     _, mine = make_pair("LSTM", 3, 5, 2)
     made = []
-    monkeypatch.setattr(engine, "make_reserve", lambda *a, **k: made.append(1))
+    monkeypatch.setattr(forward, "make_reserve", lambda *a, **k: made.append(1))
     with torch.no_grad():
         mine(torch.randn(4, 2, 3, dtype=torch.float64))
     assert not made

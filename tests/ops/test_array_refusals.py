@@ -31,7 +31,7 @@ def test_a_wrong_dtype_names_both(kind):
 def test_strided_data_is_read_and_a_strided_buffer_refused(kind):
     wide = put(kind, np.repeat(X, 2, axis=2))[..., ::2]
     assert np.array_equal(get(OP(wide, None, None, put(kind, P))[0]), OP(X, None, None, P)[0])
-    with pytest.raises(ArgumentError, match=r"Invalid params: strides .*, expecting a contiguous buffer"):
+    with pytest.raises(ArgumentError, match=r"Invalid params: strides .*, expecting a contiguous array"):
         OP(put(kind, X), None, None, put(kind, np.repeat(P, 2))[::2])
 
 

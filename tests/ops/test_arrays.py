@@ -31,11 +31,16 @@ class Recorder(NumpyEngine):
     def __init__(self):
         self.given, self.made = {}, {}
 
-    def forward(self, batch, inputs, **keywords):
-        *results, reserve = super().forward(batch, inputs, **keywords)
-        self.given = inputs._asdict()
-        self.made = dict(zip(("output", "output_h", "output_c"), results, strict=True))
-        return *results, RecordedReserve(self, reserve)
+    def forward(self, batch):
+        run = super().forward(batch)
+
+        def recorded(schedule, inputs, at):
+            *results, reserve = run(schedule, inputs, at)
+            self.given = inputs
+            self.made = dict(zip(("output", "output_h", "output_c"), results, strict=True))
+            return *results, RecordedReserve(self, reserve)
+
+        return recorded
 
 
 class RecordedReserve:

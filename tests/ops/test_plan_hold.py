@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
+from pycudnnrnn.engines.numpy_engine import forward as numpy_forward
+from pycudnnrnn.engines.numpy_engine import plan as numpy_plan
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 
@@ -73,10 +75,10 @@ def test_params_that_need_no_copy_are_not_copied():
 
 def test_held_params_are_read_once(monkeypatch):
     reads = []
-    engine = PermutedLayoutEngine(seed=3)
-    read = engine.weights
-    monkeypatch.setattr(engine, "weights", lambda *arguments: reads.append(1) or read(*arguments))
-    with use_engine(engine):
+    read = numpy_plan.load_weights
+    for module in (numpy_plan, numpy_forward):
+        monkeypatch.setattr(module, "load_weights", lambda *arguments: reads.append(1) or read(*arguments))
+    with use_engine(PermutedLayoutEngine(seed=3)):
         op, plan = _plan(is_training=True)
         params = op.init_params(seed=1)
         reserve = np.empty(plan.reserve_nbytes, np.uint8)

@@ -57,8 +57,8 @@ ROWS = (
         "10,000 cycles: drift of the pool 0 B, growth of the last 5,000 at most 2 driver pages",
         ("-m", "gpu", "tests/gpu/test_soak.py", "-k", "ten_thousand"),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "            if not self._keeps:\n",
-            "            globals().setdefault('LEAK', []).append(y)\n            if not self._keeps:\n",
+            "pycudnnrnn/engines/cudnn/whole.py", "        if not batch.keeps:\n",
+            "        globals().setdefault('LEAK', []).append(y)\n        if not batch.keeps:\n",
         ),
         needs=GPU,
     ),
@@ -87,20 +87,20 @@ ROWS = (
         "R8", "an allocation that fails changes nothing", "every allocation, in turn",
         ("tests/cudnn_engine/test_failures.py", "tests/numpy_engine/test_allocations.py", "-k", "allocation"),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "            y, hy = device.empty(",
-            "            x[...] = 0\n            y, hy = device.empty(",
+            "pycudnnrnn/engines/cudnn/whole.py", "        results = passes.new(",
+            "        inputs['x'][...] = 0\n        results = passes.new(",
         ),
     ),
     Row(
         "R9", "each status at each call is a typed error", "every code of 9.x, at the first and last of each call",
         ("tests/cudnn_engine/test_failures.py", "-k", "each_status"),
-        Fault("pycudnnrnn/_libcudnn.py", "if result and self", "if result > 5000 and self"),
+        Fault("pycudnnrnn/_libcudnn.py", "            if status:\n", "            if status > 5000:\n"),
     ),
     Row(
         "R10", "nothing is written beside an array", "guard bytes in every test of the native path",
         ("tests/cudnn_engine",),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, passes.reserve_nbytes)",
+            "pycudnnrnn/engines/cudnn/whole.py", "scratch(device, passes.reserve_nbytes)",
             "scratch(device, passes.reserve_nbytes - 1)",
         ),
     ),
@@ -108,7 +108,7 @@ ROWS = (
         "R11", "compute-sanitizer finds nothing", "0 findings in memcheck, initcheck and racecheck",
         ("tests/gpu_suite/test_gpu_files.py", "-k", "cases_run"),
         Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "scratch(device, passes.reserve_nbytes)",
+            "pycudnnrnn/engines/cudnn/whole.py", "scratch(device, passes.reserve_nbytes)",
             "scratch(device, passes.reserve_nbytes - 1)",
         ),
         needs=GPU,
@@ -171,8 +171,8 @@ ROWS = (
         "R20", "an eager forward, all checks on, costs little host time", "20 us above the bare call (median)",
         measure="host_cost",
         fault=Fault(
-            "pycudnnrnn/engines/cudnn/eager.py", "            handle = self._runtime.handle_on(stream)\n",
-            "            handle = self._runtime.handle_on(stream)\n            sum(range(5000))\n",
+            "pycudnnrnn/engines/cudnn/whole.py", "        handle = runtime.handle_on(stream)\n",
+            "        handle = runtime.handle_on(stream)\n        sum(range(5000))\n",
         ),
     ),
 )  # fmt: skip

@@ -224,7 +224,9 @@ class HostDevice:
                 raise cupy.cuda.memory.OutOfMemoryError(nbytes, 0)
         memory = HostMemory(nbytes)
         self.allocations.append(memory)
-        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(memory.address, max(nbytes, 1), memory, device_id=0), 0)
+        return cupy.cuda.MemoryPointer(
+            cupy.cuda.UnownedMemory(memory.address, max(nbytes, 1), memory, device_id=self.index), 0
+        )
 
     def empty(self, shape, dtype):
         nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize

@@ -24,7 +24,7 @@ class _AnyNumpy(type):
 
 
 class NumpyDevice(HostDevice):
-    """A device of NumPy's arrays, over the memory of CPU tensors; arrays never take the short way.
+    """A device of NumPy's arrays, over the memory of CPU tensors; nothing here is CuPy's.
 
     `here` is the current device, and `entered` counts how often another one was made current.
     """

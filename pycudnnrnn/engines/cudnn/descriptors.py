@@ -106,7 +106,7 @@ class FilterDescriptor(Owned, kind="FilterDescriptor"):
         """Ask cuDNN what it holds."""
         dims = (ctypes.c_int * RANKS[-1])()
         found = self.library.cudnnGetFilterNdDescriptor.read(self, RANKS[-1], filterDimA=dims)
-        return found | {"filterDimA": tuple(dims[: found["nbDims"]])}
+        return found | {"dimA": tuple(dims[: found["nbDims"]])}
 
 
 class DropoutDescriptor(Owned, kind="DropoutDescriptor"):

@@ -37,7 +37,7 @@ def forward(
     with nullcontext() if dropout is None else dropout.forward() as drawn:
         dtype, cell = spec.compute_dtype.numpy, cell_of(spec)
         weights = load_weights(layout, inputs["params"], spec) if weights is None else weights
-        h, c = sorted_states(spec, schedule, inputs["hx"], inputs["cx"], outs)
+        h, c = sorted_states(spec, schedule, inputs.get("hx"), inputs.get("cx"), outs)
         rows = pack(inputs["x"], schedule, dtype)
         if batch.keeps and batch.every is not None:
             recomputing = RecomputeReserve(spec, schedule, layout, weights, inputs["x"], drawn, batch.every)

@@ -37,14 +37,14 @@ class NumpyPlan:
         """Run a pass; what cuDNN reads again of y, hx and cx is in the reserve here."""
         batch, layout, spec, get = self._batch, self._layout, self.spec, arrays.get
         held, weights = self._held
-        if "params" in arrays and arrays["params"] is not held:
+        if "params" in which.names and arrays["params"] is not held:
             weights = load_weights(layout, arrays["params"], spec)
         if which is FORWARD:
             outs = [*map(get, RESULTS)]
             forward(batch, layout, arrays, weights=weights, buffer=get("reserve"), outs=outs)
             return
         dtype = spec.compute_dtype.numpy
-        rows = pack(arrays["x"], batch.schedule, dtype) if "x" in arrays else np.empty((0, spec.input_size), dtype)
+        rows = pack(arrays["x"], batch.schedule, dtype) if "x" in which.names else np.empty((0, spec.input_size), dtype)
         kept = make_reserve(batch, layout, weights, rows, arrays["reserve"])
         if which is BACKWARD_DATA:
             dy, dhy, dcy = map(get, UPSTREAM)
