@@ -32,7 +32,7 @@ def loss(params, x, **keywords):
 @pytest.fixture(autouse=True, scope="module")
 def optimizations():
     """Compile as for users: how many copies and calls a program has depends on XLA's optimizations."""
-    before = jax.config.jax_disable_most_optimizations
+    before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()
     yield
