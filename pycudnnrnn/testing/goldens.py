@@ -12,6 +12,7 @@ import numpy as np
 from pycudnnrnn import ops
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.spec import RNNMode
+from pycudnnrnn.testing.problems import Problem
 
 KINDS: Final[dict[str, Any]] = {
     RNNMode.LSTM: ops.CudnnLSTM,
@@ -100,12 +101,8 @@ def checksums(device: str, mode: str, dtype: str = "float64") -> dict[str, float
     for weight in op.params_to_canonical(params, copy=False)[0]:
         weight[:] = 1 / weight.size
     state, data = xp.ones((L, B, U), dtype), xp.ones((T, B, U), dtype)
-    lstm = mode == RNNMode.LSTM
-    fwd = op.forward(data, *([state, state] if lstm else [state]), params)
-    grads = fwd.backward(data, state, state if lstm else None)
-    found = {"y": fwd.output, "hy": fwd.output_h, "dx": grads.input, "dhx": grads.input_h, "dw": grads.params}
-    if lstm:
-        found |= {"cy": fwd.output_c, "dcx": grads.input_c}
+    found = Problem(op, params, data, state, state, None, data, state, state).results()
+    found["dw"] = found.pop("dparams")
     return {name: float(array.sum(dtype=np.float64)) for name, array in found.items()}
 
 

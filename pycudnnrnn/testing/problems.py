@@ -51,6 +51,25 @@ class Problem:
         forward: ops.Forward = self.op.forward(self.x, *states, params, **keywords)
         return forward
 
+    def results(self, *, retain: bool = False, **keywords: Any) -> dict[str, Any]:
+        """Compute every result and gradient of this problem, by name.
+
+        Args:
+            retain: keep what the forward stored for a further backward.
+            **keywords: passed to the op's `forward`, for example `time_major` or `checkpoint_every`.
+
+        Returns:
+            The results "y", "hy" and for an LSTM "cy", then the gradients "dx", "dhx", for an LSTM "dcx", and
+            "dparams". Each is an array of the same kind as the problem's own arrays.
+        """
+        fwd = self.forward(**keywords)
+        grads = fwd.backward(*self.upstream(), retain=retain)
+        found = {
+            "y": fwd.output, "hy": fwd.output_h, "cy": fwd.output_c,
+            "dx": grads.input, "dhx": grads.input_h, "dcx": grads.input_c, "dparams": grads.params,
+        }  # fmt: skip
+        return {name: array for name, array in found.items() if array is not None}
+
     def upstream(self) -> tuple[Array, Array, Array | None]:
         """(dy, dhy, dcy), the last None where the cell has no c."""
         return self.dy, self.dhy, self.dcy if self.spec.has_cell_state else None

@@ -9,14 +9,15 @@ import ctypes
 import math
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.errors import ArgumentError, VersionError
 from pycudnnrnn.spec import DType, RNNSpec
+from tests.helpers.examples import examples
 
-EXAMPLES = settings(max_examples=4000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = examples(4000)
 
 MODES = {0: "rnn_relu", 1: "rnn_tanh", 2: "lstm", 3: "gru"}
 BIASES = {0: "none", 1: "single_input", 2: "double", 3: "single_recurrent"}

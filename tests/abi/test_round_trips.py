@@ -8,7 +8,7 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn._libcudnn import (
@@ -21,8 +21,9 @@ from pycudnnrnn._libcudnn import (
 from pycudnnrnn._libcudnn_abi import PROTOTYPES, Prototype
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, MathType, RNNMode, RNNSpec
+from tests.helpers.examples import examples
 
-EXAMPLES = settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = examples(2000)
 
 C_NAMES = {
     RNNMode.LSTM: "LSTM", RNNMode.GRU: "GRU", RNNMode.RNN_TANH: "RNN_TANH", RNNMode.RNN_RELU: "RNN_RELU",

@@ -8,10 +8,11 @@ import pytest
 from benchmarks import adapters, data, timing
 from benchmarks.adapters import NotRun, numpy_engine, torch_eager
 from benchmarks.hosts import Failed, Local
-from benchmarks.problems import GROUPS, Row
+from benchmarks.problems import GROUPS
 from benchmarks.runner import Part, Results, Settings, check, rows_of, run
 from benchmarks.timing import EventClock, HostClock, Sample
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from tests.benchmarks.rows import smoke
 
 
 class StillClock:
@@ -95,11 +96,6 @@ def test_host_samples_wait_for_each_call():
 
 
 # --- the numbers that are checked before anything is timed
-
-
-def smoke(cell="lstm", which="infer", dtype="float32"):
-    (problem,) = (p for p in GROUPS["smoke"].problems if p.cell == cell)
-    return Row("smoke", problem, which, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

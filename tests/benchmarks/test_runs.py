@@ -16,7 +16,7 @@ from benchmarks.problems import GROUPS
 from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, rows_of, run
 from benchmarks.timing import Sample
-from tests.benchmarks.test_measuring import smoke
+from tests.benchmarks.rows import smoke
 
 
 class Fake:

@@ -30,6 +30,7 @@ def test_every_program_says_what_it_does(name):
     assert "--out" in done.stdout
 
 
+@pytest.mark.long
 def test_the_hosts_share_is_timed_row_by_row(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(host_cost, "ROUNDS", 3)
     monkeypatch.setattr(host_cost, "IMPORTS", 1)
@@ -66,6 +67,7 @@ def test_long_sequences_are_timed_by_both_and_memory_is_told(monkeypatch, tmp_pa
     assert "| 100 | 10 |" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_step_of_torchs_modules_is_timed_on_one_rank_and_on_two(monkeypatch, tmp_path):
     monkeypatch.setattr(torch_ddp, "PROBLEMS", ("lstm 3/4/2/5/1",))
     found = run(monkeypatch, torch_ddp, tmp_path / "ddp.jsonl", "--rounds", "1", "--steps", "3")

@@ -101,7 +101,13 @@ def test_a_terminal_of_any_encoding_gets_names_that_it_does_not_have(hostile_fil
     assert process("layout lstm 1 4 3", LC_ALL="C", PYTHONIOENCODING=encoding)[0] == 0
 
 
-@pytest.mark.parametrize("arguments", ["info", "layout lstm 1 4 3", "layout lstm 1 4 3 --json", "--help", "--version"])
+def long(arguments):
+    return pytest.param(arguments, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["layout lstm 1 4 3", "--help", long("info"), long("layout lstm 1 4 3 --json"), long("--version")]
+)
 def test_closed_and_full_streams_are_one_line_and_an_exit_status(arguments):
     code, out, err = process(arguments, shell=">&-")
     assert (code, out, err) == (1, b"", b"pycudnnrnn: standard output is closed\n")

@@ -215,49 +215,6 @@ def test_cudnn_layers_of_keras_2_follow_its_recorded_rule(mode, gates, direction
     assert worst(run_ours(convert.keras.to_canonical(arrays), *call), run_ours(c, *call)) == 0
 
 
-def one_layer(mode="gru", **changes):
-    c = random_canonical(RNNSpec(mode, 1, 4, 3), 1)
-    named = {name.rpartition("/")[2]: array for name, array in convert.keras.from_canonical(c).items()}
-    return {name: array for name, array in (named | changes).items() if array is not None}
-
-
-@pytest.mark.parametrize(
-    ("given", "keywords", "text"),
-    [
-        (one_layer(bias=np.ones(12, "f4")), {}, "resets before the recurrent product"),
-        (one_layer(), {"reset_after": False}, "resets before the recurrent product"),
-        (one_layer(), {"activation": "relu"}, "no 'gru' with 'relu'"),
-        (one_layer(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
-        (one_layer(), {"go_backwards": True}, "reverse the input instead"),
-        (one_layer(kernel=None), {}, "'kernel': missing"),
-        (one_layer(kernel=np.ones((12, 3), "f4")), {}, "'kernel': expecting shape (12, 12), got (12, 3)"),
-        (one_layer(bias=np.ones((3, 12), "f4")), {}, "expecting shape (2, 12) or (24,), got (3, 12)"),
-        (one_layer(gamma=np.ones(2)), {}, "'gamma': unexpected"),
-        ({"dense/kernel": np.ones((3, 2))}, {"layers": ["lstm"]}, "no recurrent cell among ['dense/kernel']"),
-        ({f"bidirectional/forward_gru/{k}": v for k, v in one_layer().items()}, {}, "has only one direction"),
-    ],
-)
-def test_what_cannot_be_read_is_named(given, keywords, text):
-    with pytest.raises(ConvertError) as caught:
-        convert.keras.to_canonical(given, **keywords)
-    assert text in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("spec", "keywords", "text"),
-    [
-        (RNNSpec("lstm", 1, 4, 3, num_proj=2), {}, "num_proj"),
-        (RNNSpec("lstm", 1, 4, 3, cell_clip=2.0), {}, "cell_clip"),
-        (RNNSpec("rnn_tanh", 1, 4, 3), {"cudnn": True}, "only CuDNNLSTM and CuDNNGRU"),
-        (RNNSpec("gru", 2, 4, 3), {"layers": ["one"]}, "expecting 2 different names"),
-    ],
-)
-def test_what_keras_cannot_hold_is_named(spec, keywords, text):
-    with pytest.raises(ConvertError) as caught:
-        convert.keras.from_canonical(random_canonical(spec, 1), **keywords)
-    assert text in str(caught.value)
-
-
 def hostile(file, what):
     if what == "a link out of the file":
         file["layers"] = h5py.ExternalLink("/etc/hostname", "/")

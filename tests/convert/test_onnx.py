@@ -203,36 +203,6 @@ def test_external_data_is_never_opened(tmp_path):
         convert.onnx.from_model(loaded)
 
 
-def node_arrays(mode="lstm", **changes):
-    c = random_canonical(RNNSpec(mode, 1, 4, 3), 1)
-    found = convert.onnx.from_canonical(c) | changes
-    return {name: array for name, array in found.items() if array is not None}
-
-
-@pytest.mark.parametrize(
-    ("given", "keywords", "text"),
-    [
-        (node_arrays(P=np.ones((1, 12), "f4")), {}, "peepholes"),
-        (node_arrays(), {"clip": 1.0}, "bounds the sums that go into the gates"),
-        (node_arrays(), {"input_forget": 1}, "does not couple"),
-        (node_arrays(), {"direction": "reverse"}, "reverse its input and output in time"),
-        (node_arrays(), {"direction": "bidirectional"}, "W has 1 direction(s)"),
-        (node_arrays(), {"activations": ["Sigmoid", "Tanh", "Relu"]}, "cuDNN has only ['sigmoid', 'tanh', 'tanh']"),
-        (node_arrays(), {"activation_alpha": [0.1]}, "take no parameter"),
-        (node_arrays(), {"activation_beta": 0.0}, "take no parameter"),
-        (node_arrays("gru"), {}, "expecting linear_before_reset=1"),
-        (node_arrays("rnn_tanh"), {"activations": ["Affine"]}, "cuDNN has only ['tanh']"),
-        (node_arrays(R=None), {}, "'R': missing"),
-        (node_arrays(B=np.ones((1, 16), "f4")), {}, "'B': expecting shape (1, 32), got (1, 16)"),
-        ({f"{k}/{n}": a for k in (0, 2) for n, a in node_arrays().items()}, {}, "without a gap"),
-    ],
-)
-def test_what_cannot_be_read_is_named(given, keywords, text):
-    with pytest.raises(ConvertError) as caught:
-        convert.onnx.to_canonical(given, **keywords)
-    assert text in str(caught.value)
-
-
 def backend_cases():
     """Return the operators' own cases. Their weights are nearly constant: they check equations, not gate orders."""
     import warnings

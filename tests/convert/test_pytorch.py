@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn import convert
 from pycudnnrnn.cli.convert.runners import run_pytorch
-from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
 from tests.helpers.oracles import (
@@ -105,47 +104,3 @@ def test_numbers_in_the_other_byte_order_are_read_as_numbers():
     arrays = {name: t.numpy() for name, t in torch.nn.LSTM(3, 4).state_dict().items()}
     swapped = {name: a.astype(a.dtype.newbyteorder()) for name, a in arrays.items()}
     equal_models(convert.pytorch.to_canonical(swapped), convert.pytorch.to_canonical(arrays))
-
-
-def arrays(mode="lstm", **changes):
-    c = random_canonical(RNNSpec(mode, 2, 4, 3, direction="bidirectional"), 1)
-    found = convert.pytorch.from_canonical(c) | changes
-    return {name: array for name, array in found.items() if array is not None}
-
-
-@pytest.mark.parametrize(
-    ("given", "keywords", "text"),
-    [
-        (arrays(bias_hh_l1=None), {}, "pytorch: 'bias_hh_l1': missing"),
-        (arrays(weight_hh_l1_reverse=None), {}, "'weight_hh_l1_reverse': missing"),
-        (arrays(weight_ih_l1=np.ones((16, 4), "f4")), {}, "'weight_ih_l1': expecting shape (16, 8), got (16, 4)"),
-        (arrays(weight_hr_l0=np.ones((2, 4), "f4")), {}, "'weight_hr_l0': expecting shape (4, 4), got (2, 4)"),
-        (
-            arrays("gru", weight_hr_l0=np.ones((4, 4), "f4")),
-            {},
-            "'weight_hr_l0': expecting 12 / 4 columns (only the LSTM",
-        ),
-        (arrays(fc=np.ones(3, "f4")), {}, "'fc': unexpected"),
-        (
-            arrays(bias_ih_l0=np.ones(16, "i4")),
-            {},
-            "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32",
-        ),
-        (arrays(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
-        (arrays(), {"prefix": "decoder"}, "there is no key under the prefix 'decoder.'"),
-        (arrays(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
-        (arrays(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
-        ({}, {}, "empty"),
-        ([1, 2], {}, "expecting a dict of arrays, got list"),
-        ({"x": np.ones(3)}, {}, "'weight_ih_l0': missing, and so is every other key"),
-    ],
-)
-def test_what_cannot_be_read_is_named(given, keywords, text):
-    with pytest.raises(ConvertError) as caught:
-        convert.pytorch.to_canonical(given, **keywords)
-    assert text in str(caught.value)
-
-
-def test_cell_clipping_has_no_place_in_torch():
-    with pytest.raises(ConvertError, match="cell_clip"):
-        convert.pytorch.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3, cell_clip=1.0), 1))

@@ -5,12 +5,10 @@ TensorFlow the cells' equations are written out as well, on the variables that t
 """
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.testing.reference import relu, sigmoid
 from pycudnnrnn.testing.strategies import specs
@@ -198,52 +196,3 @@ def test_names_are_those_of_tensorflows_checkpoints():
         "candidate/input_projection/bias": (4,),
         "candidate/hidden_projection/bias": (4,),
     }
-
-
-def written(framework, mode="lstm", **changes):
-    found = getattr(convert, framework).from_canonical(random_canonical(RNNSpec(mode, 2, 4, 3), 1)) | changes
-    return {name: array for name, array in found.items() if array is not None}
-
-
-TF = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/"
-
-
-@pytest.mark.parametrize(
-    ("framework", "given", "keywords", "text"),
-    [
-        ("gluon", written("gluon", l1_h2h_bias=None), {}, "'l1_h2h_bias': missing"),
-        ("gluon", written("gluon", l1_i2h_weight=np.ones((16, 3), "f4")), {}, "expecting shape (16, 4), got (16, 3)"),
-        ("gluon", written("gluon", dense0_weight=np.ones(2, "f4")), {}, "'dense0_weight': unexpected"),
-        ("gluon", written("gluon", "rnn_tanh"), {"activation": "softrelu"}, "cuDNN has only 'tanh' and 'relu'"),
-        ("chainer", written("chainer", **{"1/w7": None}), {}, "'1/w7': missing"),
-        ("chainer", written("chainer"), {"bidirectional": True}, "'1/w0': expecting shape (4, 3), got (4, 4)"),
-        ("chainer", written("chainer"), {"bidirectional": 1}, "expecting True or False"),
-        ("chainer", written("chainer", extra=np.ones(2, "f4")), {}, "'extra': unexpected"),
-        ("tensorflow", written("tensorflow", **{TF + "bias_cudnn_1": None}), {}, "bias_cudnn_1': missing"),
-        ("tensorflow", written("tensorflow", **{TF + "kernel": np.ones((7, 16), "f4")}), {}, "expecting shape (8, 16)"),
-        ("tensorflow", written("tensorflow", **{TF + "w_i_diag": np.ones(4, "f4")}), {}, "w_i_diag': unexpected"),
-        (
-            "tensorflow",
-            written("tensorflow", **{"rnn/basic_rnn_cell/kernel": np.ones((7, 4), "f4")}),
-            {},
-            "one kind of cell",
-        ),
-        ("tensorflow", written("tensorflow"), {"prefix": "net/"}, "there is no key under the prefix 'net/'"),
-    ],
-)
-def test_what_cannot_be_read_is_named(framework, given, keywords, text):
-    with pytest.raises(ConvertError) as caught:
-        getattr(convert, framework).to_canonical(given, **keywords)
-    assert text in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("framework", "spec", "text"),
-    [
-        ("chainer", RNNSpec("lstm", 1, 4, 3, num_proj=2), "num_proj"),
-        *((name, RNNSpec("lstm", 1, 4, 3, cell_clip=2.0), "cell_clip") for name in ("chainer", "gluon", "tensorflow")),
-    ],
-)
-def test_what_these_frameworks_cannot_hold_is_named(framework, spec, text):
-    with pytest.raises(ConvertError, match=text):
-        getattr(convert, framework).from_canonical(random_canonical(spec, 1))

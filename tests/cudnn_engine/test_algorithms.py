@@ -15,16 +15,12 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, sequence_lengths, specs
+from tests.helpers.algorithms import DYNAMIC, SMALL_H, STANDARD, STATIC, gru
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import host
-from tests.stand_in.problem import on_device, run, run_numpy
+from tests.stand_in.problem import on_device, run
 
-STANDARD, STATIC, DYNAMIC, SMALL_H = "standard", "persist_static", "persist_dynamic", "persist_static_small_h"
 NOT_SUPPORTED, EXECUTION_FAILED = 3000, 5000
-
-
-def gru(**keywords):
-    return ops.CudnnGRU(2, 3, 4, algo="auto", **keywords)
 
 
 @pytest.mark.parametrize("fastest", [STANDARD, STATIC, DYNAMIC, SMALL_H])
@@ -38,7 +34,7 @@ def test_the_fastest_is_chosen_and_the_numbers_stay(play, fastest, training):
     assert (plan.algo, plan.math_type) == (fastest, "fma")
     played.ran.clear()
     found = run(problem, on_device(device, problem))
-    assert all(np.array_equal(value, found[name]) for name, value in run_numpy(problem).items())
+    assert all(np.array_equal(value, found[name]) for name, value in problem.results().items())
     if training:
         assert played.ran == [(name, fastest, "fma") for name in ("forward", "backward_data", "backward_weights")]
     (choice, *_) = ops.algorithm_choices()
@@ -104,7 +100,7 @@ def test_what_is_illegal_never_runs_whichever_would_be_fastest(play, problem, fa
     legal = {(str(batch.spec.algo), str(batch.spec.math_type)) for batch in batches}
     found = run(auto, on_device(device, auto))
     assert {(algo, math) for _, algo, math in played.ran} == legal
-    assert all(np.array_equal(value, found[name]) for name, value in run_numpy(auto).items())
+    assert all(np.array_equal(value, found[name]) for name, value in auto.results().items())
     assert not played.complaints
 
 
@@ -220,7 +216,7 @@ def test_a_batch_in_parts_runs_the_standard_algorithm_and_measures_nothing(play)
     device.times = {(SMALL_H, "fma"): 1.0}
     problem = make_problem(gru(), 3, 2, [3, 0], seed=1)
     found = run(problem, on_device(device, problem))
-    assert np.allclose(found["dparams"], run_numpy(problem)["dparams"], atol=1e-6)
+    assert np.allclose(found["dparams"], problem.results()["dparams"], atol=1e-6)
     assert device.timings == 0
     assert {algo for _, algo, _ in played.ran} == {STANDARD}
 

@@ -16,7 +16,7 @@ from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
 from tests.helpers.together import together
 from tests.stand_in.host_device import Stream, host
-from tests.stand_in.problem import on_device, run, run_numpy
+from tests.stand_in.problem import on_device, run
 
 LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float32")
 
@@ -83,7 +83,7 @@ def test_threads_have_handles_of_their_own_and_equal_results(play, measured):
     played, engine, device = play()
     problem = make_problem(LSTM, 3, 2, [3, 1], seed=1)
     arrays = on_device(device, problem)
-    expected = run_numpy(problem)
+    expected = problem.results()
     barrier, wrong = threading.Barrier(8), []
 
     def work():
@@ -164,7 +164,7 @@ def test_a_forked_child_may_be_the_first_to_use_cudnn(play):
     _, _, device = play()
     problem = make_problem(LSTM, 3, 2, None, seed=1)
     arrays = on_device(device, problem)
-    expected = run_numpy(problem)["y"]
+    expected = problem.results()["y"]
     child = os.fork()
     if child == 0:
         code = 1
@@ -183,7 +183,7 @@ def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(p
     problem = make_problem(LSTM, 3, 2, None, seed=1)
     arrays = on_device(device, problem)
     run(problem, arrays)
-    expected = run_numpy(problem)["y"]
+    expected = problem.results()["y"]
     for _ in range(100):
         child = os.fork()
         if child == 0:
@@ -192,7 +192,7 @@ def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(p
                 LSTM(arrays["x"], None, None, arrays["params"])
             except ForkError as error:
                 calm = "spawn" in str(error) and not played.counts["cudnnDestroy"]
-                code = 0 if calm and np.array_equal(run_numpy(problem)["y"], expected) else 2
+                code = 0 if calm and np.array_equal(problem.results()["y"], expected) else 2
             finally:
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0

@@ -13,7 +13,7 @@ from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError, StateError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
 from tests.stand_in.host_device import HostMemory, Stream, host
-from tests.stand_in.problem import on_device, run, run_numpy
+from tests.stand_in.problem import on_device, run
 
 LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float32", direction="bidirectional")
 DROPPING = ops.CudnnGRU(2, 3, 4, dtype="float32", dropout=0.5, seed=1)
@@ -52,7 +52,7 @@ def test_each_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(pl
             found = run(trial, arrays)
             assert all(np.isfinite(value).all() for value in found.values())
             if op is LSTM:
-                assert all(np.array_equal(value, run_numpy(trial)[key]) for key, value in found.items())
+                assert all(np.array_equal(value, trial.results()[key]) for key, value in found.items())
     assert injected >= 8 * len(STATUSES)
     measured("R9", statuses_injected=injected)
 
@@ -79,9 +79,7 @@ def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(
     assert nth >= 8, "no more than a few allocations were made to fail"
     measured("R8", allocations_failed=nth)
     if op is LSTM:
-        assert all(
-            np.allclose(value, run_numpy(problem)[key], atol=1e-6) for key, value in run(problem, arrays).items()
-        )
+        assert all(np.allclose(value, problem.results()[key], atol=1e-6) for key, value in run(problem, arrays).items())
 
 
 IN_PARTS = {"a zero length": (4, [3, 0, 2]), "more steps than one call takes": (6, None)}
@@ -172,7 +170,7 @@ def test_the_params_gradient_overlaps_nothing_that_is_read_again(play, name):
         fwd.backward(arrays["dy"], out=out)
     assert len(played.launches) == launches
     found = fwd.backward(arrays["dy"], arrays["dhy"], arrays["dcy"])
-    assert np.allclose(host(found.params), run_numpy(problem)["dparams"], atol=1e-3)
+    assert np.allclose(host(found.params), problem.results()["dparams"], atol=1e-3)
 
 
 def test_a_misaligned_place_for_the_params_gradient_is_refused_before_the_reserve_is_used(play):
@@ -242,7 +240,7 @@ def test_a_long_bidirectional_gradient_that_runs_out_of_memory_has_added_nothing
         finally:
             device.fail_at = None
     assert nth >= 4
-    assert np.allclose(host(out), run_numpy(problem)["dparams"] + 7)
+    assert np.allclose(host(out), problem.results()["dparams"] + 7)
 
 
 WRONG_LENGTHS = [
@@ -287,7 +285,7 @@ def test_an_engine_put_in_anothers_place_is_the_one_that_runs(play):
     run(problem, arrays)
     second, _, _ = play()
     before = len(first.launches)
-    assert np.array_equal(run(problem, arrays)["y"], run_numpy(problem)["y"])
+    assert np.array_equal(run(problem, arrays)["y"], problem.results()["y"])
     assert (len(first.launches), len(second.launches)) == (before, 3)
 
 
@@ -369,7 +367,7 @@ def test_persistent_algorithms_refuse_ragged_lengths_by_name(play, algo):
     assert not played.launches
     whole = make_problem(op, 3, 2, None, seed=0)
     found = run(whole, on_device(device, whole))
-    assert np.array_equal(found["y"], run_numpy(whole)["y"])
+    assert np.array_equal(found["y"], whole.results()["y"])
     assert bool(played.counts["cudnnBuildRNNDynamic"]) == (algo == "persist_dynamic")
 
 

@@ -16,7 +16,7 @@ from pycudnnrnn.layers import LayerGraph
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import NotCapturableError, Stream, host
-from tests.stand_in.problem import on_device, run, run_numpy
+from tests.stand_in.problem import on_device, run
 
 RESULTS = {"y": "y", "hy": "hy", "cy": "cy", "dx": "dx", "dhx": "dhx", "dcx": "dcx", "dparams": "d_params"}
 LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float64")
@@ -52,7 +52,7 @@ def test_a_training_step_replays_with_the_numpy_engines_numbers_whatever_the_inp
     for trial in (other, other):
         fill(graph, trial)
         graph.replay()
-        expected = run_numpy(trial)
+        expected = trial.results()
         assert results(graph).keys() == expected.keys()
         assert all(np.array_equal(value, expected[name]) for name, value in results(graph).items())
     assert len(device.allocations) == allocations
@@ -67,7 +67,7 @@ def test_inference_replays_without_gradients_or_reserve(play, problem):
     graph = captured(device, problem, training=False)
     fill(graph, problem, ("x", "hx", "cx"))
     graph.replay()
-    expected = run_numpy(problem)
+    expected = problem.results()
     assert results(graph).keys() == expected.keys() - {"dx", "dhx", "dcx", "dparams"}
     assert all(np.array_equal(value, expected[name]) for name, value in results(graph).items())
     assert all(arguments[-1] == 0 for name, arguments, _ in played.calls if name == "cudnnRNNForward")
@@ -123,7 +123,7 @@ def test_nothing_is_asked_allocated_or_waited_for_during_a_capture(play):
     problem = make_problem(LSTM, 3, 2, None, seed=3)
     arrays = on_device(device, problem)
     plan = LSTM.prepare(3, 2, device="cuda:0")
-    y, hy, cy = (device.from_host(np.zeros_like(a)) for a in (run_numpy(problem)[n] for n in ("y", "hy", "cy")))
+    y, hy, cy = (device.from_host(np.zeros_like(a)) for a in (problem.results()[n] for n in ("y", "hy", "cy")))
 
     def forward():
         plan.forward(arrays["params"], arrays["x"], None, None, y, hy, cy)
@@ -214,7 +214,7 @@ def test_a_plan_that_its_caller_captured_keeps_its_lengths_whatever_runs_in_betw
     problem = make_problem(LSTM, 4, 2, [4, 1], seed=3)
     arrays = on_device(device, problem)
     plans = [LSTM.prepare(4, 2, sequence_lengths=lengths, device="cuda:0") for lengths in ([4, 1], [2, 2])]
-    shapes = [run_numpy(problem)[name].shape for name in ("y", "hy", "cy")]
+    shapes = [problem.results()[name].shape for name in ("y", "hy", "cy")]
     outputs = [[device.zeros(shape, np.dtype("f8")) for shape in shapes] for _ in plans]
 
     def forward(i=0):
@@ -389,7 +389,7 @@ def test_a_layers_graph_has_its_names_and_follows_its_weights(play, kind, op):
     host(layer.params)[...] = other.params
     fill(graph, other)
     graph.replay()
-    expected = run_numpy(other)
+    expected = other.results()
     assert np.array_equal(host(graph.outputs), expected["y"])
     assert np.array_equal(host(graph.d_params), expected["dparams"])
     assert graph.inputs is graph.x
@@ -426,7 +426,7 @@ def test_a_kind_of_layer_graph_of_the_users_own_is_made_by_its_constructor(play)
     fill(graph, problem)
     graph.replay()
     assert graph.replays == 1
-    assert np.array_equal(host(graph.outputs), run_numpy(problem)["y"])
+    assert np.array_equal(host(graph.outputs), problem.results()["y"])
 
 
 def test_a_layer_on_the_cpu_has_no_graph():

@@ -13,7 +13,7 @@ from pycudnnrnn.engines.cudnn.algorithms import ALGORITHMS
 from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE, AlgorithmChoice, AlgorithmTrial, CallKind, ChoiceBook, read
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import Algorithm, MathType
-from tests.cudnn_engine.test_algorithms import SMALL_H, STANDARD, STATIC, gru
+from tests.helpers.algorithms import SMALL_H, STANDARD, STATIC, gru
 
 
 def tuned(play, fastest=SMALL_H):

@@ -19,7 +19,7 @@ from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import host
-from tests.stand_in.problem import on_device, run, run_numpy
+from tests.stand_in.problem import on_device, run
 
 every_dtype = specs(dtypes=["float16", "bfloat16", "float32", "float64"])
 
@@ -41,7 +41,7 @@ def test_every_spec_gives_the_numpy_engines_numbers(play, problem, time_major):
     found = run(problem, on_device(device, problem, time_major), time_major=time_major)
     if not time_major:
         found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    assert_equal(found, run_numpy(problem))
+    assert_equal(found, problem.results())
     assert not played.complaints
 
 
@@ -53,7 +53,7 @@ def test_empty_batches_and_zero_lengths_give_the_numpy_engines_numbers(play, pro
     found = run(problem, on_device(device, problem, time_major), time_major=time_major)
     if not time_major:
         found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    assert_equal(found, run_numpy(problem), exactly=False)
+    assert_equal(found, problem.results(), exactly=False)
     assert not played.complaints
     if not any(problem.full_lengths):
         assert not played.counts["cudnnRNNForward"]
@@ -68,7 +68,7 @@ def test_a_run_longer_than_one_call_takes_is_split_in_time_exactly(play, problem
         found = run(problem, on_device(device, problem, time_major), time_major=time_major)
     if not time_major:
         found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    assert_equal(found, run_numpy(problem), exactly=False)
+    assert_equal(found, problem.results(), exactly=False)
     assert not played.complaints
     assert played.counts["cudnnRNNForward"] == -(-max(problem.full_lengths) // limit)
 
@@ -79,7 +79,7 @@ def test_a_long_bidirectional_run_is_each_direction_of_each_layer_by_itself(play
     played, _, device = play(engine=PermutedLayoutEngine(limit))
     with use_engine(PermutedLayoutEngine(limit)):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, 5)
-        expected = run_numpy(moved)
+        expected = moved.results()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_module, "TIME_MAX", limit)
         found = run(moved, on_device(device, moved, time_major), time_major=time_major)
@@ -97,7 +97,7 @@ def test_a_library_with_another_layout_gives_the_same_numbers(play, problem, see
     played, engine, device = play(engine=permuted)
     with use_engine(permuted):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
-        expected = run_numpy(moved)
+        expected = moved.results()
     assert engine.layout(problem.spec) == permuted.layout(problem.spec)
     assert_equal(run(moved, on_device(device, moved)), expected)
     assert not played.complaints
@@ -109,7 +109,7 @@ def test_version_8_is_asked_by_both_queries(play, problem):
     played, engine, device = play(version=8907)
     assert engine.layout(problem.spec) == problem.op.layout("cpu")
     assert played.counts["cudnnGetRNNLinLayerMatrixParams"]
-    assert_equal(run(problem, on_device(device, problem)), run_numpy(problem))
+    assert_equal(run(problem, on_device(device, problem)), problem.results())
 
 
 def test_two_queries_that_disagree_are_an_error(play):
@@ -139,7 +139,7 @@ def test_inference_and_training_of_one_shape_are_compiled_apart(play):
     problem = make_problem(op, 4, 3, None, seed=3)
     arrays = on_device(device, problem)
     op(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
-    assert_equal(run(problem, arrays), run_numpy(problem))
+    assert_equal(run(problem, arrays), problem.results())
     assert len(engine.runtime.compiled.values()) == 2
     assert not played.complaints
 
@@ -181,7 +181,7 @@ def test_accumulating_adds_and_retain_works_on_a_copy(play):
     played, _, device = play()
     problem = make_problem(LSTM, 4, 3, None, seed=3)
     arrays = on_device(device, problem)
-    once = run_numpy(problem)["dparams"]
+    once = problem.results()["dparams"]
     fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
     upstream = (arrays["dy"], arrays["dhy"], arrays["dcy"])
     out = device.from_host(np.full_like(problem.params, 7))
@@ -208,7 +208,7 @@ def test_dropout_moves_on_on_the_device_and_repeats_from_a_saved_state(play, kin
     assert_equal(run(problem, arrays), third)
     op.set_dropout_state(start)
     assert_equal(run(problem, arrays), first)
-    assert_equal(first, run_numpy(problem), exactly=False)  # the shim's masks are the NumPy engine's
+    assert_equal(first, problem.results(), exactly=False)  # the shim's masks are the NumPy engine's
     assert not played.complaints
 
 

@@ -21,7 +21,6 @@ from pycudnnrnn.passes import Slot
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import Stream, host
-from tests.stand_in.problem import run_numpy
 
 NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "dparams")
 
@@ -84,7 +83,7 @@ def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(play, prob
     played.calls.clear()
     allocations = len(device.allocations)
     buffers.run(plan)
-    expected = run_numpy(problem)
+    expected = problem.results()
     assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(host).items())
     assert len(device.allocations) == allocations, "a prepared call allocates nothing"
     assert len(played.calls) == 3, "the passes: the stream is as it was"
@@ -98,7 +97,7 @@ def test_a_numpy_plan_gives_the_eager_numbers_again_and_again(problem):
     buffers = Buffers(problem, plan, np.copy)
     buffers.run(plan)
     buffers.run(plan)
-    expected = run_numpy(problem)
+    expected = problem.results()
     assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(np.asarray).items())
     buffers.run(plan, accumulate=True)
     doubled = buffers.dparams.astype("f8")
@@ -111,7 +110,7 @@ def test_a_numpy_plan_drops_as_the_eager_path_does(problem, seed):
     op = ops.from_spec(problem.spec.replace(dropout=0.5, seed=seed, num_layers=2))
     trial = make_problem(op, *problem.x.shape[:2], problem.lengths, seed)
     start = op.dropout_state()
-    expected = run_numpy(trial)
+    expected = trial.results()
     op.set_dropout_state(start)
     plan = prepared(trial, "cpu")
     buffers = Buffers(trial, plan, np.copy)
@@ -136,7 +135,7 @@ def test_a_cudnn_plan_drops_as_the_eager_path_does(play):
     _, _, device = play()
     op = ops.CudnnGRU(2, 4, 3, dropout=0.5, seed=4, dtype="float64")
     problem = make_problem(op, 3, 2, None, seed=1)
-    expected = run_numpy(problem)
+    expected = problem.results()
     plan = prepared(problem, "cuda:0")
     buffers = Buffers(problem, plan, device.from_host)
     buffers.run(plan)

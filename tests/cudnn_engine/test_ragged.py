@@ -14,7 +14,7 @@ from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.stand_in import shim
 from tests.stand_in.host_device import Stream, host
-from tests.stand_in.problem import on_device, run, run_numpy
+from tests.stand_in.problem import on_device, run
 
 LSTM = ops.CudnnLSTM(2, 3, 4, direction="bidirectional")
 BATCHES = ([4, 2, 1], [1, 4, 3], [3, 3, 2], [4, 4, 4], [2, 1, 1])
@@ -62,7 +62,7 @@ def test_new_lengths_set_two_descriptors_and_ask_and_make_nothing(play, counted,
         found = run(problem, arrays, time_major=time_major)
         if not time_major:
             found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-        assert differing(found, run_numpy(problem)) == []
+        assert differing(found, problem.results()) == []
         assert counted["set"] == (0 if problem.lengths == [4, 4, 4] else 2), "x's and y's, in the forward"
         run(problem, arrays, time_major=time_major)
         assert counted["set"] == (0 if problem.lengths == [4, 4, 4] else 2), "the same lengths again set nothing"
@@ -84,7 +84,7 @@ def test_plans_of_other_lengths_share_what_is_compiled_and_keep_their_lengths(pl
             y, hy, cy = device.copy(a["dy"]), device.copy(a["hx"]), device.copy(a["cx"])
             reserve = device.empty((plan.reserve_nbytes,), np.dtype("u1"))
             plan.forward(a["params"], a["x"], a["hx"], a["cx"], y, hy, cy, reserve)
-            assert np.array_equal(host(y), run_numpy(problem)["y"])
+            assert np.array_equal(host(y), problem.results()["y"])
     assert queries(played) == []
 
 
@@ -97,13 +97,13 @@ def test_a_graph_keeps_its_lengths_whatever_runs_after_it_was_captured(play):
         host(target)[...] = values
     LSTM(*(arrays[k] for k in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=other.lengths)
     graph.replay()
-    assert np.array_equal(host(graph.y), run_numpy(problem)["y"])
+    assert np.array_equal(host(graph.y), problem.results()["y"])
 
 
 def test_threads_with_other_lengths_do_not_disturb_each_other(play):
     played, engine, device = play()
     problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES)]
-    expected = [run_numpy(problem) for problem in problems]
+    expected = [problem.results() for problem in problems]
     barrier, right = threading.Barrier(len(problems)), []
 
     def work(problem, expected):
@@ -136,8 +136,8 @@ def test_lengths_that_were_set_by_half_are_set_again(play, monkeypatch):
     monkeypatch.setattr(RNNDataDescriptor, "set_lengths", fail)
     with pytest.raises(EngineError):
         run(second, arrays)
-    assert differing(run(first, arrays), run_numpy(first)) == []
-    assert differing(run(second, on_device(device, second)), run_numpy(second)) == []
+    assert differing(run(first, arrays), first.results()) == []
+    assert differing(run(second, on_device(device, second)), second.results()) == []
 
 
 def test_parts_of_a_batch_send_their_rows_to_the_device_once(play, counted):
@@ -150,7 +150,7 @@ def test_parts_of_a_batch_send_their_rows_to_the_device_once(play, counted):
     device.from_host = lambda array: sent.append(array.dtype.kind) or plain(array)
     played.calls.clear()
     counted["made"].clear()
-    assert differing(run(problem, arrays), run_numpy(problem)) == []
+    assert differing(run(problem, arrays), problem.results()) == []
     assert "i" not in sent
     assert counted["made"] == []
     assert queries(played) == []
@@ -170,7 +170,7 @@ def test_a_long_bidirectional_run_sends_its_reversed_order_to_the_device_once(pl
     assert "i" not in sent
     if not time_major:
         found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    for name, array in run_numpy(problem).items():
+    for name, array in problem.results().items():
         np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-12)
 
 
@@ -226,4 +226,4 @@ def test_new_lengths_go_the_short_way_as_equal_ones_do(play):
         for lengths in (problem.lengths, tuple(problem.lengths), np.array(problem.lengths)):
             given = (arrays[k] for k in ("x", "hx", "cx", "params"))
             fwd = op.forward(*given, sequence_lengths=lengths)
-            assert np.array_equal(host(fwd.output), run_numpy(problem)["y"])
+            assert np.array_equal(host(fwd.output), problem.results()["y"])

@@ -19,16 +19,9 @@ from pycudnnrnn.errors import ArgumentError, StateError
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
+from tests.helpers.results import CLOSE, assert_same
 from tests.stand_in.host_device import HostMemory, Stream, host
-from tests.stand_in.problem import on_device, run, run_numpy
-
-CLOSE = {"rtol": 0, "atol": 1e-11}
-
-
-def assert_close(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
-        np.testing.assert_allclose(value, expected[name], **CLOSE, err_msg=name)
+from tests.stand_in.problem import on_device, run
 
 
 def by_time(found, time_major):
@@ -42,9 +35,9 @@ def test_every_spec_gives_the_numpy_engines_numbers(play, problem, every, time_m
     played, _, device = play(engine=permuted)
     with use_engine(permuted):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
-        expected = run_numpy(moved)
+        expected = moved.results()
     found = run(moved, on_device(device, moved, time_major), time_major=time_major, checkpoint_every=every)
-    assert_close(by_time(found, time_major), expected)
+    assert_same(by_time(found, time_major), expected)
     assert not played.complaints
 
 
@@ -72,7 +65,7 @@ def test_a_chunk_is_never_longer_than_one_call_takes(play, problem, limit, every
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_module, "TIME_MAX", limit)
         found = run(problem, on_device(device, problem), checkpoint_every=every)
-    assert_close(found, run_numpy(problem))
+    assert_same(found, problem.results())
     assert not played.complaints
 
 
@@ -90,7 +83,7 @@ def test_dropout_is_restored_for_the_second_run_and_left_where_the_forward_left_
     op.set_dropout_state(start)
     again = run(problem, on_device(device, problem), checkpoint_every=4)
     assert op.dropout_state("cuda:0") == after
-    assert_close(again, found)
+    assert_same(again, found)
 
     op.set_dropout_state(start)
     alone, states = [], (problem.hx, problem.cx)
@@ -131,7 +124,7 @@ def test_both_directions_with_dropout_are_refused_by_name_and_take_no_mask(play)
     with pytest.raises(ArgumentError, match=r"dropout.*both directions and checkpoint_every"):
         op.memory(5, 2, True, 2, device="cuda")
     assert op.dropout_state("cuda:0").position == 0
-    assert_close(run(problem, on_device(device, problem), checkpoint_every=5), run_numpy(problem))
+    assert_same(run(problem, on_device(device, problem), checkpoint_every=5), problem.results())
 
 
 @pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
@@ -140,7 +133,7 @@ def test_backward_adds_retains_and_is_used_up(play, direction):
     op = ops.CudnnLSTM(2, 5, 4, direction=direction, dtype="float64")
     problem = make_problem(op, 7, 3, [7, 2, 5], seed=3)
     arrays = on_device(device, problem)
-    once = run_numpy(problem)["dparams"]
+    once = problem.results()["dparams"]
     fwd = op.forward(
         arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], sequence_lengths=problem.lengths, checkpoint_every=3
     )

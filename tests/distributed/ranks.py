@@ -1,4 +1,7 @@
-"""What tests run under mpiexec: `python -m mpi4py ranks.py CASE ...`. Each rank prints one line of JSON, or dies."""
+"""What tests run under mpiexec: `python -m mpi4py ranks.py CASE...`.
+
+A case is a name and its arguments, "disagree/size". Rank 0 prints a line of JSON for each rank after each case.
+"""
 
 import json
 import os
@@ -165,8 +168,9 @@ def die(how):
 
 
 if __name__ == "__main__":
-    case, *rest = sys.argv[1:]
-    cases = {"gradients": gradients, "training": training, "dtypes": dtypes, "disagree": disagree, "die": die}
-    result = cases[case](*rest)
-    for line in COMM.gather(json.dumps({"rank": COMM.rank} | result)) or []:
-        print(line, flush=True)
+    functions = {"gradients": gradients, "training": training, "dtypes": dtypes, "disagree": disagree, "die": die}
+    for case in sys.argv[1:]:
+        name, *rest = case.split("/")
+        result = functions[name](*rest)
+        for line in COMM.gather(json.dumps({"case": case, "rank": COMM.rank} | result)) or []:
+            print(line, flush=True)

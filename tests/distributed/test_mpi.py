@@ -1,5 +1,6 @@
 """Several ranks on this machine, over mpi4py and MPICH from wheels."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -13,13 +14,32 @@ from tests.helpers.mpi import mpiexec
 RANKS = Path(__file__).parent / "ranks.py"
 
 
-def run(count, *case):
-    """Return what each rank found."""
-    done = mpiexec(count, RANKS, *case, module=("-m", "mpi4py"))
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [each["rank"] for each in found] == list(range(count))
-    return found
+def launch(count, *cases):
+    """Run cases one after the other on `count` ranks; return what each rank found, by case, and what was said."""
+    done = mpiexec(count, RANKS, *cases, module=("-m", "mpi4py"))
+    found = {}
+    for line in done.stdout.splitlines():
+        result = json.loads(line)
+        found.setdefault(result["case"], []).append(result)
+    return found, done.stderr
+
+
+@functools.cache
+def together(count):
+    """Run every case for `count` ranks in one launch: starting the processes takes longer than the cases."""
+    return launch(count, *CASES[count])
+
+
+def run(count, *words):
+    """Return what each rank found. A case that fails ends the launch; each case after it runs by itself."""
+    case = "/".join(words)
+    found, error = together(count)
+    if case not in found:
+        assert case != CASES[count][len(found)], error
+        found, error = launch(count, case)
+        assert case in found, error
+    assert [each["rank"] for each in found[case]] == list(range(count))
+    return found[case]
 
 
 @pytest.mark.parametrize("how", ["equal", "unequal"])
@@ -68,6 +88,16 @@ DISAGREEMENTS = {
 }
 
 
+GRADIENTS = [f"gradients/{kind}/{how}" for kind in ("CudnnLSTM", "CudnnGRU") for how in ("equal", "unequal")]
+CASES = {
+    1: GRADIENTS,
+    2: GRADIENTS,
+    3: ["dtypes", *(f"disagree/{case}" for case in DISAGREEMENTS)],
+    4: ["training", *GRADIENTS],
+}
+"""By number of ranks."""
+
+
 @pytest.mark.parametrize("case", DISAGREEMENTS)
 def test_ranks_that_disagree_all_get_an_error_before_anything_hangs_and_can_go_on(case):
     own, others = DISAGREEMENTS[case]
@@ -78,9 +108,11 @@ def test_ranks_that_disagree_all_get_an_error_before_anything_hangs_and_can_go_o
         assert each["next"] == [3.0] * 4
 
 
-@pytest.mark.parametrize("how", ["killed", "exits", "raises"])
+@pytest.mark.parametrize(
+    "how", ["killed", pytest.param("exits", marks=pytest.mark.long), pytest.param("raises", marks=pytest.mark.long)]
+)
 def test_a_rank_that_dies_ends_the_others_with_an_error_and_no_hang(how):
-    done = mpiexec(3, RANKS, "die", how, module=("-m", "mpi4py"))
+    done = mpiexec(3, RANKS, f"die/{how}", module=("-m", "mpi4py"))
     assert done.returncode != 0
     if how == "raises":
         assert "this rank is done for" in done.stderr

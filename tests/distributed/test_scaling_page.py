@@ -70,6 +70,7 @@ def test_the_measured_table_is_the_results_files():
         assert found == [f"{figure[which]:,.0f} us" for which in ("median_us", "lowest_us")]
 
 
+@pytest.mark.long
 def test_the_benchmark_runs(tmp_path):
     out = tmp_path / "results.jsonl"
     command = [sys.executable, "-m", "benchmarks.scaling", "--rounds", "1", "--steps", "2", "--out", str(out)]

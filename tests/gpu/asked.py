@@ -1,16 +1,37 @@
 """What is asked of a device both by the triage, which reports it, and by tests, which hold the code to it."""
 
 import ctypes
+import importlib
 
 import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnForwardMode_t
 from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import Algorithm, BiasMode, RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
 
 RAGGED = (6, 2, 4, 1)
 T, B = len(RAGGED) + 2, len(RAGGED)
+
+
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
+ALGORITHMS = [algo for algo in Algorithm if algo is not Algorithm.AUTO]
+
+
+GRID = [
+    RNNSpec(mode, 2, 40, 40, dtype=dtype, algo=algo, bias_mode=bias_mode, input_mode=input_mode, num_proj=num_proj,
+            direction="bidirectional")
+    for mode in ("lstm", "gru", "rnn_tanh")
+    for dtype in DTYPES
+    for algo in ALGORITHMS
+    for bias_mode in (BiasMode if algo is Algorithm.STANDARD else [BiasMode.DOUBLE])
+    for input_mode in ("linear_input", "skip_input")
+    for num_proj in (None, 24)
+    if num_proj is None or (mode, algo, input_mode) == ("lstm", Algorithm.STANDARD, "linear_input")
+    if dtype != "float64" or algo in (Algorithm.STANDARD, Algorithm.PERSIST_DYNAMIC)
+]  # fmt: skip
+"""Every algorithm with every dtype, bias mode, input mode, and projection, as far as an `RNNSpec` allows it."""
 
 
 def lstm(dtype="float32", units=24, inputs=17):
@@ -109,3 +130,8 @@ def reserves(cuda):
         )
         found[str(lengths)] = reserve.value
     return found
+
+
+def nccl_of(cupy):
+    """CuPy's NCCL, which is no attribute of `cupy.cuda` before somebody imports it."""
+    return importlib.import_module(f"{cupy.__name__}.cuda.nccl")

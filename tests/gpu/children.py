@@ -8,6 +8,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -35,6 +36,25 @@ def child(function, *arguments, timeout_s=120):
     except subprocess.TimeoutExpired as late:
         out, err, code = (late.stdout or b"").decode(), (late.stderr or b"").decode(), None
     return list(lines_of(out)), code, err
+
+
+def without_cupys(err):
+    """What a process wrote, without CuPy's own complaints of objects that it cannot free on a lost device.
+
+    Python writes each as a block: "Exception ignored in", lines of a traceback, and the error.
+    """
+    kept, block = [], []
+    for line in err.splitlines():
+        if line.startswith("Exception ignored"):
+            block = [line]
+        elif not block:
+            kept.append(line)
+        elif line.startswith((" ", "Traceback")):
+            block.append(line)
+        else:
+            kept += [] if re.match(r"cupy\S*\.CUDA(Runtime|Driver)Error: ", line) else [*block, line]
+            block = []
+    return "\n".join(kept + block)
 
 
 def lines_of(out):

@@ -8,7 +8,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.test_numbers import run, run_numpy, worst
+from tests.gpu.numbers import run, run_numpy, worst
 
 SHAPES = {"launch-bound": (150, 16, 256), "small": (25, 4, 64), "wide": (25, 64, 512), "odd": (20, 5, 168)}
 

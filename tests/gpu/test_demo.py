@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnLSTM, Saver
-
-FIXTURE = Path(__file__).parent / "fixtures/from_cpu.safetensors"
+from tests.gpu.checkpoints import FIXTURE, largest_difference, write
 
 
 def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer):
@@ -30,29 +28,6 @@ def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer):
     assert len(curves["cpu"]) == len(curves["cuda"]) == updates // 20
     assert curves["cuda"][0] == pytest.approx(curves["cpu"][0], rel=1e-3)
     assert curves["cuda"][-1] == pytest.approx(curves["cpu"][-1], rel=0.05)
-
-
-def layer_and_data(device):
-    """A layer, and arrays to restore beside it: an input, and what the layer made of it where it was saved."""
-    layer = CudnnLSTM(2, 6, direction="bidirectional", device=device)
-    layer.build((None, None, 5))
-    return layer, {"x": np.zeros((7, 4, 5), "f4"), "outputs": np.zeros((7, 4, 12), "f4")}
-
-
-def write(path, device, put, get):
-    layer, data = layer_and_data(device)
-    layer.params += put(0.1 * np.random.default_rng(1).normal(size=layer.params.shape).astype("f4"))
-    data["x"][:] = np.random.default_rng(2).normal(size=data["x"].shape)
-    data["outputs"][:] = get(layer(put(data["x"]), training=False)[0])
-    return Saver({"layer": layer, **data}).save(path)
-
-
-def largest_difference(path, device, put, get):
-    """Restore a file and run it: how far its outputs are from those of where it was written."""
-    layer, data = layer_and_data(device)
-    Saver({"layer": layer, **data}).restore(path)
-    assert data["outputs"].any()
-    return float(np.abs(get(layer(put(data["x"]), training=False)[0]) - data["outputs"]).max())
 
 
 def test_a_checkpoint_of_the_cpu_is_restored_here(cuda, whole_cupy, answer):

@@ -1,16 +1,10 @@
 """NCCL on one GPU: one rank, whose sums are its own; what more ranks add is in tests/distributed."""
 
-import importlib
-
 import numpy as np
 import pytest
 
 from pycudnnrnn import distributed
-
-
-def nccl_of(cupy):
-    """CuPy's NCCL, which is no attribute of `cupy.cuda` before somebody imports it."""
-    return importlib.import_module(f"{cupy.__name__}.cuda.nccl")
+from tests.gpu.asked import nccl_of
 
 
 @pytest.fixture

@@ -8,33 +8,8 @@ from pycudnnrnn.errors import CaptureError, CudnnError
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu import asked
-from tests.gpu.test_numbers import ALGORITHMS
-
-INPUTS = ("x", "hx", "cx", "dy", "dhy", "dcy")
-NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")
-
-
-def eager(cuda, problem, params):
-    """Every result by eager calls, on the host."""
-    lstm = problem.spec.has_cell_state
-    states = [cuda.put(problem.hx), cuda.put(problem.cx)] if lstm else [cuda.put(problem.hx)]
-    fwd = problem.op.forward(cuda.put(problem.x), *states, params, sequence_lengths=problem.lengths)
-    grads = fwd.backward(cuda.put(problem.dy), cuda.put(problem.dhy), cuda.put(problem.dcy) if lstm else None)
-    found = (fwd.output, fwd.output_h, fwd.output_c, grads.input, grads.input_h, grads.input_c, grads.params)
-    return {name: cuda.get(a) for name, a in zip(NAMES, found, strict=True) if a is not None}
-
-
-def captured(cuda, problem, *, training=True, **keywords):
-    T, B, _ = problem.x.shape
-    plan = problem.op.prepare(T, B, is_training=training, sequence_lengths=problem.lengths, device="cuda")
-    params = cuda.put(problem.params) if cuda.on_shim else problem.op.move_params(problem.params, "cuda")
-    return plan.capture(params, **keywords)
-
-
-def fill(cuda, graph, problem):
-    for name in INPUTS:
-        if getattr(graph, name) is not None:
-            cuda.device.copy_into(getattr(graph, name), cuda.put(getattr(problem, name)))
+from tests.gpu.numbers import ALGORITHMS
+from tests.gpu.prepared import captured, eager, fill
 
 
 @pytest.mark.parametrize("kind", KINDS)

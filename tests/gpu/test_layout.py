@@ -6,25 +6,8 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from pycudnnrnn.errors import CudnnError, LayoutError, VersionError
 from pycudnnrnn.layout import arithmetic_layout
-from pycudnnrnn.spec import Algorithm, BiasMode, RNNSpec
 from pycudnnrnn.testing.strategies import specs
-
-DTYPES = ["float16", "bfloat16", "float32", "float64"]
-ALGORITHMS = [algo for algo in Algorithm if algo is not Algorithm.AUTO]
-
-GRID = [
-    RNNSpec(mode, 2, 40, 40, dtype=dtype, algo=algo, bias_mode=bias_mode, input_mode=input_mode, num_proj=num_proj,
-            direction="bidirectional")
-    for mode in ("lstm", "gru", "rnn_tanh")
-    for dtype in DTYPES
-    for algo in ALGORITHMS
-    for bias_mode in (BiasMode if algo is Algorithm.STANDARD else [BiasMode.DOUBLE])
-    for input_mode in ("linear_input", "skip_input")
-    for num_proj in (None, 24)
-    if num_proj is None or (mode, algo, input_mode) == ("lstm", Algorithm.STANDARD, "linear_input")
-    if dtype != "float64" or algo in (Algorithm.STANDARD, Algorithm.PERSIST_DYNAMIC)
-]  # fmt: skip
-"""Every algorithm with every dtype, bias mode, input mode, and projection, as far as an `RNNSpec` allows it."""
+from tests.gpu.asked import ALGORITHMS, DTYPES, GRID
 
 
 def test_the_order_of_the_regions_is_that_of_the_arithmetic(cuda, answer):

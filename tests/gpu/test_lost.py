@@ -1,32 +1,11 @@
 """R18: after a real illegal access every call fails at once. In a child process: its device is of no more use."""
 
-import re
-
 import pytest
 
-from tests.gpu.children import child, lost
+from tests.gpu.children import child, lost, without_cupys
 from tests.helpers.every_call import CALLS
 
 LIMIT_MS = 10
-
-
-def without_cupys(err):
-    """What a process wrote, without CuPy's own complaints of objects that it cannot free on a lost device.
-
-    Python writes each as a block: "Exception ignored in", lines of a traceback, and the error.
-    """
-    kept, block = [], []
-    for line in err.splitlines():
-        if line.startswith("Exception ignored"):
-            block = [line]
-        elif not block:
-            kept.append(line)
-        elif line.startswith((" ", "Traceback")):
-            block.append(line)
-        else:
-            kept += [] if re.match(r"cupy\S*\.CUDA(Runtime|Driver)Error: ", line) else [*block, line]
-            block = []
-    return "\n".join(kept + block)
 
 
 @pytest.mark.apart

@@ -7,57 +7,9 @@ from pycudnnrnn import ops
 from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.spec import DType
 from pycudnnrnn.testing.goldens import KINDS, NVIDIA_CHECKSUMS, TF_VALUES
-from pycudnnrnn.testing.strategies import make_problem
+from pycudnnrnn.testing.strategies import Problem, make_problem
 from tests.gpu import asked
-
-EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "dparams")
-
-
-def run(cuda, problem, **keywords):
-    """Every result and gradient by cuDNN, on the host."""
-    lstm = problem.spec.has_cell_state
-    put = cuda.put
-    states = (put(problem.hx), put(problem.cx)) if lstm else (put(problem.hx),)
-    keywords = {"sequence_lengths": problem.lengths} | keywords
-    params = problem.op.move_params(problem.params, "cuda") if not cuda.on_shim else put(problem.params)
-    fwd = problem.op.forward(put(problem.x), *states, params, **keywords)
-    grads = fwd.backward(put(problem.dy), put(problem.dhy), put(problem.dcy) if lstm else None)
-    found = (fwd.output, fwd.output_h, fwd.output_c, grads.input, grads.input_h, grads.input_c, grads.params)
-    return {name: cuda.get(a) for name, a in zip(NAMES, found, strict=True) if a is not None}
-
-
-def run_numpy(problem, **keywords):
-    """The same by the NumPy engine, in float64."""
-    wide = ops.from_spec(problem.spec.replace(dtype="float64", algo="standard"))
-    lstm = problem.spec.has_cell_state
-    x, hx, cx, dy, dhy, dcy, params = (
-        getattr(problem, name).astype("float64") for name in ("x", "hx", "cx", "dy", "dhy", "dcy", "params")
-    )
-    keywords = {"sequence_lengths": problem.lengths} | keywords
-    fwd = wide.forward(x, *((hx, cx) if lstm else (hx,)), params, **keywords)
-    grads = fwd.backward(dy, dhy, dcy if lstm else None)
-    found = (fwd.output, fwd.output_h, fwd.output_c, grads.input, grads.input_h, grads.input_c, grads.params)
-    return {name: a for name, a in zip(NAMES, found, strict=True) if a is not None}
-
-
-def worst(found, expected, problem):
-    """The largest error as a multiple of eps * sqrt(T * U * L) * scale."""
-    spec = problem.spec
-    size = (len(problem.x) * spec.num_units * spec.num_layers) ** 0.5
-    errors = {}
-    for name, value in found.items():
-        scale = max(1.0, float(np.abs(expected[name]).max(initial=0)))
-        errors[name] = asked.largest(value, expected[name]) / (EPS[spec.dtype] * size * scale)
-    return max(errors.values()), errors
-
-
-ALGORITHMS = [
-    "standard",
-    *(pytest.param(name, marks=pytest.mark.apart) for name in ("persist_static", "persist_dynamic")),
-    pytest.param("persist_static_small_h", marks=pytest.mark.apart),
-]
-"""The persistent kernels wait for each other on the device: one that never ends takes its process with it."""
+from tests.gpu.numbers import ALGORITHMS, run, run_numpy, worst
 
 CASES = [
     (kind, dtype, direction, lengths)
@@ -136,13 +88,9 @@ def test_nvidias_checksums_come_out(cuda, mode):
     params = np.ones(op.params_size(), "f4")
     for weight in op.params_to_canonical(params, copy=False)[0]:
         weight[:] = 1 / weight.size
-    lstm, state = mode == "lstm", cuda.put(np.ones((L, B, U), "f4"))
-    fwd = op.forward(cuda.put(np.ones((T, B, U), "f4")), *([state, state] if lstm else [state]), cuda.put(params))
-    grads = fwd.backward(cuda.put(np.ones((T, B, U), "f4")), state, state if lstm else None)
-    found = {"y": fwd.output, "hy": fwd.output_h, "dx": grads.input, "dhx": grads.input_h, "dw": grads.params}
-    if lstm:
-        found |= {"cy": fwd.output_c, "dcx": grads.input_c}
-    sums = {name: float(cuda.get(a).sum(dtype="f8")) for name, a in found.items()}
+    data, state = np.ones((T, B, U), "f4"), np.ones((L, B, U), "f4")
+    found = run(cuda, Problem(op, params, data, state, state, None, data, state, state))
+    sums = {"dw" if name == "dparams" else name: float(a.sum(dtype="f8")) for name, a in found.items()}
     assert sums == pytest.approx(NVIDIA_CHECKSUMS[mode], rel=1e-4)
 
 

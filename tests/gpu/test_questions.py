@@ -1,49 +1,14 @@
 """What only a GPU can answer, asked once and recorded by name; and memory, streams and threads on a real device."""
 
-import contextlib
-import threading
-
 import numpy as np
 import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnForwardMode_t, cudnnWgradMode_t
-from pycudnnrnn.engines import use_engine
 from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.test_numbers import run, run_numpy, worst
-
-LSTM = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
-
-
-class Prepared:
-    """A plan with its buffers, and its three passes."""
-
-    RESULTS = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")
-
-    def __init__(self, cuda, op=LSTM, lengths=None, seed=5):
-        self.problem = p = make_problem(op, 6, 4, lengths, seed=seed)
-        self.plan = op.prepare(6, 4, is_training=True, sequence_lengths=lengths, device="cuda")
-        put, empty = cuda.put, lambda like: cuda.put(np.full_like(like, 77))
-        self.x, self.hx, self.cx, self.params = put(p.x), put(p.hx), put(p.cx), put(p.params)
-        self.dy, self.dhy, self.dcy = put(p.dy), put(p.dhy), put(p.dcy)
-        self.y, self.hy, self.cy, self.dx = empty(p.dy), empty(p.hx), empty(p.cx), empty(p.x)
-        self.dhx, self.dcx, self.d_params = empty(p.hx), empty(p.cx), empty(p.params)
-        self.reserve = put(np.zeros(self.plan.reserve_nbytes, np.uint8))
-
-    def forward(self):
-        self.plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
-
-    def backward_data(self):
-        gradients = (self.dhy, self.dhx, self.cx, self.dcy, self.dcx, self.dx)
-        self.plan.backward_data(self.params, self.y, self.dy, self.hx, *gradients, self.reserve)
-
-    def backward_weights(self):
-        self.plan.backward_weights(self.x, self.hx, self.y, self.d_params, self.reserve)
-
-    def results(self, cuda):
-        """Every result, on the host."""
-        return {name: cuda.get(getattr(self, name)).copy() for name in self.RESULTS}
+from tests.gpu.numbers import run, run_numpy, worst
+from tests.gpu.prepared import LSTM, Prepared, another_stream, in_threads
 
 
 @pytest.mark.apart
@@ -139,41 +104,6 @@ def test_ragged_lengths_need_no_order(cuda):
     assert ratio <= 16
 
 
-@contextlib.contextmanager
-def another_stream(cuda):
-    if cuda.on_shim:
-        from tests.stand_in.host_device import Stream
-
-        before, cuda.device.current = cuda.device.current, Stream()
-        yield
-        cuda.device.current = before
-    else:
-        with cuda.device.xp.cuda.Stream(non_blocking=True) as stream:
-            yield
-        stream.synchronize()
-
-
-def run_all(cuda, work, count, barrier=None):
-    """Run a function in threads, each with a number and a stream of its own."""
-    failures = []
-
-    def guarded(n):
-        try:
-            with use_engine(cuda.engine), contextlib.nullcontext() if cuda.on_shim else another_stream(cuda):
-                work(n)
-        except BaseException as error:  # noqa: BLE001  a thread's error is the test's
-            failures.append(error)
-            if barrier is not None:
-                barrier.abort()  # or the others wait for it
-
-    threads = [threading.Thread(target=guarded, args=[n]) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-
-
 def test_two_streams_give_what_one_gives(cuda):
     problem = make_problem(LSTM, 6, 4, [6, 2, 4, 1], seed=5)
     expected = run(cuda, problem)
@@ -186,17 +116,7 @@ def test_two_streams_give_what_one_gives(cuda):
 
 
 def test_eight_threads_give_what_one_gives(cuda):
-    count, rounds = (2, 10) if cuda.on_shim else (8, 300)
-    problems = [make_problem(LSTM, 6, 4, [6, 2, 4, 1], seed=seed) for seed in range(count)]
-    expected, wrong = [run(cuda, problem) for problem in problems], []
-
-    def work(n):
-        for _ in range(rounds):
-            found = run(cuda, problems[n])
-            wrong.extend(name for name in found if not np.array_equal(found[name], expected[n][name]))
-
-    run_all(cuda, work, count)
-    assert not wrong
+    assert not in_threads(cuda)
 
 
 def test_nothing_outside_the_buffers_is_written(cuda):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
+from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.test_numbers import KINDS, run, run_numpy, worst
+from tests.gpu.numbers import run, run_numpy, worst
 
 
 @pytest.mark.parametrize("lengths", [None, [11, 2, 5, 0, 7]], ids=["equal", "ragged"])

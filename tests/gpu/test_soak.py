@@ -12,7 +12,7 @@ from pycudnnrnn.engines.cudnn.owned import live
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.drift import PAGE_NBYTES, SAMPLES, growth, leaks
-from tests.gpu.test_numbers import run, run_numpy, worst
+from tests.gpu.numbers import run, run_numpy, worst
 
 
 def used_nbytes(cuda):

@@ -97,9 +97,9 @@ def kernels(cuda):
 
 
 def errors_of(cuda, kind, lengths, **options):
-    """The largest error of a call, as `test_numbers` counts it, with what came."""
+    """The largest error of a call, as `numbers.worst` counts it, with what came."""
     from pycudnnrnn.testing.goldens import KINDS
-    from tests.gpu.test_numbers import run, run_numpy, worst
+    from tests.gpu.numbers import run, run_numpy, worst
 
     op = KINDS[kind](**{"num_layers": 2, "num_units": 24, "input_size": 17} | options)
     problem = asked.problem_of(op, lengths)
@@ -128,16 +128,15 @@ def layouts(cuda):
     """The layout that cuDNN has beside the one by arithmetic."""
     from pycudnnrnn.errors import PycudnnrnnError
     from pycudnnrnn.layout import arithmetic_layout
-    from tests.gpu.test_layout import GRID
 
     refused, different = collections.Counter(), []
-    for spec in GRID:
+    for spec in asked.GRID:
         try:
             different += [repr(spec)] if cuda.engine.layout(spec) != arithmetic_layout(spec) else []
         except PycudnnrnnError as error:
             refused[f"{type(error).__name__}: {error}"[:150]] += 1
     mend = f"{len(different)} layouts are not what arithmetic says" if different else ""
-    say(mend, compared=len(GRID), different=different[:5], refused=refused)
+    say(mend, compared=len(asked.GRID), different=different[:5], refused=refused)
 
 
 @check
@@ -204,7 +203,7 @@ def graph(cuda):
     """Capture and replay."""
     import numpy as np
 
-    from tests.gpu.test_graphs import captured, eager, fill
+    from tests.gpu.prepared import captured, eager, fill
 
     for lengths in (None, asked.RAGGED):
         problem = asked.problem_of(asked.lstm(), lengths)
@@ -225,9 +224,9 @@ def graph(cuda):
 @check
 def threads(cuda):
     """Eight threads with handles of their own, on the descriptors of one plan."""
-    from tests.gpu.test_questions import test_eight_threads_give_what_one_gives
+    from tests.gpu.prepared import in_threads
 
-    test_eight_threads_give_what_one_gives(cuda)
+    assert not in_threads(cuda)
     say(threads="equal")
 
 
@@ -264,19 +263,15 @@ def torch_step(cuda):
 @check
 def nccl(cuda):
     """Whether CuPy finds NCCL."""
-    from tests.gpu.test_distributed import nccl_of
-
-    say(available=nccl_of(cuda.device.xp).available)
+    say(available=asked.nccl_of(cuda.device.xp).available)
 
 
 @check
 def lost():
     """What a process with a lost device leaves on stderr; last, for it takes the device from its own process."""
-    from tests.gpu.test_lost import without_cupys
-
     lines, code, err = children.child(children.lost, "found")
     errors = sorted({str(line.get("error")) for line in lines if "call" in line})
-    left = without_cupys(err)
+    left = children.without_cupys(err)
     mend = "" if (errors, code, left) == (["DeviceLostError"], 0, "") else "a lost device is not reported as one"
     say(mend, code=code, errors=errors, stderr=err[-600:], without_cupys=left[-600:])
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.gpu import sanitize
 from tests.gpu.cases import CASES
+from tests.gpu.checkpoints import FIXTURE, largest_difference
+from tests.gpu.children import without_cupys
 from tests.gpu.machine import environment
 from tests.gpu.results_file import ResultsFile, load
-from tests.gpu.test_demo import FIXTURE, largest_difference
-from tests.gpu.test_lost import without_cupys
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "tests/gpu/results"
@@ -207,7 +207,7 @@ def test_nccl_is_found_where_nobody_has_imported_it():
     """In a process of its own: once imported by anyone it is an attribute."""
     source = (
         "import warnings; warnings.simplefilter('ignore')\n"
-        "import cupy; from tests.gpu.test_distributed import nccl_of\n"
+        "import cupy; from tests.gpu.asked import nccl_of\n"
         "assert not hasattr(cupy.cuda, 'nccl'); print(nccl_of(cupy).available)"
     )
     done = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -7,12 +7,12 @@ from pycudnnrnn import ops
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu import asked, children
 from tests.gpu.drift import PAGE_NBYTES, SAMPLES, growth, leaks
-from tests.gpu.test_numbers import NAMES, run_numpy, worst
+from tests.gpu.numbers import run_numpy, worst
 
 PROBLEM = make_problem(ops.CudnnLSTM(2, 5, 3), 4, 2, None, seed=1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["y", "hy", "cy", "dx", "dhx", "dcx", "dparams"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_result_that_is_no_number_is_an_error_wherever_it_stands(name, bad):
     expected = run_numpy(PROBLEM)

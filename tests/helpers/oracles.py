@@ -9,7 +9,7 @@ import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # the one backend of Keras that computes in float64 without a switch
 
-from pycudnnrnn import convert, ops
+from pycudnnrnn import RNNSpec, convert, ops
 from pycudnnrnn.cli.convert.runners import RUNNERS
 from pycudnnrnn.testing.strategies import make_problem
 
@@ -39,10 +39,17 @@ def random_canonical(spec, seed):
     return convert.Canonical(spec, *op.params_to_canonical(problem.params))
 
 
-def random_call(spec, seed):
-    """Return x, hx, cx and ragged, unsorted lengths of at least 1; the first is the longest."""
+def written(framework, mode="lstm", layers=1, direction="unidirectional", **changes):
+    """Return a small model as a framework has it, with arrays changed, added or, for None, left out."""
+    c = random_canonical(RNNSpec(mode, layers, 4, 3, direction=direction), 1)
+    found = getattr(convert, framework).from_canonical(c) | changes
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def random_call(spec, seed, sizes=None):
+    """Return x, hx, cx and ragged, unsorted lengths of at least 1, one of them T; `sizes` is (T, B), or drawn."""
     rng = np.random.default_rng(seed)
-    T, B = int(rng.integers(3, 7)), int(rng.integers(2, 5))
+    T, B = sizes or (int(rng.integers(3, 7)), int(rng.integers(2, 5)))
     problem = make_problem(ops.from_spec(spec), T, B, None, seed)
     lengths = rng.integers(1, T + 1, B)
     lengths[rng.integers(B)] = T
@@ -70,12 +77,12 @@ def worst(ours, theirs):
     return found
 
 
-def check_both_directions(framework, spec, seed, *, read=None, write=None, tolerance=1e-12, lossless=True):
+def check_both_directions(framework, spec, seed, *, read=None, write=None, tolerance=1e-12, lossless=True, sizes=None):
     """Hold a random model against the real framework, out and back in, and the way back bit for bit."""
     module = getattr(convert, framework)
     c = random_canonical(spec, seed)
     arrays = module.from_canonical(c, **(write or {}))
-    call = random_call(spec, seed + 1)
+    call = random_call(spec, seed + 1, sizes)
     theirs = RUNNERS[framework][0](arrays, spec, *call)
     out = worst(run_ours(c, *call), theirs)
     back = module.to_canonical(arrays, **(read or {}))

@@ -59,21 +59,17 @@ def run_torch(problem: Problem) -> dict[str, np.ndarray]:
     if lstm:
         loss = loss + (cy * torch.tensor(problem.dcy)).sum()
     loss.backward()
-    found = {"output": y, "output_h": hy, "d_input": x.grad, "d_input_h": hx.grad}
+    found = {"y": y, "hy": hy, "dx": x.grad, "dhx": hx.grad}
     if lstm:
-        found |= {"output_c": cy, "d_input_c": cx.grad}
+        found |= {"cy": cy, "dcx": cx.grad}
     found |= {f"d_{name}": parameter.grad for name, parameter in module.named_parameters()}
     return {name: tensor.detach().numpy() for name, tensor in found.items()}
 
 
 def run_ours(problem: Problem, **keywords) -> dict[str, np.ndarray]:
     """Return the same from our op, under the same names."""
-    fwd = problem.forward(**keywords)
-    grads = fwd.backward(*problem.upstream())
-    found = {"output": fwd.output, "output_h": fwd.output_h, "d_input": grads.input, "d_input_h": grads.input_h}
-    if problem.spec.has_cell_state:
-        found |= {"output_c": fwd.output_c, "d_input_c": grads.input_c}
-    named = torch_arrays(problem.spec, *problem.op.params_to_canonical(grads.params))
+    found = problem.results(**keywords)
+    named = torch_arrays(problem.spec, *problem.op.params_to_canonical(found.pop("dparams")))
     return found | {f"d_{name}": value for name, value in named.items()}
 
 

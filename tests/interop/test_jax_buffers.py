@@ -29,6 +29,16 @@ def loss(params, x, **keywords):
     return sum((array**2).sum() for array in rnn(params, x, spec=OP, **keywords))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def optimizations():
+    """Compile as for users: how many copies and calls a program has depends on XLA's optimizations."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture
 def engine_calls(monkeypatch):
     """The engine's calls as they come: names, and the arrays that they get and give."""

@@ -40,8 +40,14 @@ class Compiled:
         return self.compiled(*arguments)
 
 
-@pytest.mark.parametrize("form", ["batched", "unbatched", "packed unsorted"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        pytest.param(kind, form, marks=() if kind == "LSTM" or form == "batched" else pytest.mark.long)
+        for kind in KINDS
+        for form in ("batched", "unbatched", "packed unsorted")
+    ],
+)
 def test_a_compiled_module_is_one_graph_and_equals_torch(kind, form):
     theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
     compiled = Compiled(mine, backend="aot_eager")
@@ -50,7 +56,7 @@ def test_a_compiled_module_is_one_graph_and_equals_torch(kind, form):
         assert worst(call(compiled), call(theirs))[0] <= 1e-10
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.long)])
 def test_inductor_takes_it_whole_with_any_number_of_steps(dynamic):
     theirs, mine = make_pair("LSTM", 3, 5, 2, bidirectional=True)
 

@@ -12,7 +12,8 @@ from tests.helpers.oracles import need
 need("torch")
 import torch  # noqa: E402
 
-from tests.interop.ddp_rank import STEPS, Model, train  # noqa: E402
+from benchmarks.torch_ddp import gloo_group  # noqa: E402
+from tests.interop.ddp_rank import STEPS, Model, train, train_in_parallel  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,10 +38,9 @@ def run(tmp_path):
         process.wait()
 
 
-def test_two_ranks_train_as_one_does_on_the_whole_batch_with_one_all_reduce_a_step(run, tmp_path):
-    statuses, errors = run()
-    assert statuses == [0, 0], errors
-    found = torch.load(tmp_path / "out.pt", weights_only=True)
+def assert_trained_as_one(out):
+    """Assert that training in parallel left the weights of a model alone, with one all-reduce a step."""
+    found = torch.load(out, weights_only=True)
     alone = Model()
     train(alone, 0, 1)
     for name, weight in alone.rnn.state_dict().items():
@@ -48,6 +48,22 @@ def test_two_ranks_train_as_one_does_on_the_whole_batch_with_one_all_reduce_a_st
     assert found["moved"] == [[tuple(alone.rnn.params.shape)]] * STEPS
 
 
+def test_one_rank_trains_as_without_it(monkeypatch, tmp_path):
+    """In this process; with two ranks in `make test-long`."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with gloo_group(0, 1, tmp_path / "store"):
+        train_in_parallel(0, 1, tmp_path / "out.pt")
+    assert_trained_as_one(tmp_path / "out.pt")
+
+
+@pytest.mark.long
+def test_two_ranks_train_as_one_does_on_the_whole_batch(run, tmp_path):
+    statuses, errors = run()
+    assert statuses == [0, 0], errors
+    assert_trained_as_one(tmp_path / "out.pt")
+
+
+@pytest.mark.long
 def test_a_rank_that_dies_ends_the_other_with_an_error(run):
     statuses, errors = run("1")
     assert statuses[1] == 3

@@ -205,6 +205,7 @@ print(json.dumps([told, finite, peak * 1024]))
 """
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_steps_train_within_a_gibibyte():
     """It would not fit without: the reserve alone is larger."""
     done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -11,24 +11,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
-
-CLOSE = {"rtol": 0, "atol": 1e-11}
-
-
-def results(problem, **keywords):
-    """All results and gradients of a problem, by name."""
-    fwd = problem.forward(**keywords)
-    grads = fwd.backward(*problem.upstream())
-    found = {"y": fwd.output, "hy": fwd.output_h, "dx": grads.input, "dhx": grads.input_h, "dparams": grads.params}
-    if problem.spec.has_cell_state:
-        found |= {"cy": fwd.output_c, "dcx": grads.input_c}
-    return found
-
-
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name in found:
-        np.testing.assert_allclose(found[name], expected[name], **CLOSE, err_msg=name)
+from tests.helpers.results import CLOSE, assert_same
 
 
 def rows(problem, chosen):
@@ -46,15 +29,15 @@ def test_what_padding_holds_changes_nothing(problem, filling):
         dirty_x[length:, b] = filling
         dirty_dy[length:, b] = filling
     dirty = dataclasses.replace(problem, x=dirty_x, dy=dirty_dy)
-    clean = results(problem)
-    for name, value in results(dirty).items():
+    clean = problem.results()
+    for name, value in dirty.results().items():
         assert np.array_equal(value, clean[name]), name
 
 
 @examples(300)
 @given(problems())
 def test_outputs_and_input_gradients_past_a_sequences_end_are_exactly_zero(problem):
-    found = results(problem)
+    found = problem.results()
     for b, length in enumerate(problem.full_lengths):
         assert not found["y"][length:, b].any()
         assert not found["dx"][length:, b].any()
@@ -68,9 +51,9 @@ def test_longer_padding_changes_nothing(problem, more):
     longer = dataclasses.replace(
         problem, x=np.pad(problem.x, pad), dy=np.pad(problem.dy, pad), lengths=problem.full_lengths
     )
-    found = results(longer)
+    found = longer.results()
     found["y"], found["dx"] = found["y"][:T], found["dx"][:T]
-    assert_same(found, results(problem))
+    assert_same(found, problem.results())
 
 
 @examples(300)
@@ -78,8 +61,8 @@ def test_longer_padding_changes_nothing(problem, more):
 def test_permuting_the_batch_permutes_the_results(problem, random):
     order = list(range(problem.x.shape[1]))
     random.shuffle(order)
-    expected = {name: a if name == "dparams" else a[:, order] for name, a in results(problem).items()}
-    assert_same(results(rows(problem, order)), expected)
+    expected = {name: a if name == "dparams" else a[:, order] for name, a in problem.results().items()}
+    assert_same(rows(problem, order).results(), expected)
 
 
 @examples(300)
@@ -87,12 +70,12 @@ def test_permuting_the_batch_permutes_the_results(problem, random):
 def test_a_batch_is_its_parts_side_by_side(problem, data):
     B = problem.x.shape[1]
     cut = data.draw(st.integers(0, B))
-    left, right = results(rows(problem, list(range(cut)))), results(rows(problem, list(range(cut, B))))
+    left, right = rows(problem, list(range(cut))).results(), rows(problem, list(range(cut, B))).results()
     joined = {
         name: left[name] + right[name] if name == "dparams" else np.concatenate([left[name], right[name]], axis=1)
         for name in left
     }
-    assert_same(results(problem), joined)
+    assert_same(problem.results(), joined)
 
 
 def _one_way(**keywords):
@@ -120,7 +103,7 @@ def test_time_cut_in_two_with_carried_states_is_the_whole(problem, data):
     fwd_2 = rest.forward()
     grads_2 = fwd_2.backward(*rest.upstream())
     grads_1 = fwd_1.backward(first.dy, grads_2.input_h, grads_2.input_c)
-    whole = results(problem)
+    whole = problem.results()
     joined = {
         "y": np.concatenate([fwd_1.output, fwd_2.output]),
         "hy": fwd_2.output_h,
@@ -170,11 +153,11 @@ def test_the_backward_is_linear_in_the_upstream_gradients(problem, factor):
 @examples(300)
 @given(problems(least_time=0))
 def test_batch_major_data_gives_the_same_numbers_in_the_other_order(problem):
-    by_time = results(problem)
+    by_time = problem.results()
     swapped = dataclasses.replace(
         problem, x=np.ascontiguousarray(problem.x.swapaxes(0, 1)), dy=np.ascontiguousarray(problem.dy.swapaxes(0, 1))
     )
-    found = results(swapped, time_major=False)
+    found = swapped.results(time_major=False)
     assert found["y"].flags.c_contiguous
     assert found["dx"].flags.c_contiguous
     for name in ("y", "dx"):
@@ -186,7 +169,7 @@ def test_batch_major_data_gives_the_same_numbers_in_the_other_order(problem):
 @given(problems())
 def test_a_zero_length_sequence_passes_states_and_their_gradients_straight_through(problem):
     emptied = dataclasses.replace(problem, lengths=[0, *problem.full_lengths[1:]])
-    found = results(emptied)
+    found = emptied.results()
     assert np.array_equal(found["hy"][:, 0], problem.hx[:, 0])
     assert np.array_equal(found["dhx"][:, 0], problem.dhy[:, 0])
     if problem.spec.has_cell_state:
@@ -200,7 +183,7 @@ def test_a_zero_length_sequence_passes_states_and_their_gradients_straight_throu
 def test_an_empty_batch_has_empty_output_and_passes_states_through(name, direction, T, B):
     op = getattr(ops, name)(2, 4, 3, direction=direction, dtype="float64")
     problem = make_problem(op, T, B, None, seed=0)
-    found = results(problem)
+    found = problem.results()
     assert found["y"].shape == (T, B, op.num_dirs * 4)
     assert found["dx"].shape == (T, B, 3)
     assert np.array_equal(found["hy"], problem.hx)
@@ -250,7 +233,7 @@ def test_missing_states_and_missing_gradients_stand_for_zeros(problem):
     states = (None, None) if problem.spec.has_cell_state else (None,)
     fwd = problem.op.forward(problem.x, *states, problem.params, sequence_lengths=problem.lengths)
     grads = fwd.backward(None, problem.dhy)
-    expected = results(zeros)
+    expected = zeros.results()
     assert np.array_equal(fwd.output, expected["y"])
     assert np.array_equal(grads.params, expected["dparams"])
     assert np.array_equal(grads.input_h, expected["dhx"])

@@ -11,7 +11,7 @@ from pycudnnrnn.engines.numpy_engine.tape import runs
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import problems, sequence_lengths, specs
 from tests.helpers.examples import examples
-from tests.properties.test_laws import assert_same, results
+from tests.helpers.results import assert_same
 
 batches = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
     lambda TB: st.tuples(st.just(TB[0]), st.just(TB[1]), sequence_lengths(*TB))
@@ -27,9 +27,9 @@ def test_what_is_chosen_for_speed_changes_no_number(problem, group, factor, spre
         mock.patch.object(tape, "SPREAD_STEPS", spread),
         mock.patch.object(walk, "COLUMN_STEPS", column),
     ):
-        cut = results(problem)
+        cut = problem.results()
         inferred = problem.forward(is_training=False).output
-    whole = results(problem)
+    whole = problem.results()
     assert_same(cut, whole)
     np.testing.assert_allclose(inferred, whole["y"], rtol=0, atol=1e-11)
 

@@ -1,6 +1,7 @@
 """A forward that keeps only states, and computes the rest again in backward: every bit is as without."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -16,8 +17,7 @@ from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
-
-NAMES = ("output", "output_h", "output_c")
+from tests.helpers.pairwise import pairwise
 
 
 @st.composite
@@ -32,10 +32,7 @@ def bits(arrays):
 
 
 def results(problem, **keywords):
-    fwd = problem.forward(**keywords)
-    grads = fwd.backward(*problem.upstream())
-    found = [getattr(fwd, name) for name in NAMES]
-    return bits([*found, grads.input, grads.input_h, grads.input_c, grads.params])
+    return bits(problem.results(**keywords).values())
 
 
 @pytest.fixture
@@ -77,10 +74,21 @@ def test_outputs_and_all_gradients_have_the_same_bits(small_blocks, problem, eve
     assert (after == start) == (not is_training or not problem.spec.dropout)
 
 
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
-@pytest.mark.parametrize("sizes", [(700, 3, 17, 33), (1500, 1, 9, 64), (90, 20, 40, 24)])
+BLOCKS = (
+    ("lstm", "gru", "rnn_tanh"),
+    ("float32", "float64"),
+    ("unidirectional", "bidirectional"),
+    ((700, 3, 17, 33), (1500, 1, 9, 64), (90, 20, 40, 24)),
+)
+OFTEN = pairwise(*BLOCKS)
+"""Every pair of values; `make test-long` has the other rows of the product."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype", "direction", "sizes"),
+    [pytest.param(*row, marks=() if row in OFTEN else pytest.mark.long) for row in itertools.product(*BLOCKS)],
+    ids=str,
+)
 def test_batches_of_many_true_blocks_have_the_same_bits(mode, dtype, direction, sizes):
     """At the sizes of real blocks, where BLAS has other kernels for other numbers of rows."""
     T, B, inputs, units = sizes

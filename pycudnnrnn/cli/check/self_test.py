@@ -236,15 +236,10 @@ GROUPS: Final[dict[str, dict[str, Check]]] = {
 
 
 def _results(problem: Problem) -> dict[str, Any]:
-    """Return everything that a problem gives, on the host; the params gradient in the layout by arithmetic."""
-    fwd = problem.forward()
-    grads = fwd.backward(*problem.upstream())
-    d_params = problem.op.move_params(grads.params, "cpu")
-    found = {
-        "y": fwd.output, "hy": fwd.output_h, "cy": fwd.output_c,
-        "dx": grads.input, "dhx": grads.input_h, "dcx": grads.input_c, "dparams": d_params,
-    }  # fmt: skip
-    return {name: _arrays.move(array, np) for name, array in found.items() if array is not None}
+    """Return every result and gradient of a problem on the host; that of params in the layout by arithmetic."""
+    found = problem.results()
+    found["dparams"] = problem.op.move_params(found["dparams"], "cpu")
+    return {name: _arrays.move(array, np) for name, array in found.items()}
 
 
 def _error(spec: RNNSpec, found: dict[str, Any], wanted: dict[str, Any], tolerance: float) -> float:

@@ -1,0 +1,142 @@
+"""What a converter cannot read, and what a framework cannot hold, is refused with the name of what is wrong."""
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.errors import ConvertError
+from tests.helpers.oracles import random_canonical, written
+
+
+def f4(*shape):
+    return np.ones(shape, "f4")
+
+
+def torch(mode="lstm", **changes):
+    return written("pytorch", mode, 2, "bidirectional", **changes)
+
+
+def keras(**changes):
+    """One GRU under the names of its weights alone."""
+    named = {name.rpartition("/")[2]: array for name, array in written("keras", "gru").items()}
+    return {name: array for name, array in (named | changes).items() if array is not None}
+
+
+def two_of(framework, **changes):
+    return written(framework, "lstm", 2, **changes)
+
+
+CELL = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/"
+FEW = {f"{k}/{s}{g}/kernel": np.ones((3, 3)) for k in "c" for s in "ih" for g in "fn"}
+READ = {
+    "pytorch": [
+        (torch(bias_hh_l1=None), {}, "pytorch: 'bias_hh_l1': missing"),
+        (torch(weight_hh_l1_reverse=None), {}, "'weight_hh_l1_reverse': missing"),
+        (torch(weight_ih_l1=f4(16, 4)), {}, "'weight_ih_l1': expecting shape (16, 8), got (16, 4)"),
+        (torch(weight_hr_l0=f4(2, 4)), {}, "'weight_hr_l0': expecting shape (4, 4), got (2, 4)"),
+        (torch("gru", weight_hr_l0=f4(4, 4)), {}, "'weight_hr_l0': expecting 12 / 4 columns (only the LSTM"),
+        (torch(fc=f4(3)), {}, "'fc': unexpected"),
+        (torch(bias_ih_l0=np.ones(16, "i4")), {}, "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32"),
+        (torch(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
+        (torch(), {"prefix": "decoder"}, "there is no key under the prefix 'decoder.'"),
+        (torch(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
+        (torch(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
+        ({}, {}, "empty"),
+        ([1, 2], {}, "expecting a dict of arrays, got list"),
+        ({"x": np.ones(3)}, {}, "'weight_ih_l0': missing, and so is every other key"),
+    ],
+    "keras": [
+        (keras(bias=f4(12)), {}, "resets before the recurrent product"),
+        (keras(), {"reset_after": False}, "resets before the recurrent product"),
+        (keras(), {"activation": "relu"}, "no 'gru' with 'relu'"),
+        (keras(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
+        (keras(), {"go_backwards": True}, "reverse the input instead"),
+        (keras(kernel=None), {}, "'kernel': missing"),
+        (keras(kernel=f4(12, 3)), {}, "'kernel': expecting shape (12, 12), got (12, 3)"),
+        (keras(bias=f4(3, 12)), {}, "expecting shape (2, 12) or (24,), got (3, 12)"),
+        (keras(gamma=np.ones(2)), {}, "'gamma': unexpected"),
+        ({"dense/kernel": np.ones((3, 2))}, {"layers": ["lstm"]}, "no recurrent cell among ['dense/kernel']"),
+        ({f"bidirectional/forward_gru/{k}": v for k, v in keras().items()}, {}, "has only one direction"),
+    ],
+    "onnx": [
+        (written("onnx", P=f4(1, 12)), {}, "peepholes"),
+        (written("onnx"), {"clip": 1.0}, "bounds the sums that go into the gates"),
+        (written("onnx"), {"input_forget": 1}, "does not couple"),
+        (written("onnx"), {"direction": "reverse"}, "reverse its input and output in time"),
+        (written("onnx"), {"direction": "bidirectional"}, "W has 1 direction(s)"),
+        (written("onnx"), {"activations": ["Sigmoid", "Tanh", "Relu"]}, "has only ['sigmoid', 'tanh', 'tanh']"),
+        (written("onnx"), {"activation_alpha": [0.1]}, "take no parameter"),
+        (written("onnx"), {"activation_beta": 0.0}, "take no parameter"),
+        (written("onnx", "gru"), {}, "expecting linear_before_reset=1"),
+        (written("onnx", "rnn_tanh"), {"activations": ["Affine"]}, "cuDNN has only ['tanh']"),
+        (written("onnx", R=None), {}, "'R': missing"),
+        (written("onnx", B=f4(1, 16)), {}, "'B': expecting shape (1, 32), got (1, 16)"),
+        ({f"{k}/{n}": a for k in (0, 2) for n, a in written("onnx").items()}, {}, "without a gap"),
+    ],
+    "flax": [
+        (written("flax", **{"cell/hf/bias": None}), {}, "'cell/hf/bias': missing"),
+        (written("flax", **{"cell/if/kernel": f4(4, 3)}), {}, "'cell/if/kernel': expecting shape (3, 4)"),
+        (written("flax", "gru", **{"cell/hr/bias": f4(4)}), {}, "'cell/hr/bias': unexpected"),
+        (written("flax", "gru", **{"rngs/count": np.ones(())}), {}, "'rngs/count': unexpected"),
+        (written("flax", "rnn_tanh"), {"activation": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
+        (written("flax", "rnn_tanh"), {"bidirectional": True}, "1 cells do not make pairs"),
+        (FEW, {}, "MGUCell"),
+    ],
+    "gluon": [
+        (two_of("gluon", l1_h2h_bias=None), {}, "'l1_h2h_bias': missing"),
+        (two_of("gluon", l1_i2h_weight=f4(16, 3)), {}, "expecting shape (16, 4), got (16, 3)"),
+        (two_of("gluon", dense0_weight=f4(2)), {}, "'dense0_weight': unexpected"),
+        (written("gluon", "rnn_tanh"), {"activation": "softrelu"}, "cuDNN has only 'tanh' and 'relu'"),
+    ],
+    "chainer": [
+        (two_of("chainer", **{"1/w7": None}), {}, "'1/w7': missing"),
+        (two_of("chainer"), {"bidirectional": True}, "'1/w0': expecting shape (4, 3), got (4, 4)"),
+        (two_of("chainer"), {"bidirectional": 1}, "expecting True or False"),
+        (two_of("chainer", extra=f4(2)), {}, "'extra': unexpected"),
+    ],
+    "tensorflow": [
+        (two_of("tensorflow", **{CELL + "bias_cudnn_1": None}), {}, "bias_cudnn_1': missing"),
+        (two_of("tensorflow", **{CELL + "kernel": f4(7, 16)}), {}, "expecting shape (8, 16)"),
+        (two_of("tensorflow", **{CELL + "w_i_diag": f4(4)}), {}, "w_i_diag': unexpected"),
+        (two_of("tensorflow", **{"rnn/basic_rnn_cell/kernel": f4(7, 4)}), {}, "one kind of cell"),
+        (two_of("tensorflow"), {"prefix": "net/"}, "there is no key under the prefix 'net/'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("framework", "given", "keywords", "text"), [(name, *row) for name, rows in READ.items() for row in rows]
+)
+def test_what_cannot_be_read_is_named(framework, given, keywords, text):
+    with pytest.raises(ConvertError) as caught:
+        getattr(convert, framework).to_canonical(given, **keywords)
+    assert text in str(caught.value)
+
+
+def lstm(**options):
+    return RNNSpec("lstm", 1, 4, 3, **options)
+
+
+PROJECTED, CLIPPED = lstm(num_proj=2), lstm(cell_clip=2.0)
+
+
+@pytest.mark.parametrize(
+    ("framework", "spec", "keywords", "text"),
+    [
+        *((name, PROJECTED, {}, "num_proj") for name in ("keras", "flax", "jax_rnn", "chainer")),
+        *(
+            (name, CLIPPED, {}, "cell_clip")
+            for name in ("pytorch", "keras", "jax_rnn", "chainer", "gluon", "tensorflow")
+        ),
+        ("keras", RNNSpec("rnn_tanh", 1, 4, 3), {"cudnn": True}, "only CuDNNLSTM and CuDNNGRU"),
+        ("keras", RNNSpec("gru", 2, 4, 3), {"layers": ["one"]}, "expecting 2 different names"),
+        ("flax", RNNSpec("rnn_relu", 1, 4, 3), {}, "SimpleCell's activation"),
+        ("flax", lstm(), {"api": "haiku"}, "expecting 'linen' or 'nnx'"),
+        ("equinox", RNNSpec("rnn_tanh", 1, 4, 3), {}, "only LSTMCell and GRUCell"),
+        ("jax_rnn", RNNSpec("gru", 1, 4, 3), {}, "it has only the LSTM"),
+    ],
+)
+def test_what_a_framework_cannot_hold_is_named(framework, spec, keywords, text):
+    with pytest.raises(ConvertError) as caught:
+        getattr(convert, framework).from_canonical(random_canonical(spec, 1), **keywords)
+    assert text in str(caught.value)

@@ -1,0 +1,50 @@
+"""One problem on the device and on the NumPy engine, and how far the numbers are apart."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import ops
+from tests.gpu import asked
+
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+ARRAYS = ("x", "hx", "cx", "dy", "dhy", "dcy")
+
+ALGORITHMS = [
+    "standard",
+    *(pytest.param(name, marks=pytest.mark.apart) for name in ("persist_static", "persist_dynamic")),
+    pytest.param("persist_static_small_h", marks=pytest.mark.apart),
+]
+"""The persistent kernels wait for each other on the device: one that never ends takes its process with it."""
+
+
+def put_params(cuda, problem):
+    """Return the problem's params on the device, in the layout that the device has."""
+    return cuda.put(problem.params) if cuda.on_shim else problem.op.move_params(problem.params, "cuda")
+
+
+def run(cuda, problem, *, params=None, **keywords):
+    """Return every result and gradient by cuDNN, on the host; `params` are those on the device, if they are there."""
+    arrays = {name: cuda.put(getattr(problem, name)) for name in ARRAYS}
+    params = put_params(cuda, problem) if params is None else params
+    found = dataclasses.replace(problem, params=params, **arrays).results(**keywords)
+    return {name: cuda.get(array) for name, array in found.items()}
+
+
+def run_numpy(problem, **keywords):
+    """Return the same by the NumPy engine, in float64."""
+    wide = ops.from_spec(problem.spec.replace(dtype="float64", algo="standard"))
+    arrays = {name: getattr(problem, name).astype("float64") for name in (*ARRAYS, "params")}
+    return dataclasses.replace(problem, op=wide, **arrays).results(**keywords)
+
+
+def worst(found, expected, problem):
+    """Return the largest error as a multiple of eps * sqrt(T * U * L) * scale, and the errors by name."""
+    spec = problem.spec
+    size = (len(problem.x) * spec.num_units * spec.num_layers) ** 0.5
+    errors = {}
+    for name, value in found.items():
+        scale = max(1.0, float(np.abs(expected[name]).max(initial=0)))
+        errors[name] = asked.largest(value, expected[name]) / (EPS[spec.dtype] * size * scale)
+    return max(errors.values()), errors
