@@ -19,6 +19,7 @@ import numpy as np
 
 from pycudnnrnn import convert as converters
 from pycudnnrnn import ops
+from pycudnnrnn.checkpoint._tensorflow import is_one as is_tensorflow
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli.convert import own
@@ -29,9 +30,7 @@ from pycudnnrnn.convert.tensorflow.cells import counting_pairs
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.spec import DType
 
-FRAMEWORKS: Final = (
-    "pytorch", "keras", "onnx", "flax", "equinox", "jax_rnn", "gluon", "chainer", "tensorflow"
-)  # fmt: skip
+FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
 
 TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e-2, DType.BFLOAT16: 1e-1}
 """Largest difference that counts as equal; Keras and onnxruntime compute float64 models in float32 here and there."""
@@ -125,16 +124,16 @@ def convert(
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" where neither its name nor an option says it."""
-    formats = _files.READ_FORMATS if which == "SRC" else _files.FORMATS
-    named = _files.is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
+    formats = [suffix for suffix, own in _files.FORMATS.items() if which == "SRC" or own.files]
+    named = is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
     if named and given in {None, "tensorflow"}:
         return ".index", "tensorflow"
     if path.suffix not in formats:
         raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
-    usual = formats[path.suffix]
+    usual = _files.FORMATS[path.suffix].framework
     if given and usual and given != usual:
         raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
-    return path.suffix, given or usual or ""
+    return path.suffix, given or usual
 
 
 @dataclasses.dataclass(frozen=True)
