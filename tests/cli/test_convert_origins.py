@@ -10,9 +10,7 @@ from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.cli.convert.origins import flat, origins_of
 from pycudnnrnn.convert import ConvertError
 from pycudnnrnn.convert.tensorflow.cells import counting_pairs
-from tests.helpers.oracles import random_canonical
-
-FRAMEWORKS = ("pytorch", "keras", "onnx", "flax", "equinox", "jax_rnn", "gluon", "chainer", "tensorflow")
+from tests.helpers.oracles import FRAMEWORKS, random_canonical
 
 LSTM = RNNSpec("lstm", 2, 3, 4, direction="bidirectional")
 GRU = RNNSpec("gru", 2, 3, 4)

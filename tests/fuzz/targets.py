@@ -38,8 +38,8 @@ from pycudnnrnn.schedule import Schedule, check_lengths, native_chunks
 from pycudnnrnn.spec import Algorithm, MathType
 from tests.fuzz import bundle_mutants
 from tests.fuzz import checkpoint_mutants as mutants
-from tests.helpers.malformed import FRAMEWORKS, MODES, valid
-from tests.helpers.oracles import random_canonical
+from tests.helpers.malformed import MODES, valid
+from tests.helpers.oracles import FRAMEWORKS, random_canonical
 
 Change = Callable[[bytes], bytes]
 
