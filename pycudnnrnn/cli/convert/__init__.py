@@ -26,7 +26,6 @@ from pycudnnrnn.cli.convert import own
 from pycudnnrnn.cli.convert.origins import flat, origins_of
 from pycudnnrnn.cli.convert.runners import RUNNERS
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.convert.tensorflow.cells import counting_pairs
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.spec import DType
 
@@ -90,7 +89,7 @@ def convert(
         c = opened.read(opened.arrays)
     arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
     write = functools.partial(writer.from_canonical, **write_with)
-    origins = origins_of(opened.read, opened.arrays, opened.pairs, write, c.spec, arrays)
+    origins = origins_of(opened.read, opened.arrays, write, c.spec, arrays)
     source_framework = opened.framework
     sides = {"SRC": (source_framework, opened.arrays), "DST": (target_framework, arrays)}
     if source_framework == own.NAME:
@@ -138,12 +137,11 @@ def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """SRC: its arrays, what reads them and arrays like them, and the pairs of biases that are read for their sums."""
+    """SRC: its arrays, and what reads them and arrays like them."""
 
     framework: str
     arrays: dict[str, Any]
     read: Callable[[dict[str, Any]], Canonical]
-    pairs: dict[str, tuple[str, str]]
 
 
 def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> Opened:
@@ -161,9 +159,7 @@ def open_source(path: Path, format_of: str, framework: str, options: tuple[str, 
         reader = module_of(framework) if found.models is None else own.OwnReader(found.models)
         given = options_of(reader.to_canonical, options, "-s")
     read_with = found.keywords | given
-    pairs_of = {"tensorflow": counting_pairs, own.NAME: getattr(reader, "counting_pairs", None)}.get(framework)
-    pairs = pairs_of(found.arrays, **read_with) if pairs_of else {}
-    return Opened(framework, found.arrays, functools.partial(reader.to_canonical, **read_with), pairs)
+    return Opened(framework, found.arrays, functools.partial(reader.to_canonical, **read_with))
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:

@@ -52,7 +52,7 @@ def to_canonical(
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15), r1.3 for the pair;
     tensorflow/python/ops/rnn_cell_impl.py (r1.15).
     """
-    spec, cell, tensors, _, aside = read(arrays, prefix, activation)
+    spec, cell, tensors, aside = read(arrays, prefix, activation)
     if aside:
         warnings.warn(f"left out, since they are of no cell: {aside}", UserWarning, stacklevel=2)
     dtype = next(iter(tensors.values())).dtype
