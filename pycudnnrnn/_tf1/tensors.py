@@ -22,7 +22,7 @@ from pycudnnrnn._forms import Array, Form, PseudoLayer, Tensor, apart, pseudo_la
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
 
-RegionKind = Literal["weight", "bias", "projection", "pair"]
+TensorKind = Literal["weight", "bias", "projection", "pair"]
 
 CELL_NAMES: Final = {
     RNNMode.LSTM: "cudnn_compatible_lstm_cell",
@@ -47,7 +47,7 @@ class TFTensor:
 
     name: str
     shape: tuple[int, ...]
-    kind: RegionKind
+    kind: TensorKind
 
 
 def cell_scope(spec: RNNSpec, pseudo_layer: int) -> str:
@@ -88,7 +88,7 @@ def cell_tensors(spec: RNNSpec, layer: int) -> Iterator[TFTensor]:
         yield TFTensor(tensor.name, tensor.shape(*sizes), _kind(tensor))
 
 
-def _kind(tensor: Tensor) -> RegionKind:
+def _kind(tensor: Tensor) -> TensorKind:
     kind = tensor.parts[0][0]
     if kind == "P":
         return "projection"

@@ -16,7 +16,7 @@ import click
 from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint import _bundle, _models, _tensorflow
+from pycudnnrnn.checkpoint import _bundle, _own_models, _tensorflow
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert.keras.h5 import h5_image
 from pycudnnrnn.convert.onnx.model import read_nodes
@@ -34,7 +34,7 @@ ONNX_MAX: Final = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
+class FileWeights:
     """What a file holds: arrays under their names, and what it says about the converter's keywords.
 
     `framework` is whose arrays a safetensors file says it has, "" where it does not; `models` is what is in one that a
@@ -44,14 +44,14 @@ class Weights:
     arrays: dict[str, Any]
     keywords: dict[str, Any]
     framework: str = ""
-    models: dict[str, _models.Model | None] | None = None
+    models: dict[str, _own_models.Model | None] | None = None
 
 
 class FileFormat(NamedTuple):
     """What a suffix means: whose arrays such a file has, "" where anybody's; what reads it, and what writes it."""
 
     framework: str
-    read: Callable[[Path, list[str] | None], Weights]
+    read: Callable[[Path, list[str] | None], FileWeights]
     files: Callable[[Path, dict[str, Any], str, Any], list[tuple[Path, bytes]]] | None = None
     """The bytes of each file that is written; None where the format is only read."""
 
@@ -67,13 +67,13 @@ class FileOrCheckpoint(click.Path):
         return path if _tensorflow.is_one(path) else super().convert(value, param, ctx)
 
 
-def read(path: Path, format_of: str, layers: list[str] | None) -> Weights:
+def read(path: Path, format_of: str, layers: list[str] | None) -> FileWeights:
     """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
 
     Raises:
         PycudnnrnnError: it cannot be read, or holds more than arrays.
     """
-    return FORMATS[format_of].read(path, layers)
+    return FILE_FORMATS[format_of].read(path, layers)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -84,7 +84,7 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
     Raises:
         PycudnnrnnError: the format cannot hold this framework's arrays, or the path takes no file.
     """
-    files = FORMATS[format_of].files
+    files = FILE_FORMATS[format_of].files
     if files is None:
         raise PycudnnrnnError(f"{format_of} files are only read")
     images = files(path, arrays, framework, model)
@@ -113,7 +113,7 @@ def _saying_so(path: Path) -> Iterator[None]:
         raise PycudnnrnnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _read_torch(path: Path, _: object) -> Weights:
+def _read_torch(path: Path, _: object) -> FileWeights:
     torch = _torch("reading a .pt file")
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < _TORCH_AT_LEAST:
@@ -133,10 +133,10 @@ def _read_torch(path: Path, _: object) -> Weights:
         raise PycudnnrnnError(f"{path} is not a file of weights only: {what}") from error
     if not isinstance(found, dict):
         raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
-    return Weights(found, {})
+    return FileWeights(found, {})
 
 
-def _read_keras(path: Path, layers: list[str] | None) -> Weights:
+def _read_keras(path: Path, layers: list[str] | None) -> FileWeights:
     """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
     reader = convert.keras.read_keras if path.suffix == ".keras" else convert.keras.read_h5
     arrays = reader(path)
@@ -144,7 +144,7 @@ def _read_keras(path: Path, layers: list[str] | None) -> Weights:
     if any(value != next(iter(used.values())) for value in used.values()):
         raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
     keywords = dict(next(iter(used.values()), {}))
-    return Weights(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
+    return FileWeights(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
 
 
 def _torch_image(arrays: dict[str, Any]) -> bytes:
@@ -167,16 +167,16 @@ def _bundle_images(path: Path, arrays: dict[str, Any]) -> list[tuple[Path, bytes
     return _bundle.images(path.with_suffix("") if path.suffix == ".index" else path, arrays)
 
 
-def _read_tensorflow(path: Path, _: object) -> Weights:
-    return Weights(checkpoint.read_tensorflow(path), {})
+def _read_tensorflow(path: Path, _: object) -> FileWeights:
+    return FileWeights(checkpoint.read_tensorflow(path), {})
 
 
-def _read_safetensors(path: Path, _: object) -> Weights:
-    contents, models = _models.read(path)
-    return Weights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
+def _read_safetensors(path: Path, _: object) -> FileWeights:
+    contents, models = _own_models.read(path)
+    return FileWeights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
 
 
-def _read_onnx(path: Path, _: object) -> Weights:
+def _read_onnx(path: Path, _: object) -> FileWeights:
     onnx = _onnx("reading a .onnx file")
     try:
         with Source(path) as source:
@@ -185,7 +185,7 @@ def _read_onnx(path: Path, _: object) -> Weights:
         raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf has its own exceptions, and no common root
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
-    return Weights(*read_nodes(model, None))
+    return FileWeights(*read_nodes(model, None))
 
 
 def _torch(purpose: str) -> Any:
@@ -208,7 +208,7 @@ def _one(image: Callable[..., bytes]) -> Callable[..., list[tuple[Path, bytes]]]
     return lambda path, *given: [(path, image(*given))]
 
 
-FORMATS: Final = {
+FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _one(lambda arrays, *_: _torch_image(arrays)))),
     **dict.fromkeys((".h5", ".hdf5"), FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5_image(arrays)))),
     ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model))),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from pycudnnrnn._forms import Array, Form, Kind, PseudoLayer, stack
+from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, stack
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
@@ -19,7 +19,7 @@ _LETTERS: Final = {RNNMode.LSTM: "ifgo", RNNMode.GRU: "rzn"}
 """The names of the gates, in the order of `order_of`."""
 
 _APIS: Final = ("linen", "nnx")
-_SIDES: Final[tuple[tuple[str, Kind], ...]] = (("i", "W"), ("h", "R"))
+_SIDES: Final[tuple[tuple[str, RowKind], ...]] = (("i", "W"), ("h", "R"))
 
 
 def to_canonical(

@@ -123,20 +123,20 @@ def convert(
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" where neither its name nor an option says it."""
-    formats = [suffix for suffix, own in _files.FORMATS.items() if which == "SRC" or own.files]
+    formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.files]
     named = is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
     if named and given in {None, "tensorflow"}:
         return ".index", "tensorflow"
     if path.suffix not in formats:
         raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
-    usual = _files.FORMATS[path.suffix].framework
+    usual = _files.FILE_FORMATS[path.suffix].framework
     if given and usual and given != usual:
         raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
     return path.suffix, given or usual
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
+class OpenedFile:
     """SRC: its arrays, and what reads them and arrays like them."""
 
     framework: str
@@ -144,7 +144,7 @@ class Opened:
     read: Callable[[dict[str, Any]], Canonical]
 
 
-def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> Opened:
+def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> OpenedFile:
     """Read SRC's arrays; where its name does not say whose they are, the file itself may."""
     reader: Any
     if framework:
@@ -159,7 +159,7 @@ def open_source(path: Path, format_of: str, framework: str, options: tuple[str, 
         reader = module_of(framework) if found.models is None else own.OwnReader(found.models)
         given = options_of(reader.to_canonical, options, "-s")
     read_with = found.keywords | given
-    return Opened(framework, found.arrays, functools.partial(reader.to_canonical, **read_with))
+    return OpenedFile(framework, found.arrays, functools.partial(reader.to_canonical, **read_with))
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:
