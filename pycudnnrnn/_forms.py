@@ -16,7 +16,7 @@ from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]
 
-Kind = Literal["W", "R", "WR", "bW", "bR", "b", "P"]
+RowKind = Literal["W", "R", "WR", "bW", "bR", "b", "P"]
 """Of the input, recurrent, both side by side; the bias of either, the sum of both; the projection."""
 
 
@@ -45,7 +45,7 @@ class PseudoLayer(NamedTuple):
     def zeros(self) -> list[Array]:
         return [np.zeros(len(R), R.dtype) for R in self.R]
 
-    def part(self, kind: Kind, gate: int) -> Array:
+    def part(self, kind: RowKind, gate: int) -> Array:
         """Return rows of cuDNN's; zeros where a bias does not exist. A single bias is the sum bit for bit."""
         if kind == "WR":
             return np.concatenate([self.W[gate], self.R[gate]], axis=1)
@@ -72,7 +72,7 @@ class Tensor(NamedTuple):
     """One array of a cell: its name, the rows that are stacked in it, and whether its columns are the outputs."""
 
     name: str
-    parts: tuple[tuple[Kind, int], ...]
+    parts: tuple[tuple[RowKind, int], ...]
     columns: bool = False
 
     def shape(self, inputs: int, units: int, state: int) -> tuple[int, ...]:
@@ -94,12 +94,12 @@ Form = tuple[Tensor, ...]
 """The arrays of one cell, in the order in which they are written."""
 
 
-def stack(name: str, kind: Kind, gates: Iterable[int], *, columns: bool = False) -> Tensor:
+def stack(name: str, kind: RowKind, gates: Iterable[int], *, columns: bool = False) -> Tensor:
     """Return a tensor that holds one kind of rows, gate by gate."""
     return Tensor(name, tuple((kind, int(gate)) for gate in gates), columns)
 
 
-def apart(form: Form, arrays: Mapping[str, Array], gates: int, *, sums: Kind = "bW") -> PseudoLayer:
+def apart(form: Form, arrays: Mapping[str, Array], gates: int, *, sums: RowKind = "bW") -> PseudoLayer:
     """Take a cell's arrays apart, by their names in the form; a sum of biases is the one that `sums` says."""
     found: dict[str, dict[int, Array]] = {}
     for tensor in form:
@@ -113,7 +113,7 @@ def apart(form: Form, arrays: Mapping[str, Array], gates: int, *, sums: Kind = "
         for i, half in enumerate("WR"):
             found[half] = found.get(half, {}) | {gate: halves[i] for gate, halves in cut.items()}
 
-    def each_gate(kind: Kind) -> list[Array]:
+    def each_gate(kind: RowKind) -> list[Array]:
         parts = found[kind]
         return [parts[gate] if gate in parts else np.zeros_like(next(iter(parts.values()))) for gate in range(gates)]
 

@@ -22,7 +22,7 @@ from pycudnnrnn._forms import Array, Form, PseudoLayer, Tensor, apart, pseudo_la
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
 
-RegionKind = Literal["weight", "bias", "projection", "pair"]
+TensorKind = Literal["weight", "bias", "projection", "pair"]
 
 CELL_NAMES: Final = {
     RNNMode.LSTM: "cudnn_compatible_lstm_cell",
@@ -47,7 +47,7 @@ class TFTensor:
 
     name: str
     shape: tuple[int, ...]
-    kind: RegionKind
+    kind: TensorKind
 
 
 def cell_scope(spec: RNNSpec, pseudo_layer: int) -> str:
@@ -88,7 +88,7 @@ def cell_tensors(spec: RNNSpec, layer: int) -> Iterator[TFTensor]:
         yield TFTensor(tensor.name, tensor.shape(*sizes), _kind(tensor))
 
 
-def _kind(tensor: Tensor) -> RegionKind:
+def _kind(tensor: Tensor) -> TensorKind:
     kind = tensor.parts[0][0]
     if kind == "P":
         return "projection"
@@ -175,16 +175,16 @@ def from_tf(
     return weights, biases
 
 
-def pairs_that_count(spec: RNNSpec, tensors: Mapping[str, Array]) -> dict[str, tuple[str, str]]:
-    """Return, by the name of each bias that `from_tf` does not read, the names of the two whose sum it is."""
+def pairs_that_count(tensors: Mapping[str, Array]) -> dict[str, list[str]]:
+    """Return, by the name of each bias that `from_tf` does not read, the names of the two whose sum it is.
+
+    `tensors` may be those of a whole file, under any scopes.
+    """
     found = {}
-    for p in range(spec.num_pseudo_layers):
-        scope, names = cell_scope(spec, p), [tensor.name for tensor in cell_tensors(spec, p // spec.num_dirs)]
-        counting = _without_a_pair_of_another_sum({n: tensors[scope + n] for n in names if scope + n in tensors})
-        for bias in ("bias", "gates/bias"):
-            pair = f"{bias}_cudnn_0", f"{bias}_cudnn_1"
-            if pair[0] in counting:
-                found[scope + bias] = scope + pair[0], scope + pair[1]
+    for bias in (name for name in tensors if f"/{name}".endswith("/bias")):
+        pair = [name for i in range(2) for name in names_of(f"{bias}_cudnn_{i}") if name in tensors]
+        if len(pair) == 2 and _is_sum(tensors[bias], *(tensors[name] for name in pair)):
+            found[bias] = pair
     return found
 
 
@@ -205,7 +205,7 @@ def _without_a_pair_of_another_sum(own: Mapping[str, Array]) -> dict[str, Array]
     found = dict(own)
     for bias in ("bias", "gates/bias"):
         first, second = (found.pop(f"{bias}_cudnn_{i}", None) for i in range(2))
-        if first is not None and second is not None and np.array_equal(_sum(first, second), own[bias], equal_nan=True):
+        if first is not None and second is not None and _is_sum(own[bias], first, second):
             found |= {f"{bias}_cudnn_0": first, f"{bias}_cudnn_1": second}
     return found
 
@@ -221,6 +221,5 @@ def _taken_apart(spec: RNNSpec, own: dict[str, Array], *, halve: bool) -> Pseudo
 
 
 @np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too
-def _sum(first: Array, second: Array) -> Array:
-    total: Array = first + second
-    return total
+def _is_sum(bias: Array, first: Array, second: Array) -> bool:
+    return first.shape == second.shape and np.array_equal(first + second, bias, equal_nan=True)

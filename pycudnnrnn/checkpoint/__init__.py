@@ -26,9 +26,9 @@ from pycudnnrnn.checkpoint import _book, _file, _tensorflow
 from pycudnnrnn.checkpoint._book import BOOK
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, TensorSpec
-from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Dropout, Item, check_spec, dropout_states, item_of, of_an_op
-from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, Kept, book
-from pycudnnrnn.checkpoint._models import item_states
+from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Item, SavedDropout, check_spec, dropout_states, item_of, of_an_op
+from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, SavedCheckpoint, book
+from pycudnnrnn.checkpoint._own_models import item_states
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.convert._named import some
@@ -86,7 +86,7 @@ class Saver:
             if not isinstance(thing, (RNNLayer, *_OWN_SCOPE)):
                 item_of(prefix, thing)
         self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
-        self._saved: list[Kept] = []
+        self._saved: list[SavedCheckpoint] = []
 
     @property
     def last_checkpoints(self) -> list[Path]:
@@ -127,7 +127,7 @@ class Saver:
         target = _with_step(Path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and one file has many names
         files = _tensorflow.files(place, self._items()) if format == TENSORFLOW else self._files(place)
-        new = Kept(place, tuple(file for file, _ in files), format)
+        new = SavedCheckpoint(place, tuple(file for file, _ in files), format)
         saved = [*(saved for saved in self._saved if saved.is_there and saved.files != new.files), new]
         too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
         kept = saved[len(too_old) :]
@@ -228,7 +228,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         CheckpointError: the file is damaged, or not one model.
     """
     check_bool("require_finite", require_finite)
-    found: list[tuple[RNNSpec, str, list[Dropout]]] = []
+    found: list[tuple[RNNSpec, str, list[SavedDropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
         states = item_states(metadata)

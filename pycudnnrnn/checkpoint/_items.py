@@ -169,7 +169,7 @@ class _LayerItem(Item):
         found = {name: TensorSpec(shape, dtype) for name, shape in self.weights.shapes().items()}
         return found | {name: TensorSpec(v.shape, v.dtype) for name, v in self.others.items()}
 
-    def more(self, state: list[Dropout]) -> dict[str, TensorSpec]:
+    def more(self, state: list[SavedDropout]) -> dict[str, TensorSpec]:
         return {dropout.name(self.prefix): dropout.expected for dropout in state if dropout.nbytes}
 
     def tensors(self) -> dict[str, Array]:
@@ -189,13 +189,13 @@ class _LayerItem(Item):
         states = {state.engine: state for state in op.dropout_states()}
         return list(({engine: DropoutState(engine, op.spec.seed)} | states).values())
 
-    def check(self, state: Any) -> list[Dropout]:
+    def check(self, state: Any) -> list[SavedDropout]:
         check_spec(state, self.layer.spec, {"name", "dropout"})
         if not isinstance(state["name"], str):
             raise Refusal("metadata", "a layer's name is not a string")
         return dropout_states(state)
 
-    def writes(self, tensors: Mapping[str, Array], state: list[Dropout]) -> list[Callable[[], None]]:
+    def writes(self, tensors: Mapping[str, Array], state: list[SavedDropout]) -> list[Callable[[], None]]:
         states = [dropout.read(self.prefix, tensors) for dropout in state]
         return [
             self.weights.restoring(tensors),
@@ -227,7 +227,7 @@ def spec_in(state: Mapping[str, Any]) -> RNNSpec:
         raise Refusal("spec", f"not a spec: {error}") from error
 
 
-class Dropout(NamedTuple):
+class SavedDropout(NamedTuple):
     """Where a layer's dropout stands on one engine, as the metadata has it; `nbytes` are in a tensor of their own."""
 
     engine: str
@@ -247,12 +247,12 @@ class Dropout(NamedTuple):
         return DropoutState(self.engine, self.seed, self.position, data)
 
 
-def dropout_states(state: Mapping[str, Any]) -> list[Dropout]:
+def dropout_states(state: Mapping[str, Any]) -> list[SavedDropout]:
     """Read where a layer's dropout stands, on each engine that ran it."""
     rows = state["dropout"]
     if not isinstance(rows, list) or len(rows) > 16 or not all(map(_is_dropout, rows)):
         raise Refusal("metadata", "dropout is not a list of engine, seed, position and bytes")
-    found = [Dropout(*row) for row in rows]
+    found = [SavedDropout(*row) for row in rows]
     if len({dropout.engine for dropout in found}) < len(found) or sum(d.nbytes for d in found) > DROPOUT_MAX:
         raise Refusal("metadata", f"dropout of one engine twice, or of more than {DROPOUT_MAX} bytes")
     return found

@@ -19,7 +19,7 @@ FORMATS: Final = ("safetensors", TENSORFLOW)
 """What a saver writes."""
 
 
-class Kept(NamedTuple):
+class SavedCheckpoint(NamedTuple):
     """A checkpoint: what it is called, and its files; without the last of them it is none."""
 
     path: Path
@@ -30,7 +30,7 @@ class Kept(NamedTuple):
     def is_there(self) -> bool:
         return _is_there(self.files[-1])
 
-    def delete(self, kept: Iterable[Kept]) -> OSError | None:
+    def delete(self, kept: Iterable[SavedCheckpoint]) -> OSError | None:
         """Delete what is not kept under another name; return why it could not be done."""
         others = [file for one in kept for file in one.files]
         errors = [_delete(file, others) for file in reversed(self.files)]

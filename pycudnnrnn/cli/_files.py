@@ -9,27 +9,18 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
 from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint import _bundle, _models, _tensorflow
+from pycudnnrnn.checkpoint import _bundle, _own_models, _tensorflow
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert.keras.h5 import h5_image
 from pycudnnrnn.convert.onnx.model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
-
-FORMATS: Final = {
-    ".pt": "pytorch", ".pth": "pytorch", ".h5": "keras", ".hdf5": "keras", ".onnx": "onnx", ".safetensors": None,
-    ".index": "tensorflow",
-}  # fmt: skip
-"""What a file's name says about its framework; safetensors holds any one's arrays."""
-
-READ_FORMATS: Final = FORMATS | {".keras": "keras"}
-"""What is read, too: a .keras file holds a whole model, of which weights are a part."""
 
 _FRAMEWORK: Final = "framework"
 """Where `write` says in a safetensors file's metadata whose arrays they are."""
@@ -43,7 +34,7 @@ ONNX_MAX: Final = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
+class FileWeights:
     """What a file holds: arrays under their names, and what it says about the converter's keywords.
 
     `framework` is whose arrays a safetensors file says it has, "" where it does not; `models` is what is in one that a
@@ -53,7 +44,16 @@ class Weights:
     arrays: dict[str, Any]
     keywords: dict[str, Any]
     framework: str = ""
-    models: dict[str, _models.Model | None] | None = None
+    models: dict[str, _own_models.Model | None] | None = None
+
+
+class FileFormat(NamedTuple):
+    """What a suffix means: whose arrays such a file has, "" where anybody's; what reads it, and what writes it."""
+
+    framework: str
+    read: Callable[[Path, list[str] | None], FileWeights]
+    files: Callable[[Path, dict[str, Any], str, Any], list[tuple[Path, bytes]]] | None = None
+    """The bytes of each file that is written; None where the format is only read."""
 
 
 class FileOrCheckpoint(click.Path):
@@ -67,19 +67,13 @@ class FileOrCheckpoint(click.Path):
         return path if _tensorflow.is_one(path) else super().convert(value, param, ctx)
 
 
-def is_tensorflow(path: Path) -> bool:
-    return _tensorflow.is_one(path)
-
-
-def read(path: Path, format_of: str, layers: list[str] | None) -> Weights:
+def read(path: Path, format_of: str, layers: list[str] | None) -> FileWeights:
     """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
 
     Raises:
         PycudnnrnnError: it cannot be read, or holds more than arrays.
     """
-    readers = {".pt": _read_torch, ".pth": _read_torch, ".safetensors": _read_safetensors, ".onnx": _read_onnx,
-               ".index": _read_tensorflow}  # fmt: skip
-    return readers[format_of](path) if format_of in readers else _read_keras(path, format_of, layers)
+    return FILE_FORMATS[format_of].read(path, layers)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -90,17 +84,12 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
     Raises:
         PycudnnrnnError: the format cannot hold this framework's arrays, or the path takes no file.
     """
-    images: dict[str, Callable[[], bytes]] = {
-        ".pt": lambda: _torch_image(arrays),
-        ".pth": lambda: _torch_image(arrays),
-        ".safetensors": lambda: checkpoint_file.foreign_image(arrays, {_FRAMEWORK: framework}),
-        ".onnx": lambda: convert.onnx.to_model(model, sequence_lens=True).SerializeToString(),
-        ".h5": lambda: h5_image(arrays),
-        ".hdf5": lambda: h5_image(arrays),
-    }
-    files = _bundle.images(_prefix(path), arrays) if format_of == ".index" else [(path, images[format_of]())]
+    files = FILE_FORMATS[format_of].files
+    if files is None:
+        raise PycudnnrnnError(f"{format_of} files are only read")
+    images = files(path, arrays, framework, model)
     with _saying_so(path):
-        _atomic.write_together(files)
+        _atomic.write_together(images)
 
 
 def check_target(path: Path, format_of: str, *, force: bool) -> None:
@@ -110,7 +99,7 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
         PycudnnrnnError: either of them.
     """
     with _saying_so(path):
-        files = [path] if format_of != ".index" else [file for file, _ in _bundle.images(_prefix(path), {})]
+        files = [path] if format_of != ".index" else [file for file, _ in _bundle_images(path, {})]
         taken = [file for file in files if _atomic.check_target(file)]
         if taken and not force:
             raise PycudnnrnnError(f"{path} exists: --force overwrites it")
@@ -124,7 +113,7 @@ def _saying_so(path: Path) -> Iterator[None]:
         raise PycudnnrnnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _read_torch(path: Path) -> Weights:
+def _read_torch(path: Path, _: object) -> FileWeights:
     torch = _torch("reading a .pt file")
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < _TORCH_AT_LEAST:
@@ -144,18 +133,18 @@ def _read_torch(path: Path) -> Weights:
         raise PycudnnrnnError(f"{path} is not a file of weights only: {what}") from error
     if not isinstance(found, dict):
         raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
-    return Weights(found, {})
+    return FileWeights(found, {})
 
 
-def _read_keras(path: Path, format_of: str, layers: list[str] | None) -> Weights:
+def _read_keras(path: Path, layers: list[str] | None) -> FileWeights:
     """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
-    reader = convert.keras.read_keras if format_of == ".keras" else convert.keras.read_h5
+    reader = convert.keras.read_keras if path.suffix == ".keras" else convert.keras.read_h5
     arrays = reader(path)
     used = convert.keras.read_settings_of(path, arrays, layers)
     if any(value != next(iter(used.values())) for value in used.values()):
         raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
     keywords = dict(next(iter(used.values()), {}))
-    return Weights(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
+    return FileWeights(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
 
 
 def _torch_image(arrays: dict[str, Any]) -> bytes:
@@ -165,20 +154,29 @@ def _torch_image(arrays: dict[str, Any]) -> bytes:
     return image.getvalue()
 
 
-def _read_tensorflow(path: Path) -> Weights:
-    return Weights(checkpoint.read_tensorflow(path), {})
+def _onnx_image(model: Any) -> bytes:
+    image: bytes = convert.onnx.to_model(model, sequence_lens=True).SerializeToString()
+    return image
 
 
-def _prefix(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix == ".index" else path
+def _safetensors_image(arrays: dict[str, Any], framework: str) -> bytes:
+    return checkpoint_file.foreign_image(arrays, {_FRAMEWORK: framework})
 
 
-def _read_safetensors(path: Path) -> Weights:
-    contents, models = _models.read(path)
-    return Weights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
+def _bundle_images(path: Path, arrays: dict[str, Any]) -> list[tuple[Path, bytes]]:
+    return _bundle.images(path.with_suffix("") if path.suffix == ".index" else path, arrays)
 
 
-def _read_onnx(path: Path) -> Weights:
+def _read_tensorflow(path: Path, _: object) -> FileWeights:
+    return FileWeights(checkpoint.read_tensorflow(path), {})
+
+
+def _read_safetensors(path: Path, _: object) -> FileWeights:
+    contents, models = _own_models.read(path)
+    return FileWeights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
+
+
+def _read_onnx(path: Path, _: object) -> FileWeights:
     onnx = _onnx("reading a .onnx file")
     try:
         with Source(path) as source:
@@ -187,7 +185,7 @@ def _read_onnx(path: Path) -> Weights:
         raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf has its own exceptions, and no common root
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
-    return Weights(*read_nodes(model, None))
+    return FileWeights(*read_nodes(model, None))
 
 
 def _torch(purpose: str) -> Any:
@@ -204,3 +202,18 @@ def _onnx(purpose: str) -> Any:
     except ImportError as error:
         raise MissingDependencyError("onnx", "convert", purpose) from error
     return onnx
+
+
+def _one(image: Callable[..., bytes]) -> Callable[..., list[tuple[Path, bytes]]]:
+    return lambda path, *given: [(path, image(*given))]
+
+
+FILE_FORMATS: Final = {
+    **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _one(lambda arrays, *_: _torch_image(arrays)))),
+    **dict.fromkeys((".h5", ".hdf5"), FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5_image(arrays)))),
+    ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model))),
+    ".safetensors": FileFormat("", _read_safetensors, _one(lambda arrays, of, _: _safetensors_image(arrays, of))),
+    ".index": FileFormat("tensorflow", _read_tensorflow, lambda path, arrays, *_: _bundle_images(path, arrays)),
+    ".keras": FileFormat("keras", _read_keras),  # a whole model, of which weights are a part
+}
+"""By the end of a file's name."""

@@ -18,8 +18,6 @@ Array = npt.NDArray[Any]
 
 _DTYPES: Final = frozenset(map(str, DType))
 _NAMED_AT_MOST: Final = 8
-_JOINTS: Final = {"pytorch": ".", "gluon": "_", "chainer": "/", "tensorflow": "/"}
-"""What stands between the name of a part of a model and a name within it."""
 _DEEPEST: Final = 16
 """Levels of a nested dict. The deepest tree of a framework here has five; a dict that holds itself has no end."""
 
@@ -28,18 +26,21 @@ class Named:
     """Arrays under their names, to be taken one by one.
 
     Nested dicts, and keys that are tuples, become names joined by "/"; `joints` is what else joins the parts of a name.
-    With a `prefix`, completed as `under` does it, only what is under it counts.
+    With a `prefix`, which `joint` completes as `under` does it, only what is under it counts.
 
     Raises:
         ConvertError: not a dict, a key that is not a name, or nothing in it.
     """
 
-    def __init__(self, framework: str, arrays: Any, prefix: str = "", joints: re.Pattern[str] | None = None) -> None:
+    def __init__(
+        self, framework: str, arrays: Any, prefix: str = "", joint: str = "/", joints: re.Pattern[str] | None = None
+    ) -> None:
         self.framework = framework
+        self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
             raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {type(arrays).__name__}")
-        self.prefix = _completed(framework, prefix)
+        self.prefix = _completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
         self._given: dict[str, Any] = {}
         for key, value in self._flat(arrays, ()):
@@ -84,7 +85,7 @@ class Named:
             return found
         ends = re.compile(rf"(?:{pattern.pattern})\Z")
         above = {key: key[: match.start()] for key in self._given if (match := ends.search(key))}
-        there = {_completed(self.framework, prefix) for key, prefix in above.items()}
+        there = {_completed(self.framework, prefix, self._joint) for key, prefix in above.items()}
         there = {prefix for prefix in there if prefix and any(key.startswith(prefix) for key in above)}
         hint = f"; there is an RNN under the prefix {some(sorted(there), repr)}" if there else ""
         if not self._all:
@@ -149,20 +150,20 @@ class Named:
         return as_numpy(self.framework, self.prefix + key, self._all[key])
 
 
-def under(framework: str, prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Put a prefix before every name. One that ends in a letter or a digit gets the framework's joint after it.
+def under(framework: str, prefix: str, arrays: Mapping[str, Array], joint: str = "/") -> dict[str, Array]:
+    """Put a prefix before every name. After one that ends in a letter or a digit comes the framework's `joint`.
 
     Raises:
         ConvertError: it is not a string.
     """
-    prefix = _completed(framework, prefix)
+    prefix = _completed(framework, prefix, joint)
     return {prefix + name: array for name, array in arrays.items()}
 
 
-def _completed(framework: str, prefix: Any) -> str:
+def _completed(framework: str, prefix: Any, joint: str) -> str:
     if not isinstance(prefix, str):
         raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
-    return prefix + _JOINTS[framework] if prefix[-1:].isalnum() else prefix
+    return prefix + joint if prefix[-1:].isalnum() else prefix
 
 
 def some(names: list[str], write: Callable[[str], str]) -> str:

@@ -27,9 +27,6 @@ _ORDERS: Final[dict[str, tuple[Order, Order]]] = {
     "chainer": ((_I, _F, _N, _O), (_RESET, _UPDATE, _NEW)),
 }
 
-FLAX_LETTERS: Final = {RNNMode.LSTM: "ifgo", RNNMode.GRU: "rzn"}
-"""How Flax names the gates, in the order above."""
-
 
 def order_of(framework: str, mode: RNNMode) -> Order:
     """Return the framework's order; the plain cells have one gate everywhere."""

@@ -6,17 +6,20 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from pycudnnrnn._forms import Array, Form, Kind, PseudoLayer, stack
+from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, stack
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
-from pycudnnrnn.convert._orders import FLAX_LETTERS, order_of
+from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
 from pycudnnrnn.convert.canonical import Canonical, assemble, split, taken
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GATES, GRUGate, RNNMode
 
 _KEY: Final = re.compile(r"(?:(.*)/)?((?:if_|[ih][ifgorzn]?|dense_[ih])/(?:kernel|bias))")
+_LETTERS: Final = {RNNMode.LSTM: "ifgo", RNNMode.GRU: "rzn"}
+"""The names of the gates, in the order of `order_of`."""
+
 _APIS: Final = ("linen", "nnx")
-_SIDES: Final[tuple[tuple[str, Kind], ...]] = (("i", "W"), ("h", "R"))
+_SIDES: Final[tuple[tuple[str, RowKind], ...]] = (("i", "W"), ("h", "R"))
 
 
 def to_canonical(
@@ -96,7 +99,7 @@ def _form(mode: RNNMode, *, stacked: bool, biases: bool = True) -> Form:
     if stacked:
         form = [stack(f"dense_{s}/kernel", k, gates, columns=True) for s, k in _SIDES]
         return (*form, stack(f"dense_{side}/bias", "b", gates)) if biases else tuple(form)
-    letters = dict(zip(gates, FLAX_LETTERS.get(mode, [""]), strict=True))
+    letters = dict(zip(gates, _LETTERS.get(mode, [""]), strict=True))
     form = [
         stack(f"{s}{letter}/kernel", k, [gate], columns=True) for s, k in _SIDES for gate, letter in letters.items()
     ]

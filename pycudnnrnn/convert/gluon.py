@@ -11,6 +11,7 @@ from pycudnnrnn.convert._named import Named, under
 from pycudnnrnn.convert.canonical import Canonical
 
 _KEY: Final = re.compile(r"([lr])([0-9]{1,6})_(?:i2h_weight|h2h_weight|h2r_weight|i2h_bias|h2h_bias)")
+_JOINT: Final = "_"
 _KINDS: Final = {
     "W": "i2h_weight", "R": "h2h_weight", "bW": "i2h_bias", "bR": "h2h_bias", "projection": "h2r_weight"
 }  # fmt: skip
@@ -27,7 +28,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "relu") -> 
 
     Source: mxnet.gluon.rnn (1.9.1).
     """
-    named = Named("gluon", arrays, prefix)
+    named = Named("gluon", arrays, prefix, _JOINT)
     matches = named.matches(_KEY, "l0_i2h_weight")
     num_layers = 1 + max(int(match[2]) for match in matches)
     num_dirs = 1 + any(match[1] == "r" for match in matches)
@@ -43,7 +44,7 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
         ConvertError: cell clipping.
     """
     c = c.double_biases() if isinstance(c, Canonical) else c
-    return under("gluon", prefix, _two_biases.write("gluon", c, _name))
+    return under("gluon", prefix, _two_biases.write("gluon", c, _name), _JOINT)
 
 
 def _name(kind: str, layer: int, direction: int) -> str:

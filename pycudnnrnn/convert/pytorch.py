@@ -11,6 +11,7 @@ from pycudnnrnn.convert._named import Named, plain_mode, under
 from pycudnnrnn.convert.canonical import Canonical
 
 _KEY: Final = re.compile(r"(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l([0-9]{1,6})(_reverse)?")
+_JOINT: Final = "."
 _KINDS: Final = {"W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh", "projection": "weight_hr"}
 
 
@@ -27,7 +28,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: str = "tanh") -
     Source: torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN (2.13).
     """
     plain_mode("pytorch", nonlinearity, "nonlinearity")
-    named = Named("pytorch", arrays, prefix)
+    named = Named("pytorch", arrays, prefix, _JOINT)
     matches = named.matches(_KEY, "weight_ih_l0")
     num_layers = 1 + max(int(match[1]) for match in matches)
     num_dirs = 1 + any(match[2] for match in matches)
@@ -44,7 +45,7 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
     Raises:
         ConvertError: cell clipping.
     """
-    return under("pytorch", prefix, _two_biases.write("pytorch", c, name_of))
+    return under("pytorch", prefix, _two_biases.write("pytorch", c, name_of), _JOINT)
 
 
 def name_of(kind: str, layer: int, direction: int) -> str:

@@ -6,9 +6,9 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
-from pycudnnrnn.convert._orders import order_of
+from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
@@ -163,19 +163,16 @@ def _with_own_storage(weight: Any) -> Any:
 
 def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]:
     """Return the regions that are each of torch's arrays, in torch's order of names and of gates."""
-    G = spec.num_gates
-    order = order_of("pytorch", spec.mode)
-    found = {}
-    for p in range(spec.num_pseudo_layers):
-        layer, direction = divmod(p, spec.num_dirs)
-        stacks: list[tuple[str, Literal["weight", "bias"], int]] = [("W", "weight", 0), ("R", "weight", G)]
-        if spec.has_input_bias:
-            stacks.extend([("bW", "bias", 0), ("bR", "bias", G)])
-        for what, kind, first in stacks:
-            found[name_of(what, layer, direction)] = tuple(layout.region(p, first + gate, kind) for gate in order)
-        if spec.num_proj:
-            found[name_of("projection", layer, direction)] = (layout.region(p, LSTM_PROJECTION_ID, "weight"),)
-    return found
+    first = {"W": 0, "R": spec.num_gates, "P": LSTM_PROJECTION_ID, "bW": 0, "bR": spec.num_gates}
+    form = form_of("pytorch", spec.mode, biases=spec.has_input_bias, projection=bool(spec.num_proj))
+    return {
+        name_of(tensor.name, *divmod(p, spec.num_dirs)): tuple(
+            layout.region(p, first[kind] + gate, "bias" if kind.startswith("b") else "weight")
+            for kind, gate in tensor.parts
+        )
+        for p in range(spec.num_pseudo_layers)
+        for tensor in form
+    }
 
 
 def _rearranged(params: Any, old: ParamLayout, new: ParamLayout) -> Any:

@@ -24,7 +24,7 @@ from pycudnnrnn.errors import ArgumentTypeError, PycudnnrnnError
 from pycudnnrnn.saveable import CudnnParamsFormatConverter
 from pycudnnrnn.spec import RNNSpec
 from tests.api.public_api import modules, public_names
-from tests.helpers.oracles import need
+from tests.helpers.oracles import FRAMEWORKS, need
 
 need("torch", "jax", "matplotlib")  # some public modules are for them
 
@@ -163,12 +163,14 @@ RIGHT = {
     "checkpoint.load": (lambda **k: checkpoint.load("none", **k), {}),
     **{
         f"{name}.from_canonical": (lambda name=name, **k: getattr(convert, name).from_canonical(CANONICAL, **k), {})
-        for name in ("chainer", "flax", "gluon", "keras", "pytorch", "tensorflow")
+        for name in FRAMEWORKS
+        if getattr(convert, name).from_canonical.__kwdefaults__
     },
     "onnx.to_model": (lambda **k: convert.onnx.to_model(CANONICAL, **k), {}),
     **{
         f"{name}.to_canonical": (there_and_back(getattr(convert, name)), {})
-        for name in ("chainer", "equinox", "flax", "gluon", "keras", "onnx", "pytorch", "tensorflow")
+        for name in FRAMEWORKS
+        if getattr(convert, name).to_canonical.__kwdefaults__
     },
     "jax.rnn": (jax.rnn, {"params": P, "input_data": X, "spec": LSTM}),
     "jax.dropout_states": (jax.dropout_states, {"spec": LSTM}),

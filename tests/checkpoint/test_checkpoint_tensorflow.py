@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
-from pycudnnrnn.checkpoint import _bundle
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
+from tests.helpers.bundles import write_bundle
 from tests.helpers.faults import each
 from tests.helpers.faults import refused as refused_call
 from tests.helpers.layers import OF_MODE, built
@@ -33,7 +33,7 @@ def names(folder):
 
 
 def written(folder, *parts):
-    _bundle.write(folder / "model.ckpt-7", {name: array for part in parts for name, array in part.items()})
+    write_bundle(folder / "model.ckpt-7", {name: array for part in parts for name, array in part.items()})
     return folder / "model.ckpt-7"
 
 

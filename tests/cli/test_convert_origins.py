@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn._tf1.tensors import pairs_that_count
 from pycudnnrnn.cli.convert.origins import flat, origins_of
 from pycudnnrnn.convert import ConvertError
-from pycudnnrnn.convert.tensorflow.cells import counting_pairs
-from tests.helpers.oracles import random_canonical
-
-FRAMEWORKS = ("pytorch", "keras", "onnx", "flax", "equinox", "jax_rnn", "gluon", "chainer", "tensorflow")
+from tests.helpers.oracles import FRAMEWORKS, need, random_canonical
 
 LSTM = RNNSpec("lstm", 2, 3, 4, direction="bidirectional")
 GRU = RNNSpec("gru", 2, 3, 4)
@@ -80,7 +78,7 @@ def test_each_array_is_said_to_be_of_what_changes_it_and_of_nothing_exactly_wher
     framework, make = SOURCES[what]
     reader = getattr(convert, framework)
     arrays, keywords = make()
-    pairs = counting_pairs(arrays, **keywords) if framework == "tensorflow" else {}
+    pairs = pairs_that_count(flat(arrays))
 
     def read(given):
         with warnings.catch_warnings():
@@ -104,7 +102,7 @@ def test_each_array_is_said_to_be_of_what_changes_it_and_of_nothing_exactly_wher
         except ConvertError:
             continue
         reached += 1
-        origins = origins_of(read, arrays, pairs, write, c.spec, written)
+        origins = origins_of(read, arrays, write, c.spec, written)
         assert origins.keys() == written.keys()
         for own, array in written.items():
             if c.spec.input_mode != "skip_input":
@@ -115,3 +113,33 @@ def test_each_array_is_said_to_be_of_what_changes_it_and_of_nothing_exactly_wher
             assert differ == {own for own, names in origins.items() if name in names}, (target, name)
         assert not pairs.keys() & {name for names in origins.values() for name in names}
     assert reached >= 4
+
+
+def test_other_things_whose_names_are_those_of_a_pair_are_no_pair():
+    arrays, _ = as_written("tensorflow", ONE)
+    arrays |= {"of/bias": np.ones(3), "of/bias_cudnn_0": np.ones(2), "of/bias_cudnn_1": np.ones((2, 4))}
+
+    def read(given):
+        with pytest.warns(UserWarning, match="left out"):
+            return convert.tensorflow.to_canonical(given)
+
+    written = convert.pytorch.from_canonical(read(arrays))
+    origins = origins_of(read, arrays, convert.pytorch.from_canonical, ONE, written)
+    assert {name.rpartition("/")[0] for names in origins.values() for name in names} == {
+        "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell"
+    }
+
+
+def test_the_names_of_a_pair_in_a_file_of_torchs_are_no_pair():
+    need("torch")
+    import torch
+
+    arrays = {f"rnn.{name}": torch.from_numpy(array) for name, array in as_written("pytorch", LSTM)[0].items()}
+    arrays |= dict.fromkeys(["of/bias", "of/bias_cudnn_0", "of/bias_cudnn_1"], torch.ones(3, dtype=torch.float8_e5m2))
+
+    def read(given):
+        return convert.pytorch.to_canonical(given, prefix="rnn")
+
+    written = convert.pytorch.from_canonical(read(arrays))
+    origins = origins_of(read, arrays, convert.pytorch.from_canonical, LSTM, written)
+    assert origins == {name: [f"rnn.{name}"] for name in written}

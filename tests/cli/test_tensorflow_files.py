@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import checkpoint, convert
-from pycudnnrnn.checkpoint import _bundle
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.spec import RNNSpec
+from tests.helpers.bundles import write_bundle
 from tests.helpers.oracles import equal_dicts, random_canonical
 
 SPEC = RNNSpec("rnn_relu", 2, 3, 5, direction="bidirectional", dtype="float32", bias_mode="single_input")
@@ -22,7 +22,7 @@ def arrays(tmp_path):
     more = {f"{first}/Adam": found[first], "global_step": np.array(7)}
     gru = random_canonical(RNNSpec("gru", 1, 4, 2, dtype="float32"), 2)
     others = convert.tensorflow.from_canonical(gru, prefix="b", keep_biases_apart=False)
-    _bundle.write(tmp_path / "model.ckpt-7", found | more | others)
+    write_bundle(tmp_path / "model.ckpt-7", found | more | others)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/model.ckpt-7"\n')
     return found
 
@@ -50,7 +50,7 @@ def test_inspect_lists_the_tensors_and_the_rnns(run, arrays, given):
 
 def test_inspect_tells_rnns_of_one_scope_apart(run, tmp_path):
     both = (random_canonical(RNNSpec("lstm", 1, 3, 5, direction=way), 0) for way in ("unidirectional", "bidirectional"))
-    _bundle.write(tmp_path / "m", {n: a for c in both for n, a in convert.tensorflow.from_canonical(c).items()})
+    write_bundle(tmp_path / "m", {n: a for c in both for n, a in convert.tensorflow.from_canonical(c).items()})
     items = json.loads(run("inspect", "m", "--json")[1])["items"]
     assert sorted(item["num_dirs"] for item in items.values()) == [1, 2]
 
@@ -84,7 +84,7 @@ def test_convert_takes_the_forget_bias(run, tmp_path):
     c = random_canonical(RNNSpec("lstm", 1, 3, 5, dtype="float32", bias_mode="single_input"), 0)
     arrays = convert.tensorflow.from_canonical(c)
     cell = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/"
-    _bundle.write(tmp_path / "m", {name.replace(cell, "rnn/lstm_cell/"): array for name, array in arrays.items()})
+    write_bundle(tmp_path / "m", {name.replace(cell, "rnn/lstm_cell/"): array for name, array in arrays.items()})
     code, out, _ = run("convert", "m", "n.index", "-s", "forget_bias=0.5")
     assert code == 0
     assert "note: " not in out

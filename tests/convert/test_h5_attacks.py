@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn.convert.keras import read_h5
-from pycudnnrnn.convert.keras.walk import _MOST_LINKS
+from pycudnnrnn.convert.keras.h5_walk import _MOST_LINKS
 from pycudnnrnn.errors import ConvertError
 
 

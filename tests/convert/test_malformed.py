@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pycudnnrnn import convert
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.examples import examples
-from tests.helpers.malformed import FRAMEWORKS, MODES, junk_arrays, junk_dicts, valid
+from tests.helpers.malformed import MODES, junk_arrays, junk_dicts, valid
+from tests.helpers.oracles import FRAMEWORKS
 
 junk_keys = st.sampled_from([None, 3, 2.5, (), ("a", None), b"k", "", "/", "weight_ih_l999999", "0/W", "vars/9", "é"])
 junk_keywords = st.sampled_from([None, 3, -1, 2.5, "", "gelu", b"tanh", [], [None], {}, object(), float("nan"), 10**30])

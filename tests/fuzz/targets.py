@@ -28,7 +28,7 @@ import onnx.helper
 import safetensors.numpy
 
 from pycudnnrnn import CudnnLSTM, RNNSpec, checkpoint, convert
-from pycudnnrnn.checkpoint import _models
+from pycudnnrnn.checkpoint import _own_models
 from pycudnnrnn.checkpoint._bundle import images as bundle_images
 from pycudnnrnn.checkpoint._file import read_foreign
 from pycudnnrnn.cli import _files
@@ -38,8 +38,8 @@ from pycudnnrnn.schedule import Schedule, check_lengths, native_chunks
 from pycudnnrnn.spec import Algorithm, MathType
 from tests.fuzz import bundle_mutants
 from tests.fuzz import checkpoint_mutants as mutants
-from tests.helpers.malformed import FRAMEWORKS, MODES, valid
-from tests.helpers.oracles import random_canonical
+from tests.helpers.malformed import MODES, valid
+from tests.helpers.oracles import FRAMEWORKS, random_canonical
 
 Change = Callable[[bytes], bytes]
 
@@ -71,7 +71,7 @@ def checkpoint_file(data: bytes, path: Path) -> None:
         checkpoint.load,
         checkpoint.inspect,
         functools.partial(checkpoint.inspect, foreign=True),
-        _models.read,
+        _own_models.read,
     ):
         with contextlib.suppress(CheckpointError):
             read(path)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from pycudnnrnn import RNNSpec, convert
 from tests.helpers.oracles import random_canonical
 
-FRAMEWORKS = ["pytorch", "keras", "onnx", "flax", "equinox", "jax_rnn", "gluon", "chainer", "tensorflow"]
 MODES = {"jax_rnn": ["lstm"], "equinox": ["lstm", "gru"], "flax": ["lstm", "gru", "rnn_tanh"]}
 
 junk_arrays = st.sampled_from([

@@ -1,6 +1,7 @@
 """The frameworks that the converters are held against: installed, or else a skip on a desk and a failure in CI."""
 
 import importlib
+import inspect
 import os
 import warnings
 
@@ -12,6 +13,9 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # the one backend of Keras that
 from pycudnnrnn import RNNSpec, convert, ops
 from pycudnnrnn.cli.convert.runners import RUNNERS
 from pycudnnrnn.testing.strategies import make_problem
+
+FRAMEWORKS = [name for name in convert.__all__ if inspect.ismodule(getattr(convert, name))]
+"""Every converter."""
 
 
 def need(*names):

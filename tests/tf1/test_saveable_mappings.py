@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, Saver, ops
-from pycudnnrnn.checkpoint import _bundle
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
+from tests.helpers.bundles import write_bundle
 
 MODES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -55,7 +55,7 @@ def test_the_spaced_pairs_of_tf_13_come_back_bit_for_bit_into_its_own_saveable(t
     made.restore(old)
     assert np.array_equal(params, before)
     params[...] = 0
-    _bundle.write(tmp_path / "model.ckpt", old)
+    write_bundle(tmp_path / "model.ckpt", old)
     Saver({"any": made}).restore(tmp_path / "model.ckpt")
     assert np.array_equal(params, before)
 

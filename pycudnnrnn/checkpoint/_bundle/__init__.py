@@ -21,7 +21,6 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._atomic import write_together
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
@@ -219,16 +218,6 @@ def images(prefix: Path, tensors: Mapping[str, Array]) -> list[tuple[Path, bytes
         offset += array.nbytes
     (shard,) = shard_paths(prefix, 1)
     return [(shard, b"".join(data)), (with_suffix(prefix, INDEX), table.written(entries))]
-
-
-def write(prefix: Path, tensors: Mapping[str, Array]) -> None:
-    """Write a bundle: both its files are on the disk before the first has its name.
-
-    Raises:
-        ArgumentError: what `images` refuses, or a path that takes no file.
-        OSError: they cannot be written.
-    """
-    write_together(images(prefix, tensors))
 
 
 def _checked(entry: Entry) -> TensorSpec:

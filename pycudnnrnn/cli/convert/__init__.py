@@ -19,19 +19,17 @@ import numpy as np
 
 from pycudnnrnn import convert as converters
 from pycudnnrnn import ops
+from pycudnnrnn.checkpoint._tensorflow import is_one as is_tensorflow
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli.convert import own
 from pycudnnrnn.cli.convert.origins import flat, origins_of
 from pycudnnrnn.cli.convert.runners import RUNNERS
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.convert.tensorflow.cells import counting_pairs
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.spec import DType
 
-FRAMEWORKS: Final = (
-    "pytorch", "keras", "onnx", "flax", "equinox", "jax_rnn", "gluon", "chainer", "tensorflow"
-)  # fmt: skip
+FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
 
 TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e-2, DType.BFLOAT16: 1e-1}
 """Largest difference that counts as equal; Keras and onnxruntime compute float64 models in float32 here and there."""
@@ -91,7 +89,7 @@ def convert(
         c = opened.read(opened.arrays)
     arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
     write = functools.partial(writer.from_canonical, **write_with)
-    origins = origins_of(opened.read, opened.arrays, opened.pairs, write, c.spec, arrays)
+    origins = origins_of(opened.read, opened.arrays, write, c.spec, arrays)
     source_framework = opened.framework
     sides = {"SRC": (source_framework, opened.arrays), "DST": (target_framework, arrays)}
     if source_framework == own.NAME:
@@ -125,29 +123,28 @@ def convert(
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" where neither its name nor an option says it."""
-    formats = _files.READ_FORMATS if which == "SRC" else _files.FORMATS
-    named = _files.is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
+    formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.files]
+    named = is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
     if named and given in {None, "tensorflow"}:
         return ".index", "tensorflow"
     if path.suffix not in formats:
         raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
-    usual = formats[path.suffix]
+    usual = _files.FILE_FORMATS[path.suffix].framework
     if given and usual and given != usual:
         raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
-    return path.suffix, given or usual or ""
+    return path.suffix, given or usual
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
-    """SRC: its arrays, what reads them and arrays like them, and the pairs of biases that are read for their sums."""
+class OpenedFile:
+    """SRC: its arrays, and what reads them and arrays like them."""
 
     framework: str
     arrays: dict[str, Any]
     read: Callable[[dict[str, Any]], Canonical]
-    pairs: dict[str, tuple[str, str]]
 
 
-def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> Opened:
+def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> OpenedFile:
     """Read SRC's arrays; where its name does not say whose they are, the file itself may."""
     reader: Any
     if framework:
@@ -162,9 +159,7 @@ def open_source(path: Path, format_of: str, framework: str, options: tuple[str, 
         reader = module_of(framework) if found.models is None else own.OwnReader(found.models)
         given = options_of(reader.to_canonical, options, "-s")
     read_with = found.keywords | given
-    pairs_of = {"tensorflow": counting_pairs, own.NAME: getattr(reader, "counting_pairs", None)}.get(framework)
-    pairs = pairs_of(found.arrays, **read_with) if pairs_of else {}
-    return Opened(framework, found.arrays, functools.partial(reader.to_canonical, **read_with), pairs)
+    return OpenedFile(framework, found.arrays, functools.partial(reader.to_canonical, **read_with))
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:

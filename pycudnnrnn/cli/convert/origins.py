@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from pycudnnrnn._tf1.tensors import pairs_that_count
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.layout import canonical_shapes
@@ -18,17 +19,15 @@ from pycudnnrnn.spec import RNNSpec
 def origins_of(
     read: Callable[[dict[str, Any]], Canonical],
     arrays: Any,
-    pairs: Mapping[str, tuple[str, str]],
     write: Callable[[Canonical], dict[str, Any]],
     spec: RNNSpec,
     written: Any,
 ) -> dict[str, list[str]]:
     """Say which arrays of SRC are in each array of DST; none where it is zeros, or identity matrices.
 
-    Found by doing: both converters run on arrays that hold nothing but their own number. `pairs` has the arrays that
-    are read only to see that they are the sum of two others, with those two.
+    Found by doing: both converters run on arrays that hold nothing but their own number.
     """
-    origins = _into_canonical(read, flat(arrays), pairs)
+    origins = _into_canonical(read, flat(arrays))
     small = spec.replace(
         num_units=2, input_size=2, num_proj=1 if spec.num_proj else None, dtype="float64", algo="standard"
     )
@@ -58,12 +57,12 @@ def flat(arrays: Any, above: str = "") -> dict[str, Any]:
     return found
 
 
-def _into_canonical(
-    read: Callable[[dict[str, Any]], Canonical], arrays: dict[str, Any], pairs: Mapping[str, tuple[str, str]]
-) -> list[set[str]]:
+def _into_canonical(read: Callable[[dict[str, Any]], Canonical], arrays: dict[str, Any]) -> list[set[str]]:
     """Return the names of the arrays that are in each canonical weight, then in each bias."""
     names = list(arrays)
     numbers = {name: 2.0 * i + 1 for i, name in enumerate(names)}  # odd: none is the sum of two others
+    # A bias that is read only to see that it is the sum of two others stays their sum.
+    pairs = pairs_that_count({name: array for name, array in arrays.items() if isinstance(array, np.ndarray)})
     numbers |= {name: sum(numbers[part] for part in pair) for name, pair in pairs.items()}
 
     def traced(times: int) -> list[Any]:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._tf1.tensors import from_tf, pairs_that_count
-from pycudnnrnn.checkpoint._models import Model
+from pycudnnrnn._tf1.tensors import from_tf
+from pycudnnrnn.checkpoint._own_models import Model
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ConvertError
@@ -41,12 +41,6 @@ class OwnReader:
         if dtype != spec.dtype:  # of the numbers that stand for arrays where their way is traced
             spec = spec.replace(dtype=dtype, algo=Algorithm.STANDARD)
         return Canonical(spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
-
-    def counting_pairs(self, arrays: dict[str, Any], *, prefix: str = "") -> dict[str, tuple[str, str]]:
-        """Return, by the name of each bias that is not read, the names of the pair that is read instead."""
-        model = self._chosen(prefix)[1]
-        pairs = pairs_that_count(model.spec, model.take(arrays))
-        return {model.scope + bias: (model.scope + a, model.scope + b) for bias, (a, b) in pairs.items()}
 
     def _chosen(self, prefix: str) -> tuple[str, Model]:
         models = {key: model for key, model in self.models.items() if model is not None}

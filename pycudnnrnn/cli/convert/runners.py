@@ -18,10 +18,10 @@ from pycudnnrnn.convert.onnx.model import model_of
 from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]
-Results = tuple[Array, Array, Array | None]
+Outputs = tuple[Array, Array, Array | None]
 
 
-def run_pytorch(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+def run_pytorch(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
     """Run nn.LSTM, nn.GRU or nn.RNN on a packed sequence."""
     import torch  # noqa: PLC0415
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa: PLC0415
@@ -48,7 +48,7 @@ def run_pytorch(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
     return y.numpy(), hy.numpy(), None if cy is None else cy.numpy()
 
 
-def run_keras(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+def run_keras(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
     """Run one Keras layer per layer, masked on the right; a masked step repeats an output, and counts as 0 here."""
     if "KERAS_BACKEND" not in os.environ:
         installed = [name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)]
@@ -81,7 +81,7 @@ def run_keras(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: 
     return y.swapaxes(0, 1), np.stack(states[::step]), np.stack(states[1::2]) if spec.has_cell_state else None
 
 
-def run_onnx(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+def run_onnx(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
     """Run the model that `onnx.to_model` writes on onnxruntime."""
     import onnxruntime  # noqa: PLC0415
 
@@ -94,7 +94,7 @@ def run_onnx(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: A
     return y, hy, cy[0] if cy else None
 
 
-def run_jax_rnn(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+def run_jax_rnn(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
     """Run the reference of jax.experimental.rnn, which is what it has for a CPU."""
     import jax  # noqa: PLC0415
     from jax.experimental import rnn  # noqa: PLC0415
@@ -111,12 +111,12 @@ def run_jax_rnn(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
     return y.swapaxes(0, 1), hy, cy
 
 
-def run_equinox(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+def run_equinox(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
     """Run eqx.nn.LSTMCell or GRUCell step by step."""
     import equinox as eqx  # noqa: PLC0415
     import jax  # noqa: PLC0415
 
-    def step_of(own: dict[str, Array]) -> Step:
+    def step_of(own: dict[str, Array]) -> CellStep:
         cell = (eqx.nn.LSTMCell if spec.has_cell_state else eqx.nn.GRUCell)(
             own["weight_ih"].shape[1], spec.num_units, use_bias="bias" in own, key=jax.random.key(0)
         )
@@ -137,14 +137,14 @@ def run_equinox(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
         )
 
 
-def run_flax(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Results:
+def run_flax(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
     """Run linen's cells step by step."""
     import jax  # noqa: PLC0415
     from flax import linen, traverse_util  # noqa: PLC0415
 
     kinds = {"lstm": linen.LSTMCell, "gru": linen.GRUCell, "rnn_tanh": linen.SimpleCell}
 
-    def step_of(own: dict[str, Array]) -> Step:
+    def step_of(own: dict[str, Array]) -> CellStep:
         params = traverse_util.unflatten_dict(own, sep="/")
         cell = kinds[spec.mode](spec.num_units, dtype=spec.dtype.numpy, param_dtype=spec.dtype.numpy)
 
@@ -158,9 +158,9 @@ def run_flax(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: A
         return _unroll(spec, _own(arrays, spec, None), step_of, x, hx, cx, lengths)
 
 
-Step = Callable[[Array, Array, Array], tuple[Array, Array]]
+CellStep = Callable[[Array, Array, Array], tuple[Array, Array]]
 
-RUNNERS: Final[dict[str, tuple[Callable[..., Results], tuple[str, ...]]]] = {
+RUNNERS: Final[dict[str, tuple[Callable[..., Outputs], tuple[str, ...]]]] = {
     "pytorch": (run_pytorch, ("torch",)),
     "keras": (run_keras, ("keras",)),
     "onnx": (run_onnx, ("onnx", "onnxruntime")),
@@ -187,12 +187,12 @@ def _own(arrays: dict[str, Array], spec: RNNSpec, leaves: tuple[str, ...] | None
 def _unroll(
     spec: RNNSpec,
     cells: list[dict[str, Array]],
-    step_of: Callable[[dict[str, Array]], Step],
+    step_of: Callable[[dict[str, Array]], CellStep],
     x: Array,
     hx: Array,
     cx: Array,
     lengths: Array,
-) -> Results:
+) -> Outputs:
     """Walk cells over time: a sequence that has ended, or not begun from behind, keeps its state."""
     below, hy, cy = x, hx.copy(), cx.copy()
     for layer in range(spec.num_layers):

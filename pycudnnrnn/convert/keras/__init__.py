@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._forms import Array, Form, Kind, PseudoLayer, Tensor, apart, stack
+from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, apart, stack
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode, some
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import CellKeys, find_cells, is_under, named_layers
@@ -19,7 +19,7 @@ from pycudnnrnn.convert.canonical import Canonical, assemble, split
 from pycudnnrnn.convert.keras import archive, h5
 from pycudnnrnn.convert.keras.archive import read_keras
 from pycudnnrnn.convert.keras.config import called, layers_of, settings_of
-from pycudnnrnn.convert.keras.h5 import read_h5, write_h5
+from pycudnnrnn.convert.keras.h5 import VARIABLES, read_h5, write_h5
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -27,7 +27,6 @@ __all__ = ["from_canonical", "read_h5", "read_keras", "read_settings", "to_canon
 
 _KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
 _CELL: Final = re.compile(r"cell(?:_[0-9]+)?$")
-_VARS: Final = ("kernel", "recurrent_kernel", "bias")
 _CLASSES: Final = {
     RNNMode.LSTM: "lstm", RNNMode.GRU: "gru", RNNMode.RNN_TANH: "simple_rnn", RNNMode.RNN_RELU: "simple_rnn"
 }  # fmt: skip
@@ -193,7 +192,7 @@ def _form(mode: RNNMode, *, biases: bool, cudnn: bool = False) -> Form:
     """Return the variables of a layer; CuDNNLSTM's and CuDNNGRU's as they are after `_from_cudnn`."""
     gates = order_of("keras", mode)
     kernels = stack("kernel", "W", gates, columns=True), stack("recurrent_kernel", "R", gates, columns=True)
-    kinds: tuple[Kind, ...] = ("bW", "bR") if cudnn or mode is RNNMode.GRU else ("b",)
+    kinds: tuple[RowKind, ...] = ("bW", "bR") if cudnn or mode is RNNMode.GRU else ("b",)
     bias = Tensor("bias", tuple((kind, gate) for kind in kinds for gate in gates))
     return (*kernels, bias) if biases else kernels
 
@@ -247,7 +246,7 @@ def _leaf(key: str) -> tuple[str, str] | None:
     match = _KEY.fullmatch(key)
     if not match:
         return None
-    return match[1] or "", match[2] or _VARS[int(match[3])]
+    return match[1] or "", match[2] or VARIABLES[int(match[3])]
 
 
 def _numbered(name: str, k: int) -> str:

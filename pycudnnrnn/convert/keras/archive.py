@@ -19,7 +19,7 @@ from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
 from pycudnnrnn.convert.keras.config import DEEPEST
 from pycudnnrnn.convert.keras.h5 import read_stream
-from pycudnnrnn.convert.keras.walk import MOST_EXPANSION
+from pycudnnrnn.convert.keras.h5_walk import MOST_EXPANSION
 from pycudnnrnn.errors import ConvertError
 
 _CONFIG: Final = "config.json"

@@ -20,13 +20,15 @@ from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
 from pycudnnrnn.convert._named import Named, as_numpy
-from pycudnnrnn.convert.keras.walk import Walk
+from pycudnnrnn.convert.keras.h5_walk import Walk
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
 BFLOAT16: Final = str(DType.BFLOAT16)
 
-_VARS: Final = {"kernel": 0, "recurrent_kernel": 1, "bias": 2}
+VARIABLES: Final = ("kernel", "recurrent_kernel", "bias")
+"""The variables of a cell, in the order of their numbers in a file."""
+
 _PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(kernel|recurrent_kernel|bias)")
 
 
@@ -113,7 +115,7 @@ def h5_image(arrays: dict[str, Array]) -> bytes:
         if not match or match[1] == "." or "\0" in name:
             raise ConvertError("keras", shorten(name), "has no place in a .weights.h5 file")
         way = f"{match[2]}_layer/" if match[2] else ""
-        place = f"layers/{match[1]}/{way}cell/vars/{_VARS[match[3]]}"
+        place = f"layers/{match[1]}/{way}cell/vars/{VARIABLES.index(match[3])}"
         if place in places:
             raise ConvertError("keras", shorten(name), f"has the place of {shorten(places[place][0])}")
         places[place] = name, as_numpy("keras", name, arrays[name])

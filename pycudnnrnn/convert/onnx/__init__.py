@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._forms import Array, Form, Kind, Tensor, apart
+from pycudnnrnn._forms import Array, Form, RowKind, Tensor, apart
 from pycudnnrnn.convert._named import Named, flag, mode_of
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert.canonical import Canonical, assemble, split
@@ -130,7 +130,7 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
 
 def _form(mode: RNNMode, *, biases: bool) -> Form:
     """Return the arrays of one direction."""
-    kinds: tuple[tuple[str, tuple[Kind, ...]], ...] = (("W", ("W",)), ("R", ("R",)), ("B", ("bW", "bR")))
+    kinds: tuple[tuple[str, tuple[RowKind, ...]], ...] = (("W", ("W",)), ("R", ("R",)), ("B", ("bW", "bR")))
     parts = {name: [(kind, gate) for kind in own for gate in order_of("onnx", mode)] for name, own in kinds}
     return tuple(Tensor(name, tuple(own)) for name, own in parts.items() if biases or name != "B")
 

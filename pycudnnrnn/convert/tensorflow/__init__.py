@@ -20,7 +20,7 @@ from pycudnnrnn._tf1.tensors import STACKED_GATES, from_tf, tf_tensors
 from pycudnnrnn._tf1.tensors import to_tf as stitched
 from pycudnnrnn.convert._named import flag, under
 from pycudnnrnn.convert.canonical import Canonical, check_target
-from pycudnnrnn.convert.tensorflow.cells import read
+from pycudnnrnn.convert.tensorflow.variables import read
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import BiasMode, LSTMGate, RNNMode
 
@@ -52,7 +52,7 @@ def to_canonical(
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15), r1.3 for the pair;
     tensorflow/python/ops/rnn_cell_impl.py (r1.15).
     """
-    spec, cell, tensors, _, aside = read(arrays, prefix, activation)
+    spec, cell, tensors, aside = read(arrays, prefix, activation)
     if aside:
         warnings.warn(f"left out, since they are of no cell: {aside}", UserWarning, stacklevel=2)
     dtype = next(iter(tensors.values())).dtype

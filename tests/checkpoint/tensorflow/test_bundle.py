@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import checkpoint
-from pycudnnrnn.checkpoint import _bundle
 from pycudnnrnn.checkpoint._bundle import crc32c
+from pycudnnrnn.checkpoint._bundle.paths import with_suffix
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from tests.checkpoint.tensorflow.arrays import arrays
 from tests.checkpoint.tensorflow.conftest import run_tensorflow
+from tests.helpers.bundles import write_bundle
 
 CONTENTS = arrays()
 READABLE = [name for name in CONTENTS if name not in {"strings", "v1"}]
@@ -135,7 +136,7 @@ def test_a_set_of_files_that_is_cut_short_is_refused_by_the_file_that_is(files, 
 def test_one_bit_anywhere_in_a_tensor_or_the_index_is_seen(files, tmp_path):
     prefix = copied(files, tmp_path, "partitioned")
     for suffix, step in ((".data-00000-of-00001", 4999), (".index", 1)):
-        path = _bundle.with_suffix(prefix, suffix)
+        path = with_suffix(prefix, suffix)
         whole = path.read_bytes()
         for place in range(0, len(whole), step):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
@@ -147,7 +148,7 @@ def test_one_bit_anywhere_in_a_tensor_or_the_index_is_seen(files, tmp_path):
 
 def test_tensorflow_reads_what_is_written(tmp_path):
     tensors = {f"{name}/{own}": a for name in ("dtypes", "many", "large") for own, a in CONTENTS[name].items()}
-    _bundle.write(tmp_path / "ours-1", tensors)
+    write_bundle(tmp_path / "ours-1", tensors)
     found = json.loads(run_tensorflow("read_files", tmp_path / "ours-1", tmp_path / "out.npz"))
     theirs = np.load(tmp_path / "out.npz")
     assert sorted(tensors) == [name for name, *_ in found]
@@ -158,7 +159,7 @@ def test_tensorflow_reads_what_is_written(tmp_path):
 
 @pytest.mark.parametrize("name", ["dtypes", "names", "large", "many"])
 def test_what_is_written_is_tensorflows_own_file_byte_for_byte(files, tmp_path, name):
-    _bundle.write(tmp_path / name, CONTENTS[name])
+    write_bundle(tmp_path / name, CONTENTS[name])
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (files / path.name).read_bytes(), path.name
 
@@ -175,5 +176,5 @@ def test_what_is_written_is_tensorflows_own_file_byte_for_byte(files, tmp_path, 
 )
 def test_what_no_bundle_can_hold_is_refused_before_anything_is_written(tmp_path, tensors, text):
     with pytest.raises(ArgumentError, match=text):
-        _bundle.write(tmp_path / "x", tensors)
+        write_bundle(tmp_path / "x", tensors)
     assert not list(tmp_path.iterdir())

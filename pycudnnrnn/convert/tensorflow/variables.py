@@ -8,19 +8,18 @@ from typing import Any, NamedTuple
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._tf1.models import GRU_CELLS, KEY, MODES, is_below
-from pycudnnrnn._tf1.tensors import STACKED_GATES, cell_scope, cell_tensors, names_of, pairs_that_count, tf_tensors
+from pycudnnrnn._tf1.tensors import STACKED_GATES, cell_scope, cell_tensors, names_of, tf_tensors
 from pycudnnrnn.convert._named import Named, plain_mode
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
 
 class Cells(NamedTuple):
-    """The cells' tensors by the names that we write, their names in the file, and what was left out."""
+    """The cells' tensors by the names that we write, and what was left out."""
 
     spec: RNNSpec
     cell: str
     tensors: dict[str, Array]
-    names: dict[str, str]
     aside: str
 
 
@@ -45,20 +44,7 @@ def read(arrays: Any, prefix: str, activation: str | None) -> Cells:
     taken = set(found.values())
     aside = named.set_aside(lambda key: not key.startswith(tuple(scopes)) or is_below(key, taken))
     named.finish()
-    return Cells(spec, cell, tensors, {own: named.prefix + theirs for own, theirs in found.items()}, aside)
-
-
-def counting_pairs(
-    arrays: Any, *, prefix: str = "", activation: str | None = None, **_: Any
-) -> dict[str, tuple[str, str]]:
-    """Return, by the name of each bias that `to_canonical` does not read, the names of the pair that it reads instead.
-
-    Raises:
-        ConvertError: what `to_canonical` refuses.
-    """
-    cells = read(arrays, prefix, activation)
-    pairs, names = pairs_that_count(cells.spec, cells.tensors), cells.names
-    return {names[bias]: (names[first], names[second]) for bias, (first, second) in pairs.items()}
+    return Cells(spec, cell, tensors, aside)
 
 
 def _spec_of(named: Named, activation: str | None) -> tuple[RNNSpec, str, list[str]]:
