@@ -62,11 +62,11 @@ class Item:
         """Read what `state` wrote, into something for `assign`; raise `Refusal` when it is not for this item."""
         raise NotImplementedError
 
-    def more(self, _: Any) -> dict[str, TensorSpec]:
+    def more(self, _: Any, /) -> dict[str, TensorSpec]:
         """What a file has to hold besides, by what `check` returned."""
         return {}
 
-    def writes(self, tensors: Mapping[str, Array], state: Any) -> list[Callable[[], None]]:
+    def writes(self, tensors: Mapping[str, Array], state: Any, /) -> list[Callable[[], None]]:
         """Return what takes tensors that are as expected, and what `check` returned; all that can fail is done."""
         raise NotImplementedError
 

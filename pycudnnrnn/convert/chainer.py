@@ -6,7 +6,7 @@ import functools
 import re
 from typing import Any, Final
 
-from pycudnnrnn._forms import Array, Form, RowKind, Tensor
+from pycudnnrnn._forms import Array, Form, RowKind, stack
 from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert.canonical import Canonical, assemble, split, taken
@@ -62,6 +62,6 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
 
 def _form(mode: RNNMode) -> Form:
     gates = order_of("chainer", mode)
-    kinds: dict[str, tuple[RowKind, ...]] = {"w": ("W", "R"), "b": ("bW", "bR")}
-    parts = [(letter, [(kind, gate) for kind in pair for gate in gates]) for letter, pair in kinds.items()]
-    return tuple(Tensor(f"{letter}{j}", (part,)) for letter, own in parts for j, part in enumerate(own))
+    G = len(gates)
+    kinds: tuple[tuple[str, int, RowKind], ...] = (("w", 0, "W"), ("w", G, "R"), ("b", 0, "bW"), ("b", G, "bR"))
+    return tuple(stack(f"{letter}{at + j}", kind, [g]) for letter, at, kind in kinds for j, g in enumerate(gates))

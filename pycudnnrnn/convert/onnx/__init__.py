@@ -131,8 +131,8 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
 def _form(mode: RNNMode, *, biases: bool) -> Form:
     """Return the arrays of one direction."""
     kinds: tuple[tuple[str, tuple[RowKind, ...]], ...] = (("W", ("W",)), ("R", ("R",)), ("B", ("bW", "bR")))
-    parts = {name: [(kind, gate) for kind in own for gate in order_of("onnx", mode)] for name, own in kinds}
-    return tuple(Tensor(name, tuple(own)) for name, own in parts.items() if biases or name != "B")
+    gates = order_of("onnx", mode)
+    return tuple(Tensor(n, tuple((k, g) for k in own for g in gates)) for n, own in kinds if biases or n != "B")
 
 
 def _check_direction(direction: Any, num_dirs: int) -> None:
