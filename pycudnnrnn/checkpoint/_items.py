@@ -62,7 +62,7 @@ class Item:
         """Read what `state` wrote, into something for `assign`; raise `Refusal` when it is not for this item."""
         raise NotImplementedError
 
-    def more(self, _: Any) -> dict[str, TensorSpec]:
+    def more(self, state: Any) -> dict[str, TensorSpec]:  # noqa: ARG002
         """What a file has to hold besides, by what `check` returned."""
         return {}
 
@@ -115,7 +115,7 @@ class _ArrayItem(Item):
         if state != {}:
             raise Refusal("metadata", f"{self.name!r} was not an array")
 
-    def writes(self, tensors: Mapping[str, Array], _: Any) -> list[Callable[[], None]]:
+    def writes(self, tensors: Mapping[str, Array], state: Any) -> list[Callable[[], None]]:  # noqa: ARG002
         return [_arrays.overwriting(self.name, self.array, tensors[self.name])]
 
 
@@ -142,7 +142,7 @@ class _SaveableItem(Item):
     def check(self, state: Any) -> None:
         check_spec(state, self.spec)
 
-    def writes(self, tensors: Mapping[str, Array], _: Any) -> list[Callable[[], None]]:
+    def writes(self, tensors: Mapping[str, Array], state: Any) -> list[Callable[[], None]]:  # noqa: ARG002
         cut = len(self.prefix)
         own = {name[cut:]: array for name, array in tensors.items() if name.startswith(self.prefix)}
         return [self.saveable.restoring(own)]

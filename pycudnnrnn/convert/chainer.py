@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from itertools import product
 from typing import Any, Final
 
 from pycudnnrnn._forms import Array, Form, Kind, Tensor
@@ -63,5 +64,5 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
 def _form(mode: RNNMode) -> Form:
     gates = order_of("chainer", mode)
     kinds: dict[str, tuple[Kind, ...]] = {"w": ("W", "R"), "b": ("bW", "bR")}
-    parts = [(letter, [(kind, gate) for kind in pair for gate in gates]) for letter, pair in kinds.items()]
-    return tuple(Tensor(f"{letter}{j}", (part,)) for letter, own in parts for j, part in enumerate(own))
+    parts = {letter: product(pair, gates) for letter, pair in kinds.items()}
+    return tuple(Tensor(f"{letter}{j}", (part,)) for letter, own in parts.items() for j, part in enumerate(own))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -131,8 +132,8 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
 def _form(mode: RNNMode, *, biases: bool) -> Form:
     """Return the arrays of one direction."""
     kinds: tuple[tuple[str, tuple[Kind, ...]], ...] = (("W", ("W",)), ("R", ("R",)), ("B", ("bW", "bR")))
-    parts = {name: [(kind, gate) for kind in own for gate in order_of("onnx", mode)] for name, own in kinds}
-    return tuple(Tensor(name, tuple(own)) for name, own in parts.items() if biases or name != "B")
+    gates = order_of("onnx", mode)
+    return tuple(Tensor(name, tuple(product(own, gates))) for name, own in kinds if biases or name != "B")
 
 
 def _check_direction(direction: Any, num_dirs: int) -> None:

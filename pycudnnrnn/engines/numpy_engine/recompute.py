@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.numpy_engine.cells import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
 from pycudnnrnn.engines.numpy_engine.gradients import GradientSums, bounds, walk_in_blocks
-from pycudnnrnn.engines.numpy_engine.packing import pack
+from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, pack
 from pycudnnrnn.engines.numpy_engine.reserve import Kept
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.walk import counted_from, directions_of, for_steps, run, run_back
@@ -90,8 +90,10 @@ class RecomputeReserve(Kept):
             rows = above
         return rows
 
-    def backward_data(self, *upstream: Any) -> tuple[Array, Array, Array | None]:
-        found = super().backward_data(*upstream)
+    def backward_data(
+        self, dy: Array | None, dhy: Array | None, dcy: Array | None, outs: Outs = NO_OUTS
+    ) -> tuple[Array, Array, Array | None]:
+        found = super().backward_data(dy, dhy, dcy, outs)
         self.touched = True  # what is kept is read alone: a backward that failed can be tried again
         return found
 
