@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-__all__ = ["Bound", "Function", "Library", "load", "version_text"]
+__all__ = ["PROTOTYPES", "Bound", "Function", "Library", "load", "version_text"]
 __all__ += _libcudnn_abi.__all__
 
 LAST_ERROR_SIZE: Final = 1024

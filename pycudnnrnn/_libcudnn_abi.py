@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from pycudnnrnn._checks import check_int, check_real
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 __all__ = [
-    "PROTOTYPES",
     "CEnum",
     "cudaStream_t",
     "cudnnDataType_t",
@@ -52,7 +51,7 @@ __all__ = [
 class CEnum(IntEnum):
     """An enumeration whose C type has the name of the class, and whose C constants start with `prefix`."""
 
-    prefix: ClassVar[str]
+    prefix: str
 
     def __init_subclass__(cls, prefix: str = "") -> None:
         super().__init_subclass__()

@@ -142,7 +142,7 @@ class _SaveableItem(Item):
     def check(self, state: Any) -> None:
         check_spec(state, self.spec)
 
-    def writes(self, tensors: Mapping[str, Array], _: Any) -> list[Callable[[], None]]:
+    def writes(self, tensors: Mapping[str, Array], state: Any) -> list[Callable[[], None]]:  # noqa: ARG002
         cut = len(self.prefix)
         own = {name[cut:]: array for name, array in tensors.items() if name.startswith(self.prefix)}
         return [self.saveable.restoring(own)]

@@ -49,7 +49,7 @@ class Shim(Answers):
         self.fail = {}
         self.complaints = []
         self._device = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # Python may collect while it is held, and a handle ends by a call
         dll = ctypes.CDLL(str(path))
         dll.shim_set_hook.argtypes = [HOOK]
         dll.shim_set_hook.restype = None
