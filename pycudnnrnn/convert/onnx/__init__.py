@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import product
 from typing import Any, Final
 
 import numpy as np
