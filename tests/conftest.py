@@ -29,6 +29,7 @@ settings.load_profile(PROFILE)
 
 
 def pytest_configure():
+    gc.disable()  # until the tests are collected
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same tests on every machine; what is for a GPU is in tests/gpu
 
 
@@ -96,7 +97,11 @@ def measured(record_property):
 
 
 def pytest_collection_finish():
-    """Leave out of every collection of garbage what was imported: a tenth of a second each time with torch and JAX."""
+    """Collect no garbage while modules are imported, and leave what was imported out of every later collection.
+
+    With torch and JAX imported, one collection takes a tenth of a second, and hundreds of tests ask for one.
+    """
+    gc.enable()
     gc.collect()
     gc.freeze()
 

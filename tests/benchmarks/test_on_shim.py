@@ -112,6 +112,7 @@ def test_the_gpu_report_refuses_without_a_gpu_and_writes_nothing(tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_the_gpu_report_runs_on_the_shim_and_stops_at_its_budget(played, tmp_path, monkeypatch, capsys):
     assert engine_for("cuda") is not None
     out = tmp_path / "out.jsonl"

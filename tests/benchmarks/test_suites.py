@@ -57,6 +57,7 @@ def test_the_hosts_calls_are_timed_in_turn_a_block_of_each_and_the_first_of_a_bl
     assert found == {name: ([1.0] * 2 * (host_cost.BLOCK - 1), [7.0] * 2) for name in "ab"}
 
 
+@pytest.mark.long
 def test_long_sequences_are_timed_by_both_and_memory_is_told(monkeypatch, tmp_path, capsys):
     found = run(monkeypatch, long_sequences, tmp_path / "long.jsonl", "--times", "100", "--rounds", "2")
     assert {(row["competitor"], row["checkpoint_every"]) for row in found.select(status="ok")} == {

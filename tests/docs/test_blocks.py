@@ -1,10 +1,8 @@
 """Every code block of the README and the pages runs."""
 
 import contextlib
-import os
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 
@@ -93,7 +91,7 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, o
 
 
 @with_blocks("console")
-def test_the_commands_of_a_page_run_in_order(page, tmp_path):
+def test_the_commands_of_a_page_run_in_order(page, run, tmp_path):
     FILES.get(name_of(page), lambda _: None)(tmp_path)
     targets = (ROOT / "Makefile").read_text()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -102,16 +100,8 @@ def test_the_commands_of_a_page_run_in_order(page, tmp_path):
             match shlex.split(command):
                 case ["pycudnnrnn", *arguments]:
                     more = ["--help"] if arguments and arguments[0] in LONG else []
-                    line = [sys.executable, "-m", "pycudnnrnn", *arguments, *more]
-                    done = subprocess.run(
-                        line,
-                        cwd=tmp_path,
-                        env=os.environ | {"PYTHONPATH": str(ROOT)},
-                        capture_output=True,
-                        text=True,
-                        check=False,
-                    )
-                    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+                    code, out, err = run(*arguments, *more)
+                    assert code == 0, f"{command}\n{out}{err}"
                 case ["make", *names]:
                     assert all(f"\n{n}:" in targets for n in names if "=" not in n), command
                 case ["pip", "install", *requirements]:

@@ -64,7 +64,7 @@ def test_a_childs_lines_are_read_whatever_else_is_written_and_however_it_ends():
     assert list(children.lines_of(said)) == [{"a": 1}, {"b": 2}]
 
 
-@pytest.mark.parametrize("how", ["preallocated", "in flight"])
+@pytest.mark.parametrize("how", ["in flight", pytest.param("preallocated", marks=pytest.mark.long)])
 def test_the_process_for_jax_runs(how, monkeypatch):
     """On a GPU it is on the device; here JAX is on the CPU, which shows that the process itself is whole."""
     monkeypatch.setenv("PYCUDNNRNN_GPU_ON_SHIM", "1")
