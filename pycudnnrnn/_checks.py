@@ -39,7 +39,8 @@ def check_int(name: str, value: Any, low: int, high: int) -> int:
 def check_bool(name: str, value: Any) -> bool:
     """Return `value` as a bool; numbers are refused, NumPy booleans are taken."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(name, "a Python bool", repr(value))
+        got = f"an array of shape {tuple(value.shape)}" if getattr(value, "ndim", 0) else repr(value)
+        raise ArgumentTypeError(name, "a Python bool", got)
     return bool(value)
 
 

@@ -111,13 +111,13 @@ class Function:
         in_order = operator.itemgetter(*map(places.index, parameters))
         needed = [i for i, name in enumerate(left) if not getattr(parameters[name], "null", False)]
         pick = operator.itemgetter(*needed * 2) if needed else tuple  # twice, because of one it would give no tuple
-        values, foreign = tuple(fixed.values()), self._foreign
+        values, foreign, count = tuple(fixed.values()), self._foreign, len(left)
 
         def refuse(pointers: tuple[Any, ...]) -> None:
             prototype.convert(self._named(left, pointers))  # names the argument, in our own error
 
         def call(*pointers: Any) -> None:
-            if len(pointers) != len(left) or not all(pick(pointers)):
+            if len(pointers) != count or not all(pick(pointers)):
                 refuse(pointers)
             try:
                 status = foreign(*in_order(values + pointers))

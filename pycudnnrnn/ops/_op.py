@@ -344,10 +344,6 @@ class CudnnRNN:
     ) -> Forward[ArrayT]:
         """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
         spec, names = self.spec, names or OP_NAMES
-        if getattr(is_training, "ndim", 0):  # params, most often, after states that another cell has
-            hint = "" if spec.has_cell_state else f": rnn_mode {str(spec.mode)!r} has no c among its arguments"
-            got = f"an array of shape {tuple(is_training.shape)}"
-            raise ArgumentTypeError(names.training, f"a Python bool{hint}", got)
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -101,6 +101,15 @@ class CudnnDropout(DropoutAt):
             self._turns.on(stream)
             yield
             self.position += 1
+
+    def launching(self, stream: Any, launch: Callable[..., None]) -> Callable[..., None]:
+        """Return what launches by `launch` as one forward of this dropout; see `forward_on`."""
+
+        def run(*arguments: Any, **keywords: Any) -> None:
+            with self.forward_on(stream):
+                launch(*arguments, **keywords)
+
+        return run
 
     @contextlib.contextmanager
     def as_one(self, stream: Any) -> Iterator[None]:

@@ -33,9 +33,9 @@ class CudnnPlan:
         stream = self._device.stream()
         self._turns.on(stream)
         handle = self._runtime.handle_on(stream)
-        drops = self._dropout if which is FORWARD else None
-        with _NOTHING if drops is None else drops.forward_on(stream):
-            self._passes.launch(which, handle, self._data, self._workspace_at, at, accumulate=accumulate)
+        drops, launch = self._dropout if which is FORWARD else None, self._passes.launch
+        launch = launch if drops is None else drops.launching(stream, launch)
+        launch(which, handle, self._data, self._workspace_at, at, accumulate=accumulate)
 
     def hold(self, params: Any | None) -> None:
         """Do nothing: cuDNN reads params as they are."""
@@ -83,8 +83,6 @@ class CudnnGraph:
         with self._device.active():
             stream = self._device.stream()
             self._turns.on(stream)
-            if self._dropout is None:
-                self._graph.launch()
-            else:
-                with self._dropout.forward_on(stream):
-                    self._graph.launch()
+            launch = self._graph.launch
+            launch = launch if self._dropout is None else self._dropout.launching(stream, launch)
+            launch()

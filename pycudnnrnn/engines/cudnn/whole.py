@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from pycudnnrnn.engines import EagerForward, Results
 from pycudnnrnn.engines.cudnn.device import scratch
@@ -13,8 +11,6 @@ from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.passes import FORWARD, RESULTS, Arrays, Batch
 from pycudnnrnn.schedule import Schedule
-
-_NOTHING: Final = contextlib.nullcontext()
 
 
 class Whole:
@@ -38,11 +34,11 @@ class Whole:
         if passes is None:
             passes = self._passes = runtime.passes(handle, self._resolved(batch, inputs))
         results = passes.new(*RESULTS)
-        y, hy, cy = map(results.get, RESULTS)
+        y, hy, cy = results["y"], results["hy"], results.get("cy")
         reserve, workspace = scratch(device, passes.reserve_nbytes), scratch(device, passes.workspace_nbytes)
         scratch_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
-        with _NOTHING if batch.dropout is None else batch.dropout.forward_on(stream):
-            passes.launch(FORWARD, handle, passes.data(schedule), scratch_at, (*at, *results_at))
+        launch = passes.launch if batch.dropout is None else batch.dropout.launching(stream, passes.launch)
+        launch(FORWARD, handle, passes.data(schedule), scratch_at, (*at, *results_at))
         if not batch.keeps:
             return y, hy, cy, None
         pieces = [Piece(passes, schedule, inputs | {"y": y, "reserve": reserve})]
