@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 Step = tuple[int, int]
 """The packed rows [first, last) of one time step."""
+
+LENGTHS_MAX: Final = 64
+"""Sets of lengths that are remembered."""
 
 _DLPACK_CPU = 1
 """Source: dlpack.h, kDLCPU."""
@@ -55,7 +58,7 @@ class Schedule:
         """The lengths as C has them; all T where they are equal."""
         return np.full(self.B, self.T, np.int32) if self.lengths is None else np.array(self.lengths, np.int32)
 
-    @functools.cached_property
+    @property
     def has_empty(self) -> bool:
         """Whether a sequence has no step."""
         return self.lengths is not None and 0 in self.lengths
@@ -177,20 +180,28 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
     if not isinstance(lengths, (list, tuple, np.ndarray)):
         raise _no_list(name, lengths)
     if isinstance(lengths, np.ndarray):
-        plain(name, lengths)
+        array = plain(name, lengths)
     elif not _BOOLS.isdisjoint(map(type, lengths)):
         raise ArgumentTypeError(name, "integers", "a list with booleans")  # NumPy would make 1 of True
-    try:
-        array = np.array(lengths)
-    except ValueError:  # lists of different lengths in it
-        raise ArgumentTypeError(name, "integers", "a list of lists") from None
+    else:
+        try:
+            array = np.array(lengths)
+        except ValueError:  # lists of different lengths in it
+            raise ArgumentTypeError(name, "integers", "a list of lists") from None
     if array.size and array.dtype.kind not in "iu":
         raise ArgumentTypeError(name, "integers", array.dtype, aspect="dtype")
     if array.shape != (B,):
         raise ArgumentError(name, f"({B},), one per sequence", array.shape, aspect="shape")
+    return _within(T, array.dtype, array.tobytes()) if B else None
+
+
+@functools.lru_cache(maxsize=LENGTHS_MAX)
+def _within(T: int, dtype: np.dtype[Any], lengths: bytes) -> tuple[int, ...] | None:
+    """Check integers by their bytes: what comes again is not looked at again."""
+    array = np.frombuffer(lengths, dtype)
     bad = np.flatnonzero((array < 0) | (array > T))
     if bad.size:
-        raise ArgumentError(f"{name}[{bad[0]}]", f"a length from 0 to T={T}", array[bad[0]])
+        raise ArgumentError(f"sequence_lengths[{bad[0]}]", f"a length from 0 to T={T}", array[bad[0]])
     return None if (array == T).all() else tuple(array.tolist())
 
 

@@ -156,15 +156,18 @@ class Forward(Generic[ArrayT]):
             ArgumentError: an `out` that cannot hold the gradient, one that overlaps what a backward reads again (the
                 forward's arguments and `output`), or `accumulate` without it.
         """
-        call = self._call
         if self._worked is None:
             raise StateError("backward_weights before backward_data: it reads what that leaves, as in cuDNN")
+        return self._backward_weights(self._native_out(out, accumulate), out, accumulate)
+
+    def _backward_weights(self, native: Any | None, out: Any, accumulate: bool) -> Any:
+        """Write the gradient of params into `native`, which is the engine's array over `out`."""
+        call, worked = self._call, self._worked
         with call.streams(out):
-            native = self._native_out(out, accumulate)
             if native is None:
                 params = call.inputs["params"]
                 native = _arrays.new(params.shape, params.dtype, call.engine.xp)
-            self._worked.backward_weights(native, accumulate=accumulate)
+            worked.backward_weights(native, accumulate=accumulate)  # type: ignore[union-attr]  # there is one by now
             return call.to_caller(native) if out is None else out
 
     def _native_out(self, out: Any, accumulate: Any) -> Any | None:
@@ -174,7 +177,8 @@ class Forward(Generic[ArrayT]):
             raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
         if out is None:
             return None
-        native = take_params(call.engine, call.spec, "out", out, written=True)
+        with call.streams(out):  # an array of another library is brought to the engine's
+            native = take_params(call.engine, call.spec, "out", out, written=True)
         for name, array in self._read_again.items():
             if array is not None and _arrays.overlap(native, array):
                 word = "output" if name == "y" else getattr(OP_NAMES, name, name)
@@ -198,9 +202,9 @@ class Forward(Generic[ArrayT]):
     def _backward(
         self, upstream: tuple[Any, Any, Any], *, out: Any, accumulate: bool, retain: bool, names: Names
     ) -> Gradients[ArrayT]:
-        self._native_out(out, accumulate)
+        native = self._native_out(out, accumulate)
         data = self._backward_data(*upstream, retain=retain, names=names)
-        return dataclasses.replace(data, params=self.backward_weights(out, accumulate))
+        return dataclasses.replace(data, params=self._backward_weights(native, out, accumulate))
 
     def __repr__(self) -> str:
         backward = "can follow" if self._reserve is not None else "has run" if self._kept else "is not possible"

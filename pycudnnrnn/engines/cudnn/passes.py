@@ -95,7 +95,8 @@ class Passes:
         if own is None:
             own = self._own.data = self.data_of_its_own(schedule)
         elif own.schedule is not schedule:
-            if own.schedule is None or own.schedule.lengths != lengths:
+            before = None if own.schedule is None else own.schedule.lengths
+            if before is not lengths and before != lengths:
                 own.set_lengths(schedule.lengths_int32)
             own.schedule = schedule
         return own

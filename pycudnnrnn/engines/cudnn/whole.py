@@ -24,7 +24,7 @@ class Whole:
         self._passes: Passes | None = None
 
     def __call__(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
-        if schedule.lengths is not None and schedule.has_empty:
+        if schedule.has_empty:
             return self._in_parts(schedule, inputs, at)
         runtime, device, batch = self._runtime, self._runtime.device, self._batch
         stream = device.stream()
