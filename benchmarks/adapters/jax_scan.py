@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pycudnnrnn.convert.canonical import split
+from pycudnnrnn.convert._exchange import split
 
 from ..data import Array, Data, flat, numpy_name, results_of
 from ..problems import Problem

@@ -8,7 +8,7 @@ only error: it says what cannot be converted, and why.
 from __future__ import annotations
 
 from pycudnnrnn.convert import chainer, equinox, flax, gluon, jax_rnn, keras, onnx, pytorch, tensorflow
-from pycudnnrnn.convert.canonical import Canonical
+from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.errors import ConvertError
 
 __all__ = [

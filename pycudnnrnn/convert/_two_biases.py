@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 
 from pycudnnrnn._forms import Array, Form, stack
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, taken
 from pycudnnrnn.convert._named import Named, mode_of
 from pycudnnrnn.convert._orders import order_of
-from pycudnnrnn.convert.canonical import Canonical, assemble, split, taken
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 

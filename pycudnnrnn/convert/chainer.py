@@ -7,9 +7,9 @@ import re
 from typing import Any, Final
 
 from pycudnnrnn._forms import Array, Form, RowKind, stack
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, taken
 from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.convert._orders import order_of
-from pycudnnrnn.convert.canonical import Canonical, assemble, split, taken
 from pycudnnrnn.spec import RNNMode
 
 _KEY: Final = re.compile(r"/?([0-9]{1,6})/([wb])([0-7])")

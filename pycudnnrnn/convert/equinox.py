@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn._forms import Array, Form, Tensor, stack
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, taken
 from pycudnnrnn.convert._named import Named, mode_of
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import find_cells, path_of
-from pycudnnrnn.convert.canonical import Canonical, assemble, split, taken
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GRUGate, RNNMode
 

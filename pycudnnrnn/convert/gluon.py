@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert import _two_biases
+from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import Named, under
-from pycudnnrnn.convert.canonical import Canonical
 
 _KEY: Final = re.compile(r"([lr])([0-9]{1,6})_(?:i2h_weight|h2h_weight|h2r_weight|i2h_bias|h2h_bias)")
 _JOINT: Final = "_"

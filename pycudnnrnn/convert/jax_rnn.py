@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._forms import Array, apart
+from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag
 from pycudnnrnn.convert._two_biases import form_of
-from pycudnnrnn.convert.canonical import Canonical, assemble, split
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert import _two_biases
+from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import Named, plain_mode, under
-from pycudnnrnn.convert.canonical import Canonical
 
 _KEY: Final = re.compile(r"(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l([0-9]{1,6})(_reverse)?")
 _JOINT: Final = "."

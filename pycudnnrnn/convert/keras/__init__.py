@@ -12,10 +12,10 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, apart, stack
+from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode, some
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import CellKeys, find_cells, is_under, named_layers
-from pycudnnrnn.convert.canonical import Canonical, assemble, split
 from pycudnnrnn.convert.keras import archive, h5
 from pycudnnrnn.convert.keras.archive import read_keras
 from pycudnnrnn.convert.keras.config import called, layers_of, settings_of

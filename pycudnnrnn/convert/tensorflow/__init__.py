@@ -18,8 +18,8 @@ from pycudnnrnn._forms import Array
 from pycudnnrnn._tf1.models import LSTM_CELLS
 from pycudnnrnn._tf1.tensors import STACKED_GATES, from_tf, tf_tensors
 from pycudnnrnn._tf1.tensors import to_tf as stitched
+from pycudnnrnn.convert._exchange import Canonical, check_target
 from pycudnnrnn.convert._named import flag, under
-from pycudnnrnn.convert.canonical import Canonical, check_target
 from pycudnnrnn.convert.tensorflow.variables import read
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import BiasMode, LSTMGate, RNNMode

@@ -32,7 +32,7 @@ Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
 
 
-class Cell(Protocol):
+class CellArithmetic(Protocol):
     """One direction of one layer.
 
     `steps` are rows of the tape's arrays and of `out` and `dy`. State arrays are updated in place; the rows running at
@@ -336,7 +336,7 @@ CELLS: dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]] = {
 
 
 @functools.lru_cache(maxsize=256)
-def cell_of(spec: RNNSpec) -> Cell:
+def cell_of(spec: RNNSpec) -> CellArithmetic:
     """Return the cell of a spec; it has constants and no state."""
     return CELLS[spec.mode](spec)
 

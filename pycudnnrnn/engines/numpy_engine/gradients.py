@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.cells import Cell
+from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks
 from pycudnnrnn.schedule import Step, grouped
@@ -55,7 +55,7 @@ class GradientSums:
                 self._sums[name] = np.empty(stack.shape, dtype)
                 self._apart.add(name)
 
-    def add_run(self, cell: Cell, steps: Sequence[Step], tape: Tape, x: Array) -> None:
+    def add_run(self, cell: CellArithmetic, steps: Sequence[Step], tape: Tape, x: Array) -> None:
         """Add what a run's backward has left on its tape; x is the run's input rows."""
         for base, end, _ in reversed(list(blocks(self._spec, steps))):
             here, x_here = tape.rows(base, end), x[base:end]

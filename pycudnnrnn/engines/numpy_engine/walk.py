@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.cells import Cell, tape_widths
+from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks, bounds, walk_in_blocks
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
@@ -51,7 +51,7 @@ def for_steps(w: Weights, num_steps: int) -> Weights:
 
 
 def run(
-    cell: Cell,
+    cell: CellArithmetic,
     spec: RNNSpec,
     w: Weights,
     x: Array,
@@ -74,7 +74,7 @@ def run(
 
 
 def run_back(
-    cell: Cell,
+    cell: CellArithmetic,
     spec: RNNSpec,
     w: Weights,
     steps: Sequence[Step],
