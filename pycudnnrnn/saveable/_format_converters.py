@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays, _overwriting, ops
+from pycudnnrnn import _arrays, ops
 from pycudnnrnn._tf1.tensors import from_tf, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.engines import engine_for
@@ -193,7 +193,7 @@ def writable(opaque: Any) -> Any:
     """Return the engine's array over a buffer's memory, after checking that it can be written to."""
     kind = _arrays.kind_of("opaque_params", opaque)
     target = _arrays.to_engine("opaque_params", opaque, kind.device, engine_for(kind.device).xp)
-    _overwriting.check_overwritable("opaque_params", opaque, target)
+    _arrays.check_overwritable("opaque_params", opaque, target)
     return target
 
 
