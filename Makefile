@@ -20,7 +20,8 @@ PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 test: $(VENV)/.test $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-# What takes long, and nothing else: soaks, ends of processes, counts of fuzzing, whole suites in children.
+# What takes long, and nothing else: soaks, ends of processes, counts of fuzzing, benchmark suites, suites in children, and
+# the rows of a product that `make test` leaves out, where it has every pair of values.
 test-long: $(VENV)/.test $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
 

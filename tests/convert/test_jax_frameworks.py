@@ -84,8 +84,13 @@ LINEN = {
 NNX = {"lstm": nnx.LSTMCell, "optimized": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell, "rnn_tanh": nnx.SimpleCell}
 
 
-@pytest.mark.parametrize("kind", LINEN)
-@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "bidirectional"),
+    [
+        *((kind, True) for kind in LINEN),
+        *(pytest.param(kind, False, marks=() if kind == "lstm" else pytest.mark.long) for kind in LINEN),
+    ],
+)
 def test_linens_own_rnn_modules_are_read_by_their_params(kind, bidirectional):
     def layer():
         rnn = [linen.RNN(LINEN[kind](5, dtype="float64", param_dtype="float64"), return_carry=True) for _ in range(2)]

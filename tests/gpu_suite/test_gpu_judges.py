@@ -23,6 +23,14 @@ def test_a_result_that_is_no_number_is_an_error_wherever_it_stands(name, bad):
     assert max(asked.largest_differences(found, expected).values()) == np.inf
 
 
+def test_an_error_is_a_multiple_of_a_rounding_of_the_largest_value():
+    expected = run_numpy(PROBLEM)
+    expected["dx"].flat[0] = 8
+    found = {name: array.copy() for name, array in expected.items()}
+    found["dx"].flat[-1] += 16 * 8 * 2.0**-23 * (4 * 5 * 2) ** 0.5
+    assert worst(found, expected, PROBLEM)[0] == pytest.approx(16)
+
+
 def pages(*changes):
     """Memory in use, in a run that begins with 100 pages and gets or gives back pages at samples."""
     used = np.full(SAMPLES, 100)

@@ -1,5 +1,6 @@
 """`interop.jax.rnn` against the op, JAX's own LSTM and its numerical gradients, and what it refuses."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pycudnnrnn import convert, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.pairwise import pairwise
 from tests.interop.jax_problems import KINDS, RAGGED, arguments_of, equal, expected_of, loss_of, problem_of, upstream_of
 
 
@@ -92,9 +94,15 @@ def test_gradients_are_those_of_jaxs_own_lstm(bidirectional):
         assert np.abs(mine - other).max() < 1e-12
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 5, 1), (3, 6, 4, 2)], ids=str)
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("ragged", [False, True])
+BATCHES = ((False, True), (False, True), ((1, 1, 5, 1), (3, 6, 4, 2)))
+OFTEN = pairwise(*BATCHES)
+
+
+@pytest.mark.parametrize(
+    ("ragged", "bidirectional", "sizes"),
+    [pytest.param(*row, marks=() if row in OFTEN else pytest.mark.long) for row in itertools.product(*BATCHES)],
+    ids=str,
+)
 def test_what_jax_promises_of_its_lstm_holds_for_ours(ragged, bidirectional, sizes):
     """Values, final states and every gradient of `jax.experimental.rnn`, batch first, whatever the padding holds."""
     B, T, units, layers = sizes
