@@ -25,8 +25,8 @@ def test_set_mode_of_the_weight_gradient(cuda, answer):
     handle = cuda.engine.runtime.handle_on(cuda.device.stream())
     try:
         cuda.engine.library.cudnnRNNBackwardWeights_v8(
-            handle, native._rnn, cudnnWgradMode_t.SET, None, x_desc, at(b.x), native._h, at(b.hx), y_desc,
-            at(b.y), native.params_nbytes, at(target), native.workspace_nbytes, at(b.plan._native._workspace),
+            handle, native._rnn, cudnnWgradMode_t.SET, None, x_desc, at(b.x), native._fixed["hDesc"], at(b.hx), y_desc,
+            at(b.y), native.params_nbytes, at(target), native.workspace_nbytes, b.plan._native._workspace_at,
             native.reserve_nbytes, at(b.reserve),
         )  # fmt: skip
     except CudnnError as error:
@@ -46,13 +46,13 @@ def test_null_gradients_of_final_states(cuda, answer):
     native = null.plan._native
     at, library = cuda.device.address, cuda.engine.library
     call = native._passes
-    x_desc, y_desc = native._data.pointers
+    (x_desc, y_desc), h_desc, c_desc = native._data.pointers, call._fixed["hDesc"], call._fixed["cDesc"]
     handle = cuda.engine.runtime.handle_on(cuda.device.stream())
     try:
         library.cudnnRNNBackwardData_v8(
             handle, call._rnn, None, y_desc, at(null.y), at(null.dy), x_desc,
-            at(null.dx), call._h, at(null.hx), None, at(null.dhx), call._c, at(null.cx), None, at(null.dcx),
-            call.params_nbytes, at(null.params), call.workspace_nbytes, at(native._workspace), call.reserve_nbytes,
+            at(null.dx), h_desc, at(null.hx), None, at(null.dhx), c_desc, at(null.cx), None, at(null.dcx),
+            call.params_nbytes, at(null.params), call.workspace_nbytes, native._workspace_at, call.reserve_nbytes,
             at(null.reserve),
         )  # fmt: skip
     except CudnnError as error:
@@ -159,13 +159,13 @@ def test_lengths_on_the_device_are_not_needed(cuda, answer):
     null.forward()
     native, at, b = given.plan._native, cuda.device.address, given
     call, lengths = native._passes, cuda.put(np.array([6, 2, 4, 1], np.int32))
-    x_desc, y_desc = native._data.pointers
+    (x_desc, y_desc), h_desc, c_desc = native._data.pointers, call._fixed["hDesc"], call._fixed["cDesc"]
     handle, mode = cuda.engine.runtime.handle_on(cuda.device.stream()), cudnnForwardMode_t(call.training)
     try:
         cuda.engine.library.cudnnRNNForward(
             handle, call._rnn, mode, at(lengths), x_desc, at(b.x), y_desc,
-            at(b.y), call._h, at(b.hx), at(b.hy), call._c, at(b.cx), at(b.cy), call.params_nbytes, at(b.params),
-            call.workspace_nbytes, at(native._workspace), call.reserve_nbytes, at(b.reserve),
+            at(b.y), h_desc, at(b.hx), at(b.hy), c_desc, at(b.cx), at(b.cy), call.params_nbytes, at(b.params),
+            call.workspace_nbytes, native._workspace_at, call.reserve_nbytes, at(b.reserve),
         )  # fmt: skip
     except CudnnError as error:
         answer("devSeqLengths", f"refused where given: {error.status}")
