@@ -15,7 +15,7 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Traced, in_place, scratch
-from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, UPSTREAM, Batch
+from pycudnnrnn.passes import INPUTS, RESULTS, UPSTREAM, Batch
 
 _SIZES: Final = ("states_nbytes", "reserve_nbytes", "workspace_nbytes")
 
@@ -162,7 +162,7 @@ class _CudnnBackward(_CudnnPass):
 
     @property
     def gradients(self) -> list[str]:
-        return [*(["d_params"] if self.weights else []), *self.call.there(*GRADIENTS)]
+        return self.call.gradients(weights=self.weights)
 
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
         call = self.call

@@ -15,7 +15,7 @@ from pycudnnrnn._checks import check_int
 from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Aliases, Pass, Shape, Traced, in_place, scratch, varying_like
-from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, GRADIENTS, INPUTS, RESULTS, UPSTREAM, Batch
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, INPUTS, RESULTS, UPSTREAM, Batch
 
 Array = npt.NDArray[Any]
 
@@ -155,7 +155,7 @@ class _NumpyBackward(_NumpyPass):
 
     @functools.cached_property
     def gradients(self) -> list[str]:
-        return [*(["d_params"] if self.weights else []), *self.call.there(*GRADIENTS)]
+        return self.call.gradients(weights=self.weights)
 
     @functools.cached_property
     def names(self) -> list[str]:

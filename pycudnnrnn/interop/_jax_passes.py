@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import jax
 import numpy as np
 
-from pycudnnrnn.passes import RESULTS, slots
+from pycudnnrnn.passes import GRADIENTS, RESULTS, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -79,6 +79,10 @@ class Traced:
     def there(self, *names: str) -> list[str]:
         """Those of the names that this cell has."""
         return [name for name in names if name in self.shapes]
+
+    def gradients(self, *, weights: bool) -> list[str]:
+        """What a backward writes, by name; that of params first, where it is asked for."""
+        return [*(["d_params"] if weights else []), *self.there(*GRADIENTS)]
 
     @property
     def results(self) -> list[Shape]:

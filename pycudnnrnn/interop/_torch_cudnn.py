@@ -63,8 +63,8 @@ class Batch:
     def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:
         """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
         self._check(call)
-        native, x = self._native, _aligned(call.padded(call.x))
-        given = {"x": x, "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
+        native, given = self._native, _inputs(call)
+        x = given["x"]
         found = {name: x.new_empty(self._shapes[name]) for name in passes.RESULTS}
         spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
         seed = None if call.seed is None else int(call.seed)
@@ -77,8 +77,8 @@ class Batch:
     ) -> tuple[Any, Any, Any, Any]:
         """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
         self._check(call, dy=dy, dhy=dhy, dcy=dcy, y=y, reserve=reserve)
-        native, x = self._native, _aligned(call.padded(call.x))
-        given = {"x": x, "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
+        native, given = self._native, _inputs(call)
+        x = given["x"]
         given |= {"y": _aligned(call.padded(y)), "dy": _aligned(call.padded(dy)), "reserve": reserve.clone()}
         given |= {"dhy": _aligned(dhy), "dcy": _aligned(dcy), "workspace": _bytes(x, native.workspace_nbytes)}
         made = call.empty_gradients(x, params_too=params_too)
@@ -115,6 +115,12 @@ def batch_of(call: Arguments, *, training: bool) -> Batch | None:
 
 def _bytes(like: Any, count: int) -> Any:
     return like.new_empty(count, dtype=torch.uint8)
+
+
+def _inputs(call: Arguments) -> dict[str, Any]:
+    """What every pass may read, as cuDNN takes it; params are read where they are, or refused."""
+    x = _aligned(call.padded(call.x))
+    return {"x": x, "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
 
 
 def _aligned(tensor: Any) -> Any:

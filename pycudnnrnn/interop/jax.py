@@ -17,8 +17,8 @@ import numpy as np
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._checks import check_int, plain
 from pycudnnrnn.engines import POSITION_MAX, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError, MissingDependencyError
-from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
+from pycudnnrnn.ops._take import check_size
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import SEED_MAX, TIME_MAX, Algorithm, DType, RNNSpec
 
@@ -95,12 +95,14 @@ def rnn(
     T, B = input_data.shape[:2] if time_major else input_data.shape[1::-1]
     schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
     call = Traced(spec, schedule, is_training, _runner_of(platform, spec, arrays))
-    _check_params(params, call)
-    states = (spec.num_pseudo_layers, B)
-    h = _state("input_h", input_h, spec, (*states, spec.state_size))
+    size = call.shapes["params"].shape
+    if params.shape != size:
+        check_size("params", params, spec, call.runner.engine)
+    _arrays.check_shape("params", params, size, "one flat buffer of params_size() elements")
+    h = _state("input_h", input_h, spec, call.shapes["hx"].shape)
     if not spec.has_cell_state and input_c is not None:
         raise ArgumentError("input_c", f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
-    c = (_state("input_c", input_c, spec, (*states, spec.num_units)),) if spec.has_cell_state else ()
+    c = (_state("input_c", input_c, spec, call.shapes["cx"].shape),) if spec.has_cell_state else ()
     call, dropout = _dropout(call, dropout_position, dropout_states)
     if isinstance(call.runner, CudnnRunner):
         _check_cudnn(call)
@@ -230,17 +232,6 @@ def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
     state = _array(name, state, spec)
     _arrays.check_shape(name, state, shape, "[L * D, B, width]")
     return state
-
-
-def _check_params(params: Any, call: Traced) -> None:
-    size, engine = call.shapes["params"].shape[0], call.runner.engine
-    predicted = arithmetic_layout(call.spec).size if params.shape != (size,) else size
-    if predicted != size and params.shape == (predicted,):
-        raise LayoutError(
-            f"params has the {predicted} elements of the arithmetic layout, and {engine.name}'s layout has {size}: "
-            "an op's move_params brings a buffer from one to the other"
-        )
-    _arrays.check_shape("params", params, (size,), "one flat buffer of params_size() elements")
 
 
 def _check_cudnn(call: Traced) -> None:

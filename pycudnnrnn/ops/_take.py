@@ -38,7 +38,6 @@ class Taker:
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
         self.slots, self._in_place = wanted, in_place
         self._apart: Recent[bool] = Recent(APART_MAX)
-        self._wanted = [(name, wanted[name], in_place or name in _FLAT) for name in words]
         self._facts = [
             (
                 name,
@@ -49,7 +48,7 @@ class Taker:
                 as_it_is or engine.alignment > 1,
                 as_it_is,
             )
-            for name, slot, as_it_is in self._wanted
+            for name, slot, as_it_is in ((name, wanted[name], in_place or name in _FLAT) for name in words)
         ]
 
     def __call__(self, *given: Any) -> Taken:
@@ -67,7 +66,8 @@ class Taker:
         for array, (name, shape, strides, dtype, optional, whole, as_it_is) in zip(given, self._facts, strict=True):
             if array is None:
                 if not optional:
-                    raise ArgumentTypeError(words[name], f"an array, {self._said(name)}", None)
+                    expected = f"an array, {shape}, which is {self.slots[name].axes}"
+                    raise ArgumentTypeError(words[name], expected, None)
                 found[name] = None
                 at.append(None)
                 continue
@@ -78,7 +78,9 @@ class Taker:
                 whose = "" if name == "reserve" else ", the model's"
                 raise ArgumentError(words[name], f"{dtype}{whose}", native.dtype, aspect="dtype")
             if native.shape != shape:
-                raise self._other_shape(name, native)
+                if name in _FLAT:
+                    check_size(words[name], native, self._spec, engine)
+                _arrays.check_shape(words[name], native, shape, self.slots[name].axes)
             place = None
             if whole:
                 if native.strides != strides and not native.flags.c_contiguous:
@@ -97,9 +99,6 @@ class Taker:
             self._apart.keep(key, value=True)
         return found, at
 
-    def _said(self, name: Name) -> str:
-        return f"{self.slots[name].shape}, which is {self.slots[name].axes}"
-
     def _brought(self, name: Name, array: Any) -> Any:
         """Return the engine's array over another library's, or over one that may be read only."""
         native = _arrays.to_engine(self._words[name], array, self._engine.device, self._engine.xp)
@@ -107,25 +106,30 @@ class Taker:
             _arrays.check_writable(self._words[name], array, native)
         return native
 
-    def _other_shape(self, name: Name, array: Any) -> Exception:
-        word, size = self._words[name], arithmetic_layout(self._spec).size
-        if name in _FLAT and array.shape == (size,):
-            return LayoutError(
-                f"{word} has the {size} elements of the arithmetic layout, and {self._engine.name}'s layout has "
-                f"{self._engine.layout(self._spec).size}: move_params brings a buffer from one to the other"
-            )
-        return ArgumentError(word, self._said(name), tuple(array.shape), aspect="shape")
-
     def _check_apart(self, at: list[int | None]) -> None:
         """Refuse what is written where another array is."""
-        ends = zip(at, self._wanted, strict=True)
-        places = [(start, start + slot.nbytes, name) for start, (name, slot, _) in ends if start is not None]
+        named = zip(at, self._words, strict=True)
+        places = [(start, start + self.slots[name].nbytes, name) for start, name in named if start is not None]
         for start, end, name in places:
             for other, stop, another in places:
                 if name in self._written and name != another and start < stop and other < end:
                     raise ArgumentError(
                         self._words[name], "memory of its own", f"memory that {self._words[another]} has, too"
                     )
+
+
+def check_size(name: str, params: Any, spec: RNNSpec, engine: Engine) -> None:
+    """Refuse params that were laid out by arithmetic, where the engine's layout differs in size.
+
+    Raises:
+        LayoutError: such params.
+    """
+    predicted, size = arithmetic_layout(spec).size, engine.layout(spec).size
+    if predicted != size and tuple(params.shape) == (predicted,):
+        raise LayoutError(
+            f"{name} has the {predicted} elements of the arithmetic layout, and {engine.name}'s layout has {size}: "
+            "an op's move_params brings a buffer from one to the other"
+        )
 
 
 def take_params(engine: Engine, spec: RNNSpec, name: str, params: Any, *, written: bool = False) -> Any:

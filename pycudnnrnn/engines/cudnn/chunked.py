@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from pycudnnrnn.engines import Results
 from pycudnnrnn.engines.cudnn.device import scratch
@@ -16,8 +16,14 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.parts import Part, states_to_work_on
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Gradients, Piece
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Arrays, Batch
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Arrays, Batch, Pass
 from pycudnnrnn.schedule import Chunk
+
+_THROUGH: Final = {
+    FORWARD: ("x", ("hx", "cx"), "y", ("hy", "cy")),
+    BACKWARD_DATA: ("dy", ("dhy", "dcy"), "dx", ("dhx", "dcx")),
+}
+"""By pass: the data that it reads, the states before it, the data that it writes, and the states after it."""
 
 
 def forward(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
@@ -40,14 +46,7 @@ def forward(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arr
         workspace = reserve.workspace()
         with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
             for piece, final in zip(pieces, results, strict=True):
-                part, arrays = piece.part, piece.arrays
-                part.cut(x, arrays["x"])
-                part.cut_states(h, arrays["hx"])
-                part.cut_states(c, arrays["cx"])
-                piece.run(FORWARD, handle, workspace, final)
-                part.put(y, arrays["y"])
-                part.put_states(h, final["hy"])
-                part.put_states(c, final["cy"])
+                piece.through(FORWARD, handle, workspace, final, x, (h, c), y)
         return y, h, c, reserve if batch.keeps else None
 
 
@@ -56,6 +55,21 @@ class ChunkPiece(Piece):
     """A chunk's forward, and its place in the batch."""
 
     part: Part
+
+    def through(
+        self, which: Pass, handle: Handle, workspace: Any, own: Arrays, source: Any, states: tuple[Any, Any],
+        target: Any,
+    ) -> None:  # fmt: skip
+        """Run a pass on this part of `source`, writing that of `target`; `states` become those after it."""
+        read, before, written, after = _THROUGH[which]
+        arrays = self.arrays | own
+        self.part.cut(source, arrays[read])
+        for whole, name in zip(states, before, strict=True):
+            self.part.cut_states(whole, arrays[name])
+        self.run(which, handle, workspace, own)
+        self.part.put(target, arrays[written])
+        for whole, name in zip(states, after, strict=True):
+            self.part.put_states(whole, arrays[name])
 
 
 @dataclasses.dataclass
@@ -75,12 +89,5 @@ class ChunkedReserve(CudnnReserve[ChunkPiece]):
             backwards.append((piece, arrays))
         self.touched = True
         for piece, arrays in backwards:
-            part = piece.part
-            part.cut(dy, arrays["dy"])
-            part.cut_states(dh, arrays["dhy"])
-            part.cut_states(dc, arrays["dcy"])
-            piece.run(BACKWARD_DATA, handle, workspace, arrays)
-            part.put(dx, arrays["dx"])
-            part.put_states(dh, arrays["dhx"])
-            part.put_states(dc, arrays["dcx"])
+            piece.through(BACKWARD_DATA, handle, workspace, arrays, dy, (dh, dc), dx)
         return dx, dh, dc

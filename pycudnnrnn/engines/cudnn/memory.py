@@ -42,10 +42,8 @@ def _by_direction(runtime: Runtime, batch: Batch, chunks: list[Chunk]) -> tuple[
     workspace = kept = passing = checkpoints = 0
     for layer in range(spec.num_layers):
         part = batch._replace(spec=one_direction(spec, layer))
-        found, each = (
-            memory(runtime, part, chunks),
-            slots(part.spec, batch.schedule.T, batch.schedule.B, runtime.layout(part.spec).size),
-        )
+        found = memory(runtime, part, chunks)
+        each = slots(part.spec, batch.schedule.T, batch.schedule.B, runtime.layout(part.spec).size)
         turned, output = each["x"].nbytes, 2 * each["y"].nbytes
         around = found.workspace_nbytes + found.output_nbytes + found.gradient_nbytes + 2 * turned
         workspace = max(workspace, around + output)

@@ -29,7 +29,7 @@ class CudnnPlan:
         (self._workspace_at,) = self._device.addresses(workspace)
         self._turns = Turns(self._device, self, workspace)
 
-    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None] = (), *, accumulate: bool = False) -> None:  # noqa: ARG002
+    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:  # noqa: ARG002
         stream = self._device.stream()
         self._turns.on(stream)
         handle = self._runtime.handle_on(stream)

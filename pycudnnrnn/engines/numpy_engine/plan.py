@@ -33,7 +33,7 @@ class NumpyPlan:
     def hold(self, params: Array | None) -> None:
         self._held = params, [] if params is None else load_weights(self._layout, params, self.spec)
 
-    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None] = (), *, accumulate: bool = False) -> None:  # noqa: ARG002
+    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:  # noqa: ARG002
         """Run a pass; what cuDNN reads again of y, hx and cx is in the reserve here."""
         batch, layout, spec, get = self._batch, self._layout, self.spec, arrays.get
         held, weights = self._held
