@@ -113,7 +113,8 @@ class Forward(Generic[ArrayT]):
 
         Raises:
             StateError: the forward kept no reserve, or an earlier backward used it up.
-            ArgumentError: a gradient whose shape, dtype or device is not its result's.
+            ArgumentError: a gradient whose shape, dtype or device is not its result's, or none at all: there is no
+                loss here to begin from, as torch has, and from zeros come zeros.
         """
         return self._backward_data(d_output, d_output_h, d_output_c, retain=retain, names=OP_NAMES)
 
@@ -133,6 +134,9 @@ class Forward(Generic[ArrayT]):
                     if self._kept
                     else f"this forward kept no reserve: run it with {names.training}=True or keep_reserve=True"
                 )
+            if not words:
+                some = f"{names.dy}, {names.dhy} or {names.dcy} (LSTM)"
+                raise ArgumentError(names.dy, f"the loss's gradient of at least one result: {some}", "none of them")
             worked = self._reserve.copy() if retain else self._reserve
             try:
                 gradients = worked.backward_data(*upstream.values())

@@ -20,6 +20,20 @@ def test_a_forward_that_kept_no_reserve_has_no_backward(keywords):
         fwd.backward_data(np.ones_like(fwd.output))
 
 
+def test_a_backward_from_nothing_names_what_it_begins_from():
+    """In torch `backward()` begins at a loss; here it would begin at zeros, and train nothing."""
+    layer = CudnnLSTM(2, 3)
+    calls = [LSTM.forward(X, H, C, P).backward, LSTM.forward(X, H, C, P).backward_data]
+    for call, names in [
+        *((call, r"d_output, d_output_h or d_output_c") for call in calls),
+        (layer.forward(np.ones((2, 2, 4), np.float32)).backward, r"d_outputs, d_states or d_output_c"),
+    ]:
+        with pytest.raises(ArgumentError, match=names):
+            call()
+        with pytest.raises(ArgumentError, match="none of them"):
+            call(None, None, None)
+
+
 def test_a_second_backward_says_that_the_first_used_the_reserve_up():
     fwd = LSTM.forward(X, H, C, P)
     fwd.backward(np.ones_like(fwd.output))
