@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pycudnnrnn import _discovery, _libcudnn_abi
+from pycudnnrnn import _discovery, _libcudnn_abi, _locks
 from pycudnnrnn._libcudnn_abi import *  # noqa: F403  its enumerations and pointer types are this module's, too
 from pycudnnrnn._libcudnn_abi import PROTOTYPES, RESULTS, Address, Enumerated, Opaque, Prototype, Reference, read_status
 from pycudnnrnn.errors import ArgumentTypeError, CudnnError, VersionError, cudnn_hint, version_text
@@ -219,7 +218,7 @@ class Library:
 
 
 _libraries: dict[Path, Library] = {}
-_lock = threading.Lock()
+_lock = _locks.lock()
 
 
 def load(path: str | os.PathLike[str] | None = None, *, allow_system: bool = False) -> Library:

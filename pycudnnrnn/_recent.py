@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+from pycudnnrnn import _locks
 
 T = TypeVar("T")
 
@@ -15,7 +16,7 @@ class Recent(Generic[T]):
     __slots__ = ("_limit", "_lock", "_values")
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._lock = limit, threading.Lock()
+        self._limit, self._lock = limit, _locks.lock()
         self._values: dict[Hashable, T] = {}
 
     def get(self, key: Hashable) -> T | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pycudnnrnn import _locks
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.errors import NodeError, StateError
 
@@ -58,7 +58,7 @@ class Nodes:
         self._kept: OrderedDict[int, Node] = OrderedDict()
         self._count = 0
         self._one_shape = {"input_shapes": True, "output_shapes": True}
-        self._lock = threading.Lock()  # threads may share a layer
+        self._lock = _locks.lock()  # threads may share a layer
 
     def add(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Node:
         """Record a call."""
@@ -68,8 +68,8 @@ class Nodes:
                 first = self._kept[0]
                 for which in self._one_shape:
                     self._one_shape[which] &= getattr(node, which) == getattr(first, which)
-            if len(self._kept) == NODES_KEPT:
-                del self._kept[self._count - NODES_KEPT + 1]
+            if len(self._kept) == NODES_KEPT:  # in a child that was forked between two of these lines it may be gone
+                self._kept.pop(self._count - NODES_KEPT + 1, None)
             self._kept[self._count] = node
             self._count += 1
         return node

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
+from pycudnnrnn import _locks
 from pycudnnrnn.engines import Dropout, DropoutState, Engine
 from pycudnnrnn.errors import StateError
 from pycudnnrnn.spec import RNNSpec
@@ -15,7 +14,7 @@ class Dropouts:
     def __init__(self, spec: RNNSpec, starts: dict[str, DropoutState]) -> None:
         self._spec, self._starts = spec, starts
         self._running: dict[str, tuple[Engine, Dropout]] = {}
-        self._lock = threading.RLock()
+        self._lock = _locks.rlock()
 
     def _start(self, engine: str) -> DropoutState:
         return self._starts.get(engine, DropoutState(engine, self._spec.seed))

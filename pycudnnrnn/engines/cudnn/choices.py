@@ -12,11 +12,11 @@ import hashlib
 import json
 import math
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pycudnnrnn import _locks
 from pycudnnrnn._atomic import check_target, naming, resolve, write_atomically
 from pycudnnrnn._checks import check_int, check_real, check_word
 from pycudnnrnn._source import Source
@@ -81,7 +81,7 @@ class ChoiceBook:
     def __init__(self, gpu: str, cudnn: int) -> None:
         self.gpu, self.cudnn = gpu, cudnn
         self._known: dict[CallKind, AlgorithmChoice] = {}
-        self.lock = threading.RLock()
+        self.lock = _locks.rlock()
         """Held while something is measured, so that nothing is measured twice or side by side."""
 
     def all(self) -> tuple[AlgorithmChoice, ...]:

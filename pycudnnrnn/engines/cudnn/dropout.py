@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn import _locks
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
@@ -40,7 +40,7 @@ class DropoutAt:
     """
 
     def __init__(self, descriptor: DropoutDescriptor) -> None:
-        self.descriptor, self.lock = descriptor, threading.RLock()
+        self.descriptor, self.lock = descriptor, _locks.rlock()
         self.compiled: Recent[Any] = Recent(PASSES_MAX)
 
     def start(self, handle: Handle, seed: int | None) -> None:

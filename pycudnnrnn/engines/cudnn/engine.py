@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from pycudnnrnn import _libcudnn
+from pycudnnrnn import _libcudnn, _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, EagerForward, Memory, Results
 from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
@@ -173,7 +172,7 @@ def cudnn_engine(index: int | None) -> CudnnEngine:
         return _engine(index)
 
 
-_making = threading.Lock()
+_making = _locks.lock()
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import threading
 import weakref
 from typing import Final
 
+from pycudnnrnn import _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.errors import EngineError, ForkError
@@ -59,7 +60,7 @@ class HandlePool:
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._lock = threading.Lock()
+        self._lock = _locks.lock()
         self._free: list[Handle] = []
         self._count = 0
         self._leases = threading.local()

@@ -6,11 +6,11 @@ a new process gets the device again.
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from pycudnnrnn import _locks
 from pycudnnrnn.engines.cudnn.owned import leave_everything
 from pycudnnrnn.errors import CudnnError, DeviceLostError
 
@@ -53,7 +53,7 @@ class Watch:
 
     def __init__(self, device: str, ask: Callable[[], object]) -> None:
         self._device, self._ask = device, ask
-        self._lock = threading.RLock()  # a finaliser may look at an error, too, while it is held
+        self._lock = _locks.rlock()  # a finaliser may look at an error, too, while it is held
         self._first: tuple[str, int, str, str, str] | None = None
 
     @property

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 from collections.abc import Iterator
 
 import numpy as np
 
+from pycudnnrnn import _locks
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.numpy_engine.weights import Array
 from pycudnnrnn.spec import RNNSpec
@@ -22,7 +22,7 @@ class NumpyDropout:
 
     def __init__(self, state: DropoutState) -> None:
         self._state = state
-        self._lock = threading.Lock()
+        self._lock = _locks.lock()
 
     def state(self) -> DropoutState:
         return self._state

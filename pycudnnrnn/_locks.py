@@ -1,0 +1,36 @@
+"""Locks that a forked child finds free: a thread that held one in the parent is not there to give it back."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_all: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def lock() -> threading.Lock:
+    """Return a new lock."""
+    return _known(threading.Lock())
+
+
+def rlock() -> threading.RLock:
+    """Return a new lock that its own thread may take again."""
+    return _known(threading.RLock())
+
+
+def _known(new: T) -> T:
+    _all.add(new)
+    return new
+
+
+def _free_all() -> None:
+    for one in list(_all):
+        one._at_fork_reinit()  # noqa: SLF001  what logging and concurrent.futures call for their locks
+
+
+if hasattr(os, "register_at_fork"):  # nothing is forked elsewhere
+    os.register_at_fork(after_in_child=_free_all)

@@ -1,0 +1,93 @@
+"""Children that are forked while other threads are at work: what a thread held in the parent, nobody gives back."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import CudnnLSTM, _locks, ops
+
+CHILD_S = 60
+"""After which a child that hangs is ended by the system, and its test is red."""
+
+
+def forked(work):
+    """Run `work` in a forked child; return how the child ended, 0 if well."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            signal.alarm(CHILD_S)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1]
+
+
+@contextlib.contextmanager
+def others(count, work):
+    """Let `count` threads work meanwhile; each has worked once before the body runs, and is at it again."""
+    stop, begun = threading.Event(), threading.Barrier(count + 1)
+
+    def loop(number):
+        work(number)
+        begun.wait()
+        while not stop.is_set():
+            work(number)
+
+    threads = [threading.Thread(target=loop, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def everything():
+    """An op with dropout, and a layer, that have locks of every kind that the NumPy engine makes."""
+    op, layer = ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=1), CudnnLSTM(2, 3, dropout=0.5)
+    params = op.init_params()
+
+    def call():
+        op.forward(np.ones((3, 2, 4), np.float32), None, params)
+        layer(np.ones((3, 2, 4), np.float32))
+
+    return call
+
+
+def test_a_child_finds_every_lock_free_that_another_thread_held():
+    call = everything()
+    call()
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with contextlib.ExitStack() as stack:
+            for lock in list(_locks._all):
+                stack.enter_context(lock)
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        assert forked(call) == 0
+    finally:
+        done.set()
+        thread.join()
+    call()
+
+
+@pytest.mark.parametrize("forks", [10, pytest.param(200, marks=pytest.mark.long)])
+def test_children_that_are_forked_beside_busy_threads_compute(forks):
+    call = everything()
+    with others(3, lambda _: call()):
+        assert [forked(call) for _ in range(forks)] == [0] * forks
