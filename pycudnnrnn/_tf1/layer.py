@@ -8,19 +8,20 @@ Source: tf.layers.Layer of TF 1.9, as the public pages of tf.contrib.cudnn_rnn l
 
 from __future__ import annotations
 
-import re
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _overwriting
+from pycudnnrnn import _locks, _overwriting
 from pycudnnrnn._checks import check_text
 from pycudnnrnn._keywords import hinted
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
+from pycudnnrnn._tf1.tensors import snake_case
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, NotBuiltError, StateError
 from pycudnnrnn.spec import DType, parse_dtype
@@ -40,6 +41,7 @@ class TF1Layer:
         self._scope: str | None = None
         self._dtype = dtype
         self.built = False
+        self._building = _locks.rlock()
         self._variables: dict[str, Variable] = {}
         self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._activity_regularizer: Callable[[Any], Any] | None = None
@@ -109,17 +111,18 @@ class TF1Layer:
             TypeError: an argument that `call` does not take.
             ArgumentError: `call` returned None.
         """
-        before = self._scope
-        self._enter(scope)
-        try:
-            outputs = self.call(inputs, *args, **kwargs)
-        except BaseException as error:
-            if not self._variables:  # nothing has been named yet
-                self._scope = before
-            found = hinted(error, self.call, kwargs) if isinstance(error, TypeError) else None
-            if found is None:
-                raise
-            raise found from None
+        with self._alone_until_built():
+            before = self._scope
+            self._enter(scope)
+            try:
+                outputs = self.call(inputs, *args, **kwargs)
+            except BaseException as error:
+                if not self._variables:  # nothing has been named yet
+                    self._scope = before
+                found = hinted(error, self.call, kwargs) if isinstance(error, TypeError) else None
+                if found is None:
+                    raise
+                raise found from None
         if outputs is None:
             raise ArgumentError("call", "a result", "None")
         self._record(inputs, outputs)
@@ -128,6 +131,10 @@ class TF1Layer:
     def apply(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the layer."""
         return self(inputs, *args, **kwargs)
+
+    def _alone_until_built(self) -> contextlib.AbstractContextManager[Any]:
+        """Let one thread build, and the others use what it built: `built` is to be asked again inside."""
+        return contextlib.nullcontext() if self.built else self._building
 
     def _enter(self, scope: str | None) -> None:
         if scope is not None and not isinstance(scope, str):
@@ -390,9 +397,3 @@ class TF1Layer:
                 self._add(name, value, trainable=trainable, constraint=constraint)
         self._regularizers = dict(state["regularizers"])
         self._activity_regularizer = state["activity_regularizer"]
-
-
-def snake_case(name: str) -> str:
-    """Turn a class's name into a scope's as TF does: CudnnRNNTanh is cudnn_rnn_tanh."""
-    split = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
-    return re.sub(r"([a-z])([A-Z])", r"\1_\2", split).lower()

@@ -223,3 +223,9 @@ def _taken_apart(spec: RNNSpec, own: dict[str, Array], *, halve: bool) -> Pseudo
 @np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too
 def _is_sum(bias: Array, first: Array, second: Array) -> bool:
     return first.shape == second.shape and np.array_equal(first + second, bias, equal_nan=True)
+
+
+def snake_case(name: str) -> str:
+    """Turn a class's name into a scope's as TF does: CudnnRNNTanh is cudnn_rnn_tanh."""
+    split = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", split).lower()

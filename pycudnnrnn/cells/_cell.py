@@ -101,8 +101,9 @@ class Cell(TF1Layer):
         Raises:
             ArgumentError: an unknown last dimension; also a `ValueError`.
         """
-        if not self.built:
-            self._build_as(input_shape, self._dtype or DType.FLOAT32)
+        with self._alone_until_built():
+            if not self.built:
+                self._build_as(input_shape, self._dtype or DType.FLOAT32)
 
     def _build_as(self, input_shape: Any, dtype: DType) -> None:
         shape = shape_of(input_shape)

@@ -119,9 +119,10 @@ class RNNLayer(ConfiguredLayer):
         Raises:
             ArgumentError: not three dimensions, or an unknown last one; also a `ValueError`.
         """
-        if not self.built:
-            device = self._device or "cpu"
-            self._attach(*self._started(input_shape, device), device)
+        with self._alone_until_built():
+            if not self.built:
+                device = self._device or "cpu"
+                self._attach(*self._started(input_shape, device), device)
 
     def _started(self, input_shape: Any, device: str) -> tuple[ops.CudnnRNN, Any]:
         """Return the op for inputs of this shape, and a buffer of starting weights."""
@@ -227,17 +228,18 @@ class RNNLayer(ConfiguredLayer):
             ArgumentError: a wrong shape, dtype or device, or a bad length.
         """
         kind = _arrays.kind_of("inputs", inputs)
-        if self._device not in {None, kind.device, kind.device.partition(":")[0]}:
-            raise ArgumentError("inputs", f"an array on {self._device}, where the layer is", kind.device)
         states = self._states(initial_state)
-        op, params = (self.op, self.params) if self.built else self._started(inputs.shape, kind.device)
-        fwd = op.run(
-            inputs, *states, params, training,
-            sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
-            checkpoint_every=checkpoint_every, names=LAYER_NAMES, returns=LayerForward,
-        )  # fmt: skip
-        if not self.built:  # with what ran: a call that is refused builds nothing
-            self._attach(op, params, kind.device)
+        with self._alone_until_built():
+            if self._device not in {None, kind.device, kind.device.partition(":")[0]}:
+                raise ArgumentError("inputs", f"an array on {self._device}, where the layer is", kind.device)
+            op, params = (self.op, self.params) if self.built else self._started(inputs.shape, kind.device)
+            fwd = op.run(
+                inputs, *states, params, training,
+                sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
+                checkpoint_every=checkpoint_every, names=LAYER_NAMES, returns=LayerForward,
+            )  # fmt: skip
+            if not self.built:  # with what ran: a call that is refused builds nothing
+                self._attach(op, params, kind.device)
         return cast("LayerForward[ArrayT]", fwd)
 
     if TYPE_CHECKING:  # what `call` takes and gives, through TF's base-layer call
