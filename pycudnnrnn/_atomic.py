@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import hashlib
 import os
 import re
 import secrets
@@ -94,6 +96,49 @@ def resolve(path: Path) -> Path:
     """
     with naming(path):
         return Path(os.path.realpath(path.parent), _name(path))
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other threads and processes that ask for this path's lock waiting, from our reading to our writing.
+
+    The file itself cannot be the lock, since writing replaces it, and nor can the folder, which NFS locks for none: it
+    is a file beside it, which is removed again. Where the file system has no locks, nobody waits.
+
+    Raises:
+        ArgumentError: as of `check_target`.
+        OSError: as of `check_target`, or no file can be made beside it.
+    """
+    check_target(path)
+    path = resolve(path)
+    name = path.with_name(f"{_PREFIX}{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}.lock")
+    with naming(path):
+        descriptor = _taken(name)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            name.unlink()
+        with contextlib.suppress(OSError):  # said outright: a child that was forked meanwhile has the descriptor, too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _taken(lock: Path) -> int:
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(descriptor), lock.lstat()):
+                return descriptor
+        except FileNotFoundError:  # whoever had it removed it
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 class _NewFile:

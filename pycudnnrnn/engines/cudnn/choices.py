@@ -5,19 +5,16 @@ Nothing is written unless somebody asks: by `save`, or by naming a file in the e
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
-import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn import _locks
-from pycudnnrnn._atomic import check_target, naming, resolve, write_atomically
+from pycudnnrnn._atomic import locked, naming, write_atomically
 from pycudnnrnn._checks import check_int, check_real, check_word
 from pycudnnrnn._source import Source
 from pycudnnrnn.errors import ArgumentError
@@ -100,7 +97,7 @@ class ChoiceBook:
         """Keep a new choice, and write it; where another process was first, take its choice, so that all agree."""
         path = os.environ.get(CACHE_VARIABLE)
         if path:
-            with _locked(Path(path)):
+            with locked(Path(path)):
                 before = read(path, CACHE_VARIABLE) if Path(path).exists() else ()
                 first = next((other for other in before if other.kind == choice.kind), None)
                 if first is None:
@@ -117,7 +114,7 @@ class ChoiceBook:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all choices; what the file has for other kinds of calls, GPUs and versions stays."""
-        with _locked(Path(path)):
+        with locked(Path(path)):
             before = read(path) if Path(path).exists() else ()
             _write(Path(path), {c.kind: c for c in (*before, *self.all())}.values())
 
@@ -193,21 +190,3 @@ def _write(path: Path, choices: Any) -> None:
         entries.append(entry | {"algo": choice.algo, "math_type": choice.math_type, "trials": trials})
     content = {"format": FORMAT, "version": VERSION, "choices": entries}
     write_atomically(path, json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing between our reading and our writing.
-
-    The file itself cannot be the lock, since writing replaces it, and nor can the folder, which NFS locks for none.
-    """
-    check_target(path)
-    path = resolve(path)
-    lock = path.with_name(f".pycudnnrnn-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}.lock")
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # the lock is given back in any case
-            os.close(descriptor)
