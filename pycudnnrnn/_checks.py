@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -89,3 +91,11 @@ def one_of(names: list[str]) -> str:
     """Join names for an error text: 'a', 'b' or 'c'."""
     quoted = [repr(name) for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def is_file_name(name: str) -> bool:
+    """Say whether this names a file in a folder: no path, without a NUL and without half of a surrogate pair."""
+    try:
+        return name == Path(name).name != "" and b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False

@@ -17,17 +17,17 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pycudnnrnn import layers
+from pycudnnrnn import _locks, layers
 from pycudnnrnn._atomic import resolve, write_atomically, write_together
 from pycudnnrnn._checks import check_bool, check_int, one_of, shorten
 from pycudnnrnn._overwriting import write_all
 from pycudnnrnn._tf1.tensors import tf_tensors
-from pycudnnrnn.checkpoint import _book, _file, _tensorflow
+from pycudnnrnn.checkpoint import _bundle, _file, _tensorflow
 from pycudnnrnn.checkpoint._book import BOOK
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, TensorSpec
 from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Item, SavedDropout, check_spec, dropout_states, item_of, of_an_op
-from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, SavedCheckpoint, book
+from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, SavedCheckpoint, books, check_name, latest
 from pycudnnrnn.checkpoint._own_models import item_states
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.checkpoint._summary import Summary, Summing
@@ -87,6 +87,7 @@ class Saver:
                 item_of(prefix, thing)
         self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
         self._saved: list[SavedCheckpoint] = []
+        self._saving = _locks.lock()
 
     @property
     def last_checkpoints(self) -> list[Path]:
@@ -109,14 +110,14 @@ class Saver:
         "model.ckpt-100". It holds what the cells of TensorFlow have: one bias per gate (a warning says where two that
         differ become one), a projection as `LSTMCell` has it, variables and arrays; neither where dropout stands, nor
         descriptions. The saveable of TensorFlow's Cudnn layer asks for the same, but a saver of that layer's whole
-        graph for `opaque_kernel`, too, which is not written: it needs a `var_list` without that. First the tensors take
-        their name, then their index, then the folder's "checkpoint": over a checkpoint of this name there is a moment
-        with new tensors under the old index, which every reader refuses.
+        graph for `opaque_kernel`, too, which is not written: it needs a `var_list` without that. Over a checkpoint of
+        this name the tensors take names that are free, then the index takes the place of the old one: at any moment
+        one of the two is whole, and processes that save in one folder wait for one another.
 
         Raises:
             ArgumentError: two tensors with one name, a dtype that the format does not have, an RNN that TensorFlow has
-                no cell for, or a path to something else than a regular file, such as a symbolic link. Nothing has been
-                written then.
+                no cell for, a name that stands for something else, such as "checkpoint", "m.index" or "m.npz", or a
+                path to something else than a regular file, such as a symbolic link. Nothing has been written then.
             CheckpointError: the folder's "checkpoint.json", or TensorFlow's "checkpoint", is something else. Nothing
                 has been written then.
             OSError: this file cannot be written, or the folder's book beside it: `filename` says which. An older file
@@ -126,14 +127,19 @@ class Saver:
             raise ArgumentError("format", one_of(list(FORMATS)), repr(format))
         target = _with_step(Path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and one file has many names
-        files = _tensorflow.files(place, self._items()) if format == TENSORFLOW else self._files(place)
-        new = SavedCheckpoint(place, tuple(file for file, _ in files), format)
-        saved = [*(saved for saved in self._saved if saved.is_there and saved.files != new.files), new]
-        too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
-        kept = saved[len(too_old) :]
-        write_together([*files, book(place, [one.path for one in kept if one.format == format], format)])
-        errors = {old: old.delete(kept) for old in too_old}
-        self._saved = [*(old for old in too_old if errors[old]), *kept]
+        check_name(place)
+        items, new = self._items(), SavedCheckpoint(place, format)
+        data: Any = _tensorflow.tensors(items) if format == TENSORFLOW else _image(items)
+        with self._saving:
+            saved = [*(saved for saved in self._saved if saved.is_there and saved != new), new]
+            too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
+            kept = saved[len(too_old) :]
+            if format == TENSORFLOW:
+                _bundle.write(place, data, books(new, kept))
+            else:
+                write_together([(place, data), *books(new, kept)])
+            errors = {old: old.delete(kept) for old in too_old}
+            self._saved = [*(old for old in too_old if errors[old]), *kept]
         for error in filter(None, errors.values()):
             warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
         return target
@@ -144,9 +150,10 @@ class Saver:
         An interrupt, too, comes before the first byte is written or after the last.
 
         A checkpoint of TensorFlow's is named by its prefix ("model.ckpt-1000"), its `.index` or its folder. An RNN is
-        looked for under its key as scope, under its own name as TensorFlow would, and last as the only one of its kind
-        that is in the file and no other's; its one bias per gate is halved, as TensorFlow does. Where dropout stands is
-        not in such a file, and stays. The rest of the file is left as it is.
+        looked for under its key as scope, and under its own name there, as TensorFlow would. One that nobody named,
+        whose key is "" or what TF calls a layer by itself ("cudnn_lstm"), takes the only one of its kind that is in the
+        file and no other's, with a warning. Its one bias per gate is halved, as TensorFlow does. Where dropout stands
+        is not in such a file, and stays. The rest of the file is left as it is.
 
         Raises:
             CheckpointError: the file is damaged, or not what this saver holds.
@@ -181,21 +188,20 @@ class Saver:
             writes += item.writes({name: contents.tensors[name] for name in names}, states[key])
         write_all(writes)
 
-    def _files(self, place: Path) -> list[tuple[Path, bytes]]:
-        _book.check_name(place)
-        items = self._items()
-        tensors: dict[str, Any] = {}
-        for item in items.values():
-            found = item.tensors()
-            both = tensors.keys() & found.keys()
-            if both:
-                raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
-            tensors |= found
-        states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
-        return [(place, _file.image(tensors, {"items": states}))]
-
     def _items(self) -> dict[str, Item]:
         return {key: item_of(prefix, thing) for key, (prefix, thing) in self._things.items()}
+
+
+def _image(items: Mapping[str, Item]) -> bytes:
+    tensors: dict[str, Any] = {}
+    for item in items.values():
+        found = item.tensors()
+        both = tensors.keys() & found.keys()
+        if both:
+            raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
+        tensors |= found
+    states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
+    return _file.image(tensors, {"items": states})
 
 
 def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
@@ -204,7 +210,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
     Raises:
         ArgumentTypeError: not a layer.
         StateError: a layer that is not built.
-        ArgumentError: a path to something else than a regular file.
+        ArgumentError: a name that stands for something else, or a path to something else than a regular file.
         OSError: it cannot be written. An older file of this name is untouched then.
     """
     if not isinstance(layer, RNNLayer):
@@ -214,7 +220,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
     data = _file.image(tensors, {"items": json.dumps({_MODEL: item.state()})})
     place = resolve(Path(path))
-    _book.check_name(place)
+    check_name(place)
     write_atomically(place, data)
     return Path(path)
 
@@ -301,12 +307,15 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
 
 
 def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """Return the checkpoint that was saved last in a folder, or None where there is none.
+    """Return the checkpoint that was saved last in a folder, of either format, or None where it is not there.
+
+    The folder's books say which: "checkpoint.json" of all that a `Saver` saved, "checkpoint" of TensorFlow's. Where
+    TensorFlow wrote its own after that, it is the latest.
 
     Raises:
-        CheckpointError: the folder's book is damaged.
+        CheckpointError: the book is damaged.
     """
-    return _book.latest(Path(folder))
+    return latest(Path(folder))
 
 
 def _of_others(found: Mapping[str, Any], own: Mapping[str, Any]) -> Refusal:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import is_file_name, shorten
 from pycudnnrnn._source import Source
-from pycudnnrnn.errors import ArgumentError, CheckpointError
+from pycudnnrnn.errors import CheckpointError
 
 BOOK: Final = "checkpoint.json"
 """The file beside the checkpoints that says which is the latest."""
@@ -20,10 +19,10 @@ BOOK_MAX: Final = 1 << 20
 
 
 def latest(folder: Path) -> Path | None:
-    """Return the file that the book names, None where there is no book, or no such file.
+    """Return what the book names, None where there is no book.
 
     Raises:
-        CheckpointError: the book is damaged, or it cannot be told whether the file is there.
+        CheckpointError: the book is damaged.
     """
     content = _read(folder)
     if content is None:
@@ -32,25 +31,9 @@ def latest(folder: Path) -> Path | None:
         name = content["latest"]
     except (TypeError, KeyError) as error:
         raise CheckpointError(folder / BOOK, "header text", f"not a book of checkpoints: {error}") from error
-    if not isinstance(name, str) or not name or Path(name).name != name or "\0" in name:
+    if not isinstance(name, str) or not is_file_name(name):
         raise CheckpointError(folder / BOOK, "metadata", f"{shorten(name)} is not the name of a file in this folder")
-    found = folder / name
-    try:
-        return found if stat.S_ISREG(found.stat().st_mode) else None
-    except FileNotFoundError:
-        return None
-    except OSError as error:  # it may well be there
-        raise CheckpointError(found, "unreadable", str(error)) from error
-
-
-def check_name(path: Path) -> None:
-    """Refuse a checkpoint under the book's name.
-
-    Raises:
-        ArgumentError: it has that name.
-    """
-    if path.name.casefold() == BOOK:  # on some file systems both are one file
-        raise ArgumentError("path", f"another name than {BOOK!r}, which is the folder's book", repr(str(path)))
+    return folder / name
 
 
 def check_ours(folder: Path) -> None:

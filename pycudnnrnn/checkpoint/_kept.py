@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from pycudnnrnn.checkpoint import _book
-from pycudnnrnn.checkpoint._bundle import paths
+from pycudnnrnn.checkpoint._bundle import files, paths
 from pycudnnrnn.checkpoint._refusal import refused
-from pycudnnrnn.errors import CheckpointError
+from pycudnnrnn.errors import ArgumentError, CheckpointError
 
 TENSORFLOW: Final = "tensorflow"
 
@@ -20,11 +21,15 @@ FORMATS: Final = ("safetensors", TENSORFLOW)
 
 
 class SavedCheckpoint(NamedTuple):
-    """A checkpoint: what it is called, and its files; without the last of them it is none."""
+    """A checkpoint: what it is called, and its format."""
 
     path: Path
-    files: tuple[Path, ...]
     format: str
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The names that its files may have; without the last of them it is none."""
+        return files(self.path) if self.format == TENSORFLOW else (self.path,)
 
     @property
     def is_there(self) -> bool:
@@ -37,23 +42,79 @@ class SavedCheckpoint(NamedTuple):
         return next(filter(None, errors), None)
 
 
-def book(newest: Path, kept: Sequence[Path], form: str) -> tuple[Path, bytes]:
-    """Return the file that says which of a folder's checkpoints is the latest.
+def books(newest: SavedCheckpoint, kept: Sequence[SavedCheckpoint]) -> list[tuple[Path, bytes]]:
+    """Return the files that say which of a folder's checkpoints is the latest: TensorFlow's book, and ours of all.
 
     Raises:
         CheckpointError: a file of that name is something else, and not to be overwritten.
     """
-    folder = newest.parent
-    if form != TENSORFLOW:
-        _book.check_ours(folder)
-        return folder / _book.BOOK, _book.image(newest, kept)
+    folder = newest.path.parent
+    _book.check_ours(folder)
+    ours = folder / _book.BOOK, _book.image(newest.files[-1], [one.files[-1] for one in kept])
+    if newest.format != TENSORFLOW:
+        return [ours]
     try:
         with refused(folder / paths.BOOK):
             paths.check_book(folder)
     except CheckpointError as error:
         detail = f"{error.detail}, and not overwritten: save into another folder, or move it"
         raise CheckpointError(error.path, error.reason, detail) from error.__cause__
-    return folder / paths.BOOK, paths.book_image(newest, kept)
+    names = [one.path for one in kept if one.format == TENSORFLOW]
+    return [(folder / paths.BOOK, paths.book_image(newest.path, names)), ours]
+
+
+def latest(folder: Path) -> Path | None:
+    """Return the checkpoint that a folder's books name: the book that was written last, ours of two of one age.
+
+    Raises:
+        CheckpointError: that book is damaged, or it cannot be told whether what it names is there.
+    """
+    with refused(folder):
+        ours, theirs = _age(folder / _book.BOOK), _age(folder / paths.BOOK)
+    if theirs > ours:
+        with refused(folder / paths.BOOK):
+            found: Path | None = files(paths.prefix_of(folder))[-1]
+    else:
+        found = _book.latest(folder)
+    with refused(folder if found is None else found):
+        if found is None or not _is_file(found):
+            return None
+        prefix = found.with_suffix("") if found.suffix == paths.INDEX else found
+        return prefix if prefix == found or not _is_file(prefix) else found  # whose name is its own, not two files'
+
+
+def check_name(path: Path) -> None:
+    """Refuse a name that would be read as something else than what is written.
+
+    Raises:
+        ArgumentError: a book's name, a part of a checkpoint of TensorFlow's, or a suffix of another format.
+    """
+    taken = [kind for names, kind in _TAKEN if names.fullmatch(path.name.casefold())]
+    if taken:
+        raise ArgumentError("path", f"another name: {taken[0]}", repr(str(path)))
+
+
+_TAKEN: Final = (
+    (re.compile(r"checkpoint(\.json)?"), "this is a folder's book, which says which of its checkpoints is the latest"),
+    (re.compile(r".*(\.index|\.meta|\.data-[0-9]{5}-of-[0-9]{5})"), "a part of a TensorFlow checkpoint is called so"),
+    (re.compile(r".*\.(npz|npy|h5|hdf5|keras|onnx|pt|pth|bin|pkl|pickle|msgpack|eqx|json)"),
+     "its suffix is of another format; .safetensors is this one's, and `pycudnnrnn convert` writes others"),
+)  # fmt: skip
+"""On some file systems names that differ in capitals alone are one file."""
+
+
+def _age(book: Path) -> int:
+    try:
+        return book.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _is_there(file: Path) -> bool:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pycudnnrnn._tf1.models import FoundRNN, find_models, is_below
 from pycudnnrnn._tf1.tensors import cell_scope, look_up, names_of, tf_tensors
-from pycudnnrnn.checkpoint._bundle import Bundle, images, paths
+from pycudnnrnn.checkpoint._bundle import Bundle, paths
 from pycudnnrnn.checkpoint._file import TensorSpec, check_finite
 from pycudnnrnn.checkpoint._items import Item
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
@@ -80,20 +80,22 @@ def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) ->
     Raises:
         CheckpointError: the checkpoint is damaged, or does not have what the items need, each its own.
     """
+    alone: list[str] = []
     with refused(path), Bundle(path) as bundle:
-        plan = _plan(bundle, items)
+        plan = _plan(bundle, items, alone)
         arrays = {key: {name: bundle.read(place.theirs) for name, place in own.items()} for key, own in plan.items()}
         if require_finite:
             check_finite({place.theirs: arrays[key][name] for key, own in plan.items() for name, place in own.items()})
+    for text in alone:
+        warnings.warn(f"{path}: {text}", UserWarning, stacklevel=3)
     return [write for key, item in items.items() for write in item.writes(arrays[key], [])]
 
 
-def files(prefix: Path, items: Mapping[str, Item]) -> list[tuple[Path, bytes]]:
-    """Return the files that TensorFlow's own saver would have written for these items, had they been its cells.
+def tensors(items: Mapping[str, Item]) -> dict[str, Array]:
+    """Return the tensors that TensorFlow's own saver would have written for these items, had they been its cells.
 
     Raises:
-        ArgumentError: an RNN that no cell of TensorFlow's computes, two tensors with one name, or a dtype or a name
-            that the format does not have.
+        ArgumentError: an RNN that no cell of TensorFlow's computes, or two tensors with one name.
     """
     found: dict[str, Array] = {}
     summed = []
@@ -109,11 +111,10 @@ def files(prefix: Path, items: Mapping[str, Item]) -> list[tuple[Path, bytes]]:
         if both:
             raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
         found |= own
-    written = images(prefix, found)
     if summed:
         text = "TensorFlow's cells have one bias per gate: of two that differ the sum is written, restored in halves"
         warnings.warn(f"{text}, in {', '.join(summed)}", UserWarning, stacklevel=3)
-    return written
+    return found
 
 
 def _check_has_a_cell(key: str, spec: RNNSpec) -> None:
@@ -136,10 +137,10 @@ def _differ(own: Mapping[str, Array], pairs: set[str]) -> bool:
     return False
 
 
-def _plan(bundle: Bundle, items: Mapping[str, Item]) -> dict[str, dict[str, _Own]]:
-    """Say for each item where its tensors lie; all is checked but their bytes."""
+def _plan(bundle: Bundle, items: Mapping[str, Item], alone: list[str]) -> dict[str, dict[str, _Own]]:
+    """Say for each item where its tensors lie; all is checked but their bytes. `alone` gets what `_scopes` says."""
     models = find_models({name: entry.shape for name, entry in bundle.entries.items()})
-    scopes = _scopes(bundle, models, items)
+    scopes = _scopes(bundle, models, items, alone)
     plan = {key: _places(bundle, key, item, scopes.get(key, "")) for key, item in items.items()}
     taken: dict[str, str] = {}
     for key, own in plan.items():
@@ -158,8 +159,11 @@ def _plan(bundle: Bundle, items: Mapping[str, Item]) -> dict[str, dict[str, _Own
     return plan
 
 
-def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -> dict[str, str]:
-    """Say for each RNN under which scope of the file it is: the one it is named by, or the only one that is left."""
+def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item], alone: list[str]) -> dict[str, str]:
+    """Say for each RNN under which scope of the file it is: the one it is named by.
+
+    One that nobody named gets the only one that is left; `alone` gets a sentence that says so.
+    """
     found: dict[str, str] = {}
     open_: dict[str, RNNSpec] = {}
     for key, item in items.items():
@@ -173,20 +177,25 @@ def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -
     taken = set(found.values())
     for key, spec in open_.items():
         left = [m.scope for m in models if m.scope not in taken and _first(spec, m.scope) in bundle.entries]
-        if len(left) != 1:
-            which = "none of these is one" if not left else "which of them it is, no name says: give its scope as key"
-            first = f"{key!r} needs a {cell_scope(spec, 0).rstrip('/')}; {which}"
-            raise Refusal(
-                "missing tensor", f"{first}; {_there(models)}" if models else f"{first}; {_near(bundle, key)}"
-            )
+        cell, item = cell_scope(spec, 0).rstrip("/"), items[key]
+        if len(left) != 1 or _name(item) not in {"", f"cudnn_{spec.mode}"}:  # which is what TF calls a layer by itself
+            which = "none is under that name: give its scope as key" if left else "none of these is one"
+            there = _there(models) if models else _near(bundle, key)
+            raise Refusal("missing tensor", f"{key!r} needs a {cell}; {which}; {there}")
+        alone.append(f"nothing names {key!r}, which takes the only {cell} that is left: {left[0].rstrip('/')!r}")
         found[key] = left[0]
     return found
 
 
+def _name(item: Item) -> str:
+    """Return what an RNN is called: its key, or by itself."""
+    return item.prefix.rstrip("/") or item.own_scope
+
+
 def _names_of_scopes(item: Item) -> list[str]:
-    """Return the scopes that an item's names mean, with their slashes: its key, its own name below it, and alone."""
+    """Return the scopes that an item's names mean, with their slashes: its key, and its own name below it."""
     own = f"{item.own_scope}/" if item.own_scope else ""
-    return list(dict.fromkeys([item.prefix, item.prefix + own, own or item.prefix]))
+    return [item.prefix or item.scope, item.prefix + own]
 
 
 def _first(spec: RNNSpec, scope: str) -> str:

@@ -121,7 +121,7 @@ def test_no_checkpoint_has_the_books_name(name, tmp_path):
     saver, layer = Saver({"a": np.zeros(2)}), built()
     saver.save(tmp_path / "m")
     for save in (saver.save, lambda path: checkpoint.save(path, layer)):
-        with pytest.raises(ArgumentError, match="the folder's book") as raised:
+        with pytest.raises(ArgumentError, match="a folder's book") as raised:
             save(f"{tmp_path}/{name}")
         assert raised.value.argument == "path"
     assert names(tmp_path) == ["checkpoint.json", "m"]

@@ -175,6 +175,7 @@ READERS = {
 @pytest.mark.parametrize("name", READERS)
 def test_a_read_in_which_any_call_fails_is_a_checkpoint_error_and_changes_nothing(name, kind, tmp_path):
     layer, twin = built(), built(seed=9)
+    Saver({"a": np.zeros(2)}).save(tmp_path / "older", format="tensorflow")  # a folder with both books
     path = Saver({"m": layer}).save(tmp_path / "m")
     checkpoint.save(tmp_path / "alone", layer)
     before, work = twin.params.copy(), functools.partial(READERS[name], path, twin)

@@ -14,18 +14,19 @@ import difflib
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn._atomic import locked, write_together
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, Header, slice_key
-from pycudnnrnn.checkpoint._bundle.paths import INDEX, prefix_of, shard_paths, with_suffix
+from pycudnnrnn.checkpoint._bundle.paths import BOOK, INDEX, prefix_of, shard_paths, with_suffix
 from pycudnnrnn.checkpoint._file import TensorSpec
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -81,18 +82,12 @@ class Bundle:
 
     def __init__(self, path: Path) -> None:
         self.prefix = prefix_of(path)
-        with Source(with_suffix(self.prefix, INDEX)) as source:
-            if source.size > INDEX_MAX:
-                raise Refusal("size", f"an index of {source.size} bytes; the cap is {INDEX_MAX}")
-            raw = dict(table.read(source.read_at(0, source.size)))
-        if b"" not in raw:
-            raise Refusal("metadata", "the index has no header")
-        header = Header.read(raw.pop(b""))
+        num_shards, raw = _index(self.prefix)
         entries = {key: Entry.read(value) for key, value in raw.items()}
         self._parts = {key: entry for key, entry in entries.items() if key.startswith(b"\0")}
         self.entries = {_name(key): entry for key, entry in entries.items() if key not in self._parts}
         with contextlib.ExitStack() as stack:
-            self._shards = [stack.enter_context(Source(path)) for path in shard_paths(self.prefix, header.num_shards)]
+            self._shards = [stack.enter_context(Source(path)) for path in shard_paths(self.prefix, num_shards)]
             self._check_places(entries.values())
             self._open = stack.pop_all()
 
@@ -195,11 +190,41 @@ class Bundle:
                 raise Refusal("size", f"shard {entry.shard} has {had} bytes where the index has {end}: it is cut short")
 
 
-def images(prefix: Path, tensors: Mapping[str, Array]) -> list[tuple[Path, bytes]]:
-    """Return the files of a bundle of one shard, as TensorFlow writes them; the shard comes first, then the index.
+def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Path, bytes]] = ()) -> None:
+    """Write a bundle as TensorFlow does, then files `beside` it: the new one, or what had the name, is always whole.
 
-    In this order they are to take their names. Over a bundle of the same name there is a moment with the new shard
-    under the old index: whoever reads it then gets an error, since the checksums are not those of its tensors.
+    A bundle is what its index says. The new shards have names that the old index does not know, the new index takes the
+    place of the old one in one step, and only then do the old shards go. So over a bundle of one shard there is one of
+    two, the second empty, and the other way round. Processes that write in one folder wait for one another.
+
+    Raises:
+        ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
+        OSError: a file cannot be written.
+    """
+    with locked(prefix.with_name(BOOK)):
+        old = shard_paths(prefix, _num_shards(prefix))
+        new = images(prefix, tensors, 2 if len(old) == 1 else 1)
+        write_together([*new, *beside])
+        for shard in {*old, *files(prefix)[:-1]} - {path for path, _ in new}:
+            with contextlib.suppress(OSError):
+                shard.unlink()
+
+
+def files(prefix: Path) -> tuple[Path, ...]:
+    """Return the names that `write` gives files of a bundle, its index last: without that it is none."""
+    return *shard_paths(prefix, 1), *shard_paths(prefix, 2), with_suffix(prefix, INDEX)
+
+
+def _num_shards(prefix: Path) -> int:
+    """Return how many shards a bundle has, 0 where there is none that can be read."""
+    try:
+        return _index(prefix)[0]
+    except (OSError, Refusal):
+        return 0
+
+
+def images(prefix: Path, tensors: Mapping[str, Array], num_shards: int = 1) -> list[tuple[Path, bytes]]:
+    """Return the files of a bundle, the tensors in the first shard; in this order they are to take their names.
 
     Raises:
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
@@ -210,14 +235,25 @@ def images(prefix: Path, tensors: Mapping[str, Array]) -> list[tuple[Path, bytes
         if array.dtype.name not in kinds or not array.dtype.isnative:
             raise ArgumentError(name, f"one of {', '.join(kinds)}", array.dtype, aspect="dtype")
     keys = {name: _key(name) for name in arrays}
-    entries, data, offset = {b"": Header(1).written()}, [], 0
+    entries, data, offset = {b"": Header(num_shards).written()}, [], 0
     for name, array in arrays.items():
         data.append(array.tobytes())
         crc = masked(checksum(data[-1]))
         entries[keys[name]] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
         offset += array.nbytes
-    (shard,) = shard_paths(prefix, 1)
-    return [(shard, b"".join(data)), (with_suffix(prefix, INDEX), table.written(entries))]
+    shards = zip(shard_paths(prefix, num_shards), [b"".join(data), *[b""] * (num_shards - 1)], strict=True)
+    return [*shards, (with_suffix(prefix, INDEX), table.written(entries))]
+
+
+def _index(prefix: Path) -> tuple[int, dict[bytes, bytes]]:
+    """Read a bundle's index: how many shards there are, and what it says of each tensor."""
+    with Source(with_suffix(prefix, INDEX)) as source:
+        if source.size > INDEX_MAX:
+            raise Refusal("size", f"an index of {source.size} bytes; the cap is {INDEX_MAX}")
+        raw = dict(table.read(source.read_at(0, source.size)))
+    if b"" not in raw:
+        raise Refusal("metadata", "the index has no header")
+    return Header.read(raw.pop(b"")).num_shards, raw
 
 
 def _checked(entry: Entry) -> TensorSpec:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from pycudnnrnn._checks import is_file_name
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint._marks import V1, is_table
 from pycudnnrnn.checkpoint._refusal import Refusal
@@ -118,9 +119,23 @@ def _latest(folder: Path) -> str:
     found = re.search(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\\n]|\\.)*)"', text, re.MULTILINE)
     if found is None:
         raise Refusal("header text", f"{BOOK} names no model_checkpoint_path")
-    escaped = found[1].encode("utf-8", "surrogateescape")
-    # Text format escapes as C does, and Python reads those escapes; what is no ASCII stands as octal numbers.
-    name = Path(escaped.decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")).name
-    if not name or "\0" in name:
+    name = Path(os.fsdecode(_ESCAPE.sub(_unescaped, os.fsencode(found[1])))).name
+    if not is_file_name(name):
         raise Refusal("header text", f"{BOOK} names no file")
     return name
+
+
+_ESCAPE: Final = re.compile(rb"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|.)", re.DOTALL)
+_LETTERS: Final = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True)) | {byte: byte for byte in b"\"'\\?"}
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    """Read an escape of text format, which is C's; what is no ASCII stands as octal numbers."""
+    text = match[1]
+    if text[:1].isdigit() or text[1:]:
+        byte = int(text, 8) if text[:1].isdigit() else int(text[1:], 16)
+    else:
+        byte = _LETTERS.get(text[0], -1)
+    if not 0 <= byte <= 0xFF:
+        raise Refusal("header text", f"{BOOK} has an escape that is none: {match[0]!r}")
+    return bytes([byte])
