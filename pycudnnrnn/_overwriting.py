@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pycudnnrnn import _arrays
@@ -31,11 +34,23 @@ def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
 
 
 def write_all(writes: Sequence[Callable[[], None]]) -> None:
-    """Make prepared writes: all of them, and an interrupt in their midst comes after the last."""
+    """Make prepared writes: all of them. Ctrl-C in their midst, however often, is an interrupt after the last."""
+    with _ctrl_c_later():
+        for write in writes:
+            write()
+
+
+@contextlib.contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # Python interrupts the main thread alone
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
-        for write in writes:
-            write()
-    except BaseException:
-        for write in writes:
-            write()
-        raise
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        signal.raise_signal(signal.SIGINT)

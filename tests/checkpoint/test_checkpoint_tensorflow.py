@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import threading
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from tests.helpers.faults import each
 from tests.helpers.faults import refused as refused_call
 from tests.helpers.layers import OF_MODE, built
 from tests.helpers.oracles import random_canonical
+from tests.helpers.together import together
 
 TWO_BIASES = pytest.mark.filterwarnings("ignore:TensorFlow's cells have one bias per gate")
 
@@ -392,6 +395,51 @@ def test_a_folder_finds_its_latest_whatever_its_name(tmp_path, name):
     Saver({"a": np.array(3)}).save(tmp_path / name, format="tensorflow")
     Saver({"a": a}).restore(tmp_path)
     assert a == 3
+
+
+@pytest.mark.parametrize("text", [r"\q", r"\777", r"\x", "\\", r"\0", r"\u1234", r"\xg"])
+def test_an_escape_that_is_none_is_a_checkpoint_error(tmp_path, text):
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "a{text}"\n')
+    for call in (lambda: checkpoint.latest_checkpoint(tmp_path), lambda: checkpoint.read_tensorflow(tmp_path)):
+        with pytest.raises(CheckpointError) as raised:
+            call()
+        assert raised.value.reason == "header text"
+
+
+def test_every_escape_of_text_format_is_read(tmp_path):
+    """As protobuf's own reader has them. Source: google/protobuf/io/tokenizer.cc, ParseString."""
+    write_bundle(tmp_path / "a'\"\\\n\tbcü", {"a": np.array(3)})
+    (tmp_path / "checkpoint").write_text(r'model_checkpoint_path: "a\'\"\\\n\t\142\x63\303\274"')
+    assert checkpoint.read_tensorflow(tmp_path)["a"] == 3
+
+
+def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_path, monkeypatch):
+    """The first stops after its first renaming, until the second is done or has waited for it."""
+    path, real, done = tmp_path / "m", os.replace, threading.Event()
+    Saver({"a": np.zeros(3)}).save(path, format="tensorflow")
+    stopped, first = threading.Event(), []
+
+    def replace(*arguments, **keywords):
+        real(*arguments, **keywords)
+        if threading.current_thread() in first and not stopped.is_set():
+            stopped.set()
+            done.wait(0.5)
+
+    monkeypatch.setattr(os, "replace", replace)
+
+    def save(value):
+        if value == 1:
+            first.append(threading.current_thread())
+        else:
+            stopped.wait()
+        Saver({"a": np.full(3, float(value))}).save(path, format="tensorflow")
+        if value == 2:
+            done.set()
+
+    together(2, lambda number: save(number + 1))
+    found = np.zeros(3)
+    Saver({"a": found}).restore(path)
+    assert found.tolist() == [2, 2, 2]
 
 
 def test_a_checkpoint_file_that_is_something_else_is_not_overwritten(tmp_path):

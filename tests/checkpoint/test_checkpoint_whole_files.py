@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import tracemalloc
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 import safetensors.numpy
 import torch
 
-from pycudnnrnn import CudnnGRU, Saver, _arrays, checkpoint, ops
+from pycudnnrnn import CudnnGRU, Saver, _arrays, _overwriting, checkpoint, ops
 from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.saveable import RNNParamsSaveable
 from tests.helpers.interrupts import at_every_moment
 from tests.helpers.layers import built
+from tests.helpers.together import together
 
 
 def names(folder):
@@ -86,6 +88,47 @@ def test_what_stands_where_an_old_checkpoint_was_stays_unless_it_is_a_file(folde
     assert names(folder) == ["checkpoint.json", "m-1", "m-2", "m-4"]
 
 
+@pytest.mark.parametrize("form", ["safetensors", "tensorflow"])
+def test_threads_that_share_a_saver_keep_as_many_as_it_keeps(folder, form):
+    saver = Saver({"a": np.zeros(2)}, max_to_keep=2)
+    together(4, lambda number: [saver.save(folder / "m", 10 * number + i, format=form) for i in range(8)])
+    kept = saver.last_checkpoints
+    assert len(kept) == 2
+    assert {path.stem for path in folder.glob("m-*")} == {path.name for path in kept}
+    assert checkpoint.latest_checkpoint(folder) == kept[-1]
+
+
+TAKEN = {
+    "a folder's book": ["checkpoint", "Checkpoint", "checkpoint.json", "CheckPoint.JSON"],
+    "part of a TensorFlow checkpoint": ["m.index", "m.meta", "m.data-00000-of-00001", "m.INDEX"],
+    "suffix is of another format": ["m.npz", "m.h5", "m.weights.h5", "m.keras", "m.onnx", "m.pt", "m.pth"],
+}
+
+
+@pytest.mark.parametrize("form", ["safetensors", "tensorflow", "save"])
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, some in TAKEN.items() for name in some])
+def test_a_name_that_stands_for_something_else_is_refused_and_nothing_is_written(tmp_path, form, kind, name):
+    saver, layer = Saver({"a": np.zeros(2)}), built()
+    with pytest.raises(ArgumentError, match=kind) as raised:
+        checkpoint.save(tmp_path / name, layer) if form == "save" else saver.save(tmp_path / name, format=form)
+    assert raised.value.argument == "path"
+    assert names(tmp_path) == []
+
+
+def test_the_latest_is_what_was_saved_last_in_either_format(tmp_path):
+    saver = Saver({"a": np.zeros(2)}, max_to_keep=None)
+    for step, form in enumerate(["tensorflow", "safetensors", "tensorflow", "tensorflow", "safetensors"]):
+        path = saver.save(tmp_path / "m", step, format=form)
+        assert checkpoint.latest_checkpoint(tmp_path) == path
+    (tmp_path / "checkpoint.json").unlink()
+    assert checkpoint.latest_checkpoint(tmp_path) == tmp_path / "m-3"
+    saver.save(tmp_path / "n")
+    os.utime(tmp_path / "checkpoint", (2**33, 2**33))  # as if TensorFlow had gone on there
+    assert checkpoint.latest_checkpoint(tmp_path) == tmp_path / "m-3"
+    (tmp_path / "m-3.index").unlink()
+    assert checkpoint.latest_checkpoint(tmp_path) is None
+
+
 def test_the_files_that_are_gone_are_not_listed_nor_counted(folder):
     saver = Saver({"a": np.zeros(2)}, max_to_keep=2)
     paths = [saver.save(folder / "m", step) for step in (1, 2)]
@@ -114,18 +157,6 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_a_warning_and_is_tried_agai
 
 
 # --- the book ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["checkpoint.json", "CheckPoint.JSON", "./checkpoint.json"])
-def test_no_checkpoint_has_the_books_name(name, tmp_path):
-    saver, layer = Saver({"a": np.zeros(2)}), built()
-    saver.save(tmp_path / "m")
-    for save in (saver.save, lambda path: checkpoint.save(path, layer)):
-        with pytest.raises(ArgumentError, match="a folder's book") as raised:
-            save(f"{tmp_path}/{name}")
-        assert raised.value.argument == "path"
-    assert names(tmp_path) == ["checkpoint.json", "m"]
-    assert checkpoint.latest_checkpoint(tmp_path) == tmp_path / "m"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +332,8 @@ def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(t
     params, dropout = twin.params.copy(), twin.op.dropout_state()
     saver = Saver({"m": twin, **others})
     seen = set()
-    for moment in at_every_moment(lambda: saver.restore(path), [_arrays.__file__, checkpoint.__file__], step=7):
+    files = [module.__file__ for module in (_arrays, _overwriting, checkpoint)]
+    for moment in at_every_moment(lambda: saver.restore(path), files, step=7):
         new = [np.array_equal(twin.params, layer.params), twin.op.dropout_state() == layer.op.dropout_state()]
         new += [bool(array.all()) for array in others.values()]
         old = [np.array_equal(twin.params, params), twin.op.dropout_state() == dropout]
@@ -313,6 +345,28 @@ def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(t
         for array in others.values():
             array[...] = 0
     assert seen == {True, False}
+
+
+def test_ctrl_c_at_each_write_of_a_restore_comes_once_after_the_last(tmp_path, monkeypatch):
+    arrays = {f"a{i}": np.full(3, 1.0) for i in range(3)}
+    path, writing = Saver(arrays).save(tmp_path / "m"), _arrays.writing
+
+    def interrupted(*arguments):
+        write = writing(*arguments)
+
+        def both_sides():
+            signal.raise_signal(signal.SIGINT)
+            write()
+            signal.raise_signal(signal.SIGINT)
+
+        return both_sides
+
+    monkeypatch.setattr(_arrays, "writing", interrupted)
+    others, handler = {name: np.zeros(3) for name in arrays}, signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        Saver(others).restore(path)
+    assert all(array.all() for array in others.values())
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.parametrize("bad", ["x", np.array(["1", "2"]), np.array([1, "x"], object), np.array([1j, 2]), [3.0]])

@@ -1,6 +1,7 @@
 """Ctrl-C at every moment: Python looks for it between its instructions, so it comes at each of them in turn."""
 
 import contextlib
+import signal
 import sys
 
 
@@ -18,7 +19,7 @@ def at_every_moment(call, files, step=1):
             left -= 1
             if left < 0:
                 left = None
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
         return instruction
 
     def function(frame, _event, _argument):

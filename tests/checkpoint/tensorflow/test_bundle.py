@@ -146,7 +146,10 @@ def test_one_bit_anywhere_in_a_tensor_or_the_index_is_seen(files, tmp_path):
     assert checkpoint.read_tensorflow(prefix).keys() == CONTENTS["partitioned"].keys()
 
 
-def test_tensorflow_reads_what_is_written(tmp_path):
+@pytest.mark.parametrize("over", [0, 1, 2])
+def test_tensorflow_reads_what_is_written_over_what_was_there_too(tmp_path, over):
+    for _ in range(over):
+        write_bundle(tmp_path / "ours-1", {"before": np.zeros(3)})
     tensors = {f"{name}/{own}": a for name in ("dtypes", "many", "large") for own, a in CONTENTS[name].items()}
     write_bundle(tmp_path / "ours-1", tensors)
     found = json.loads(run_tensorflow("read_files", tmp_path / "ours-1", tmp_path / "out.npz"))
