@@ -129,6 +129,16 @@ def test_the_latest_is_what_was_saved_last_in_either_format(tmp_path):
     assert checkpoint.latest_checkpoint(tmp_path) is None
 
 
+def test_a_book_that_names_what_no_file_can_be_called_is_a_checkpoint_error(tmp_path):
+    for name in ("a\ud800", "a\0", "a/b", "..", "", 3):
+        (tmp_path / "checkpoint.json").write_text(json.dumps({"latest": name, "all": []}))
+        with pytest.raises(CheckpointError, match="is not the name of a file in this folder"):
+            checkpoint.latest_checkpoint(tmp_path)
+    path = Saver({"a": np.zeros(2)}).save(tmp_path / "no \udcff UTF-8")
+    (tmp_path / "checkpoint.json").write_text(json.dumps({"latest": path.name, "all": []}))
+    assert checkpoint.latest_checkpoint(tmp_path) == path
+
+
 def test_the_files_that_are_gone_are_not_listed_nor_counted(folder):
     saver = Saver({"a": np.zeros(2)}, max_to_keep=2)
     paths = [saver.save(folder / "m", step) for step in (1, 2)]

@@ -6,12 +6,13 @@ import re
 import resource
 import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
 from pycudnnrnn import _atomic
-from pycudnnrnn._atomic import check_target, write_atomically, write_together
+from pycudnnrnn._atomic import check_target, locked, write_atomically, write_together
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 from tests.helpers.interrupts import at_every_moment
 from tests.helpers.writers import BESIDE, WRITERS
@@ -308,3 +309,33 @@ def test_a_file_that_finds_no_room_is_an_error_and_the_old_one_stays(share, writ
     assert names(tmp_path) == [path.name]
     write(path, 2)
     assert path.read_bytes() != before
+
+
+def test_a_lock_is_given_back_though_a_child_that_was_forked_meanwhile_lives_on(tmp_path):
+    """Such as a loader's worker: it has the lock's descriptor, too."""
+    path, asked, got = tmp_path / "f", threading.Event(), threading.Event()
+    end, writer = os.pipe()
+
+    def wait():
+        asked.set()
+        with locked(path):
+            got.set()
+
+    waiting = threading.Thread(target=wait)
+    with locked(path):
+        child = os.fork()
+        if not child:
+            os.close(writer)
+            os.read(end, 1)  # until the parent's end is closed
+            os._exit(0)
+        waiting.start()
+        asked.wait()
+        assert not got.wait(0.2)
+    try:
+        assert got.wait(60)
+    finally:
+        os.close(writer)
+        os.waitpid(child, 0)
+        waiting.join()
+        os.close(end)
+    assert not list(tmp_path.iterdir())
