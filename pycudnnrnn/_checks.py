@@ -96,6 +96,6 @@ def one_of(names: list[str]) -> str:
 def is_file_name(name: str) -> bool:
     """Say whether this names a file in a folder: no path, without a NUL and without half of a surrogate pair."""
     try:
-        return name == Path(name).name != "" and b"\0" not in os.fsencode(name)
+        return name == Path(name).name and name not in {"", ".."} and b"\0" not in os.fsencode(name)
     except UnicodeEncodeError:
         return False
