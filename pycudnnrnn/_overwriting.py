@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -42,15 +41,16 @@ def write_all(writes: Sequence[Callable[[], None]]) -> None:
 
 @contextlib.contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # Python interrupts the main thread alone
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    handler, came = signal.getsignal(signal.SIGINT), list[int]()
+    try:
+        if callable(handler):
+            signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    except ValueError:  # not the main thread, which is the one that Python interrupts
+        handler = None
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        if callable(handler):
+            signal.signal(signal.SIGINT, handler)
     if came:
         signal.raise_signal(signal.SIGINT)

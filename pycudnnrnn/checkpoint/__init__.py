@@ -138,6 +138,7 @@ class Saver:
                 _bundle.write(place, data, books(new, kept))
             else:
                 write_together([(place, data), *books(new, kept)])
+            self._saved = saved  # an interrupt from here on leaves the old ones to the next save
             errors = {old: old.delete(kept) for old in too_old}
             self._saved = [*(old for old in too_old if errors[old]), *kept]
         for error in filter(None, errors.values()):
