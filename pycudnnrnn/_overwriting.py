@@ -34,13 +34,14 @@ def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
 
 def write_all(writes: Sequence[Callable[[], None]]) -> None:
     """Make prepared writes: all of them. Ctrl-C in their midst, however often, is an interrupt after the last."""
-    with _ctrl_c_later():
+    with uninterrupted():
         for write in writes:
             write()
 
 
 @contextlib.contextmanager
-def _ctrl_c_later() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
+    """Do what is done all or not at all: Ctrl-C meanwhile, however often, is an interrupt after it."""
     handler, came = signal.getsignal(signal.SIGINT), list[int]()
     try:
         if callable(handler):

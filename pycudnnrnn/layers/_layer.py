@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool
+from pycudnnrnn._overwriting import uninterrupted
 from pycudnnrnn._tf1.checks import layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import initial_value
 from pycudnnrnn.engines import engine_for
@@ -153,14 +154,15 @@ class RNNLayer(ConfiguredLayer):
         return params
 
     def _attach(self, op: ops.CudnnRNN, params: Any, device: str) -> None:
-        self._op, self._spec, self._dtype, self._device = op, op.spec, op.dtype, device
-        if OPAQUE_KERNEL in self._variables:
-            self._variables[OPAQUE_KERNEL].value = params
-        else:
-            self._add(OPAQUE_KERNEL, params)
-        self._saveable = None
-        self._create_saveable()
-        self.built = True
+        with uninterrupted():
+            self._op, self._spec, self._dtype, self._device = op, op.spec, op.dtype, device
+            if OPAQUE_KERNEL in self._variables:
+                self._variables[OPAQUE_KERNEL].value = params
+            else:
+                self._add(OPAQUE_KERNEL, params)
+            self._saveable = None
+            self._create_saveable()
+            self.built = True
 
     def _create_saveable(self) -> None:
         if self._saveable is not None:

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycudnnrnn as package
-from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, _overwriting, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, StateError
-from pycudnnrnn.layers import RNNLayer
+from pycudnnrnn.layers import RNNLayer, _layer
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
+from tests.helpers.interrupts import at_every_moment
 from tests.helpers.layers import ALL, OF_MODE, batch, built, layer_of
 
 # --- the op underneath ------------------------------------------------------------------------------------------------
@@ -371,3 +372,15 @@ def test_a_forward_and_its_gradients_show_shapes_under_the_layers_names():
     found = repr(fwd.backward(fwd.outputs))
     assert found == "<LayerGradients: inputs [5, 2, 3], initial_state ([1, 2, 4], [1, 2, 4]), params [144]>"
     assert "states ([1, 2, 4]); float32" in repr(CudnnGRU(1, 4).forward(x))
+
+
+def test_an_interrupt_at_any_moment_of_a_cast_leaves_a_layer_that_computes_the_same():
+    x, layer = np.ones((3, 2, 4), np.float32), CudnnLSTM(1, 3, seed=5)
+    expected, state = layer(x, training=False)[0], layer.__getstate__()
+    dtypes = set()
+    for _ in at_every_moment(lambda: layer.to(dtype="float64"), [_layer.__file__, _overwriting.__file__]):
+        found = layer(x.astype(layer.dtype.numpy), training=False)[0]
+        assert np.allclose(found, expected, atol=1e-6)
+        dtypes.add(layer.dtype)
+        layer.__setstate__(state)
+    assert len(dtypes) == 2
