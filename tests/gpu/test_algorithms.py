@@ -31,7 +31,7 @@ def test_what_is_chosen_has_the_numpy_engines_numbers(cuda, answer, shape, kind,
     trials = {f"{t.algo} {t.math_type}": t.reason if t.time_us is None else t.time_us for t in choice.trials}
     said = {"algo": choice.algo, "math_type": choice.math_type, "trials": trials}
     answer(f"auto {kind} {dtype} T={T} B={B} H={H}", said)
-    assert ratio <= 16
+    assert ratio <= 1
     assert any(trial.algo == "standard" and trial.time_us is not None for trial in choice.trials)
     assert dtype == "float16" or {trial.math_type for trial in choice.trials} == {"fma"}
 

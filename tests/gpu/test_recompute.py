@@ -20,7 +20,7 @@ def test_every_result_and_gradient_is_near_the_numpy_engines(cuda, answer, kind,
     problem = make_problem(op, 11, 5, lengths, seed=3)
     ratio, errors = worst(run(cuda, problem, checkpoint_every=3), run_numpy(problem), problem)
     answer(f"recomputing: error {kind} {dtype} {direction} {'ragged' if lengths else 'equal'}", errors)
-    assert ratio <= 16
+    assert ratio <= 1
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
@@ -51,4 +51,4 @@ def test_a_hundred_thousand_steps_take_the_memory_that_was_told(cuda, answer):
     assert told["316"]["reserve_nbytes"] < told["None"]["reserve_nbytes"] / 5
     problem = make_problem(op, T, 4, None, seed=3)
     ratio, _ = worst(run(cuda, problem, checkpoint_every=316), run_numpy(problem), problem)
-    assert ratio <= 16
+    assert ratio <= 1

@@ -1,9 +1,12 @@
 """What the GPU suite judges by: what is no number, memory that grows, and what a child process has said."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from pycudnnrnn import ops
+from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu import asked, children
 from tests.gpu.drift import PAGE_NBYTES, SAMPLES, growth, leaks
@@ -23,12 +26,35 @@ def test_a_result_that_is_no_number_is_an_error_wherever_it_stands(name, bad):
     assert max(asked.largest_differences(found, expected).values()) == np.inf
 
 
-def test_an_error_is_a_multiple_of_a_rounding_of_the_largest_value():
+def test_sixteen_roundings_of_the_largest_value_are_what_is_allowed():
     expected = run_numpy(PROBLEM)
     expected["dx"].flat[0] = 8
     found = {name: array.copy() for name, array in expected.items()}
     found["dx"].flat[-1] += 16 * 8 * 2.0**-23 * (4 * 5 * 2) ** 0.5
-    assert worst(found, expected, PROBLEM)[0] == pytest.approx(16)
+    assert worst(found, expected, PROBLEM)[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("dtype", asked.DTYPES)
+def test_wrong_numbers_are_refused_in_every_dtype_and_rounded_ones_are_not(kind, dtype):
+    """Zeros, turned signs and two gates that changed places; against what every stored number's rounding does."""
+    op = KINDS[kind](2, 24, 17, dtype=dtype)
+    problem = make_problem(op, 7, 5, None, seed=3)
+    expected, element = run_numpy(problem), op.dtype.numpy
+    weights, biases = op.params_to_canonical(problem.params)
+    for arrays in (weights, biases):
+        arrays[0], arrays[1] = arrays[1], arrays[0]
+    swapped = dataclasses.replace(problem, params=op.canonical_to_params(weights, biases))
+    wrong = {
+        "zeros": {name: np.zeros_like(array) for name, array in expected.items()},
+        "signs": {name: -array for name, array in expected.items()},
+    }
+    for name in ("y", "dx", "dparams"):  # one alone is enough
+        for how, found in wrong.items():
+            assert worst(expected | {name: found[name]}, expected, problem)[0] > 1, (name, how)
+    assert worst(run_numpy(swapped), expected, problem)[0] > 1
+    rounded = {name: array.astype(element).astype(np.float64) for name, array in expected.items()}
+    assert worst(rounded, expected, problem)[0] < 0.1
 
 
 def pages(*changes):
