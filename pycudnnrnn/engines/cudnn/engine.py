@@ -85,7 +85,7 @@ class CudnnEngine:
         runtime = self.runtime
         with self._device.active():
             handle = runtime.handle_on(self._device.stream_at(stream))
-            dropout = runtime.dropout_at(handle, states, 0.0)  # no rate is kept in them
+            dropout = runtime.dropout_at(handle, states, 0.5)  # any: states keep none, and at 0 nothing may be written
             with dropout.lock:
                 dropout.start(handle, seed)
 
