@@ -116,7 +116,7 @@ class TF1Layer:
         except BaseException as error:
             if not self._variables:  # nothing has been named yet
                 self._scope = before
-            found = hinted(error, self.call, kwargs) if isinstance(error, TypeError) else None
+            found = hinted(error, self.call, args, kwargs) if isinstance(error, TypeError) else None
             if found is None:
                 raise
             raise found from None

@@ -146,7 +146,7 @@ class RNNSpec:
                 object.__setattr__(self, name, value)
 
         keep(
-            mode=check_word(RNNMode, "rnn_mode", mode),
+            mode=check_word(RNNMode, "mode", mode),
             num_layers=check_int("num_layers", num_layers, 1, INT32_MAX),
             num_units=check_int("num_units", num_units, 1, INT32_MAX),
             input_size=check_int("input_size", input_size, 1, INT32_MAX),
@@ -188,7 +188,7 @@ class RNNSpec:
         if num_proj == 0:
             return None  # TF reads 0 as "no projection"
         if self.mode is not RNNMode.LSTM:
-            raise ArgumentError("num_proj", f"None for rnn_mode {str(self.mode)!r} (only the LSTM projects)", num_proj)
+            raise ArgumentError("num_proj", f"None for mode {str(self.mode)!r} (only the LSTM projects)", num_proj)
         if num_proj >= self.num_units:
             raise ArgumentError(
                 "num_proj",
@@ -201,7 +201,7 @@ class RNNSpec:
         if value is None:
             return None
         if self.mode is not RNNMode.LSTM:
-            raise ArgumentError("cell_clip", f"None for rnn_mode {str(self.mode)!r} (only the LSTM has a cell)", value)
+            raise ArgumentError("cell_clip", f"None for mode {str(self.mode)!r} (only the LSTM has a cell)", value)
         given = value if isinstance(value, (tuple, list)) else [value]
         bounds = [as_float32(check_real("cell_clip", bound)) for bound in given]
         if len(bounds) == 1 and bounds[0] > 0:
