@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
+from pycudnnrnn._text import cut
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _TRAINING: Final = "each call takes its own: is_training of an op, training of a layer"
@@ -60,4 +62,4 @@ def hinted(error: TypeError, method: Any, arguments: tuple[Any, ...], keywords: 
     hints = [f"{name}: {_HERE[name]}" for name in keywords if name in _HERE and name not in signature.parameters]
     if "input_c" in signature.parameters and tuple in map(type, (*arguments, *keywords.values())):
         hints.append("input_h and input_c are two arguments here")
-    return TypeError("; ".join([str(error), *hints, f"taken are {inspect.Signature(taken)}"]))
+    return TypeError(cut("; ".join([str(error), *hints, f"taken are {inspect.Signature(taken)}"])))

@@ -76,9 +76,9 @@ class Saver:
             raise ArgumentTypeError("items", f"a mapping, or a sequence of things that have names{hint}", type(items))
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
-                raise ArgumentTypeError("items", "strings as keys", repr(key))
+                raise ArgumentTypeError("items", "strings as keys", shorten(key))
             if not _file.is_utf8(key):
-                raise ArgumentError("items", "keys that UTF-8 has", repr(key))
+                raise ArgumentError("items", "keys that UTF-8 has", shorten(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
         bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
@@ -123,7 +123,7 @@ class Saver:
                 of this name is untouched then, unless a renaming failed that is not the first.
         """
         if format not in FORMATS:
-            raise ArgumentError("format", one_of(list(FORMATS)), repr(format))
+            raise ArgumentError("format", one_of(list(FORMATS)), shorten(format))
         target = _with_step(Path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and one file has many names
         files = _tensorflow.files(place, self._items()) if format == TENSORFLOW else self._files(place)

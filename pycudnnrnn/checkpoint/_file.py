@@ -138,7 +138,7 @@ def _writable(tensors: Mapping[str, Array]) -> dict[str, Array]:
         raise ArgumentError("name", "another than the format's own", repr(METADATA))
     for name, array in tensors.items():
         if not is_utf8(name):
-            raise ArgumentError("name", "text that UTF-8 has", repr(name))
+            raise ArgumentError("name", "text that UTF-8 has", shorten(name))
         if array.dtype.name not in _DTYPES or not array.dtype.isnative:
             raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
     # The library takes the bytes as they lie in memory, whatever the strides say.

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.cli._output import SafeConsole, console
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
@@ -104,7 +105,7 @@ def _module(name: str) -> Any:
 def _check(option: str, names: tuple[str, ...], known: Any) -> None:
     for name in names:
         if name not in known:
-            raise ArgumentError(option, f"one of {', '.join(known)}", repr(name))
+            raise ArgumentError(option, f"one of {', '.join(known)}", shorten(name))
 
 
 def _print_list(screen: SafeConsole, problems: Any, adapters: Any) -> None:

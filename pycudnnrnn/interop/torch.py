@@ -11,7 +11,7 @@ import math
 import warnings
 from typing import Any
 
-from pycudnnrnn._checks import check_int, check_real, check_text
+from pycudnnrnn._checks import check_int, check_real, check_text, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, TorchArgumentError
 from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
 from pycudnnrnn.interop._torch_params import FlatParams
@@ -48,7 +48,7 @@ class _RNN(FlatParams):
         super().__init__()
         for name, flag in (("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)):
             if not isinstance(flag, bool):
-                raise ArgumentTypeError(name, "a bool", repr(flag))
+                raise ArgumentTypeError(name, "a bool", shorten(flag))
         self.input_size = check_int("input_size", input_size, 1, INT32_MAX)
         self.hidden_size = check_int("hidden_size", hidden_size, 1, INT32_MAX)
         self.num_layers = check_int("num_layers", num_layers, 1, INT32_MAX)
@@ -248,7 +248,7 @@ class RNN(_RNN):
         **kwargs: Any,
     ) -> None:
         if check_text("nonlinearity", nonlinearity) not in {"tanh", "relu"}:
-            raise ArgumentError("nonlinearity", "'tanh' or 'relu'", repr(nonlinearity))
+            raise ArgumentError("nonlinearity", "'tanh' or 'relu'", shorten(nonlinearity))
         self.nonlinearity = nonlinearity
         self._mode = RNNMode(f"rnn_{nonlinearity}")
         super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
