@@ -102,9 +102,11 @@ class _RNN(FlatParams):
             input and hx.
 
         Raises:
-            TorchArgumentError: a wrong shape, dtype or device.
+            TorchArgumentError: a wrong shape, dtype or device, or a trace of torch.fx of nothing but this module.
             ArgumentTypeError: not a tensor, or not a pair of them where the cell has c.
         """
+        if isinstance(input, torch.fx.Proxy):
+            return self._traced(input, hx)
         packed = isinstance(input, PackedSequence)
         parts: tuple[Any, ...] = input if packed else (input, None, None, None)
         data, batch_sizes, order, way_back = parts
@@ -138,6 +140,15 @@ class _RNN(FlatParams):
         elif unbatched:
             y, states = y.squeeze(batch_axis), [state.squeeze(1) for state in states]
         return y, tuple(states) if self._has_cell_state else states[0]
+
+    def _traced(self, *arguments: Any) -> tuple[Any, Any]:
+        """Be a leaf of a trace of torch.fx, as torch's modules are: its tracer knows those by their package."""
+        tracer = arguments[0].tracer
+        path = tracer.path_of_module(self)
+        if not path:
+            raise TorchArgumentError("module", "one that has this one inside: a trace has it as a leaf", "nothing else")
+        node: tuple[Any, Any] = tracer.create_proxy("call_module", path, arguments, {})
+        return node
 
     @property
     def _has_cell_state(self) -> bool:
