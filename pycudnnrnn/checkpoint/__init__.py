@@ -208,7 +208,8 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
         OSError: it cannot be written. An older file of this name is untouched then.
     """
     if not isinstance(layer, RNNLayer):
-        raise ArgumentTypeError("layer", f"a layer{of_an_op(layer, 'rnn')}", type(layer))
+        hint = ": save(path, layer)" if isinstance(path, RNNLayer) else of_an_op(layer, "rnn")
+        raise ArgumentTypeError("layer", f"a layer{hint}", type(layer))
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
@@ -228,6 +229,9 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         CheckpointError: the file is damaged, or not one model.
     """
     check_bool("require_finite", require_finite)
+    if _tensorflow.is_one(Path(path)):
+        why = "a checkpoint of TensorFlow's describes no layer: build it, and restore it with Saver({scope: layer})"
+        raise CheckpointError(path, "metadata", f"{why}; inspect(path).items has the scopes")
     found: list[tuple[RNNSpec, str, list[SavedDropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pycudnnrnn import CudnnGRU, Saver, checkpoint, convert
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, convert
 from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.convert.keras.h5 import h5_image
-from pycudnnrnn.errors import CheckpointError
+from pycudnnrnn.errors import ArgumentTypeError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
 from tests.helpers.layers import built
 from tests.helpers.oracles import need, random_canonical
@@ -141,3 +141,24 @@ def test_a_tensor_that_is_there_under_a_longer_name_is_named(tmp_path):
     reason, detail = refusal(checkpoint.load, path)
     first = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel"
     assert (reason, detail) == ("missing tensor", f"'{first}' is not there, 'model/{first}' is")
+
+
+@pytest.mark.parametrize("name", ["m.ckpt", "m.ckpt.index", "."])
+def test_load_of_a_tensorflow_checkpoint_names_what_restores_it(tmp_path, name):
+    layer, twin = (built(CudnnLSTM, seed=seed, bias_mode="single_input") for seed in (1, 2))
+    Saver({"scope": layer}).save(tmp_path / "m.ckpt", format="tensorflow")
+    reason, detail = refusal(checkpoint.load, tmp_path / name)
+    assert reason == "metadata"
+    assert detail.startswith("a checkpoint of TensorFlow's describes no layer: build it, and restore it with Saver(")
+    assert detail.endswith("; inspect(path).items has the scopes")
+    (scope,) = checkpoint.inspect(tmp_path / name).items
+    Saver({scope: twin}).restore(tmp_path / name)
+    weights = [item.op.params_to_canonical(item.params)[0] for item in (layer, twin)]
+    assert all(map(np.array_equal, *weights))
+
+
+def test_swapped_arguments_of_save_are_answered_with_their_order(tmp_path):
+    with pytest.raises(ArgumentTypeError, match=r"expecting a layer: save\(path, layer\)$"):
+        checkpoint.save(built(CudnnGRU), tmp_path / "m")
+    with pytest.raises(ArgumentTypeError, match=r"expecting a layer$"):
+        checkpoint.save(tmp_path / "m", "m")
