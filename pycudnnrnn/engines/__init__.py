@@ -54,7 +54,7 @@ class Memory:
 
     `output_nbytes` are the results, `gradient_nbytes` those of the backward. `reserve_nbytes` are kept from one to the
     other, or computed again chunk by chunk: then `checkpoint_nbytes` of them are kept, and the rest is one chunk's.
-    `workspace_nbytes` is scratch at the fullest moment. An `estimate` was made without asking the engine that will run.
+    `workspace_nbytes` is scratch at the fullest moment.
     """
 
     workspace_nbytes: int
@@ -62,7 +62,6 @@ class Memory:
     output_nbytes: int
     gradient_nbytes: int = 0
     checkpoint_nbytes: int = 0
-    estimate: bool = False
 
     @property
     def total_nbytes(self) -> int:
