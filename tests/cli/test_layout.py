@@ -102,10 +102,3 @@ def test_without_a_gpu_asking_cudnn_is_an_error_in_one_line():
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install cupy-cuda13x, or," in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_picture_under_another_suffix_is_refused_with_those_that_there_are(run, tmp_path):
-    code, _, err = run("layout", "lstm", "1", "8", "4", "--output", "a.gif")
-    assert code == 1
-    assert "'a.gif', expecting a name that ends in '.png', '.svg' or '.pdf'" in err
-    assert not list(tmp_path.iterdir())
