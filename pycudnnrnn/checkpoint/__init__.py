@@ -213,7 +213,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
-    data = _file.image(tensors, {"items": json.dumps({_MODEL: item.state()})})
+    data = _file.image(tensors, {"items": json.dumps({_MODEL: item.state()}, sort_keys=True)})
     place = resolve(Path(path))
     _book.check_name(place)
     write_atomically(place, data)
