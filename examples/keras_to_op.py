@@ -3,15 +3,20 @@
 python examples/keras_to_op.py model.keras [LAYER ...]
 """
 
-import sys
+import argparse
 
 import numpy as np
 
 from pycudnnrnn import convert, ops
 
-read = convert.keras.read_keras if sys.argv[1].endswith(".keras") else convert.keras.read_h5
-arrays = read(sys.argv[1])
-c = convert.keras.to_canonical(arrays, layers=sys.argv[2:] or None)
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("file")
+parser.add_argument("layers", nargs="*", metavar="LAYER")
+given = parser.parse_args()
+
+read = convert.keras.read_keras if given.file.endswith(".keras") else convert.keras.read_h5
+arrays = read(given.file)
+c = convert.keras.to_canonical(arrays, layers=given.layers or None)
 op = ops.from_spec(c.spec)
 params = op.canonical_to_params(c.weights, c.biases)
 x = np.linspace(-1, 1, 5 * 2 * op.input_size).reshape(5, 2, -1).astype(c.spec.dtype)  # [T, B, input_size]

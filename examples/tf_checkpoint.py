@@ -3,20 +3,32 @@
 python examples/tf_checkpoint.py model.ckpt-1000 [SCOPE [ACTIVATION]]
 
 The checkpoint is named by its prefix, its .index or its folder. SCOPE is what stands before "rnn/" or
-"stack_bidirectional_rnn/" in the variables' names, "cudnn_lstm" most often; `pycudnnrnn inspect` lists those that are
-there. ACTIVATION, "tanh" or "relu", has to be said for CudnnRNNTanh and CudnnRNNRelu, which write the same names.
+"stack_bidirectional_rnn/" in the variables' names, "cudnn_lstm" most often; a file of one RNN does not need it.
+ACTIVATION, "tanh" or "relu", has to be given for CudnnRNNTanh and CudnnRNNRelu, which write the same names.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
 from pycudnnrnn import checkpoint, convert, ops
 
-path, scope, activation = (*sys.argv[1:], *["", None][len(sys.argv) - 2 :])
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("checkpoint")
+parser.add_argument("scope", nargs="?")
+parser.add_argument("activation", nargs="?", choices=["tanh", "relu"])
+given = parser.parse_args()
 
-arrays = checkpoint.read_tensorflow(path)
-c = convert.tensorflow.to_canonical(arrays, prefix=scope, activation=activation)  # a warning names what it leaves out
+scopes = list(checkpoint.inspect(given.checkpoint).items)
+if given.scope is None and len(scopes) != 1:
+    there = f"give the scope of one of its {len(scopes)} RNNs: {', '.join(scopes)}"
+    parser.error(there if scopes else "the file has no RNN")
+scope = scopes[0] if given.scope is None else given.scope
+
+arrays = checkpoint.read_tensorflow(given.checkpoint)
+c = convert.tensorflow.to_canonical(  # a warning names what it leaves out
+    arrays, prefix=scope, activation=given.activation
+)
 op = ops.from_spec(c.spec)
 params = op.canonical_to_params(c.weights, c.biases)
 print(c.spec)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._checks import plain
+from pycudnnrnn._checks import plain, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import DType
 
@@ -323,7 +323,7 @@ def check_device(device: Any) -> str:
     """
     name = str(device)
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise ArgumentError("device", "'cpu', 'cuda' or 'cuda:<index>'", repr(device))
+        raise ArgumentError("device", "'cpu', 'cuda' or 'cuda:<index>'", shorten(device))
     return name
 
 

@@ -4,10 +4,10 @@ The bytes go to a temporary file in the same folder, onto the disk, and under th
 there is the old file or the new one, and never half of one, whatever fails: the disk is full, the process is
 interrupted or killed.
 
-A write changes what one name stands for. The new file has the mode of the old one, and its owner and group where the
-system lets us; other hard links to the old one keep it as it was. What is not a regular file is refused, and so is a
-symbolic link, since what it points to may be anybody's, or shared: the file itself has to be named. A file that may not
-be written to is refused, too, though a rename could do away with it.
+A write changes what one name stands for. The new file has the mode and the ACL of the old one, and its owner and group
+where the system lets us; other hard links to the old one keep it as it was. What is not a regular file is refused, and
+so is a symbolic link, since what it points to may be anybody's, or shared: the file itself has to be named. A file that
+may not be written to is refused, too, though a rename could do away with it.
 
 A process that is killed leaves its temporary file behind. The next write to that folder removes it once it is an hour
 old, by the clock of the folder's own file system.
@@ -23,9 +23,10 @@ import os
 import re
 import secrets
 import stat
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pycudnnrnn.errors import ArgumentError
 
@@ -35,6 +36,13 @@ _TEMPORARY: Final = re.compile(re.escape(_PREFIX) + "[0-9a-f]{16}")
 
 _STALE_S: Final = 3600
 """Age at which nobody can be writing a temporary file any more: what is being written has a fresh time."""
+
+_ACL: Final = "system.posix_acl_access"
+_ACL_ENTRY: Final = struct.Struct("<HHI")
+"""Tag, rights and id, after a version of 4 bytes. Source: linux/posix_acl_xattr.h."""
+
+_ACL_GROUP_OBJ: Final = 0x04
+"""The tag of the owning group. Source: linux/posix_acl.h."""
 
 _KINDS: Final = {
     stat.S_IFDIR: "a folder", stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
@@ -141,6 +149,13 @@ def _taken(lock: Path) -> int:
         os.close(descriptor)
 
 
+class _Old(NamedTuple):
+    """A file that a new one takes after."""
+
+    status: os.stat_result
+    acl: bytes | None
+
+
 class _NewFile:
     """A file in the making, under a temporary name in the folder of its own."""
 
@@ -149,8 +164,8 @@ class _NewFile:
         self._temporary = f"{_PREFIX}{secrets.token_hex(8)}"
         self._folder: int | None = None
 
-    def look(self) -> os.stat_result | None:
-        """Return the status of what has the name now, None where it is free."""
+    def look(self) -> _Old | None:
+        """Return what has the name now, None where it is free."""
         name = _name(self._path)
         # By its descriptor it stays the same folder, whoever renames it or changes the working directory.
         self._folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -163,8 +178,11 @@ class _NewFile:
             raise _unfit(self._path, _KINDS.get(kind, "something else"))
         # A rename asks for no right to the file itself, so it is asked for here, and the answer says why there is none.
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        os.close(os.open(name, flags, dir_fd=self._folder))
-        return status
+        descriptor = os.open(name, flags, dir_fd=self._folder)
+        try:
+            return _Old(status, _acl(descriptor))
+        finally:
+            os.close(descriptor)
 
     def write(self, data: bytes) -> None:
         """Bring the bytes to the disk."""
@@ -216,18 +234,49 @@ class _NewFile:
             os.close(folder)
 
 
-def _take_after(descriptor: int, old: os.stat_result) -> None:
-    """Give a new file the owner, group and mode of the old one; another group than the old one's gets no rights."""
+def _take_after(descriptor: int, old: _Old) -> None:
+    """Give a new file the owner, group, mode and ACL of the old one; another group than the old one's gets no rights.
+
+    The mode of a file with an ACL has the ACL's mask in the place of the group's rights: without the ACL it is the
+    owner's alone, since nobody else's rights are known.
+    """
+    status, acl = old
     try:
-        os.fchown(descriptor, old.st_uid, old.st_gid)
+        os.fchown(descriptor, status.st_uid, status.st_gid)
     except OSError:
         with contextlib.suppress(OSError):
-            os.fchown(descriptor, -1, old.st_gid)
-    now, mode = os.fstat(descriptor), old.st_mode & 0o777
-    if now.st_gid != old.st_gid:
+            os.fchown(descriptor, -1, status.st_gid)
+    now, mode = os.fstat(descriptor), status.st_mode & 0o777
+    if acl is not None:
+        try:
+            os.setxattr(descriptor, _ACL, acl if now.st_gid == status.st_gid else _without_group(acl))
+        except OSError:
+            mode &= 0o700
+        else:
+            return
+    elif _acl(descriptor) is not None:  # the folder gives one to every new file, and the old one had none
+        os.removexattr(descriptor, _ACL)
+        now = os.fstat(descriptor)
+    if now.st_gid != status.st_gid:
         mode &= 0o707
     if now.st_mode & 0o777 != mode:  # some file systems have one mode for all files, and no way to set it
         os.fchmod(descriptor, mode)
+
+
+def _acl(descriptor: int) -> bytes | None:
+    """Return a file's ACL; None where it has none, or its file system knows none."""
+    try:
+        return os.getxattr(descriptor, _ACL)
+    except OSError as error:
+        if error.errno in {errno.ENODATA, errno.ENOTSUP, errno.ENOSYS}:
+            return None
+        raise
+
+
+def _without_group(acl: bytes) -> bytes:
+    """Return an ACL that gives the owning group no rights."""
+    entries = _ACL_ENTRY.iter_unpack(acl[4:])
+    return acl[:4] + b"".join(_ACL_ENTRY.pack(tag, 0 if tag == _ACL_GROUP_OBJ else may, of) for tag, may, of in entries)
 
 
 def _write(descriptor: int, data: bytes) -> None:

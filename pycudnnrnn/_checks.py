@@ -22,26 +22,26 @@ def check_word(enum: type[_Enum], name: str, value: Any) -> _Enum:
     try:
         return enum(value)
     except ValueError:
-        raise ArgumentError(name, one_of([str(m) for m in enum]), repr(value)) from None
+        raise ArgumentError(name, one_of([str(m) for m in enum]), shorten(value)) from None
 
 
 def check_int(name: str, value: Any, low: int, high: int) -> int:
     """Return `value` as an int in [low, high]; True, 3.0 and "3" are refused, NumPy integers are taken."""
     if isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(name, "an integer", repr(value))
+        raise ArgumentTypeError(name, "an integer", shorten(value))
     try:
         number = operator.index(value)
     except TypeError:
-        raise ArgumentTypeError(name, "an integer", repr(value)) from None
+        raise ArgumentTypeError(name, "an integer", shorten(value)) from None
     if not low <= number <= high:
-        raise ArgumentError(name, f"an integer from {low} to {high}", number)
+        raise ArgumentError(name, f"an integer from {low} to {high}", shorten(number))
     return number
 
 
 def check_bool(name: str, value: Any) -> bool:
     """Return `value` as a bool; numbers are refused, NumPy booleans are taken."""
     if not isinstance(value, (bool, np.bool_)):
-        got = f"an array of shape {tuple(value.shape)}" if getattr(value, "ndim", 0) else repr(value)
+        got = f"an array of shape {tuple(value.shape)}" if getattr(value, "ndim", 0) else shorten(value)
         raise ArgumentTypeError(name, "a Python bool", got)
     return bool(value)
 
@@ -49,18 +49,18 @@ def check_bool(name: str, value: Any) -> bool:
 def check_text(name: str, value: Any) -> str:
     """Return `value`, a string."""
     if not isinstance(value, str):
-        raise ArgumentTypeError(name, "a string", repr(value))
+        raise ArgumentTypeError(name, "a string", shorten(value))
     return value
 
 
 def check_real(name: str, value: Any) -> float:
     """Return `value` as a float; booleans, strings and NaN are refused."""
     if isinstance(value, (bool, np.bool_, str, bytes)):
-        raise ArgumentTypeError(name, "a real number", repr(value))
+        raise ArgumentTypeError(name, "a real number", shorten(value))
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(name, "a real number", repr(value)) from None
+        raise ArgumentTypeError(name, "a real number", shorten(value)) from None
     except OverflowError:
         raise ArgumentError(name, "a number that fits a C double", "a larger one") from None
     if math.isnan(number):
@@ -69,8 +69,11 @@ def check_real(name: str, value: Any) -> float:
 
 
 def shorten(value: Any, most: int = 80) -> str:
-    """Return a repr that fits an error text."""
-    text = repr(value)
+    """Return a repr that fits an error text: the one way of a value into an error."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return f"a value of {type(value)} that has too many digits"
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

@@ -126,7 +126,7 @@ def explicit(context: Context) -> Candidate | str:
     if value is None:
         return f"{ENVIRONMENT_VARIABLE}: not set"
     if not isinstance(value, (str, os.PathLike)):
-        raise ArgumentTypeError("path", "a path to a libcudnn file", repr(value))
+        raise ArgumentTypeError("path", "a path to a libcudnn file", shorten(value))
     path = Path(value)
     if not path.is_absolute():
         raise LibraryUnusableError(

@@ -7,7 +7,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
+from pycudnnrnn._text import cut
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_TRAINING: Final = "each call takes its own: is_training of an op, training of a layer"
 
 _HERE: Final = {
     "hidden_size": "it is num_units here",
@@ -19,6 +23,8 @@ _HERE: Final = {
     "bias": "it is bias_mode='none' here, for no biases",
     "hx": "it is input_h and input_c of an op here, initial_state of a layer",
     "lengths": "it is sequence_lengths here, in each call",
+    "training": _TRAINING,
+    "is_training": _TRAINING,
     "sequence_lengths": "each call takes its own",
     "time_major": "each call takes its own",
     "input_size": "a layer learns it from its first inputs, or from build(input_shape)",
@@ -28,15 +34,15 @@ _HERE: Final = {
 """What torch, Keras and the neighbours of a class call an argument that it does not have, and what it is there."""
 
 
-def told(constructor: _Method) -> _Method:
-    """Wrap a constructor: Python's error for arguments that do not fit says more; see `hinted`."""
+def told(method: _Method) -> _Method:
+    """Wrap a method: Python's error for arguments that do not fit says more; see `hinted`."""
 
-    @functools.wraps(constructor)
-    def call(self: Any, *arguments: Any, **keywords: Any) -> None:
+    @functools.wraps(method)
+    def call(*arguments: Any, **keywords: Any) -> Any:
         try:
-            constructor(self, *arguments, **keywords)
+            return method(*arguments, **keywords)
         except TypeError as error:
-            found = hinted(error, constructor, keywords)
+            found = hinted(error, method, arguments, keywords)
             if found is None:
                 raise
             raise found from None
@@ -44,7 +50,7 @@ def told(constructor: _Method) -> _Method:
     return cast("_Method", call)
 
 
-def hinted(error: TypeError, method: Any, keywords: Mapping[str, Any]) -> TypeError | None:
+def hinted(error: TypeError, method: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> TypeError | None:
     """Add to Python's error for a call that does not fit what is taken, and what is called so elsewhere.
 
     None for an error that came from within the call: the frame that called is not its last.
@@ -54,4 +60,6 @@ def hinted(error: TypeError, method: Any, keywords: Mapping[str, Any]) -> TypeEr
     signature = inspect.signature(method)
     taken = [p.replace(annotation=p.empty) for name, p in signature.parameters.items() if name != "self"]
     hints = [f"{name}: {_HERE[name]}" for name in keywords if name in _HERE and name not in signature.parameters]
-    return TypeError("; ".join([str(error), *hints, f"taken are {inspect.Signature(taken)}"]))
+    if "input_c" in signature.parameters and tuple in map(type, (*arguments, *keywords.values())):
+        hints.append("input_h and input_c are two arguments here")
+    return TypeError(cut("; ".join([str(error), *hints, f"taken are {inspect.Signature(taken)}"])))

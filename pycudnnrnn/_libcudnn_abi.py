@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._checks import check_int, check_real
+from pycudnnrnn._checks import check_int, check_real, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 __all__ = [
@@ -336,7 +336,7 @@ class Enumerated(Parameter):
 
     def convert(self, name: str, value: Any, /) -> Any:
         if isinstance(value, Enum) and not isinstance(value, self.enum):
-            raise ArgumentTypeError(name, f"a {self.c}", repr(value))
+            raise ArgumentTypeError(name, f"a {self.c}", shorten(value))
         number = check_int(name, value, -(2**31), 2**31 - 1)
         if number not in self.enum._value2member_map_:
             raise ArgumentError(name, f"a {self.c}: {', '.join(f'{m.value} {m.name}' for m in self.enum)}", number)
@@ -354,7 +354,7 @@ class Opaque(Parameter):
             return None
         value = getattr(value, "_as_parameter_", value)
         if type(value) is not self.ctype:
-            raise ArgumentTypeError(name, f"a {self.c}", repr(value))
+            raise ArgumentTypeError(name, f"a {self.c}", shorten(value))
         if not value:
             raise ArgumentError(name, f"a {self.c} that was created", "NULL")
         return value
@@ -387,7 +387,7 @@ class Reference(Parameter):
         try:
             return self.ctype.from_param(value)
         except TypeError:
-            raise ArgumentTypeError(name, wanted, repr(value)) from None
+            raise ArgumentTypeError(name, wanted, shorten(value)) from None
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ class HostValue(Parameter):
             return None
         if isinstance(value, ctypes.Array) and ctypes.sizeof(value) >= ctypes.sizeof(ctypes.c_double):
             return value
-        raise ArgumentTypeError(name, "a ctypes array of 8 bytes or more", repr(value))
+        raise ArgumentTypeError(name, "a ctypes array of 8 bytes or more", shorten(value))
 
 
 @dataclass(frozen=True)
@@ -417,7 +417,7 @@ class Array(Parameter):
         if isinstance(value, ctypes.Array) and value._type_ is item:
             return value
         if self.output:
-            raise ArgumentTypeError(name, f"a ctypes array of {item.__name__}", repr(value))
+            raise ArgumentTypeError(name, f"a ctypes array of {item.__name__}", shorten(value))
         numbers = _int32_values(name, value)
         return (item * len(numbers)).from_buffer_copy(numbers)
 
@@ -430,7 +430,7 @@ def _int32_values(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
             raise ArgumentError(name, f"integers from {low} to {high}", f"{value.min()} to {value.max()}")
         return value.astype(np.int32)
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray)):
-        raise ArgumentTypeError(name, "a sequence or one-dimensional array of integers on the host", repr(value))
+        raise ArgumentTypeError(name, "a sequence or one-dimensional array of integers on the host", shorten(value))
     return np.array([check_int(f"{name}[{i}]", number, low, high) for i, number in enumerate(value)], np.int32)
 
 

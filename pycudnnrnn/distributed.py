@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind
-from pycudnnrnn._checks import check_int, check_real, one_of
+from pycudnnrnn._checks import check_int, check_real, one_of, shorten
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, PycudnnrnnError, StateError
 
@@ -49,7 +49,7 @@ def all_reduce_gradients(d_params: Any, comm: Any, *, reduction: str, weight: fl
     ranks = _ranks(comm)
     with _agreed(ranks, "d_params", d_params) as call:
         if reduction not in REDUCTIONS:
-            raise ArgumentError("reduction", one_of([*REDUCTIONS]), repr(reduction))
+            raise ArgumentError("reduction", one_of([*REDUCTIONS]), shorten(reduction))
         call.choice = REDUCTIONS.index(reduction)
         call.weight = check_real("weight", weight)
         if not 0 <= call.weight < math.inf:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pycudnnrnn._text import cut
+
 
 def version_text(version: int) -> str:
     """Write cuDNN's version number as text: 8907 is 8.9.7, 92800 is 9.28.0."""
@@ -20,7 +22,13 @@ def install_text(packages: str, extra: str) -> str:
 
 
 class PycudnnrnnError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Root of every error that this package raises on purpose. Of a text that is too long, the middle is left out."""
+
+    def __str__(self) -> str:
+        return cut(self._text())
+
+    def _text(self) -> str:
+        return super().__str__()
 
 
 class ArgumentError(PycudnnrnnError, ValueError):
@@ -37,7 +45,7 @@ class ArgumentError(PycudnnrnnError, ValueError):
         self.got = got
         self.aspect = aspect
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         what = f"{self.argument} {self.aspect}" if self.aspect else self.argument
         return f"Invalid {what}: {self.got}, expecting {self.expected}"
 
@@ -54,7 +62,7 @@ class TFArgumentError(ArgumentError):
         self.args = (argument, expected, got, text)
         self.text = text
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.text
 
 
@@ -78,7 +86,7 @@ class CheckpointError(PycudnnrnnError):
         self.reason = reason
         self.detail = detail
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.path}: {self.reason}: {self.detail}"
 
 
@@ -111,7 +119,7 @@ class ConvertError(PycudnnrnnError, ValueError):
         self.what = what
         self.why = why
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.framework}: {self.what}: {self.why}"
 
 
@@ -142,7 +150,7 @@ class DeviceLostError(EngineError):
         self.function = function
         self.detail = detail
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return (
             f"{self.device} is lost to this process: {self.function} reported {self.error} ({self.code})"
             + (f": {self.detail}" if self.detail else "")
@@ -160,6 +168,9 @@ class LibraryError(EngineError):
         self.attempts = attempts
 
     def __str__(self) -> str:
+        return "\n".join(map(cut, self._text().split("\n")))  # as many places as were looked at
+
+    def _text(self) -> str:
         if not self.attempts:
             return self.reason
         return "\n".join([self.reason, "Places looked at:", *(f"  - {attempt}" for attempt in self.attempts)])
@@ -197,7 +208,7 @@ class CudnnError(EngineError):
         self.detail = detail
         self.hint = hint
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         text = f"{self.function} returned {self.status} ({self.code}) from cuDNN {version_text(self.version)}"
         return text + (f": {self.detail}" if self.detail else "") + (f"\nHint: {self.hint}" if self.hint else "")
 
@@ -241,6 +252,6 @@ class MissingDependencyError(PycudnnrnnError, ImportError):
         self.purpose = purpose
         self.install = install or package
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         how = install_text(self.install, self.extra)
         return f"{self.purpose} needs {self.package}, which is not installed: {how}"

@@ -25,6 +25,7 @@ from pycudnnrnn.spec import GATES, RNNMode, RNNSpec
 from pycudnnrnn.testing import reference
 
 try:
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import LogNorm, to_rgb
     from matplotlib.figure import Figure
@@ -270,8 +271,10 @@ def _target(path: Place) -> Path:
 
 
 def _save(figure: Figure, target: Path) -> None:
-    image = io.BytesIO()
-    figure.savefig(image, format=target.suffix[1:])
+    image, kind = io.BytesIO(), target.suffix[1:]
+    dated = {"svg": "Date", "pdf": "CreationDate"}  # without them the same picture is the same file
+    with rc_context({"svg.hashsalt": "pycudnnrnn"}):
+        figure.savefig(image, format=kind, metadata={dated[kind]: None} if kind in dated else None)
     write_atomically(target, image.getvalue())
 
 

@@ -60,6 +60,8 @@ class Competitor:
     device: str
     option: str
     what: str
+    needs: str = ""
+    """The package that it cannot run without."""
 
     def prepare(self, problem: Problem, which: str, dtype: str, data: Data) -> Prepared:
         prepared: Prepared = self._load().prepare(problem, which, dtype, data, self.option)
@@ -78,10 +80,10 @@ COMPETITORS: Final = {
     competitor.name: competitor
     for competitor in (
         Competitor("numpy", "numpy_engine", "cpu", "", "ours, on the NumPy engine"),
-        Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU"),
-        Competitor("jax-cpu", "jax_scan", "cpu", "cpu", "jit of lax.scan"),
-        Competitor("jax-ours-cpu", "jax_ours", "cpu", "cpu", "ours under jit, in XLA's buffers"),
-        Competitor("onnxruntime", "onnxruntime_cpu", "cpu", "", "the ONNX operator"),
+        Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU", "torch"),
+        Competitor("jax-cpu", "jax_scan", "cpu", "cpu", "jit of lax.scan", "jax"),
+        Competitor("jax-ours-cpu", "jax_ours", "cpu", "cpu", "ours under jit, in XLA's buffers", "jax"),
+        Competitor("onnxruntime", "onnxruntime_cpu", "cpu", "", "the ONNX operator", "onnxruntime"),
         Competitor("eager", "ours_cuda", "cuda", "eager", "ours: the op as it is called"),
         Competitor("plan", "ours_cuda", "cuda", "plan", "ours: a prepared plan on static buffers"),
         Competitor("graph", "ours_cuda", "cuda", "graph", "ours: a captured graph, replayed"),
@@ -93,11 +95,11 @@ COMPETITORS: Final = {
         Competitor("small_h", "ours_cuda", "cuda", "persist_static_small_h", "the same"),
         Competitor("raw", "raw_cudnn", "cuda", "plain", "C++ over the same libcudnn: the floor"),
         Competitor("raw-graph", "raw_cudnn", "cuda", "graph", "the same calls in a CUDA graph"),
-        Competitor("torch", "torch_eager", "cuda", "cuda", "torch's modules on the GPU"),
-        Competitor("torch-graph", "torch_graph", "cuda", "", "the same in a CUDA graph"),
-        Competitor("jax", "jax_cudnn", "cuda", "", "jax.experimental.rnn under jit"),
-        Competitor("jax-ours", "jax_ours", "cuda", "cuda", "ours under jit, in XLA's buffers"),
-        Competitor("jax-scan", "jax_scan", "cuda", "cuda", "jit of lax.scan"),
+        Competitor("torch", "torch_eager", "cuda", "cuda", "torch's modules on the GPU", "torch"),
+        Competitor("torch-graph", "torch_graph", "cuda", "", "the same in a CUDA graph", "torch"),
+        Competitor("jax", "jax_cudnn", "cuda", "", "jax.experimental.rnn under jit", "jax"),
+        Competitor("jax-ours", "jax_ours", "cuda", "cuda", "ours under jit, in XLA's buffers", "jax"),
+        Competitor("jax-scan", "jax_scan", "cuda", "cuda", "jit of lax.scan", "jax"),
     )
 }
 

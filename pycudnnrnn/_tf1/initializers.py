@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checks import one_of
+from pycudnnrnn._checks import one_of, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 Array = npt.NDArray[Any]
@@ -54,7 +54,7 @@ def check_initializer(name: str, given: Any, default: str) -> str | Initializer:
     """
     value: str | Initializer = default if given is None else given
     if isinstance(value, str) and value not in _NAMED:
-        raise ArgumentError(name, one_of(list(_NAMED)), repr(value))
+        raise ArgumentError(name, one_of(list(_NAMED)), shorten(value))
     if not isinstance(value, str) and not callable(value):
         raise ArgumentTypeError(name, "a name or a callable over (shape, dtype)", type(value))
     return value

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _locks, _overwriting
-from pycudnnrnn._checks import check_text
+from pycudnnrnn._checks import check_text, shorten
 from pycudnnrnn._keywords import hinted
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.losses import Losses, flatten
@@ -36,7 +36,7 @@ class TF1Layer:
 
     def __init__(self, name: str | None, dtype: DType | None) -> None:
         if name is not None and (not isinstance(name, str) or not name):
-            raise ArgumentTypeError("name", "a string that is not empty, or None for the class's name", repr(name))
+            raise ArgumentTypeError("name", "a string that is not empty, or None for the class's name", shorten(name))
         self._name = name or snake_case(type(self).__name__)
         self._scope: str | None = None
         self._dtype = dtype
@@ -119,7 +119,7 @@ class TF1Layer:
             except BaseException as error:
                 if not self._variables:  # nothing has been named yet
                     self._scope = before
-                found = hinted(error, self.call, kwargs) if isinstance(error, TypeError) else None
+                found = hinted(error, self.call, args, kwargs) if isinstance(error, TypeError) else None
                 if found is None:
                     raise
                 raise found from None

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn._tf1.checks import shape_of
 from pycudnnrnn._tf1.initializers import check_initializer, initial_value
 from pycudnnrnn._tf1.layer import TF1Layer
@@ -54,7 +54,7 @@ class Cell(TF1Layer):
         bias_mode: str = BiasMode.DOUBLE,
     ) -> None:
         if reuse is not None and not isinstance(reuse, bool):
-            raise ArgumentTypeError("reuse", "a bool or None", repr(reuse))
+            raise ArgumentTypeError("reuse", "a bool or None", shorten(reuse))
         super().__init__(
             CELL_NAMES[self._mode] if name is None else name, None if dtype is None else parse_dtype("dtype", dtype)
         )

@@ -76,9 +76,9 @@ class Saver:
             raise ArgumentTypeError("items", f"a mapping, or a sequence of things that have names{hint}", type(items))
         for key in items if isinstance(items, Mapping) else ():
             if not isinstance(key, str):
-                raise ArgumentTypeError("items", "strings as keys", repr(key))
+                raise ArgumentTypeError("items", "strings as keys", shorten(key))
             if not _file.is_utf8(key):
-                raise ArgumentError("items", "keys that UTF-8 has", repr(key))
+                raise ArgumentError("items", "keys that UTF-8 has", shorten(key))
         named = items if isinstance(items, Mapping) else _own_names(items)
         bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
@@ -124,7 +124,7 @@ class Saver:
                 of this name is untouched then, unless a renaming failed that is not the first.
         """
         if format not in FORMATS:
-            raise ArgumentError("format", one_of(list(FORMATS)), repr(format))
+            raise ArgumentError("format", one_of(list(FORMATS)), shorten(format))
         target = _with_step(Path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and one file has many names
         check_name(place)
@@ -215,11 +215,12 @@ def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
         OSError: it cannot be written. An older file of this name is untouched then.
     """
     if not isinstance(layer, RNNLayer):
-        raise ArgumentTypeError("layer", f"a layer{of_an_op(layer, 'rnn')}", type(layer))
+        hint = ": save(path, layer)" if isinstance(path, RNNLayer) else of_an_op(layer, "rnn")
+        raise ArgumentTypeError("layer", f"a layer{hint}", type(layer))
     item = item_of("", layer)
     others = layer.variables_by_name()
     tensors = {name: array for name, array in item.tensors().items() if name not in others}
-    data = _file.image(tensors, {"items": json.dumps({_MODEL: item.state()})})
+    data = _file.image(tensors, {"items": json.dumps({_MODEL: item.state()}, sort_keys=True)})
     place = resolve(Path(path))
     check_name(place)
     write_atomically(place, data)
@@ -235,6 +236,9 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         CheckpointError: the file is damaged, or not one model.
     """
     check_bool("require_finite", require_finite)
+    if _tensorflow.is_one(Path(path)):
+        why = "a checkpoint of TensorFlow's describes no layer: build it, and restore it with Saver({scope: layer})"
+        raise CheckpointError(path, "metadata", f"{why}; inspect(path).items has the scopes")
     found: list[tuple[RNNSpec, str, list[SavedDropout]]] = []
 
     def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:

@@ -17,12 +17,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import safetensors.numpy
+import safetensors
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint._marks import what_it_is
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
+from pycudnnrnn.checkpoint._safetensors import image_of
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
@@ -116,7 +117,7 @@ def image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
         raise ArgumentError("tensors", f"at most {TENSORS_MAX}", len(arrays))
     full = {"format": FORMAT, **metadata}
     full["sha256"] = _digest(_whole(arrays), full)
-    data: bytes = safetensors.numpy.save(arrays, full)
+    data = image_of(arrays, full)
     length = int.from_bytes(data[:8], "little")
     if length > HEADER_MAX:
         raise ArgumentError("tensors", f"names and metadata of at most {HEADER_MAX} bytes", length)
@@ -129,8 +130,7 @@ def foreign_image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> 
     Raises:
         ArgumentError: a name or a dtype that the format does not have.
     """
-    data: bytes = safetensors.numpy.save(_writable(tensors), dict(metadata))
-    return data
+    return image_of(_writable(tensors), metadata)
 
 
 def _writable(tensors: Mapping[str, Array]) -> dict[str, Array]:
@@ -138,7 +138,7 @@ def _writable(tensors: Mapping[str, Array]) -> dict[str, Array]:
         raise ArgumentError("name", "another than the format's own", repr(METADATA))
     for name, array in tensors.items():
         if not is_utf8(name):
-            raise ArgumentError("name", "text that UTF-8 has", repr(name))
+            raise ArgumentError("name", "text that UTF-8 has", shorten(name))
         if array.dtype.name not in _DTYPES or not array.dtype.isnative:
             raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
     # The library takes the bytes as they lie in memory, whatever the strides say.

@@ -10,7 +10,10 @@ import numpy.typing as npt
 
 
 class Summary(NamedTuple):
-    """The elements of a tensor, counted; least, most and mean are of the finite ones, None where there are none."""
+    """The elements of a tensor, counted; least, most and mean are of the finite ones, None where there are none.
+
+    Of complex numbers they are those of the absolute values.
+    """
 
     size: int
     least: float | None
@@ -28,8 +31,10 @@ class Summing:
         self._least, self._most, self._total = math.inf, -math.inf, 0.0
 
     def add(self, piece: npt.NDArray[Any]) -> None:
-        values = piece.astype(np.float64)
+        values = piece.astype(np.result_type(piece, np.float64) if np.iscomplexobj(piece) else np.float64)
         finite = values[np.isfinite(values)]
+        if np.iscomplexobj(finite):
+            finite = np.abs(finite)
         nan = int(np.isnan(values).sum())
         self._size += values.size
         self._nan += nan

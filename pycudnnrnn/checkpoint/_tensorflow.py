@@ -6,7 +6,6 @@ or the one around it, when it was built first. So scopes are looked for, and not
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from pycudnnrnn._tf1.tensors import cell_scope, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint._bundle import Bundle, paths
 from pycudnnrnn.checkpoint._file import TensorSpec, check_finite
 from pycudnnrnn.checkpoint._items import Item
+from pycudnnrnn.checkpoint._nearest import nearest
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
@@ -243,6 +243,6 @@ def _there(models: list[FoundRNN]) -> str:
 
 
 def _near(bundle: Bundle, name: str) -> str:
-    near = difflib.get_close_matches(name, bundle.entries, n=NAMED_AT_MOST) or sorted(bundle.entries)[:NAMED_AT_MOST]
+    near = nearest(name, bundle.entries, NAMED_AT_MOST)
     more = f" and {len(bundle.entries) - len(near)} more" if len(bundle.entries) > len(near) else ""
     return f"the file has {', '.join(map(repr, near))}{more}" if near else "the file has no tensors"

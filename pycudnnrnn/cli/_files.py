@@ -130,7 +130,8 @@ def _read_torch(path: Path, _: object) -> FileWeights:
         # Not in torch's words: they tell how to load it all the same, and run what is in it.
         wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
         what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
-        raise PycudnnrnnError(f"{path} is not a file of weights only: {what}") from error
+        how = "torch.save(model.state_dict(), path) writes one"
+        raise PycudnnrnnError(f"{path} is not a file of weights only: {what}; {how}") from error
     if not isinstance(found, dict):
         raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
     return FileWeights(found, {})

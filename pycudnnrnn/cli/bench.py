@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.cli._output import SafeConsole, console
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
@@ -74,10 +75,13 @@ def bench(
     if listed:
         _print_list(screen, problems, adapters)
         return
+    _check("--against", against, adapters.COMPETITORS)
+    for name, package in ((name, adapters.COMPETITORS[name].needs) for name in against):
+        if package and importlib.util.find_spec(package) is None:
+            raise PycudnnrnnError(f"--against {name} needs {package}, which is not installed: pip install {package}")
     groups = groups or (("cpu",) if device == "cpu" else ("stream",))
     against = against or adapters.AGAINST[device]
     _check("--group", groups, problems.GROUPS)
-    _check("--against", against, adapters.COMPETITORS)
     if device == "cuda":
         engine_for("cuda")  # its own error says what is missing, before a table full of it
     rows = runner.rows_of(
@@ -104,7 +108,7 @@ def _module(name: str) -> Any:
 def _check(option: str, names: tuple[str, ...], known: Any) -> None:
     for name in names:
         if name not in known:
-            raise ArgumentError(option, f"one of {', '.join(known)}", repr(name))
+            raise ArgumentError(option, f"one of {', '.join(known)}", shorten(name))
 
 
 def _print_list(screen: SafeConsole, problems: Any, adapters: Any) -> None:

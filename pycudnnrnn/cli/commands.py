@@ -14,10 +14,18 @@ from pycudnnrnn.cli.inspect import inspect
 from pycudnnrnn.cli.layout import layout
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+)
 @click.version_option(package.__version__, prog_name="pycudnnrnn")
-def pycudnnrnn() -> None:
+@click.pass_context
+def pycudnnrnn(context: click.Context) -> None:
     """The cuDNN RNN for everyone who is not inside a big framework."""
+    if context.invoked_subcommand is None:  # click's own error of it has the help as its message
+        click.echo(context.get_help(), err=True)
+        context.exit(2)
 
 
 pycudnnrnn.add_command(bench)

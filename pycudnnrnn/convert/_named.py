@@ -39,7 +39,7 @@ class Named:
         self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
-            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {type(arrays).__name__}")
+            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {whole(arrays)}")
         self.prefix = _completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
         self._given: dict[str, Any] = {}
@@ -164,6 +164,20 @@ def _completed(framework: str, prefix: Any, joint: str) -> str:
     if not isinstance(prefix, str):
         raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
     return prefix + joint if prefix[-1:].isalnum() else prefix
+
+
+def whole(model: Any) -> str:
+    """Return what an error text says of a whole model where its arrays are wanted: its type, and how they are got."""
+    kind = type(model)
+    if hasattr(kind, "state_dict"):
+        return f"{kind.__name__}: convert.pytorch.to_canonical(module.state_dict()) reads a torch module's"
+    if hasattr(kind, "params_to_canonical"):
+        made = "Canonical(op.spec, *op.params_to_canonical(params))"
+        return f"{kind.__name__}: an op's are {made}, which from_canonical takes"
+    if hasattr(kind, "op"):
+        made = "Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))"
+        return f"{kind.__name__}: a layer's are {made}, which from_canonical takes"
+    return kind.__name__
 
 
 def some(names: list[str], write: Callable[[str], str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, apart
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag
@@ -38,7 +39,7 @@ def to_canonical(
     """
     for name, size in {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}.items():
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 0 < size <= _MOST:
-            raise ConvertError("jax_rnn", name, f"expecting a positive integer, got {size!r}")
+            raise ConvertError("jax_rnn", name, f"expecting a positive integer, got {shorten(size)}")
     bidirectional = flag("jax_rnn", "bidirectional", bidirectional)
     named = Named("jax_rnn", arrays)
     I, U, D = int(input_size), int(hidden_size), 1 + bidirectional

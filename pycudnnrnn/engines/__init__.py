@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Protocol
 
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import Arrays, Batch, Pass
@@ -41,7 +41,7 @@ class DropoutState:
 
     def __post_init__(self) -> None:
         if not isinstance(self.engine, str):
-            raise ArgumentTypeError("engine", "an engine's name", repr(self.engine))
+            raise ArgumentTypeError("engine", "an engine's name", shorten(self.engine))
         if not isinstance(self.data, bytes):
             raise ArgumentTypeError("data", "bytes", type(self.data))
         object.__setattr__(self, "seed", check_int("seed", self.seed, 0, SEED_MAX))
@@ -54,7 +54,7 @@ class Memory:
 
     `output_nbytes` are the results, `gradient_nbytes` those of the backward. `reserve_nbytes` are kept from one to the
     other, or computed again chunk by chunk: then `checkpoint_nbytes` of them are kept, and the rest is one chunk's.
-    `workspace_nbytes` is scratch at the fullest moment. An `estimate` was made without asking the engine that will run.
+    `workspace_nbytes` is scratch at the fullest moment.
     """
 
     workspace_nbytes: int
@@ -62,7 +62,6 @@ class Memory:
     output_nbytes: int
     gradient_nbytes: int = 0
     checkpoint_nbytes: int = 0
-    estimate: bool = False
 
     @property
     def total_nbytes(self) -> int:

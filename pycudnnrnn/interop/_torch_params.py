@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError, TorchArgumentError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.spec import LSTM_PROJECTION_ID, RNNSpec
 
@@ -19,6 +19,30 @@ try:
     import torch
 except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
+
+
+class _Parameters(dict[str, Any]):
+    """A module's parameters; who takes a weight of `parts` for one of them is told what it is."""
+
+    def __init__(self, parts: Iterable[str], of: str) -> None:
+        super().__init__()
+        self._parts, self._of = frozenset(parts), of
+
+    def __missing__(self, name: str) -> Any:
+        self.check(name)
+        raise KeyError(name)
+
+    def __delitem__(self, name: str) -> None:
+        self.check(name)
+        super().__delitem__(name)
+
+    def check(self, name: str) -> None:
+        if name in self._parts:
+            expected = (
+                "a whole parameter: prune and parametrize work on 'params', and weight_norm, spectral_norm and prune "
+                f"of one weight on torch.nn.{self._of}, which takes this module's state dict"
+            )
+            raise TorchArgumentError(name, expected, "a part of the parameter 'params'")
 
 
 class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are not looked at
@@ -31,6 +55,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         """Make the parameter, zeros of the device and dtype of `like`."""
         self._spec_json = spec.to_json()
         self._place(self._layout_for(like))
+        self._parameters: dict[str, Any] = _Parameters(self._places, type(self).__name__)
         self.params = torch.nn.Parameter(like.new_zeros(self._layout.size))
 
     def named_weights(self, params: Any = None) -> Iterator[tuple[str, Any]]:
@@ -55,7 +80,15 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         state = self.__dict__
         if "_places" in state and "params" in state["_parameters"] and name in self._places:
             return self._read(name, state["_parameters"]["params"])
+        if name in {"_flat_weights", "_flat_weights_names"}:
+            raise AttributeError(f"{name}: every weight is a part of the parameter 'params', and in named_weights()")
         return super().__getattr__(name)
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        """Register a parameter, as torch's module does; prune makes one of a weight, which is a part of `params`."""
+        if isinstance(self._parameters, _Parameters):
+            self._parameters.check(name.removesuffix("_orig"))
+        super().register_parameter(name, param)
 
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._checks import check_int, plain
+from pycudnnrnn._checks import check_int, plain, shorten
 from pycudnnrnn.engines import POSITION_MAX, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
 from pycudnnrnn.ops._take import check_size
@@ -170,9 +170,9 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
         platform = places.pop() if len(places) == 1 else _default_platform()
         platform = {"gpu": "cuda"}.get(platform, platform)
         if platform not in PLATFORMS:
-            raise ArgumentError("platform", "'host': nothing of this package runs there by itself", repr(platform))
+            raise ArgumentError("platform", "'host': nothing of this package runs there by itself", shorten(platform))
     if platform not in PLATFORMS:
-        raise ArgumentError("platform", f"one of {', '.join(map(repr, PLATFORMS))}, or None", repr(platform))
+        raise ArgumentError("platform", f"one of {', '.join(map(repr, PLATFORMS))}, or None", shorten(platform))
     if platform != "host" and not HAS_BUFFERS:
         raise MissingDependencyError("JAX 0.10 or newer", "jax", "interop.jax without platform='host'", "'jax>=0.10'")
     if platform != "cuda":
@@ -203,7 +203,7 @@ def _spec_of(spec: Any) -> RNNSpec:
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(name, "a Python bool: it is fixed while a trace is made", repr(value))
+        raise ArgumentTypeError(name, "a Python bool: it is fixed while a trace is made", shorten(value))
     return bool(value)
 
 

@@ -11,7 +11,7 @@ import math
 import warnings
 from typing import Any
 
-from pycudnnrnn._checks import check_int, check_real, check_text
+from pycudnnrnn._checks import check_int, check_real, check_text, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, TorchArgumentError
 from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
 from pycudnnrnn.interop._torch_params import FlatParams
@@ -48,7 +48,7 @@ class _RNN(FlatParams):
         super().__init__()
         for name, flag in (("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)):
             if not isinstance(flag, bool):
-                raise ArgumentTypeError(name, "a bool", repr(flag))
+                raise ArgumentTypeError(name, "a bool", shorten(flag))
         self.input_size = check_int("input_size", input_size, 1, INT32_MAX)
         self.hidden_size = check_int("hidden_size", hidden_size, 1, INT32_MAX)
         self.num_layers = check_int("num_layers", num_layers, 1, INT32_MAX)
@@ -102,9 +102,11 @@ class _RNN(FlatParams):
             input and hx.
 
         Raises:
-            TorchArgumentError: a wrong shape, dtype or device.
+            TorchArgumentError: a wrong shape, dtype or device, or a trace of torch.fx of nothing but this module.
             ArgumentTypeError: not a tensor, or not a pair of them where the cell has c.
         """
+        if isinstance(input, torch.fx.Proxy):
+            return self._traced(input, hx)
         packed = isinstance(input, PackedSequence)
         parts: tuple[Any, ...] = input if packed else (input, None, None, None)
         data, batch_sizes, order, way_back = parts
@@ -138,6 +140,15 @@ class _RNN(FlatParams):
         elif unbatched:
             y, states = y.squeeze(batch_axis), [state.squeeze(1) for state in states]
         return y, tuple(states) if self._has_cell_state else states[0]
+
+    def _traced(self, *arguments: Any) -> tuple[Any, Any]:
+        """Be a leaf of a trace of torch.fx, as torch's modules are: its tracer knows those by their package."""
+        tracer = arguments[0].tracer
+        path = tracer.path_of_module(self)
+        if not path:
+            raise TorchArgumentError("module", "one that has this one inside: a trace has it as a leaf", "nothing else")
+        node: tuple[Any, Any] = tracer.create_proxy("call_module", path, arguments, {})
+        return node
 
     @property
     def _has_cell_state(self) -> bool:
@@ -248,7 +259,7 @@ class RNN(_RNN):
         **kwargs: Any,
     ) -> None:
         if check_text("nonlinearity", nonlinearity) not in {"tanh", "relu"}:
-            raise ArgumentError("nonlinearity", "'tanh' or 'relu'", repr(nonlinearity))
+            raise ArgumentError("nonlinearity", "'tanh' or 'relu'", shorten(nonlinearity))
         self.nonlinearity = nonlinearity
         self._mode = RNNMode(f"rnn_{nonlinearity}")
         super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)

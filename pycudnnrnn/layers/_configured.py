@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn._keywords import told
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import check_initializer
@@ -50,7 +50,9 @@ class ConfiguredLayer(TF1Layer):
         kind = type(self).__name__
         if isinstance(input_mode, (int, np.integer)) and not isinstance(input_mode, bool):
             raise ArgumentTypeError(
-                "input_mode", f"a string: this {kind} is the layer; with input_size it is ops.{kind}", input_mode
+                "input_mode",
+                f"a string: this {kind} is the layer; with input_size it is ops.{kind}",
+                shorten(input_mode),
             )
         check_words(input_mode, direction)
         super().__init__(name, layer_dtype(dtype))

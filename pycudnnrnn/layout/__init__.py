@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.layout._html import html
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
@@ -187,7 +188,7 @@ def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
         there = _values(left, name)
         left = [region for region in left if getattr(region, name) == value]
         if not left:
-            raise ArgumentError(name, f"{there} {f'where {so_far}' if so_far else 'in this layout'}", repr(value))
+            raise ArgumentError(name, f"{there} {f'where {so_far}' if so_far else 'in this layout'}", shorten(value))
         so_far += f"{', ' if so_far else ''}{name}={value!r}"
     if len(left) == 1:
         return left[0]

@@ -107,6 +107,7 @@ class CudnnLSTM(CudnnRNN):
     def num_proj(self) -> int | None:
         return self.spec.num_proj
 
+    @told
     def forward(
         self,
         input_data: ArrayT,
@@ -139,6 +140,7 @@ class CudnnLSTM(CudnnRNN):
             checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
+    @told
     def __call__(
         self,
         input_data: ArrayT,
@@ -197,6 +199,7 @@ class _WithoutCellState(CudnnRNN):
             )
         )  # fmt: skip
 
+    @told
     def forward(
         self,
         input_data: ArrayT,
@@ -228,6 +231,7 @@ class _WithoutCellState(CudnnRNN):
             checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
+    @told
     def __call__(
         self,
         input_data: ArrayT,

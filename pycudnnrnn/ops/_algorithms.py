@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._checks import shorten
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn import choices
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, ChoiceBook
@@ -52,5 +53,5 @@ def _book(device: str) -> ChoiceBook:
     name = _arrays.check_device(device)
     book = getattr(engine_for(name), "choices", None)
     if not isinstance(book, ChoiceBook):
-        raise ArgumentError("device", "a CUDA device: the NumPy engine has one algorithm", repr(name))
+        raise ArgumentError("device", "a CUDA device: the NumPy engine has one algorithm", shorten(name))
     return book

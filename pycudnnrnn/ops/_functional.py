@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pycudnnrnn._arrays import ArrayT, kind_of
+from pycudnnrnn._checks import check_word
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.spec import Direction, DType, InputMode, RNNMode, RNNSpec, parse_dtype
@@ -125,8 +126,8 @@ def cudnn_rnn_opaque_params_size(
     name: str | None = None,  # noqa: ARG001
 ) -> int:
     """Return the elements of the params buffer."""
-    spec = RNNSpec(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
-    return CudnnRNN(spec).params_size()
+    op = _op(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
+    return op.params_size()
 
 
 def cudnn_rnn_opaque_params_to_canonical(
@@ -144,8 +145,8 @@ def cudnn_rnn_opaque_params_to_canonical(
 ) -> tuple[list[Any], list[Any]]:
     """Return (weights, biases) as `CudnnRNN.params_to_canonical`, for params of any dtype."""
     dtype = _dtype_of("params", params)
-    spec = RNNSpec(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
-    return CudnnRNN(spec).params_to_canonical(params)
+    op = _op(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
+    return op.params_to_canonical(params)
 
 
 def cudnn_rnn_canonical_to_opaque_params(
@@ -164,8 +165,12 @@ def cudnn_rnn_canonical_to_opaque_params(
 ) -> Any:
     """Return one params buffer as `CudnnRNN.canonical_to_params`, of the weights' dtype."""
     dtype = _dtype_of("weights[0]", weights[0]) if len(weights) else DType.FLOAT32
-    spec = RNNSpec(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
-    return CudnnRNN(spec).canonical_to_params(weights, biases)
+    op = _op(rnn_mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed, num_proj)
+    return op.canonical_to_params(weights, biases)
+
+
+def _op(rnn_mode: str, *described: Any) -> CudnnRNN:
+    return CudnnRNN(RNNSpec(check_word(RNNMode, "rnn_mode", rnn_mode), *described))
 
 
 def _without_cell_state(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
@@ -16,7 +15,7 @@ from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, DeviceLostError, EngineError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
@@ -296,26 +295,19 @@ class CudnnRNN:
         states, every so many steps, and backward runs each chunk again: time rises by about a forward, and the reserve
         falls from all steps to one chunk's. The NumPy engine makes a chunk of whole blocks of some 512 steps times
         sequences, so that gradients have the same bits as without; smaller ones would save next to nothing. Where
-        both directions run, what goes from layer to layer is kept as well. On "cuda" cuDNN is asked; where it cannot
-        be, the figures are the NumPy engine's, as an `estimate`.
+        both directions run, what goes from layer to layer is kept as well. On "cuda" cuDNN is asked, and None is
+        the NumPy engine: their figures differ.
 
         Raises:
             ArgumentError: a bad size, or `checkpoint_every` without training.
-            EngineError: no engine runs on `device`, and it has an index.
+            EngineError: no engine runs on `device`.
         """
         training = check_bool("is_training", is_training)
         every = None if checkpoint_every is None else _check_every(checkpoint_every, keeps=training)
         schedule = Schedule(check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX))
-        device = _device_name(device)
-        try:
-            engine, estimate = engine_for(device), False
-        except (EngineError, MissingDependencyError) as error:
-            if device != "cuda" or isinstance(error, DeviceLostError):
-                raise
-            engine, estimate = engine_for("cpu"), True
+        engine = engine_for(_device_name(device))
         dropout = self._dropout_on(engine) if training and self._drops else None
-        found = engine.memory(Batch(self.spec, schedule, training, dropout, every))
-        return dataclasses.replace(found, estimate=estimate)
+        return engine.memory(Batch(self.spec, schedule, training, dropout, every))
 
     if TYPE_CHECKING:  # what each cell has in its own words, for a checker that knows no more than that it is an op
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
+from pycudnnrnn._checks import check_word
 from pycudnnrnn._tf1.tensors import from_tf, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.engines import engine_for
@@ -48,8 +49,9 @@ class CudnnParamsFormatConverter:
         if mode is None:
             raise ArgumentTypeError("rnn_mode", "given by name, or by one of the four classes", "None")
         self._spec = RNNSpec(
-            mode, num_layers, num_units, input_size, input_mode, direction, num_proj=num_proj, bias_mode=bias_mode
-        )
+            check_word(RNNMode, "rnn_mode", mode), num_layers, num_units, input_size, input_mode, direction,
+            num_proj=num_proj, bias_mode=bias_mode,
+        )  # fmt: skip
 
     @classmethod
     def of(cls, spec: RNNSpec) -> CudnnParamsFormatConverter:

@@ -9,7 +9,7 @@ import math
 from enum import StrEnum
 from typing import Any, Final
 
-from pycudnnrnn._checks import check_int, check_real, check_word, one_of
+from pycudnnrnn._checks import check_int, check_real, check_word, one_of, shorten
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec._clip import as_float32, bound_source
 from pycudnnrnn.spec._words import (
@@ -146,7 +146,7 @@ class RNNSpec:
                 object.__setattr__(self, name, value)
 
         keep(
-            mode=check_word(RNNMode, "rnn_mode", mode),
+            mode=check_word(RNNMode, "mode", mode),
             num_layers=check_int("num_layers", num_layers, 1, INT32_MAX),
             num_units=check_int("num_units", num_units, 1, INT32_MAX),
             input_size=check_int("input_size", input_size, 1, INT32_MAX),
@@ -174,7 +174,7 @@ class RNNSpec:
             mode = InputMode(value)
         except ValueError:
             names = one_of([*map(str, InputMode), AUTO_SELECT])
-            raise ArgumentError("input_mode", names, repr(value)) from None
+            raise ArgumentError("input_mode", names, shorten(value)) from None
         if mode is InputMode.SKIP_INPUT and self.input_size != self.num_units:
             raise ArgumentError(
                 "input_mode",
@@ -188,7 +188,7 @@ class RNNSpec:
         if num_proj == 0:
             return None  # TF reads 0 as "no projection"
         if self.mode is not RNNMode.LSTM:
-            raise ArgumentError("num_proj", f"None for rnn_mode {str(self.mode)!r} (only the LSTM projects)", num_proj)
+            raise ArgumentError("num_proj", f"None for mode {str(self.mode)!r} (only the LSTM projects)", num_proj)
         if num_proj >= self.num_units:
             raise ArgumentError(
                 "num_proj",
@@ -201,14 +201,14 @@ class RNNSpec:
         if value is None:
             return None
         if self.mode is not RNNMode.LSTM:
-            raise ArgumentError("cell_clip", f"None for rnn_mode {str(self.mode)!r} (only the LSTM has a cell)", value)
+            raise ArgumentError("cell_clip", f"None for mode {str(self.mode)!r} (only the LSTM has a cell)", value)
         given = value if isinstance(value, (tuple, list)) else [value]
         bounds = [as_float32(check_real("cell_clip", bound)) for bound in given]
         if len(bounds) == 1 and bounds[0] > 0:
             return -bounds[0], bounds[0]
         if len(bounds) == 2 and bounds[0] <= bounds[1]:
             return bounds[0], bounds[1]
-        raise ArgumentError("cell_clip", "one positive bound or a pair (low, high) with low <= high", repr(value))
+        raise ArgumentError("cell_clip", "one positive bound or a pair (low, high) with low <= high", shorten(value))
 
     def _resolved_compute_dtype(self, value: Any) -> DType:
         allowed = COMPUTE_DTYPES[self.dtype]
@@ -354,14 +354,14 @@ class RNNSpec:
         clip = fields["cell_clip"]
         if clip is not None:
             if not isinstance(clip, list) or len(clip) != 2:
-                raise ArgumentError("cell_clip", "null or a pair of numbers or nulls", repr(clip))
+                raise ArgumentError("cell_clip", "null or a pair of numbers or nulls", shorten(clip))
             fields["cell_clip"] = tuple(
                 side if bound is None else bound for bound, side in zip(clip, (-math.inf, math.inf), strict=True)
             )
         spec = cls(**fields)
         for name, value in fields.items():
             if getattr(spec, name) != value:  # what may be left open was resolved before it was written
-                raise ArgumentError(name, "what to_json writes", repr(value))
+                raise ArgumentError(name, "what to_json writes", shorten(value))
         return spec
 
 

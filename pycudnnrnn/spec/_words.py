@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._checks import check_word, one_of
+from pycudnnrnn._checks import check_word, one_of, shorten
 from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
 
 INT32_MAX: Final = 2**31 - 1
@@ -161,7 +161,7 @@ def parse_dtype(name: str, value: Any) -> DType:
     """Read a dtype as a string, a NumPy dtype or scalar type, or the dtype object of torch, JAX or TensorFlow."""
     if not isinstance(value, str):
         if value is None or isinstance(value, (bool, int, float)):
-            raise ArgumentTypeError(name, one_of([str(d) for d in DType]), repr(value))
+            raise ArgumentTypeError(name, one_of([str(d) for d in DType]), shorten(value))
         try:
             value = np.dtype(value).name
         except TypeError:  # torch.float32 prints as "torch.float32", tf.float32 has a name

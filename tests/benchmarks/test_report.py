@@ -318,6 +318,25 @@ def test_unless_told_otherwise_the_command_compares_with_the_common_ones_on_all_
     assert given == [(("numpy", "torch-cpu", "onnxruntime", "jax-cpu"), (7,))]
 
 
+def test_a_competitor_that_is_asked_for_and_not_installed_is_refused_before_anything_runs(run, monkeypatch):
+    monkeypatch.setattr(suite, "measure", lambda *_: pytest.fail("it runs"))
+    for name, package in (("torch-cpu", "torch"), ("jax-ours-cpu", "jax"), ("onnxruntime", "onnxruntime")):
+        monkeypatch.setitem(sys.modules, package, None)
+        code, out, err = run("bench", "--against", "jax-cpu" if package == "jax" else name, "--against", name)
+        assert (code, out) == (1, "")
+        assert f"needs {package}, which is not installed: pip install {package}" in err
+
+
+def test_what_each_competitor_needs_is_what_it_loads():
+    """Without its package, and with all others there, none can say its versions."""
+    code = "import sys; sys.modules[{!r}] = None; from benchmarks.adapters import *; COMPETITORS[{!r}].versions()"
+    for competitor in COMPETITORS.values():
+        if competitor.needs:
+            command = [sys.executable, "-c", code.format(competitor.needs, competitor.name)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+            assert f"{competitor.needs} is not installed" in done.stderr, competitor.name
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [

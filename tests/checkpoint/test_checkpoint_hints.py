@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pycudnnrnn import CudnnGRU, Saver, checkpoint, convert
-from pycudnnrnn.checkpoint import _file
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, convert
+from pycudnnrnn.checkpoint import _bundle, _file, _nearest, _tensorflow
 from pycudnnrnn.convert.keras.h5 import h5_image
-from pycudnnrnn.errors import CheckpointError
+from pycudnnrnn.errors import ArgumentTypeError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
 from tests.helpers.layers import built
 from tests.helpers.oracles import need, random_canonical
@@ -141,3 +141,68 @@ def test_a_tensor_that_is_there_under_a_longer_name_is_named(tmp_path):
     reason, detail = refusal(checkpoint.load, path)
     first = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel"
     assert (reason, detail) == ("missing tensor", f"'{first}' is not there, 'model/{first}' is")
+
+
+@pytest.mark.parametrize("name", ["m.ckpt", "m.ckpt.index", "."])
+def test_load_of_a_tensorflow_checkpoint_names_what_restores_it(tmp_path, name):
+    layer, twin = (built(CudnnLSTM, seed=seed, bias_mode="single_input") for seed in (1, 2))
+    Saver({"scope": layer}).save(tmp_path / "m.ckpt", format="tensorflow")
+    reason, detail = refusal(checkpoint.load, tmp_path / name)
+    assert reason == "metadata"
+    assert detail.startswith("a checkpoint of TensorFlow's describes no layer: build it, and restore it with Saver(")
+    assert detail.endswith("; inspect(path).items has the scopes")
+    (scope,) = checkpoint.inspect(tmp_path / name).items
+    Saver({scope: twin}).restore(tmp_path / name)
+    weights = [item.op.params_to_canonical(item.params)[0] for item in (layer, twin)]
+    assert all(map(np.array_equal, *weights))
+
+
+def test_swapped_arguments_of_save_are_answered_with_their_order(tmp_path):
+    with pytest.raises(ArgumentTypeError, match=r"expecting a layer: save\(path, layer\)$"):
+        checkpoint.save(built(CudnnGRU), tmp_path / "m")
+    with pytest.raises(ArgumentTypeError, match=r"expecting a layer$"):
+        checkpoint.save(tmp_path / "m", "m")
+
+
+def test_a_hint_compares_few_names_however_many_there_are_and_finds_the_one_that_was_meant(monkeypatch):
+    compared = []
+    own = _nearest.difflib.get_close_matches
+    monkeypatch.setattr(
+        _nearest.difflib, "get_close_matches", lambda name, of, n: compared.append([*of]) or own(name, of, n)
+    )
+    names = [f"model/encoder/layer_{k}/cell_{k % 7}/{kind}" for k in range(5000) for kind in ("kernel", "bias")]
+    for missing, meant in {
+        "model/encoder/layer_4321/cell_2/kernle": "model/encoder/layer_4321/cell_2/kernel",
+        "mode/encoder/layer_17/cell_3/bias": "model/encoder/layer_17/cell_3/bias",
+        "model/encoder/layer_99/cell1/bias": "model/encoder/layer_99/cell_1/bias",
+    }.items():
+        assert meant in _nearest.nearest(missing, names, 3)
+    assert _nearest.nearest("zzz", names, 2) == sorted(names)[:2]
+    assert max(map(len, compared)) == _nearest.COMPARED_AT_MOST
+    compared.clear()
+    long = "x" * 10_000
+    assert _nearest.nearest(long, [long + "a", *names], 1) == [min(names)]
+    assert _nearest.nearest("x" * 200, [long], 1) == [long]
+    assert all(len(name) <= _nearest.LENGTH_MAX for names in compared for name in names)
+
+
+def test_a_missing_tensor_of_tensorflows_names_those_that_are_most_like_it(tmp_path, monkeypatch):
+    asked = []
+    own = _nearest.nearest
+    for module in (_bundle, _tensorflow):
+        monkeypatch.setattr(module, "nearest", lambda name, *more: asked.append(name) or own(name, *more))
+    Saver({f"weights_{k}": np.zeros(2) for k in range(40)}).save(tmp_path / "m", format="tensorflow")
+    for call in (
+        lambda: checkpoint.read_tensorflow(tmp_path / "m", names=["weight_17"]),
+        lambda: Saver({"weight_17": np.zeros(2)}).restore(tmp_path / "m"),
+    ):
+        assert "'weights_17'" in refusal(call)[1]
+    assert asked == ["weight_17"] * 2
+
+
+def test_of_complex_numbers_the_absolute_values_are_said(tmp_path):
+    numbers = np.array([3 + 4j, -6j, complex(np.nan, 1), complex(0, np.inf)], "c16")
+    Saver({"z": numbers, "narrow": numbers[:2].astype("c8")}).save(tmp_path / "m", format="tensorflow")
+    found = checkpoint.inspect(tmp_path / "m").summaries
+    assert found["z"] == checkpoint.Summary(4, 5.0, 6.0, 5.5, 1, 1)
+    assert found["narrow"] == checkpoint.Summary(2, 5.0, 6.0, 5.5, 0, 0)

@@ -59,6 +59,12 @@ def test_json_is_alone_on_standard_output_of_a_process():
         json.loads(done.stdout)
 
 
+def test_without_a_command_the_help_is_printed_as_it_is_and_the_usage_was_wrong(run):
+    code, out, err = run()
+    assert (code, out, err) == (2, "", run("--help")[1])
+    assert "\nCommands:\n" in err
+
+
 def test_an_unknown_command_is_wrong_usage_and_the_version_is_told(run):
     code, _, err = run("dmeo")
     assert (code, "No such command" in err) == (2, True)

@@ -269,6 +269,15 @@ def hostile_files(folder):
     (folder / "nothing.pt").write_bytes(b"")
 
 
+def test_a_whole_pickled_module_is_refused_with_what_writes_its_weights(run, tmp_path):
+    torch.save(torch.nn.LSTM(3, 4), tmp_path / "whole.pt")
+    code, _, err = run("whole.pt", "out.safetensors", "--to", "pytorch")
+    assert code == 1
+    assert "torch.nn.modules.rnn.LSTM is in it, too; torch.save(model.state_dict(), path) writes one" in err
+    torch.save(torch.nn.LSTM(3, 4).state_dict(), tmp_path / "whole.pt")
+    assert run("whole.pt", "out.safetensors", "--to", "pytorch")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

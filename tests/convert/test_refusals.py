@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, convert, ops
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import random_canonical, written
 
@@ -140,3 +140,33 @@ def test_what_a_framework_cannot_hold_is_named(framework, spec, keywords, text):
     with pytest.raises(ConvertError) as caught:
         getattr(convert, framework).from_canonical(random_canonical(spec, 1), **keywords)
     assert text in str(caught.value)
+
+
+def whole_models():
+    """A model where its arrays are wanted, and what gives them: as it is said, and as it is done."""
+    torch_module = pytest.importorskip("torch").nn.LSTM(3, 4)
+    op, layer = ops.CudnnLSTM(1, 4, 3), CudnnLSTM(1, 4)
+    params = op.init_params()
+    layer.build((None, None, 3))
+    return {
+        "module.state_dict()": (torch_module, lambda: convert.pytorch.to_canonical(torch_module.state_dict())),
+        "Canonical(op.spec, *op.params_to_canonical(params))": (
+            op, lambda: convert.Canonical(op.spec, *op.params_to_canonical(params)),
+        ),
+        "Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))": (
+            layer, lambda: convert.Canonical(layer.spec, *layer.op.params_to_canonical(layer.params)),
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "flax", "tensorflow", "gluon"])
+def test_a_whole_model_is_answered_with_what_gives_its_arrays_and_that_is_taken(framework):
+    converter = getattr(convert, framework)
+    for how, (model, made) in whole_models().items():
+        for call in (converter.to_canonical, converter.from_canonical):
+            with pytest.raises(ConvertError) as caught:
+                call(model)
+            assert how in str(caught.value)
+        assert converter.from_canonical(made())
+    with pytest.raises(ConvertError, match="got CudnnGRU: a layer's are"):  # one that is not built
+        converter.to_canonical(CudnnGRU(1, 4))

@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from pycudnnrnn import CudnnLSTM, Saver
+from tests.helpers.layers import built
 from tests.helpers.oracles import need
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -82,3 +87,32 @@ def test_the_tour_runs_and_is_stored_without_outputs(tmp_path):
     assert kinds.count("image/png") == 3
     assert kinds.count("text/html") == 1
     assert not list(tmp_path.iterdir())
+
+
+def wrong(name, *arguments):
+    """The last line of an example's error, of wrong usage."""
+    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: {name} ")
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["tf_checkpoint.py", "keras_to_op.py"])
+def test_an_example_that_needs_a_file_prints_its_usage_without_one(name):
+    assert "the following arguments are required: " in wrong(name)
+
+
+def test_a_checkpoint_of_one_rnn_needs_no_scope_and_of_several_they_are_listed(tmp_path):
+    one, other = built(CudnnLSTM, bias_mode="single_input"), built(CudnnLSTM, bias_mode="single_input")
+    Saver({"net/cudnn_lstm": one, "step": np.zeros(2)}).save(tmp_path / "one", format="tensorflow")
+    Saver({"a": one, "b": other}).save(tmp_path / "two", format="tensorflow")
+    Saver({"step": np.zeros(2)}).save(tmp_path / "none", format="tensorflow")
+    outs = [
+        example("tf_checkpoint.py", tmp_path / name, *scope, cwd=tmp_path)
+        for name, *scope in (("one",), ("one", "net/cudnn_lstm"), ("two", "a"))
+    ]
+    assert "RNNSpec('lstm', 2, 3, 5" in outs[0]
+    assert outs[0] == outs[1] == outs[2]
+    assert wrong("tf_checkpoint.py", tmp_path / "two").endswith("give the scope of one of its 2 RNNs: a/, b/")
+    assert wrong("tf_checkpoint.py", tmp_path / "none").endswith("the file has no RNN")

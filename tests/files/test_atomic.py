@@ -6,6 +6,7 @@ import re
 import resource
 import socket
 import stat
+import struct
 import threading
 from pathlib import Path
 
@@ -223,6 +224,99 @@ def test_another_group_than_the_old_files_gets_no_rights(tmp_path, monkeypatch):
     assert stat.S_IMODE(path.stat().st_mode) == 0o604
     assert tried == [(real(path).st_uid, 1), (-1, 1)], "both together, and then the group alone"
     assert path.read_bytes() == b"new"
+
+
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+NOBODYS = 0xFFFFFFFF
+
+
+def acl(*entries):
+    """The bytes of an ACL: (tag, rights, id) each. Source: linux/posix_acl_xattr.h."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def shared(group=0):
+    """Of the owner and of user 1234, who may write, of the owning group with these rights, and of no others."""
+    return acl((1, 6, NOBODYS), (2, 6, 1234), (4, group, NOBODYS), (16, 6, NOBODYS), (32, 0, NOBODYS))
+
+
+def give_acl(path, name, value):
+    try:
+        os.setxattr(path, name, value)
+    except OSError as error:
+        pytest.skip(f"no ACLs here: {error}")
+
+
+def acl_of(path):
+    return os.getxattr(path, ACCESS) if ACCESS in os.listxattr(path) else None
+
+
+@pytest.mark.parametrize("group", [0, 4])
+def test_the_acl_of_an_existing_file_stays_and_the_group_gets_no_more_than_its_entry(group, writer):
+    write, path = writer
+    write(path, 1)
+    give_acl(path, ACCESS, shared(group))
+    write(path, 2)
+    assert acl_of(path) == shared(group)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660, "the mask"
+
+
+def test_another_group_than_the_old_files_gets_no_rights_by_an_acl_either(tmp_path, monkeypatch):
+    path = tmp_path / "m"
+    path.write_bytes(b"old")
+    give_acl(path, ACCESS, shared(6))
+    real = os.stat
+
+    def of_another(path, **keywords):
+        found = list(real(path, **keywords))
+        found[5] += 1
+        return os.stat_result(found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", of_another)
+        patch.setattr(os, "fchown", lambda *_: None)
+        write_atomically(path, b"new")
+    assert acl_of(path) == shared(0)
+
+
+def test_where_an_acl_cannot_be_copied_the_file_is_the_owners_alone(tmp_path, monkeypatch):
+    path = tmp_path / "m"
+    path.write_bytes(b"old")
+    give_acl(path, ACCESS, shared())
+
+    def refuse(*_):
+        raise OSError(errno.ENOTSUP, "not here")
+
+    monkeypatch.setattr(os, "setxattr", refuse)
+    write_atomically(path, b"new")
+    assert (acl_of(path), stat.S_IMODE(path.stat().st_mode)) == (None, 0o600)
+    assert path.read_bytes() == b"new"
+
+
+def test_a_folders_acl_for_new_files_is_a_new_files_and_not_that_of_one_that_was_there(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(b"1")
+    old.chmod(0o664)
+    give_acl(tmp_path, DEFAULT, shared(6))
+    write_atomically(old, b"2")
+    write_atomically(new, b"2")
+    assert (acl_of(old), stat.S_IMODE(old.stat().st_mode)) == (None, 0o664)
+    assert acl_of(new) == shared(6)
+
+
+@pytest.mark.parametrize("code", [errno.ENODATA, errno.ENOTSUP, errno.ENOSYS])
+def test_where_there_are_no_acls_the_mode_stays(code, tmp_path, monkeypatch):
+    path = tmp_path / "m"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+
+    def none(*_):
+        raise OSError(code, "none")
+
+    monkeypatch.setattr(os, "getxattr", none)
+    monkeypatch.setattr(os, "setxattr", lambda *_: pytest.fail("there is none to set"))
+    write_atomically(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_another_hard_link_keeps_the_old_contents(writer, tmp_path):

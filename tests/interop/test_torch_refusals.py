@@ -1,6 +1,8 @@
 """What torch refuses is refused: where torch's tests name a type, with an error of that type too."""
 
+import copy
 import io
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from tests.helpers.oracles import need
 
 need("torch")
 import torch  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence  # noqa: E402
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TorchArgumentError  # noqa: E402
@@ -213,3 +216,78 @@ def test_what_torch_made_for_its_own_module_refuses_ours_and_takes_torchs_with_o
     for made in (torch.jit.script(theirs), torch.jit.trace(theirs, (x,))):
         made.save(tmp_path / "m.pt")
         assert torch.allclose(torch.jit.load(tmp_path / "m.pt")(x), mine(x), atol=1e-6)
+
+
+class Net(torch.nn.Module):
+    """A model with a recurrent module inside, as one is written for torch's."""
+
+    def __init__(self, rnn):
+        super().__init__()
+        self.rnn = rnn
+        self.head = torch.nn.LazyLinear(2, dtype=torch.float64)
+
+    def forward(self, x, hx):
+        y, states = self.rnn(x, hx)
+        return self.head(y), states
+
+
+def test_a_symbolic_trace_has_the_module_as_a_leaf_as_it_has_torchs(kind):
+    theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
+    call = make_call(mine, 4, 2)
+    hx = tuple(call.hx) if mine.mode == "LSTM" else call.hx[0]
+    traces = [torch.fx.symbolic_trace(Net(rnn)) for rnn in (theirs, mine)]
+    nodes = [[(node.op, str(node.target), str(node.args)) for node in trace.graph.nodes] for trace in traces]
+    assert nodes[0] == nodes[1]
+    assert dict(traces[1].named_modules())["rnn"] is mine
+    y, states = traces[1](call.x, hx)
+    expected, theirs_states = Net.forward(traces[1], call.x, hx)
+    assert torch.equal(y, expected)
+    assert all(map(torch.equal, states, theirs_states))
+    y.sum().backward()
+    assert mine.params.grad is not None
+
+
+def test_a_symbolic_trace_of_nothing_but_the_module_is_refused_by_name(kind):
+    _, mine = make_pair(kind, 3, 5)
+    with pytest.raises(TorchArgumentError, match="expecting one that has this one inside"):
+        torch.fx.symbolic_trace(mine)
+
+
+ONE_WEIGHT = {
+    "weight_norm": lambda rnn: torch.nn.utils.weight_norm(rnn, "weight_hh_l0"),
+    "spectral_norm": lambda rnn: torch.nn.utils.spectral_norm(rnn, "weight_hh_l0"),
+    "prune": lambda rnn: prune.l1_unstructured(rnn, "weight_hh_l0", 0.5),
+}
+
+
+@pytest.mark.parametrize("what", ONE_WEIGHT)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
+def test_what_wants_one_weight_as_a_parameter_is_answered_with_what_to_use(kind, what):
+    _, mine = make_pair(kind, 3, 5)
+    for module in (mine, copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
+        before = module.state_dict()
+        with pytest.raises(TorchArgumentError) as caught:
+            ONE_WEIGHT[what](module)
+        assert str(caught.value).startswith("Invalid weight_hh_l0: a part of the parameter 'params', expecting a whole")
+        assert f"on torch.nn.{type(mine).__name__}, which takes this module's state dict" in str(caught.value)
+        assert all(map(torch.equal, before.values(), module.state_dict().values()))
+        with pytest.raises(KeyError, match="gamma"):
+            module._parameters["gamma"]
+
+
+def test_what_the_answer_names_works(kind):
+    _, mine = make_pair(kind, 3, 5)
+    x = make_call(mine, 4, 2).x
+    usual = mine(x)[0]
+    prune.l1_unstructured(mine, "params", 0.5)
+    assert not torch.equal(mine(x)[0], usual)
+    prune.remove(mine, "params")
+    assert (mine.params == 0).sum() >= mine.params.numel() // 2
+
+
+@pytest.mark.parametrize("name", ["_flat_weights", "_flat_weights_names"])
+def test_torchs_private_list_of_weights_is_answered_with_the_public_one(kind, name):
+    _, mine = make_pair(kind, 3, 5)
+    with pytest.raises(AttributeError, match=r"'params', and in named_weights\(\)"):
+        getattr(mine, name)
+    assert not hasattr(mine, name)

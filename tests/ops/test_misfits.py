@@ -102,6 +102,23 @@ def test_a_layers_backward_names_the_layers_arguments():
         gru(X, (wrong,))
 
 
+STATES = "; input_h and input_c are two arguments here; taken are (input_data, input_h, input_c, params, "
+TUPLES = {
+    "torch's call": ((X, (H, H), PL), {}, "missing 1 required positional argument: 'params'" + STATES),
+    "torch's call, params by name": ((X, (H, H)), {"params": PL}, "positional argument: 'input_c'" + STATES),
+    "torch's call by name": ((X,), {"input_h": (H, H), "params": PL}, "positional argument: 'input_c'" + STATES),
+}
+
+
+@pytest.mark.parametrize("way", ["__call__", "forward"])
+@pytest.mark.parametrize("what", TUPLES)
+def test_states_in_a_tuple_are_answered_with_the_two_arguments_that_they_are(what, way):
+    arguments, keywords, text = TUPLES[what]
+    with pytest.raises(TypeError) as caught:
+        getattr(L, way)(*arguments, **keywords)
+    assert text in str(caught.value)
+
+
 ABOUT_EACH_CALL, THIS_MANY = "each call takes its own", "it is num_units here"
 HINTS = {
     # what is called; its keywords; the name that is refused; what is said of it
@@ -120,6 +137,10 @@ HINTS = {
     "a layer's input": (lambda k: CudnnGRU(1, 8, **k), {"input_size": 4}, "from build(input_shape)"),
     "a layer's call": (lambda k: CudnnLSTM(1, 4)(X, **k), {"batch_first": True}, "it is time_major=False here"),
     "a layer's call with states": (lambda k: CudnnGRU(1, 4)(X, **k), {"hx": H}, "initial_state of a layer"),
+    "an op's call": (lambda k: L(X, H, H, PL, **k), {"training": True}, "own: is_training of an op"),
+    "an op's call for gradients": (lambda k: G.forward(X, H, PG, **k), {"training": True}, "own: is_training of an op"),
+    "a layer's call, as an op's": (lambda k: CudnnLSTM(1, 4)(X, **k), {"is_training": True}, "training of a layer"),
+    "a layer's call for gradients": (lambda k: CudnnGRU(1, 4).forward(X, **k), {"is_training": 1}, "of a layer"),
     "what nobody calls so": (lambda k: CudnnGRU(1, 4)(X, **k), {"speed": 3}, ""),
 }  # fmt: skip
 
@@ -134,9 +155,8 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     assert refused.endswith(f"got an unexpected keyword argument '{name}'")
     assert [text.partition(": ")[0] for text in hints] == ([name] if hint else [])
     assert hint in "".join(hints)
-    assert taken.startswith(
-        "taken are (inputs, initial_state=None" if "call" in what or "nobody" in what else "taken are (num_layers, "
-    )
+    first = "input_data, input_h" if "op's call" in what else "inputs, initial_state=None"
+    assert taken.startswith(f"taken are ({first if 'call' in what else 'num_layers'}, ")
     assert name not in {argument.strip().partition("=")[0] for argument in taken.split(",")}
     assert "->" not in taken, "names and defaults, and no types"
 

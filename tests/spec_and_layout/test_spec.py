@@ -194,7 +194,7 @@ BASE = {"mode": "lstm", "num_layers": 1, "num_units": 8, "input_size": 4}
 
 REFUSED = [
     # changed arguments, the argument that the error names, a part of its text
-    ({"mode": "LSTM"}, "rnn_mode", "'lstm', 'gru', 'rnn_tanh' or 'rnn_relu'"),
+    ({"mode": "LSTM"}, "mode", "'lstm', 'gru', 'rnn_tanh' or 'rnn_relu'"),
     ({"num_layers": 0}, "num_layers", "0"),
     ({"num_units": -1}, "num_units", "-1"),
     ({"input_size": 0}, "input_size", "0"),

@@ -85,7 +85,7 @@ def test_specs_shrink_to_the_smallest_that_will_do(wanted, smallest):
     [
         ({"algorithms": ["persist_static"], "dtypes": ["float64"]}, "Invalid algorithms: .*'persist_static'"),
         ({"algorithms": ["persist"]}, "Invalid algo: 'persist', expecting 'standard'"),
-        ({"modes": ["gru", "lstmp"]}, "Invalid rnn_mode: 'lstmp'"),
+        ({"modes": ["gru", "lstmp"]}, "Invalid mode: 'lstmp'"),
         ({"bias_modes": ["double", "triple"]}, "Invalid bias_mode: 'triple'"),
     ],
 )

@@ -10,7 +10,6 @@ Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import math
 import warnings
@@ -28,6 +27,7 @@ from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, Header, slice_key
 from pycudnnrnn.checkpoint._bundle.paths import BOOK, INDEX, prefix_of, shard_paths, with_suffix
 from pycudnnrnn.checkpoint._file import TensorSpec
+from pycudnnrnn.checkpoint._nearest import nearest
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
@@ -123,7 +123,7 @@ class Bundle:
             Refusal: none of this name, no array of numbers, or not the bytes that were written.
         """
         if name not in self.entries:
-            near = difflib.get_close_matches(name, self.entries, n=3) or sorted(self.entries)[:3]
+            near = nearest(name, self.entries, 3)
             more = f"; there are {', '.join(map(repr, near))} and {max(len(self.entries) - len(near), 0)} others"
             raise Refusal("missing tensor", f"{name!r} is not there{more}")
         entry = self.entries[name]
