@@ -78,10 +78,11 @@ def item_of(name: str, thing: Any) -> Item:
         ArgumentTypeError: something else.
         StateError: a layer that is not built.
     """
+    scope = name.removesuffix("/")  # which errors and `inspect` write behind one
     if isinstance(thing, RNNLayer):
-        return _LayerItem(name, thing)
+        return _LayerItem(scope, thing)
     if isinstance(thing, (CudnnOpaqueParamsSaveable, RNNParamsSaveable)):
-        return _SaveableItem(name, thing)
+        return _SaveableItem(scope, thing)
     if not isinstance(thing, Variable) and not _arrays.library_of(thing):
         expected = "a layer, a saveable, a variable or an array" + of_an_op(thing, name)
         raise ArgumentTypeError(f"items[{name!r}]", expected, type(thing))
