@@ -5,12 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Final
 
 from pycudnnrnn.errors import CheckpointError
-
-DETAIL_MAX: Final = 1000
-"""Most characters of a reason's detail, which quotes what is in the file."""
 
 
 class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointError does
@@ -19,7 +15,7 @@ class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointEr
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
         self.reason = reason
-        self.detail = detail if len(detail) <= DETAIL_MAX else f"{detail[:DETAIL_MAX]}..."
+        self.detail = detail
 
 
 @contextlib.contextmanager
