@@ -199,7 +199,6 @@ EXCUSED = {
     r"pytorch\.name_of": "the converters' own",
     r"Variable\.assigning": "a name for errors, from our own callers",
     r"Saver\.save": "takes arrays of one integer, too: tests/checkpoint/test_checkpoint.py",
-    r"FlatParams\.register_parameter": "torch's own, which checks them",
     r"\.distributed\.": "in tests/distributed, which have a communicator",
 }
 """Whose arguments are not in the table, and why."""
