@@ -158,7 +158,7 @@ def open_source(path: Path, format_of: str, framework: str, options: tuple[str, 
             raise _says_nothing(path, "--from")
         reader = module_of(framework) if found.models is None else own.OwnReader(found.models)
         given = options_of(reader.to_canonical, options, "-s")
-    read_with = found.keywords | given
+    read_with = found.keywords | given | ({"layers": found.layers} if found.layers else {})
     return OpenedFile(framework, found.arrays, functools.partial(reader.to_canonical, **read_with))
 
 

@@ -6,7 +6,6 @@ As with HDF5 alone no model is built. Nothing is unpacked to a disk, so that no 
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import zipfile
@@ -17,7 +16,7 @@ from typing import Any, Final
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
-from pycudnnrnn.convert.keras.config import DEEPEST
+from pycudnnrnn.convert.keras.config import DEEPEST, FileArrays, parsed
 from pycudnnrnn.convert.keras.h5 import read_stream
 from pycudnnrnn.convert.keras.h5_walk import MOST_EXPANSION
 from pycudnnrnn.errors import ConvertError
@@ -37,22 +36,24 @@ _WORDS: Final = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
 def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read every floating-point array of a model's file, under the names of its layers.
 
-    Optimizer state is left out. `keras.to_canonical` reads what comes back; `list(read_settings(path))` are its
-    recurrent layers in the model's order, for `layers`.
+    Optimizer state is left out. `keras.to_canonical` reads what comes back: a dict that has the model's configuration,
+    too, so that only what is a stack in the model is read as one. A copy (`dict(arrays)`) does not have it.
+    `list(read_settings(path))` are the recurrent layers in the model's order, for `layers`.
 
     Raises:
         ConvertError: not such a file, one that is damaged, or one that unpacks to more than its size allows.
         MissingDependencyError: h5py is not installed.
     """
     config, weights, nbytes = _members(path)
-    names = _own_names(_parsed(path, config), "", "", 0)
+    model = parsed(path, config)
+    names = _own_names(model, "", "", 0)
     found: dict[str, Array] = {}
     for key, array in read_stream(io.BytesIO(weights), path, nbytes).items():
         own = _renamed(key, names)
         if own in found:
             raise ConvertError("keras", shorten(own), "is the name of two layers in this file")
         found[own] = array
-    return found
+    return FileArrays(found, model)
 
 
 def read_config(path: str | os.PathLike[str]) -> Any:
@@ -61,7 +62,7 @@ def read_config(path: str | os.PathLike[str]) -> Any:
     Raises:
         ConvertError: not such a file, or one that is damaged.
     """
-    return _parsed(path, _members(path, weights=False)[0])
+    return parsed(path, _members(path, weights=False)[0])
 
 
 class _InPieces(Source):
@@ -83,13 +84,6 @@ def _members(path: str | os.PathLike[str], *, weights: bool = True) -> tuple[byt
             return config, data, file.size
     except (OSError, ValueError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise ConvertError("keras", str(path), f"cannot be read as a .keras file: {error}") from error
-
-
-def _parsed(path: str | os.PathLike[str], text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
 
 
 def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
