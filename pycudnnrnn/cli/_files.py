@@ -101,6 +101,8 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
     Raises:
         PycudnnrnnError: either of them.
     """
+    if FILE_FORMATS[format_of].framework == "keras":
+        h5.check_name(path)
     with _saying_so(path):
         files = [path] if format_of != ".index" else [file for file, _ in _bundle_images(path, {})]
         taken = [file for file in files if _atomic.check_target(file)]
@@ -209,7 +211,8 @@ def _one(image: Callable[..., bytes]) -> Callable[..., list[tuple[Path, bytes]]]
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _one(lambda arrays, *_: _torch_image(arrays)))),
-    **dict.fromkeys((".h5", ".hdf5"), FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5.h5_image(arrays)))),
+    ".h5": FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5.h5_image(arrays))),
+    ".hdf5": FileFormat("keras", _read_keras),
     ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model))),
     ".safetensors": FileFormat("", _read_safetensors, _one(lambda arrays, of, _: _safetensors_image(arrays, of))),
     ".index": FileFormat("tensorflow", _read_tensorflow, lambda path, arrays, *_: _bundle_images(path, arrays)),

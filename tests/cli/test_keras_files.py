@@ -129,6 +129,18 @@ def test_a_model_with_a_dense_between_its_layers_is_refused_and_what_the_error_o
     assert np.abs(ours.detach().numpy() - keras.ops.convert_to_numpy(model(x))).max() <= TOLERANCE
 
 
+def test_a_name_from_which_keras_loads_no_weights_is_refused_before_anything_is_read(run, tmp_path):
+    torch.save(torch.nn.LSTM(4, 4).state_dict(), tmp_path / "sd.pt")
+    code, out, err = run("sd.pt", "o.h5")
+    assert (code, out) == (1, "")
+    assert "'o.h5', expecting a name that ends in '.weights.h5': Keras loads no weights from others" in err
+    assert run("no.pt", "o.hdf5")[0] == 2
+    assert run("sd.pt", "o.weights.h5")[0] == 0
+    model = keras.Sequential([keras.Input((None, 4)), layers.LSTM(4)])
+    model.load_weights(tmp_path / "o.weights.h5")
+    assert [path.name for path in tmp_path.iterdir()] == ["sd.pt", "o.weights.h5"]
+
+
 def write_keras_2(path, config, kernels):
     """Write a file as Keras 2 did: below the outermost layer there are the innermost ones alone."""
     with h5py.File(path, "w") as file:

@@ -21,7 +21,7 @@ from pycudnnrnn._source import Source
 from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.convert.keras.config import FileArrays, parsed
 from pycudnnrnn.convert.keras.h5_walk import Walk
-from pycudnnrnn.errors import ConvertError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ConvertError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
 BFLOAT16: Final = str(DType.BFLOAT16)
@@ -102,11 +102,25 @@ def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
 
     Raises:
         ConvertError: a name that `keras.from_canonical` does not write, or no array under it.
-        ArgumentError: `path` is of something else than a regular file.
+        ArgumentError: `path` does not end in ".weights.h5", or is of something else than a regular file.
         OSError: it cannot be written.
         MissingDependencyError: h5py is not installed.
     """
+    check_name(path)
     write_atomically(Path(path), h5_image(arrays))
+
+
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Refuse the name of a file in which Keras's `load_weights` would look for something else.
+
+    Raises:
+        ArgumentError: it does not end in ".weights.h5".
+    """
+    name = Path(path).name
+    if not name.endswith(".weights.h5"):
+        raise ArgumentError(
+            "path", f"a name that ends in {'.weights.h5'!r}: Keras loads no weights from others", shorten(name)
+        )
 
 
 def h5_image(arrays: dict[str, Array]) -> bytes:
