@@ -118,9 +118,8 @@ def check_name(path: str | os.PathLike[str]) -> None:
     """
     name = Path(path).name
     if not name.endswith(".weights.h5"):
-        raise ArgumentError(
-            "path", f"a name that ends in {'.weights.h5'!r}: Keras loads no weights from others", shorten(name)
-        )
+        wanted = "a name that ends in '.weights.h5': Keras loads no weights from others"
+        raise ArgumentError("path", wanted, shorten(name))
 
 
 def h5_image(arrays: dict[str, Array]) -> bytes:
