@@ -39,7 +39,7 @@ class Named:
         self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
-            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {type(arrays).__name__}")
+            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays)}")
         self.prefix = _completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
         self._given: dict[str, Any] = {}
@@ -148,6 +148,25 @@ class Named:
         if key not in self._all:
             raise ConvertError(self.framework, shorten(self.prefix + key), "missing")
         return as_numpy(self.framework, self.prefix + key, self._all[key])
+
+
+_CANONICALS: Final = {
+    "params_to_canonical": "convert.Canonical(op.spec, *op.params_to_canonical(params))",
+    "saveable": "convert.Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))",
+    # before torch: on torch, the layers of Keras are its modules
+    "get_weights": "convert.keras.to_canonical({w.path: w.numpy() for w in layer.weights})",
+    "state_dict": "convert.pytorch.to_canonical(module.state_dict())",
+}
+"""How a model's object becomes a `Canonical`, by the first of these members that its class has."""
+
+
+def described(value: Any) -> str:
+    """Name the type of something that is not what a converter takes, and what to give in its place."""
+    text = type(value).__name__
+    if isinstance(value, (list, tuple)):
+        return f"{text}: arrays need names (of Keras's get_weights() give {{w.path: w.numpy() for w in model.weights}})"
+    hints = [how for member, how in _CANONICALS.items() if hasattr(type(value), member)]
+    return f"{text}: its Canonical is {hints[0]}" if hints else text
 
 
 def under(framework: str, prefix: str, arrays: Mapping[str, Array], joint: str = "/") -> dict[str, Array]:
