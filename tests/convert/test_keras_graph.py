@@ -1,6 +1,7 @@
 """A Keras file is read as a stack of recurrent layers only where its model is one: against models of Keras's own."""
 
 import json
+import zipfile
 
 import h5py
 import numpy as np
@@ -147,6 +148,10 @@ REFUSED = {
     "time reversed": (chain(lambda x: keras.ops.flip(x, axis=1)), "the output of Flip"),
     "a mask by value": (chain(L.Masking(name="m")), "the output of Masking 'm'"),
     "Dropout that acts": (chain(lambda x: L.Dropout(0.5, name="d")(x, training=True)), "the output of Dropout 'd'"),
+    "a constant state": (
+        lambda x: lstm("one")(x, initial_state=[keras.ops.ones((1, U))] * 2),
+        "'one': expecting a state that the call is given, got a constant",
+    ),
     "a model": (chain(sequential(L.Dense(U), name="part")), "the output of Dense 'part/dense"),
     "residual": (residual, "'one': gives its output not to 'two' alone, but to Add 'add"),
     "residual before": (residual_before, "the output of Add 'add"),
@@ -297,6 +302,20 @@ def test_a_model_and_a_layer_of_the_users_own_classes_are_not_guessed(tmp_path):
         assert convert.keras.to_canonical(dict(arrays), layers=[min(names)]).spec.num_layers == 1
 
 
+@pytest.mark.parametrize("config", ["null", "{}", "[]", "3", '{"class_name": "Sequential", "config": {"layers": []}}'])
+def test_a_configuration_that_describes_nothing_is_not_the_same_as_none(tmp_path, config):
+    saved(tmp_path / "m.keras", sequential(lstm("one"), L.Dense(U), lstm("two")))
+    with zipfile.ZipFile(tmp_path / "m.keras") as old, zipfile.ZipFile(tmp_path / "evil.keras", "w") as new:
+        new.writestr("model.weights.h5", old.read("model.weights.h5"))
+        new.writestr("config.json", config)
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["one/lstm_cell/recurrent_kernel"] = np.ones((U, 4 * U))
+        file.attrs["model_config"] = config
+    for arrays in (convert.keras.read_keras(tmp_path / "evil.keras"), convert.keras.read_h5(tmp_path / "m.h5")):
+        with pytest.raises(ConvertError, match="does not say what this recurrent layer was made with"):
+            convert.keras.to_canonical(arrays)
+
+
 def test_a_layer_that_shares_the_arrays_of_another_is_refused(tmp_path):
     shared = lstm("one")
     x = keras.Input((6, U))
@@ -355,6 +374,7 @@ IN = old("InputLayer", "x", [])
         ([old("Dropout", "drop", [[["one", 0, 0]]])], "drop", {}, None),  # without keywords, as Keras 2.0
         ([old("Dropout", "drop", [[["x", 0, 0, {}]], [["one", 0, 0, {}]]])], "drop", {}, "an input of the model"),
         ([old("Dropout", "drop", [[["one", 0, 0, {"training": True}]]])], "drop", {}, "the output of Dropout 'drop'"),
+        ([old("Dropout", "drop", [[["one", 0, 0, {"by": ["x", 0, 0]}]]])], "drop", {}, "the output of Dropout 'drop'"),
         ([old("Dense", "d", [[["one", 0, 0, {}]]])], "d", {}, "the output of Dense 'd'"),
         ([old("Add", "a", [[["one", 0, 0, {}], ["x", 0, 0, {}]]])], "a", {}, "the output of Add 'a'"),
         ([old("TFOpLambda", "m", [["one", 0, 0, {"y": 2.0}]])], "m", {}, "the output of TFOpLambda 'm'"),

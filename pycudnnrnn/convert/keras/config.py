@@ -90,7 +90,7 @@ class Layer:
 
 
 def parsed(path: str | os.PathLike[str], text: Any) -> Any:
-    """Read a configuration.
+    """Read a configuration; one that is null describes nothing, and is not None: that is a file without one.
 
     Raises:
         ConvertError: it is not JSON, or nested too deep.
@@ -105,7 +105,7 @@ def parsed(path: str | os.PathLike[str], text: Any) -> Any:
     if level:
         why = f"its configuration cannot be read: it is nested deeper than {_DEEPEST_JSON} levels"
         raise ConvertError("keras", str(path), why)
-    return found
+    return {} if found is None else found
 
 
 def inside(value: Any) -> list[Any]:
