@@ -423,6 +423,23 @@ def test_a_layer_that_gives_its_last_step_alone_is_not_below_another(tmp_path):
         convert.keras.to_canonical(arrays)
 
 
+@pytest.mark.parametrize("count", [1024, 1025])
+def test_more_layers_than_anybody_stacks_are_refused_before_they_cost_minutes(count, tmp_path):
+    own = {"units": 1, "recurrent_initializer": {}, "return_sequences": True}
+    layers = [{"class_name": "LSTM", "config": {"name": f"l{k}"} | own} for k in range(count)]
+    with h5py.File(tmp_path / "m.h5", "w", track_order=True) as file:
+        file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": {"name": "m", "layers": layers}})
+        for k in range(count):
+            for kernel in ("kernel", "recurrent_kernel"):
+                file[f"l{k}/lstm_cell/{kernel}"] = np.ones((1, 4), "f4")
+    arrays = convert.keras.read_h5(tmp_path / "m.h5")
+    if count == 1024:
+        assert convert.keras.to_canonical(arrays).spec.num_layers == count
+    else:
+        with pytest.raises(ConvertError, match="expecting at most 1024 recurrent layers, got 1025"):
+            convert.keras.to_canonical(arrays)
+
+
 def test_a_circle_of_layers_ends(tmp_path):
     circle = [old("Dropout", a, [[[b, 0, 0, {}]]]) for a, b in ("pq", "qp")]
     layers = [IN, old_lstm("one", [[["x", 0, 0, {}]]]), *circle, old_lstm("two", [[["p", 0, 0, {}]]])]

@@ -17,6 +17,9 @@ from pycudnnrnn.errors import ConvertError
 
 _KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
 
+_MOST: Final = 1024
+"""Most layers of a file that are looked for by name: each name is compared with that of every array."""
+
 
 class Used(NamedTuple):
     """Layers by names that `find_cells` takes for no others, and the keywords of `to_canonical` that they share."""
@@ -48,6 +51,8 @@ def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
     file = _File(arrays)
     chosen = {name: file.under(name) for name in layers or []}
     paths = list(file.recurrent) if layers is None else [path for name in layers for path in chosen[name]]
+    if len(paths) > _MOST:
+        raise ConvertError("keras", "layers", f"expecting at most {_MOST} recurrent layers, got {len(paths)}")
     file.check_said(layers)
     for path in paths:
         if path not in file.kernels:
