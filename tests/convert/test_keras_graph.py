@@ -293,11 +293,18 @@ class Peephole(keras.layers.LSTM):
 def test_a_model_and_a_layer_of_the_users_own_classes_are_not_guessed(tmp_path):
     mine = Mine(name="mine")
     mine(np.zeros((1, 2, U), "f4"))
-    for model in (mine, sequential(Peephole(U, name="p")), functional(chain(Peephole(U, return_sequences=True)))):
+    namesake = type("LSTM", (keras.layers.LSTM,), {"__module__": __name__})
+    for model in (
+        mine, sequential(Peephole(U, name="p")), functional(chain(Peephole(U, return_sequences=True))),
+        sequential(namesake(U)), sequential(lstm("one"), type("Dropout", (L.Dropout,), {})(0.5), lstm("two")),
+    ):  # fmt: skip
         arrays = saved(tmp_path / "m.keras", model)
-        with pytest.raises(ConvertError, match="does not say what this recurrent layer was made with") as caught:
+        text = "does not say what this recurrent layer was made with|but the output of Dropout 'dropout"
+        with pytest.raises(ConvertError, match=text) as caught:
             convert.keras.to_canonical(arrays)
-        assert "give the arrays alone: dict(arrays), or a .weights.h5 on the command line" in str(caught.value)
+        assert "Dropout" in str(
+            caught.value
+        ) or "give the arrays alone: dict(arrays), or a .weights.h5 on the command line" in str(caught.value)
         names = {key.rpartition("/cell/")[0] for key in arrays}
         assert convert.keras.to_canonical(dict(arrays), layers=[min(names)]).spec.num_layers == 1
 
@@ -414,6 +421,23 @@ def test_keras_2s_models_in_models_count_their_calls_from_0_or_from_1(call, tmp_
                output_layers=[["one", 0, 0]])  # fmt: skip
     arrays = old_file(tmp_path / "m.h5", [IN, part, old_lstm("two", [[["part", call, 0, {}]]])], [["two", 0, 0]])
     assert convert.keras.to_canonical(arrays).spec.num_layers == 2
+
+
+def test_a_state_is_not_an_output(tmp_path):
+    layers = [IN, old_lstm("one", [[["x", 0, 0, {}]]]), old_lstm("two", [[["one", 0, 1, {}]]])]
+    with pytest.raises(ConvertError, match=r"'two': does not read the output of 'one', .* but a state of LSTM 'one'"):
+        convert.keras.to_canonical(old_file(tmp_path / "m.h5", layers, [["two", 0, 0]]))
+
+
+@SUFFIXES
+def test_a_layer_in_a_model_that_is_called_on_different_things_follows_none_of_them(suffix, tmp_path):
+    def build(x):
+        part = sequential(lstm("two"), name="part")
+        return L.Concatenate()([part(lstm("one")(x)), part(L.Dense(U)(x))])
+
+    arrays = saved(tmp_path / f"m{suffix}", functional(build))
+    with pytest.raises(ConvertError, match="an input of 'part', which is called 2 times"):
+        convert.keras.to_canonical(arrays, layers=["one", "two"])
 
 
 def test_a_layer_that_gives_its_last_step_alone_is_not_below_another(tmp_path):

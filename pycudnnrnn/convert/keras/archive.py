@@ -16,7 +16,7 @@ from typing import Any, Final
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
-from pycudnnrnn.convert.keras.config import DEEPEST, FileArrays, parsed
+from pycudnnrnn.convert.keras.config import FileArrays, Layer, model_of, parsed
 from pycudnnrnn.convert.keras.h5 import read_stream
 from pycudnnrnn.convert.keras.h5_walk import MOST_EXPANSION
 from pycudnnrnn.errors import ConvertError
@@ -46,7 +46,7 @@ def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
     """
     config, weights, nbytes = _members(path)
     model = parsed(path, config)
-    names = _own_names(model, "", "", 0)
+    names = _own_names(model_of(model))
     found: dict[str, Array] = {}
     for key, array in read_stream(io.BytesIO(weights), path, nbytes).items():
         own = _renamed(key, names)
@@ -102,23 +102,18 @@ def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     return bytes(data)
 
 
-def _own_names(model: Any, path: str, above: str, depth: int) -> dict[str, str]:
+def _own_names(model: Layer, path: str = "") -> dict[str, str]:
     """Return the path of names of each layer, by its group in the weights: the class, and how many came before.
 
     Source: keras.saving (3.15), `_save_container_state`.
     """
-    own = model.get("config") if isinstance(model, dict) else None
-    layers = own.get("layers") if isinstance(own, dict) else None
     found: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for layer in layers if isinstance(layers, list) and depth < DEEPEST else []:
-        if not isinstance(layer, dict) or not isinstance(layer.get("config"), dict):
-            continue
-        word = _WORDS.sub("_", str(layer.get("class_name"))).lower()
+    for layer in model.layers:
+        word = _WORDS.sub("_", str(layer.entry.get("class_name"))).lower()
         group = f"{path}layers/{word}" + (f"_{counts[word]}" if counts[word] else "")
         counts[word] += 1
-        found[group] = f"{above}{layer['config'].get('name')}"
-        found |= _own_names(layer, f"{group}/", f"{found[group]}/", depth + 1)
+        found |= {group: layer.path} | _own_names(layer, f"{group}/")
     return found
 
 
