@@ -158,6 +158,11 @@ def test_json_without_a_bottom_is_read_or_is_a_convert_error(tmp_path, depth, at
         '"HERE"', "[" * depth + "]" * depth
     )
     check(tmp_path, text)
+    if depth == 200:
+        assert convert.keras.read_settings(tmp_path / "m.keras")
+    else:
+        with pytest.raises(ConvertError, match="its configuration cannot be read"):
+            convert.keras.read_settings(tmp_path / "m.keras")
 
 
 @pytest.mark.parametrize("text", ["1" * 5_000, '{"class_name": NaN}', "\ud800", '"' + "x" * 10_000 + '"', "", "null"])

@@ -1,5 +1,6 @@
 """A Keras file is read as a stack of recurrent layers only where its model is one: against models of Keras's own."""
 
+import functools
 import json
 import zipfile
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings(
     # keras.Variable.__array__ has not followed NumPy 2; Keras's own saving trips over it
     "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning",
     "ignore:Layer 'mine' looks like it has unbuilt state",
+    "ignore:Layer .* was passed an input with a mask attached to it",
 )
 L = keras.layers
 TOLERANCE = 5e-6  # Keras computes in float32
@@ -82,15 +84,14 @@ def test_a_stack_with_nothing_between_its_layers_that_changes_numbers_is_read(wh
     elif way == "from model to model":
         layers = [sequential(*layers[:-1], name="one"), sequential(L.Dropout(0.1), layers[-1], name="two")]
 
-    def build(x):
-        for layer in layers:
-            x = layer(x)
-        return x
-
-    model = functional(build) if way == "functional" else sequential(*layers)
+    model = functional(chained(layers)) if way == "functional" else sequential(*layers)
     arrays = saved(tmp_path / f"m{suffix}", model)
     x = X if way != "in a model" else keras_says(sequential(model.layers[0]), X)
     assert np.abs(we_say(convert.keras.to_canonical(arrays), x) - keras_says(model, X)).max() <= TOLERANCE
+
+
+def chained(layers):
+    return lambda x: functools.reduce(lambda value, layer: layer(value), layers, x)
 
 
 def chain(between):
@@ -249,6 +250,20 @@ def test_an_embedding_that_masks_and_a_bidirectional_stack_are_read(suffix, tmp_
     c = convert.keras.to_canonical(saved(tmp_path / f"m{suffix}", model))
     assert (c.spec.num_layers, c.spec.num_dirs) == (2, 2)
     assert np.abs(we_say(c, X) - keras_says(sequential(*layers), X)).max() <= TOLERANCE
+
+
+@SUFFIXES
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_stack_behind_a_mask_computes_the_same_with_lengths(nested, suffix, tmp_path):
+    layers = [lstm("one"), L.Dropout(0.5), sequential(lstm("two")) if nested else lstm("two"), lstm("three")]
+    model = functional(lambda x: sequential(*layers)(L.Masking()(x)) if nested else chained(layers)(L.Masking()(x)))
+    c = convert.keras.to_canonical(saved(tmp_path / f"m{suffix}", model))
+    x, lengths, zeros = X.copy(), [6, 2, 4], np.zeros((3, 3, U), np.float32)
+    for b, length in enumerate(lengths):
+        x[length:, b] = 0
+    ours, theirs = run_ours(c, x, zeros, zeros, lengths)[0], keras_says(model, x)
+    for b, length in enumerate(lengths):
+        assert np.abs(ours[:length, b] - theirs[:length, b]).max() <= TOLERANCE
 
 
 def test_arrays_alone_are_a_stack_whatever_was_between_the_layers(tmp_path):
