@@ -18,7 +18,8 @@ from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _bundle, _own_models, _tensorflow
 from pycudnnrnn.checkpoint import _file as checkpoint_file
-from pycudnnrnn.convert.keras.h5 import h5_image
+from pycudnnrnn.convert.keras import archive, h5
+from pycudnnrnn.convert.keras.used import used_layers
 from pycudnnrnn.convert.onnx.model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
@@ -37,12 +38,14 @@ ONNX_MAX: Final = 2**31 - 1
 class FileWeights:
     """What a file holds: arrays under their names, and what it says about the converter's keywords.
 
-    `framework` is whose arrays a safetensors file says it has, "" where it does not; `models` is what is in one that a
-    Saver or `checkpoint.save` wrote, None for all others.
+    `layers` are the exact names of the layers of a Keras file that will be used. `framework` is whose arrays a
+    safetensors file says it has, "" where it does not; `models` is what is in one that a Saver or `checkpoint.save`
+    wrote, None for all others.
     """
 
     arrays: dict[str, Any]
     keywords: dict[str, Any]
+    layers: list[str] = dataclasses.field(default_factory=list)
     framework: str = ""
     models: dict[str, _own_models.Model | None] | None = None
 
@@ -98,6 +101,8 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
     Raises:
         PycudnnrnnError: either of them.
     """
+    if FILE_FORMATS[format_of].framework == "keras":
+        h5.check_name(path)
     with _saying_so(path):
         files = [path] if format_of != ".index" else [file for file, _ in _bundle_images(path, {})]
         taken = [file for file in files if _atomic.check_target(file)]
@@ -139,13 +144,9 @@ def _read_torch(path: Path, _: object) -> FileWeights:
 
 def _read_keras(path: Path, layers: list[str] | None) -> FileWeights:
     """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
-    reader = convert.keras.read_keras if path.suffix == ".keras" else convert.keras.read_h5
-    arrays = reader(path)
-    used = convert.keras.read_settings_of(path, arrays, layers)
-    if any(value != next(iter(used.values())) for value in used.values()):
-        raise PycudnnrnnError(f"{path}: these layers differ in more than their weights: {', '.join(used)}")
-    keywords = dict(next(iter(used.values()), {}))
-    return FileWeights(arrays, keywords if layers or not used else keywords | {"layers": list(used)})
+    arrays = (archive.read_keras if path.suffix == ".keras" else h5.read_h5)(path)
+    used = used_layers(arrays, layers)
+    return FileWeights(arrays, used.settings, used.layers)
 
 
 def _torch_image(arrays: dict[str, Any]) -> bytes:
@@ -174,7 +175,7 @@ def _read_tensorflow(path: Path, _: object) -> FileWeights:
 
 def _read_safetensors(path: Path, _: object) -> FileWeights:
     contents, models = _own_models.read(path)
-    return FileWeights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
+    return FileWeights(contents.tensors, {}, [], contents.metadata.get(_FRAMEWORK, ""), models)
 
 
 def _read_onnx(path: Path, _: object) -> FileWeights:
@@ -211,7 +212,8 @@ def _one(image: Callable[..., bytes]) -> Callable[..., list[tuple[Path, bytes]]]
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _one(lambda arrays, *_: _torch_image(arrays)))),
-    **dict.fromkeys((".h5", ".hdf5"), FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5_image(arrays)))),
+    ".h5": FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5.h5_image(arrays))),
+    ".hdf5": FileFormat("keras", _read_keras),
     ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model))),
     ".safetensors": FileFormat("", _read_safetensors, _one(lambda arrays, of, _: _safetensors_image(arrays, of))),
     ".index": FileFormat("tensorflow", _read_tensorflow, lambda path, arrays, *_: _bundle_images(path, arrays)),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pycudnnrnn._forms import Array, Form, PseudoLayer, apart, pseudo_layers
-from pycudnnrnn.convert._named import Named, as_numpy, whole
+from pycudnnrnn.convert._named import Named, as_numpy, described
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
@@ -121,7 +121,7 @@ def check_target(framework: str, c: Any, *, projection: bool) -> None:
         ConvertError: it is one of these.
     """
     if not isinstance(c, Canonical):
-        raise ConvertError(framework, "canonical", f"expecting a Canonical, got {whole(c)}")
+        raise ConvertError(framework, "canonical", f"expecting a Canonical, got {described(c)}")
     spec = c.spec
     if spec.cell_clip is not None and framework != "canonical":
         raise ConvertError(framework, "cell_clip", f"it has no place for the bounds {spec.cell_clip} on the cell state")

@@ -39,7 +39,7 @@ class Named:
         self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
-            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {whole(arrays)}")
+            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays)}")
         self.prefix = _completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
         self._given: dict[str, Any] = {}
@@ -150,6 +150,25 @@ class Named:
         return as_numpy(self.framework, self.prefix + key, self._all[key])
 
 
+_CANONICALS: Final = {
+    "params_to_canonical": "convert.Canonical(op.spec, *op.params_to_canonical(params))",
+    "saveable": "convert.Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))",
+    # before torch: on torch, the layers of Keras are its modules
+    "get_weights": "convert.keras.to_canonical({w.path: w.numpy() for w in layer.weights})",
+    "state_dict": "convert.pytorch.to_canonical(module.state_dict())",
+}
+"""How a model's object becomes a `Canonical`, by the first of these members that its class has."""
+
+
+def described(value: Any) -> str:
+    """Name the type of something that is not what a converter takes, and what to give in its place."""
+    text = type(value).__name__
+    if isinstance(value, (list, tuple)):
+        return f"{text}: arrays need names (of Keras's get_weights() give {{w.path: w.numpy() for w in model.weights}})"
+    hints = [how for member, how in _CANONICALS.items() if hasattr(type(value), member)]
+    return f"{text}: its Canonical is {hints[0]}" if hints else text
+
+
 def under(framework: str, prefix: str, arrays: Mapping[str, Array], joint: str = "/") -> dict[str, Array]:
     """Put a prefix before every name. After one that ends in a letter or a digit comes the framework's `joint`.
 
@@ -164,20 +183,6 @@ def _completed(framework: str, prefix: Any, joint: str) -> str:
     if not isinstance(prefix, str):
         raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
     return prefix + joint if prefix[-1:].isalnum() else prefix
-
-
-def whole(model: Any) -> str:
-    """Return what an error text says of a whole model where its arrays are wanted: its type, and how they are got."""
-    kind = type(model)
-    if hasattr(kind, "state_dict"):
-        return f"{kind.__name__}: convert.pytorch.to_canonical(module.state_dict()) reads a torch module's"
-    if hasattr(kind, "params_to_canonical"):
-        made = "Canonical(op.spec, *op.params_to_canonical(params))"
-        return f"{kind.__name__}: an op's are {made}, which from_canonical takes"
-    if hasattr(kind, "op"):
-        made = "Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))"
-        return f"{kind.__name__}: a layer's are {made}, which from_canonical takes"
-    return kind.__name__
 
 
 def some(names: list[str], write: Callable[[str], str]) -> str:

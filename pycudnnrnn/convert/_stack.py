@@ -42,9 +42,8 @@ def find_cells(
     """
     if bidirectional is not None:
         bidirectional = flag(named.framework, "bidirectional", bidirectional)
+    check_layers(named.framework, layers)
     if layers is not None:
-        if not isinstance(layers, (list, tuple)) or not all(isinstance(n, str) and n.strip("/") for n in layers):
-            raise ConvertError(named.framework, "layers", f"expecting a list of names, got {shorten(layers)}")
         paths = {leaf[0]: None for key in named if (leaf := leaf_of(key))}
         for name in layers if paths else ():
             if not any(is_under(path, name) for path in paths):
@@ -71,6 +70,17 @@ def find_cells(
             raise ConvertError(named.framework, "bidirectional", f"{len(ordered)} cells do not make pairs")
         return ordered, 2
     return _by_direction(named.framework, found, layers, bidirectional)
+
+
+def check_layers(framework: str, layers: Any) -> None:
+    """Refuse what is not a list of names of layers, or None.
+
+    Raises:
+        ConvertError: it is neither.
+    """
+    names = [] if layers is None else layers
+    if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n.strip("/") for n in names):
+        raise ConvertError(framework, "layers", f"expecting a list of names, got {shorten(layers)}")
 
 
 def path_of(layer: int, direction: int, num_layers: int, num_dirs: int) -> str:
@@ -152,5 +162,6 @@ def _layer_names(paths: list[str]) -> list[str]:
 
 
 def is_under(path: str, name: str) -> bool:
-    """Say whether a path goes through a name, which may be several parts long."""
-    return f"/{name.strip('/')}/" in f"/{path}/"
+    """Say whether a path goes through a name, which may be several parts long; through "/name", where it begins so."""
+    part, whole = f"/{name.strip('/')}/", f"/{path}/"
+    return whole.startswith(part) if name.startswith("/") else part in whole

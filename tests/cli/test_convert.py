@@ -72,7 +72,7 @@ def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tm
 def test_the_report_names_what_each_array_was_made_of(run, tmp_path):
     c = random_canonical(RNNSpec("gru", 1, 4, 3), 1)
     save_file(convert.equinox.from_canonical(c), tmp_path / "eqx.safetensors")
-    code, out, _ = run("eqx.safetensors", "k.h5", "--from", "equinox", "--json", "--verify")
+    code, out, _ = run("eqx.safetensors", "k.weights.h5", "--from", "equinox", "--json", "--verify")
     assert code == 0
     found = json.loads(out)
     assert found["arrays"] == [
@@ -85,7 +85,7 @@ def test_the_report_names_what_each_array_was_made_of(run, tmp_path):
     ]  # fmt: skip
     assert RNNSpec.from_json(json.dumps(found["spec"])) == c.spec
     assert (found["from"], found["to"]) == ("equinox", "keras")
-    _, out, _ = run("eqx.safetensors", "k.h5", "--from", "equinox", "--force")
+    _, out, _ = run("eqx.safetensors", "k.weights.h5", "--from", "equinox", "--force")
     rows = [line.split("  ") for line in out.splitlines() if "gru_cell" in line]
     assert [[part.strip() for part in row if part.strip()] for row in rows] == [
         ["gru/gru_cell/kernel", "[3, 12]", "weight_ih"],
@@ -191,7 +191,7 @@ def test_an_existing_file_stays_unless_forced_and_a_link_stays_anyway(run, model
     onnx.checker.check_model(onnx.load(tmp_path / "old.onnx"))
 
 
-@pytest.mark.parametrize("name", ["old.pt", "old.safetensors", "old.h5", "old.onnx"])
+@pytest.mark.parametrize("name", ["old.pt", "old.safetensors", "old.weights.h5", "old.onnx"])
 def test_a_disk_that_is_full_leaves_the_old_file_and_is_one_line(run, model, name, tmp_path, monkeypatch):
     (tmp_path / name).write_bytes(b"precious")
 
@@ -217,7 +217,7 @@ def test_where_nothing_can_be_written_nothing_is_read(run, tmp_path):
         assert text in err
 
 
-@pytest.mark.parametrize("name", ["m.pt", "m.safetensors", "m.h5"])
+@pytest.mark.parametrize("name", ["m.pt", "m.safetensors", "m.weights.h5"])
 def test_bfloat16_goes_through_every_format_that_has_it(run, name, tmp_path):
     tensors = {key: t.bfloat16() for key, t in torch.nn.GRU(3, 4, 2).state_dict().items()}
     torch.save(tensors, tmp_path / "source.pt")

@@ -113,6 +113,34 @@ def test_a_layer_of_which_the_file_says_nothing_is_refused_and_never_guessed(run
     assert run("m.weights.h5", "own.pt", "-s", "layers=time_distributed", "-s", "activation=relu")[0] == 0
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_a_model_with_a_dense_between_its_layers_is_refused_and_what_the_error_offers_works(run, tmp_path, suffix):
+    one = rnn("relu", "one")
+    model = saved(tmp_path / f"m{suffix}", one, layers.Dense(4, name="dense"), rnn("relu", "two"))
+    code, _, err = run(f"m{suffix}", "no.pt", "--verify")
+    assert (code, "'one', as in a stack, but the output of Dense 'dense'" in err) == (1, True), err
+    assert not (tmp_path / "no.pt").exists()
+    offered = err.partition(", or ")[2].partition("layers=['two'], or ")[2].split()[:2]
+    assert offered == ["-s", "layers=two"]
+    assert run(f"m{suffix}", "two.pt", "--verify", *offered)[0] == 0
+    x = np.random.default_rng(2).normal(size=(2, 5, 4)).astype("f4")
+    before = keras.Model(model.inputs[0], model.get_layer("dense").output)
+    ours = in_torch(tmp_path / "two.pt", "relu", 1)(torch.tensor(keras.ops.convert_to_numpy(before(x))))[0]
+    assert np.abs(ours.detach().numpy() - keras.ops.convert_to_numpy(model(x))).max() <= TOLERANCE
+
+
+def test_a_name_from_which_keras_loads_no_weights_is_refused_before_anything_is_read(run, tmp_path):
+    torch.save(torch.nn.LSTM(4, 4).state_dict(), tmp_path / "sd.pt")
+    code, out, err = run("sd.pt", "o.h5")
+    assert (code, out) == (1, "")
+    assert "'o.h5', expecting a name that ends in '.weights.h5': Keras loads no weights from others" in err
+    assert run("no.pt", "o.hdf5")[0] == 2
+    assert run("sd.pt", "o.weights.h5")[0] == 0
+    model = keras.Sequential([keras.Input((None, 4)), layers.LSTM(4)])
+    model.load_weights(tmp_path / "o.weights.h5")
+    assert [path.name for path in tmp_path.iterdir()] == ["sd.pt", "o.weights.h5"]
+
+
 def write_keras_2(path, config, kernels):
     """Write a file as Keras 2 did: below the outermost layer there are the innermost ones alone."""
     with h5py.File(path, "w") as file:

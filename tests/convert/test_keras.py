@@ -1,6 +1,7 @@
 """Keras's layers and files, against Keras 3 itself; Keras 2's CuDNN layers by recorded conventions."""
 
 import contextlib
+import zipfile
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
 from tests.helpers.oracles import (
@@ -89,7 +90,7 @@ def test_a_model_of_kerass_own_is_read_from_memory_and_from_both_of_its_files(ki
         model.save_weights(tmp_path / "model.weights.h5")
         arrays = convert.keras.read_h5(tmp_path / "model.weights.h5")
         names = ["bidirectional", "bidirectional_1"]
-    if way != "weights.h5":  # whose groups are numbered
+    if way == "variables":  # the groups of a .weights.h5 are numbered, and a whole model's file says the order
         with pytest.raises(ConvertError, match="the names do not say the order of these layers: give `layers`"):
             convert.keras.to_canonical(arrays)
     c = convert.keras.to_canonical(arrays, layers=names)
@@ -130,6 +131,21 @@ def test_a_file_that_we_write_is_loaded_by_keras(kind, bidirectional, tmp_path):
     equal_dicts(convert.keras.from_canonical(convert.keras.to_canonical(read)), arrays)
 
 
+@pytest.mark.parametrize("name", ["o.h5", "o.hdf5", "o.keras", "o", "weights.h5"])
+def test_a_name_from_which_keras_loads_no_weights_is_refused(name, tmp_path):
+    arrays = convert.keras.from_canonical(random_canonical(RNNSpec("lstm", 1, 5, 3, dtype="float64"), 1))
+    model = sequential(keras.layers.LSTM(5))
+    convert.keras.write_h5(tmp_path / "o.weights.h5", arrays)
+    model.load_weights(tmp_path / "o.weights.h5")
+    (tmp_path / "o.weights.h5").rename(tmp_path / name)
+    with pytest.raises((ValueError, OSError, zipfile.BadZipFile)):
+        model.load_weights(tmp_path / name)
+    (tmp_path / name).unlink()
+    with pytest.raises(ArgumentError, match=r"Invalid path: .*, expecting a name that ends in '.weights.h5'"):
+        convert.keras.write_h5(tmp_path / name, arrays)
+    assert not list(tmp_path.iterdir())
+
+
 def test_bfloat16_is_written_and_read_as_keras_does_it(tmp_path):
     """HDF5 has no such type: two bytes, and an attribute that names them."""
     options = {"return_sequences": True, "dtype": "bfloat16", "recurrent_initializer": "zeros"}  # torch has no QR of it
@@ -155,13 +171,16 @@ def test_files_may_be_written_side_by_side(tmp_path, monkeypatch):
 
     def flush(file):
         monkeypatch.setattr(h5py.File, "flush", real)
-        convert.keras.write_h5(tmp_path / "other", arrays[1])
+        convert.keras.write_h5(tmp_path / "other.weights.h5", arrays[1])
         real(file)
 
     monkeypatch.setattr(h5py.File, "flush", flush)
-    convert.keras.write_h5(tmp_path / "one", arrays[0])
+    convert.keras.write_h5(tmp_path / "one.weights.h5", arrays[0])
     for name, array in zip(("one", "other"), arrays, strict=True):
-        equal_dicts({"gru/gru_cell/kernel": convert.keras.read_h5(tmp_path / name)["layers/gru/cell/vars/0"]}, array)
+        equal_dicts(
+            {"gru/gru_cell/kernel": convert.keras.read_h5(tmp_path / f"{name}.weights.h5")["layers/gru/cell/vars/0"]},
+            array,
+        )
 
 
 @pytest.mark.parametrize(
@@ -247,7 +266,7 @@ def test_a_hostile_file_is_refused_before_it_does_harm(what, text, tmp_path):
 
 @pytest.fixture(scope="module")
 def good_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("h5") / "good.h5"
+    path = tmp_path_factory.mktemp("h5") / "good.weights.h5"
     convert.keras.write_h5(path, convert.keras.from_canonical(random_canonical(RNNSpec("gru", 1, 4, 3), 1)))
     return path
 

@@ -283,8 +283,8 @@ def arrays_seeds(_: Path) -> Iterator[bytes]:
 
 def keras_seeds(folder: Path) -> Iterator[bytes]:
     for arrays, _ in models("keras"):
-        convert.keras.write_h5(folder / "seed.h5", arrays)
-        yield (folder / "seed.h5").read_bytes()
+        convert.keras.write_h5(folder / "seed.weights.h5", arrays)
+        yield (folder / "seed.weights.h5").read_bytes()
     with h5py.File(folder / "seed.h5", "w", libver="latest") as file:
         file.attrs["model_config"] = json.dumps(MODEL_CONFIG)
         for name, array in arrays.items():

@@ -68,7 +68,7 @@ WRITERS = {
     "write_h5": (_write_h5, "m.weights.h5"),
     "convert to .pt": (_convert(".pt", "pytorch"), "m.pt"),
     "convert to .safetensors": (_convert(".safetensors", "flax"), "m.safetensors"),
-    "convert to .h5": (_convert(".h5", "keras"), "m.h5"),
+    "convert to .h5": (_convert(".h5", "keras"), "m.weights.h5"),
     "convert to .onnx": (_convert(".onnx", "onnx"), "m.onnx"),
     "plot": (_draw, "m.svg"),
     "algorithm choices": (_write_choices, "m.json"),

@@ -62,7 +62,8 @@ def convert(
 ) -> None:
     """Convert RNN weights from one framework's file to another's.
 
-    Files are .pt (a state dict of tensors, no code), .safetensors, .h5 (Keras) and .onnx; a .keras file is read, too.
+    Files are .pt (a state dict of tensors, no code), .safetensors, .weights.h5 (Keras) and .onnx; .h5 and .keras
+    files of whole models are read, too.
     A checkpoint of TensorFlow's is named by its .index or, as SRC, by its prefix or its folder. What a Saver or
     checkpoint.save wrote says itself what it holds; of several models, -s prefix=KEY names one by its key.
     Nothing in a file is run, and a file that its safe reader refuses is not read another way.
@@ -158,7 +159,7 @@ def open_source(path: Path, format_of: str, framework: str, options: tuple[str, 
             raise _says_nothing(path, "--from")
         reader = module_of(framework) if found.models is None else own.OwnReader(found.models)
         given = options_of(reader.to_canonical, options, "-s")
-    read_with = found.keywords | given
+    read_with = found.keywords | given | ({"layers": found.layers} if found.layers else {})
     return OpenedFile(framework, found.arrays, functools.partial(reader.to_canonical, **read_with))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,20 +13,26 @@ import numpy as np
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, apart, stack
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
-from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode, some
+from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._orders import order_of
-from pycudnnrnn.convert._stack import CellKeys, find_cells, is_under, named_layers
+from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
 from pycudnnrnn.convert.keras import archive, h5
 from pycudnnrnn.convert.keras.archive import read_keras
-from pycudnnrnn.convert.keras.config import called, layers_of, settings_of
-from pycudnnrnn.convert.keras.h5 import VARIABLES, read_h5, write_h5
+from pycudnnrnn.convert.keras.config import called, model_of, settings_in
+from pycudnnrnn.convert.keras.h5 import read_h5, write_h5
+from pycudnnrnn.convert.keras.used import split_name, used_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "read_h5", "read_keras", "read_settings", "to_canonical", "write_h5"]
 
-_KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
 _CELL: Final = re.compile(r"cell(?:_[0-9]+)?$")
+_USUAL: Final[dict[str, Any]] = {
+    "activation": "tanh",
+    "recurrent_activation": "sigmoid",
+    "reset_after": True,
+    "go_backwards": False,
+}
 _CLASSES: Final = {
     RNNMode.LSTM: "lstm", RNNMode.GRU: "gru", RNNMode.RNN_TANH: "simple_rnn", RNNMode.RNN_RELU: "simple_rnn"
 }  # fmt: skip
@@ -36,39 +42,62 @@ def to_canonical(
     arrays: Any,
     *,
     layers: Sequence[str] | None = None,
-    activation: str = "tanh",
-    recurrent_activation: str = "sigmoid",
-    reset_after: bool = True,
-    go_backwards: bool = False,
+    activation: str | None = None,
+    recurrent_activation: str | None = None,
+    reset_after: bool | None = None,
+    go_backwards: bool | None = None,
 ) -> Canonical:
     """Read `kernel`, `recurrent_kernel` and `bias` of one layer, or of a stack of layers under paths.
 
-    A key is what Keras calls the variable (`w.path`), what `read_h5` or `read_keras` gives, or the bare name. `layers`
-    names the layers in order, and leaves the others out. Without it every recurrent layer counts; a Dense and its like
-    are left out where recurrent layers have a cell in their paths, as they have since TensorFlow 2. Whether a layer is
-    CuDNNLSTM or CuDNNGRU shows in the size of its bias. `activation`, `recurrent_activation`, `reset_after` and
-    `go_backwards` are what the layer was made with: the arrays do not say, but for a reset-before GRU's bias.
+    A key is what Keras calls the variable (`w.path`), what `read_h5` or `read_keras` gives, or the bare name. A Dense
+    and its like are left out where recurrent layers have a cell in their paths, as they have since TensorFlow 2.
+    Whether a layer is CuDNNLSTM or CuDNNGRU shows in the size of its bias.
+
+    What `read_keras` and `read_h5` return has the file's configuration beside the arrays. With it, the layers have to
+    be a stack in the model: each reads what the one before it gave, with nothing between them that changes numbers
+    when the model is not trained (Dropout does not). **Arrays alone cannot show this.** From any other dict
+    (`dict(arrays)`, the variables of a model, a `.weights.h5`) recurrent layers become a stack, whatever is between
+    them in the model: give `layers` if it has more than them.
+
+    Args:
+        arrays: a dict of arrays.
+        layers: the names of the layers, in order; the others are left out. Default: every recurrent layer. For the
+            names in a file see `read_settings`. A name of several layers, such as a model's in the model, means all.
+        activation: what the layers were made with, as are the next three. Default: what the file's configuration
+            says; without one "tanh".
+        recurrent_activation: default without a configuration: "sigmoid", the only one that cuDNN has.
+        reset_after: of a GRU. Default without a configuration: True. The bias shows a False, too.
+        go_backwards: default without a configuration: False.
 
     The one bias of LSTM and SimpleRNN becomes cuDNN's single input bias, which it is exactly. GRU and the CuDNN layers
     have two, kept apart. `use_bias=False` is bias mode none. A Bidirectional layer has to concatenate (its default).
 
     Raises:
-        ConvertError: a key that is missing, unexpected or misshapen, layers that have no order, or a layer that cuDNN
-            has no RNN for: a reset-before GRU, another activation, one that only runs backwards.
+        ConvertError: a key that is missing, unexpected or misshapen, layers that have no order, that are no stack in
+            the file's model, or of which it does not say what they were made with, or a layer that cuDNN has no RNN
+            for: a reset-before GRU, another activation, one that only runs backwards.
 
     Source: keras.layers (3.15); tf.compat.v1.keras.layers.CuDNNLSTM (2.15).
     """
-    plain = plain_mode("keras", activation)
-    if not isinstance(recurrent_activation, str) or recurrent_activation != "sigmoid":
-        raise ConvertError("keras", "recurrent_activation", f"cuDNN has only 'sigmoid', not {recurrent_activation!r}")
-    if flag("keras", "go_backwards", go_backwards):
+    given = {
+        "activation": activation, "recurrent_activation": recurrent_activation, "reset_after": reset_after,
+        "go_backwards": go_backwards,
+    }  # fmt: skip
+    used = used_layers(arrays, layers)
+    layers = used.layers or layers
+    made = _USUAL | used.settings | {key: value for key, value in given.items() if value is not None}
+    plain = plain_mode("keras", made["activation"])
+    if made["recurrent_activation"] != "sigmoid":
+        why = f"cuDNN has only 'sigmoid', not {shorten(made['recurrent_activation'])}"
+        raise ConvertError("keras", "recurrent_activation", why)
+    if flag("keras", "go_backwards", made["go_backwards"]):
         raise ConvertError("keras", "go_backwards", "no RNN of cuDNN's only runs backwards: reverse the input instead")
-    reset_after = flag("keras", "reset_after", reset_after)
+    reset_after = flag("keras", "reset_after", made["reset_after"])
     named = Named("keras", arrays)
     cells, num_dirs = find_cells(named, _only_recurrent(named), layers, None)
     U, columns = named.shape(cells[0].key("recurrent_kernel"), 2)
     inputs = named.shape(cells[0].key("kernel"), 2)[0]
-    mode = mode_of("keras", cells[0].key("recurrent_kernel"), columns, U, activation)
+    mode = mode_of("keras", cells[0].key("recurrent_kernel"), columns, U, made["activation"])
     if mode in (RNNMode.LSTM, RNNMode.GRU) and plain is RNNMode.RNN_RELU:
         raise ConvertError("keras", "activation", f"cuDNN has no {str(mode)!r} with 'relu', only with 'tanh'")
     if mode is RNNMode.GRU and not reset_after:
@@ -98,39 +127,9 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
             concatenate, or whose directions differ.
         MissingDependencyError: h5py is not installed, which an `.h5` needs.
     """
-    settings = settings_of(_read_config(path))
-    names = called(settings)
-    return {names[layer]: own for layer, own in settings.items()}
-
-
-def read_settings_of(
-    path: str | os.PathLike[str], arrays: Iterable[str], layers: Sequence[str] | None
-) -> dict[str, dict[str, Any]]:
-    """Read what `read_settings` reads of the layers that will be used: those under the names of `layers`, or all.
-
-    `arrays` are the names of the file's arrays.
-
-    Raises:
-        ConvertError: what `read_settings` refuses, or a layer of which a configuration that is there says nothing.
-        MissingDependencyError: h5py is not installed, which an `.h5` needs.
-    """
-    config = _read_config(path)
-    settings = settings_of(config)
-    names = called(settings)
-    kernels = [key for key in arrays if (leaf := _leaf(key)) and leaf[1] == "recurrent_kernel"]
-    if layers is not None:
-        kernels = [key for key in kernels if any(is_under(key, name) for name in layers)]
-    found = layers_of(kernels, settings)
-    unsaid = [key for key, layer in found.items() if layer is None]
-    if unsaid and config:
-        why = (
-            "the configuration does not say what this recurrent layer was made with; it does of: "
-            f"{some(list(names.values()), shorten) or 'none'}. Name those that are meant in `layers`, or save the "
-            "weights alone (.weights.h5) and say it yourself"
-        )
-        raise ConvertError("keras", shorten(unsaid[0]), why)
-    used = set(found.values())
-    return {names[layer]: own for layer, own in settings.items() if layer in used}
+    recurrent = {layer.path: layer for layer in model_of(_read_config(path)).walk() if layer.is_recurrent}
+    names = called(recurrent)
+    return {names[layer.path]: settings_in(layer.made_with()) for layer in recurrent.values()}
 
 
 def _read_config(path: str | os.PathLike[str]) -> Any:
@@ -223,30 +222,23 @@ def _written(mode: RNNMode, layer: PseudoLayer, *, cudnn: bool) -> dict[str, Arr
 
 
 def _only_recurrent(named: Named) -> Callable[[str], tuple[str, str] | None]:
-    """Return `_leaf` for the recurrent layers' keys alone, and leave other layers out where paths tell them apart.
+    """Return `split_name` for the recurrent layers' keys alone, and leave other layers out where paths tell them apart.
 
     A Dense has a kernel and a bias, too. Since TF 2 what is recurrent stands in a cell; before, only the recurrent
     kernel told it.
     """
-    recurrent = {leaf[0] for key in named if (leaf := _leaf(key)) and leaf[1] == "recurrent_kernel"}
+    recurrent = {leaf[0] for key in named if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"}
 
     def in_cell(path: str) -> bool:
         return any(map(_CELL.search, path.split("/")))
 
     def leaf_of(key: str) -> tuple[str, str] | None:
-        leaf = _leaf(key)
+        leaf = split_name(key)
         return leaf if leaf and (not leaf[0] or leaf[0] in recurrent or in_cell(leaf[0])) else None
 
     if recurrent and all(map(in_cell, recurrent)):
         named.drop(lambda key: in_cell(key) or "/" not in key)
     return leaf_of
-
-
-def _leaf(key: str) -> tuple[str, str] | None:
-    match = _KEY.fullmatch(key)
-    if not match:
-        return None
-    return match[1] or "", match[2] or VARIABLES[int(match[3])]
 
 
 def _numbered(name: str, k: int) -> str:

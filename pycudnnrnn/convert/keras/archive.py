@@ -6,7 +6,6 @@ As with HDF5 alone no model is built. Nothing is unpacked to a disk, so that no 
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import zipfile
@@ -17,7 +16,7 @@ from typing import Any, Final
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
-from pycudnnrnn.convert.keras.config import DEEPEST
+from pycudnnrnn.convert.keras.config import FileArrays, Layer, model_of, parsed
 from pycudnnrnn.convert.keras.h5 import read_stream
 from pycudnnrnn.convert.keras.h5_walk import MOST_EXPANSION
 from pycudnnrnn.errors import ConvertError
@@ -37,22 +36,24 @@ _WORDS: Final = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
 def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read every floating-point array of a model's file, under the names of its layers.
 
-    Optimizer state is left out. `keras.to_canonical` reads what comes back; `list(read_settings(path))` are its
-    recurrent layers in the model's order, for `layers`.
+    Optimizer state is left out. `keras.to_canonical` reads what comes back: a dict that has the model's configuration,
+    too, so that only what is a stack in the model is read as one. A copy (`dict(arrays)`) does not have it.
+    `list(read_settings(path))` are the recurrent layers in the model's order, for `layers`.
 
     Raises:
         ConvertError: not such a file, one that is damaged, or one that unpacks to more than its size allows.
         MissingDependencyError: h5py is not installed.
     """
     config, weights, nbytes = _members(path)
-    names = _own_names(_parsed(path, config), "", "", 0)
+    model = parsed(path, config)
+    names = _own_names(model_of(model))
     found: dict[str, Array] = {}
     for key, array in read_stream(io.BytesIO(weights), path, nbytes).items():
         own = _renamed(key, names)
         if own in found:
             raise ConvertError("keras", shorten(own), "is the name of two layers in this file")
         found[own] = array
-    return found
+    return FileArrays(found, model)
 
 
 def read_config(path: str | os.PathLike[str]) -> Any:
@@ -61,7 +62,7 @@ def read_config(path: str | os.PathLike[str]) -> Any:
     Raises:
         ConvertError: not such a file, or one that is damaged.
     """
-    return _parsed(path, _members(path, weights=False)[0])
+    return parsed(path, _members(path, weights=False)[0])
 
 
 class _InPieces(Source):
@@ -85,13 +86,6 @@ def _members(path: str | os.PathLike[str], *, weights: bool = True) -> tuple[byt
         raise ConvertError("keras", str(path), f"cannot be read as a .keras file: {error}") from error
 
 
-def _parsed(path: str | os.PathLike[str], text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
-
-
 def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     found = [info for info in archive.infolist() if info.filename == name]
     if len(found) != 1:
@@ -108,23 +102,18 @@ def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     return bytes(data)
 
 
-def _own_names(model: Any, path: str, above: str, depth: int) -> dict[str, str]:
+def _own_names(model: Layer, path: str = "") -> dict[str, str]:
     """Return the path of names of each layer, by its group in the weights: the class, and how many came before.
 
     Source: keras.saving (3.15), `_save_container_state`.
     """
-    own = model.get("config") if isinstance(model, dict) else None
-    layers = own.get("layers") if isinstance(own, dict) else None
     found: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for layer in layers if isinstance(layers, list) and depth < DEEPEST else []:
-        if not isinstance(layer, dict) or not isinstance(layer.get("config"), dict):
-            continue
-        word = _WORDS.sub("_", str(layer.get("class_name"))).lower()
+    for layer in model.layers:
+        word = _WORDS.sub("_", str(layer.entry.get("class_name"))).lower()
         group = f"{path}layers/{word}" + (f"_{counts[word]}" if counts[word] else "")
         counts[word] += 1
-        found[group] = f"{above}{layer['config'].get('name')}"
-        found |= _own_names(layer, f"{group}/", f"{found[group]}/", depth + 1)
+        found |= {group: layer.path} | _own_names(layer, f"{group}/")
     return found
 
 

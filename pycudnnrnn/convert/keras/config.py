@@ -1,35 +1,142 @@
-"""What the configuration of a Keras model says of its recurrent layers: read as text, and never built."""
+"""The layers in a Keras model's configuration, and what recurrent ones were made with: read as text, never built."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array
 from pycudnnrnn.errors import ConvertError
 
 DEEPEST: Final = 32
 """Models in models, at most, in a configuration."""
 
+_DEEPEST_JSON: Final = 8 * DEEPEST
+"""Levels of lists and objects. A model in a model takes three or four."""
+
 Settings = dict[str, Any]
 
 _SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
+_SIZES: Final = ("units", "use_bias")
+_RECURRENT: Final = frozenset({"CuDNNGRU", "CuDNNLSTM", "GRU", "LSTM", "SimpleRNN"})
 
 
-def settings_of(config: Any) -> dict[str, Settings]:
-    """Return what each recurrent layer of a configuration was made with, by its path of names, in the model's order.
+class FileArrays(dict[str, Array]):
+    """The arrays of a file, and the configuration of the model that they are of: None where the file has none."""
+
+    def __init__(self, arrays: dict[str, Array], config: Any) -> None:
+        super().__init__(arrays)
+        self.config = config
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A layer or a model: {"class_name": ..., "config": {"name": ...}}, and the layers in it.
+
+    The path has the names of the models that it is in, without the outermost; that one's is "".
+    """
+
+    path: str
+    entry: dict[str, Any]
+    layers: list[Layer]
+
+    @property
+    def kind(self) -> str:
+        """Its class; "" where that is not Keras's own."""
+        return _kind(self.entry)
+
+    @property
+    def own(self) -> Settings:
+        """Its configuration, or that of the layer which a Bidirectional one runs in both directions."""
+        own = _own(self.entry)
+        return _own(own.get("layer")) if self.kind == "Bidirectional" else own
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Say whether it is a recurrent layer of Keras's own, in one direction or in both."""
+        return _made_with(_own(self.entry).get("layer") if self.kind == "Bidirectional" else self.entry) is not None
+
+    def made_with(self) -> Settings:
+        """Return what a recurrent layer was made with: its class, its size and its settings.
+
+        Raises:
+            ConvertError: a Bidirectional layer that does not concatenate, or one whose backward layer is not the
+                forward one turned round.
+        """
+        if self.kind != "Bidirectional":
+            return _made_with(self.entry) or {}
+        both = _own(self.entry)
+        forward = _made_with(both.get("layer")) or {}
+        if both.get("merge_mode", "concat") != "concat":
+            raise ConvertError("keras", shorten(self.path), "is Bidirectional, and does not concatenate: cuDNN does")
+        if both.get("backward_layer") is not None:
+            wanted = forward | {"go_backwards": not forward.get("go_backwards", False)}
+            backward = _made_with(both["backward_layer"])
+            if backward != wanted:
+                why = f"expecting {shorten(wanted, 200)} as for its forward layer, got {shorten(backward, 200)}"
+                raise ConvertError("keras", f"backward layer of {shorten(self.path)}", why)
+        return forward | {"Bidirectional": True}
+
+    def walk(self) -> Iterator[Layer]:
+        """Yield it and every layer in it, in the model's order."""
+        yield self
+        for layer in self.layers:
+            yield from layer.walk()
+
+
+def parsed(path: str | os.PathLike[str], text: Any) -> Any:
+    """Read a configuration; one that is null describes nothing, and is not None: that is a file without one.
 
     Raises:
-        ConvertError: two layers of one path, a Bidirectional layer that does not concatenate, or one whose backward
-            layer is not the forward one turned round.
+        ConvertError: it is not JSON, or nested too deep.
     """
-    found: dict[str, Settings] = {}
-    for path, settings in _collected(config, "", 0):
-        if path in found:
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError, RecursionError, MemoryError) as error:
+        raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+    level = [found]
+    for _ in range(_DEEPEST_JSON):
+        level = [item for value in level for item in inside(value)]
+    if level:
+        why = f"its configuration cannot be read: it is nested deeper than {_DEEPEST_JSON} levels"
+        raise ConvertError("keras", str(path), why)
+    return {} if found is None else found
+
+
+def inside(value: Any) -> list[Any]:
+    """Return what is in a list, or in an object in the order of its names."""
+    if isinstance(value, dict):
+        return [value[key] for key in sorted(value)]
+    return value if isinstance(value, list) else []
+
+
+def model_of(config: Any) -> Layer:
+    """Return the model of a configuration; one without layers where it describes none.
+
+    Raises:
+        ConvertError: two layers of one path.
+    """
+    seen: set[str] = set()
+
+    def layer_of(entry: dict[str, Any], path: str, depth: int) -> Layer:
+        if path in seen:
             raise ConvertError("keras", shorten(path), "is the name of two layers in this configuration")
-        found[path] = settings
-    return found
+        seen.add(path)
+        above = f"{path}/" if depth else ""
+        inner = _entries(entry) if depth <= DEEPEST else []
+        return Layer(path, entry, [layer_of(layer, f"{above}{_name(layer)}", depth + 1) for layer in inner])
+
+    return layer_of(config if isinstance(config, dict) else {}, "", 0)
+
+
+def settings_in(made: Settings) -> Settings:
+    """Return the keywords of `to_canonical` among what a layer was made with."""
+    return {key: made[key] for key in _SETTINGS if key in made}
 
 
 def called(paths: Collection[str]) -> dict[str, str]:
@@ -59,48 +166,36 @@ def layers_of(keys: Iterable[str], paths: Collection[str]) -> dict[str, str | No
     return found
 
 
-def _collected(layer: Any, above: str, depth: int) -> Iterator[tuple[str, Settings]]:
-    """Walk models in models; a layer is {"class_name": ..., "config": {"name": ...}}."""
-    own = layer.get("config") if isinstance(layer, dict) and depth <= DEEPEST else None
-    if isinstance(own, list):  # a Sequential model before Keras 2.2.3
-        own = {"layers": own, "name": layer.get("name")}
-    if not isinstance(own, dict):
-        return
-    path = f"{above}{own.get('name')}"
-    settings = _bidirectional(own, path) if layer.get("class_name") == "Bidirectional" else _recurrent(layer, path)
-    if settings is not None:
-        yield path, settings
-    for inner in own["layers"] if isinstance(own.get("layers"), list) else []:
-        yield from _collected(inner, f"{path}/" if depth else "", depth + 1)
+def _kind(entry: Any) -> str:
+    kind, module = (entry.get("class_name"), entry.get("module", "keras")) if isinstance(entry, dict) else ("", "")
+    own = isinstance(module, str) and module.partition(".")[0] in {"keras", "tf_keras"}
+    return kind if own and isinstance(kind, str) else ""
 
 
-def _recurrent(layer: Any, path: str) -> Settings | None:
-    """Return the settings of a recurrent layer, or of one over a cell; None of any other."""
-    own = layer.get("config") if isinstance(layer, dict) else None
-    if not isinstance(own, dict):
+def _own(entry: Any) -> Settings:
+    own = entry.get("config") if isinstance(entry, dict) else None
+    return own if isinstance(own, dict) else {}
+
+
+def _name(entry: dict[str, Any]) -> str:
+    own = entry.get("config")
+    return f"{own.get('name') if isinstance(own, dict) else entry.get('name')}"
+
+
+def _entries(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the layers of a model as its configuration has them."""
+    own = entry.get("config")
+    layers = own.get("layers") if isinstance(own, dict) else own  # a Sequential model before Keras 2.2.3 is a list
+    found = layers if isinstance(layers, list) else []
+    return [layer for layer in found if isinstance(layer, dict) and isinstance(layer.get("config"), (dict, list))]
+
+
+def _made_with(entry: Any) -> Settings | None:
+    """Return what a recurrent layer, or one over a cell, was made with; None of any other."""
+    kind, own = _kind(entry), _own(entry)
+    if kind == "RNN" and _kind(own.get("cell")).endswith("Cell"):
+        kind, own = _kind(own["cell"]).removesuffix("Cell"), own | _own(own["cell"])
+    if kind not in _RECURRENT or "recurrent_initializer" not in own:  # Keras 1 has no such name, nor our settings
         return None
-    kind, cell = layer.get("class_name"), own.get("cell")
-    if isinstance(cell, dict) and isinstance(cell.get("config"), dict):
-        kind, own = cell.get("class_name"), own | cell["config"]
-        if "cells" in own:
-            raise ConvertError("keras", shorten(path), "is an RNN over several cells, which is not read")
-    if "recurrent_initializer" not in own:  # every recurrent layer has one, and no other does
-        return None
-    before = {"reset_after": False} if kind in {"GRU", "GRUCell"} else {}  # as it was before there was the choice
-    return before | {key: own[key] for key in _SETTINGS if key in own}
-
-
-def _bidirectional(own: Settings, path: str) -> Settings | None:
-    """Return the settings of the forward layer, where the backward one is the same in the other direction."""
-    forward = _recurrent(own.get("layer"), path)
-    if forward is None:
-        return None
-    if own.get("merge_mode", "concat") != "concat":
-        raise ConvertError("keras", shorten(path), "is Bidirectional, and does not concatenate: cuDNN does")
-    if own.get("backward_layer") is not None:
-        wanted = forward | {"go_backwards": not forward.get("go_backwards", False)}
-        backward = _recurrent(own["backward_layer"], path)
-        if backward != wanted:
-            why = f"expecting {shorten(wanted, 160)} as for its forward layer, got {shorten(backward, 160)}"
-            raise ConvertError("keras", f"backward layer of {shorten(path)}", why)
-    return forward
+    before = {"reset_after": False} if kind == "GRU" else {}  # as it was before there was the choice
+    return before | {key: own[key] for key in (*_SETTINGS, *_SIZES) if key in own} | {"class_name": kind}

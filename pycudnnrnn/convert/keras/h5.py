@@ -7,7 +7,6 @@ the few values in it that decide what a recurrent layer computes.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -20,8 +19,9 @@ from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
 from pycudnnrnn.convert._named import Named, as_numpy
+from pycudnnrnn.convert.keras.config import FileArrays, parsed
 from pycudnnrnn.convert.keras.h5_walk import Walk
-from pycudnnrnn.errors import ConvertError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ConvertError, MissingDependencyError
 from pycudnnrnn.spec import DType
 
 BFLOAT16: Final = str(DType.BFLOAT16)
@@ -35,8 +35,12 @@ _PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(ke
 def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read every floating-point array of a file, under its path.
 
-    Optimizer state is left out. `keras.to_canonical` reads what comes back. A group or an array that has several names
-    (hard links) is read once, under the first of them in the order of the alphabet.
+    Optimizer state is left out. `keras.to_canonical` reads what comes back: a dict that has the configuration of an
+    older `.h5`, too, so that only what is a stack in the model is read as one. A copy (`dict(arrays)`) does not have
+    it, and a `.weights.h5` has none: `keras.to_canonical` cannot see there what is between two layers.
+
+    A group or an array that has several names (hard links) is read once, under the first of them in the order of the
+    alphabet.
 
     Raises:
         ConvertError: not an HDF5 file, or one with links to elsewhere, with more than 65,536 names, or with arrays or
@@ -45,7 +49,7 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
     """
     _h5py()  # what is missing is said before the file is
     with _opened(path) as source:
-        return read_stream(source, path, source.size)
+        return FileArrays(read_stream(source, path, source.size), read_config(path))
 
 
 def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[str, Array]:
@@ -67,7 +71,7 @@ def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[
 
 
 def read_config(path: str | os.PathLike[str]) -> Any:
-    """Read the configuration of an older `.h5`; a `.weights.h5` has none, and gives an empty one.
+    """Read the configuration of an older `.h5`; a `.weights.h5` has none, which is None.
 
     Raises:
         ConvertError: not an HDF5 file, or a configuration that is not JSON.
@@ -76,10 +80,10 @@ def read_config(path: str | os.PathLike[str]) -> Any:
     h5py = _h5py()
     try:
         with _opened(path) as source, h5py.File(source, "r") as file:
-            text = file.attrs.get("model_config", "{}")
-        return json.loads(text)
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, RecursionError, MemoryError) as error:
+            text = file.attrs.get("model_config")
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
         raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
+    return None if text is None else parsed(path, text)
 
 
 @contextlib.contextmanager
@@ -98,11 +102,24 @@ def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
 
     Raises:
         ConvertError: a name that `keras.from_canonical` does not write, or no array under it.
-        ArgumentError: `path` is of something else than a regular file.
+        ArgumentError: `path` does not end in ".weights.h5", or is of something else than a regular file.
         OSError: it cannot be written.
         MissingDependencyError: h5py is not installed.
     """
+    check_name(path)
     write_atomically(Path(path), h5_image(arrays))
+
+
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Refuse the name of a file in which Keras's `load_weights` would look for something else.
+
+    Raises:
+        ArgumentError: it does not end in ".weights.h5".
+    """
+    name = Path(path).name
+    if not name.endswith(".weights.h5"):
+        wanted = "a name that ends in '.weights.h5': Keras loads no weights from others"
+        raise ArgumentError("path", wanted, shorten(name))
 
 
 def h5_image(arrays: dict[str, Array]) -> bytes:

@@ -1,0 +1,116 @@
+"""The layers of a Keras file that will be one RNN: which they are, in which order, and what they were made with."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from pycudnnrnn._checks import shorten
+from pycudnnrnn.convert._named import some
+from pycudnnrnn.convert._stack import check_layers, is_under
+from pycudnnrnn.convert.keras.config import FileArrays, Settings, called, layers_of, model_of, settings_in
+from pycudnnrnn.convert.keras.graph import Graph, refuse
+from pycudnnrnn.convert.keras.h5 import VARIABLES
+from pycudnnrnn.errors import ConvertError
+
+_KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
+
+_MOST: Final = 1024
+"""Most layers of a file that are looked for by name: each name is compared with that of every array."""
+
+
+class Used(NamedTuple):
+    """Layers by names that `find_cells` takes for no others, and the keywords of `to_canonical` that they share."""
+
+    layers: list[str]
+    settings: Settings
+
+
+def split_name(key: str) -> tuple[str, str] | None:
+    """Split the name of an array into its cell's path and its variable; None where it is of no cell."""
+    match = _KEY.fullmatch(key)
+    if not match:
+        return None
+    return match[1] or "", match[2] or VARIABLES[int(match[3])]
+
+
+def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
+    """Choose the layers under the names of `layers`, or all: they have to be a stack, and made in one way.
+
+    A name that leads to none is left as it is. Arrays that no configuration came with say nothing.
+
+    Raises:
+        ConvertError: they are no stack, they differ in more than their weights, the configuration does not say what
+            one was made with, or the file has no arrays of one.
+    """
+    check_layers("keras", layers)
+    if not isinstance(arrays, FileArrays) or arrays.config is None:
+        return Used(list(layers or []), {})
+    file = _File(arrays)
+    chosen = {name: file.under(name) for name in layers or []}
+    paths = list(file.recurrent) if layers is None else [path for name in layers for path in chosen[name]]
+    if len(paths) > _MOST:
+        raise ConvertError("keras", "layers", f"expecting at most {_MOST} recurrent layers, got {len(paths)}")
+    file.check_said(layers)
+    for path in paths:
+        if path not in file.kernels:
+            refuse(path, "has no arrays in this file: it may share those of another layer")
+    if len(set(paths)) == len(paths) and (layers is None or len(paths) > 1):
+        Graph(file.model).check_stack(paths, whole=layers is None)
+    missing = [name for name in layers or [] if not chosen[name]]
+    return Used([*map(file.place, paths), *missing], file.settings(paths))
+
+
+class _File:
+    """The recurrent layers of a configuration by their paths, and the names of the arrays of each."""
+
+    def __init__(self, arrays: FileArrays) -> None:
+        self.model = model_of(arrays.config)
+        self.recurrent = {layer.path: layer for layer in self.model.walk() if layer.is_recurrent}
+        self.kernels: dict[str, list[str]] = {}
+        self._names = called(self.recurrent)
+        self._unsaid: list[str] = []
+        keys = [key for key in arrays if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"]
+        for key, path in layers_of(keys, self.recurrent).items():
+            (self._unsaid if path is None else self.kernels.setdefault(path, [])).append(key)
+
+    def under(self, name: str) -> list[str]:
+        """Return the paths of the layers that a name means: of the one that has it as its path, or of all under it."""
+        if name in self.kernels:
+            return [name]
+        return [path for path in self.recurrent if any(is_under(key, name) for key in self.kernels.get(path, []))]
+
+    def check_said(self, layers: Sequence[str] | None) -> None:
+        """Refuse a layer that may be meant, and of which the configuration does not say what it was made with."""
+        wide = [name for name in layers or [] if name not in self.kernels]
+        unsaid = [key for key in self._unsaid if layers is None or any(is_under(key, name) for name in wide)]
+        if unsaid:
+            why = (
+                "the configuration does not say what this recurrent layer was made with; it does of: "
+                f"{some(list(self._names.values()), shorten) or 'none'}. Name those that are meant: layers=[...], or "
+                "-s layers=... on the command line. Or say it yourself, and give the arrays alone: dict(arrays), or a "
+                ".weights.h5 on the command line"
+            )
+            raise ConvertError("keras", shorten(unsaid[0]), why)
+
+    def settings(self, paths: list[str]) -> Settings:
+        """Return what all of these layers were made with."""
+        made = [self.recurrent[path].made_with() for path in paths]
+        for path, own in zip(paths, made, strict=True):
+            if own != made[0]:
+                key = next(key for key in own | made[0] if own.get(key) != made[0].get(key))
+                values = f"{key}: {shorten(made[0].get(key))} and {shorten(own.get(key))}"
+                names = some([self._names[each] for each in paths], lambda name: shorten(name)[1:-1])
+                refuse(path, f"these layers differ in more than their weights: {names} ({values})")
+        return settings_in(made[0]) if made else {}
+
+    def place(self, path: str) -> str:
+        """Return the beginning of the names of a layer's arrays, as `layers` takes it for no other layer."""
+        cells = [leaf[0].split("/") for key in self.kernels[path] if (leaf := split_name(key))]
+        return "/" + "/".join(parts[0] for parts in itertools.takewhile(_are_equal, zip(*cells, strict=False)))
+
+
+def _are_equal(parts: tuple[str, ...]) -> bool:
+    return len(set(parts)) == 1
