@@ -55,6 +55,9 @@ class FileFormat(NamedTuple):
     files: Callable[[Path, dict[str, Any], str, Any], list[tuple[Path, bytes]]] | None = None
     """The bytes of each file that is written; None where the format is only read."""
 
+    parts: str = ""
+    """The key of -s that names what to read of such a file, where it is no keyword of the converter."""
+
 
 class FileOrCheckpoint(click.Path):
     """A file that is there, or a checkpoint of TensorFlow's by its prefix, its .index or its folder."""
@@ -67,13 +70,13 @@ class FileOrCheckpoint(click.Path):
         return path if _tensorflow.is_one(path) else super().convert(value, param, ctx)
 
 
-def read(path: Path, format_of: str, layers: list[str] | None) -> FileWeights:
-    """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
+def read(path: Path, format_of: str, parts: list[str] | None) -> FileWeights:
+    """Read a file by its suffix; `parts` are the layers of a Keras file or the nodes of a model, None for all.
 
     Raises:
         PycudnnrnnError: it cannot be read, or holds more than arrays.
     """
-    return FILE_FORMATS[format_of].read(path, layers)
+    return FILE_FORMATS[format_of].read(path, parts)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -176,7 +179,7 @@ def _read_safetensors(path: Path, _: object) -> FileWeights:
     return FileWeights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
 
 
-def _read_onnx(path: Path, _: object) -> FileWeights:
+def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
     onnx = _onnx("reading a .onnx file")
     try:
         with Source(path) as source:
@@ -185,7 +188,7 @@ def _read_onnx(path: Path, _: object) -> FileWeights:
         raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf has its own exceptions, and no common root
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
-    return FileWeights(*read_nodes(model, None))
+    return FileWeights(*read_nodes(model, nodes))
 
 
 def _torch(purpose: str) -> Any:
@@ -211,7 +214,7 @@ def _one(image: Callable[..., bytes]) -> Callable[..., list[tuple[Path, bytes]]]
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _one(lambda arrays, *_: _torch_image(arrays)))),
     **dict.fromkeys((".h5", ".hdf5"), FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5_image(arrays)))),
-    ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model))),
+    ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model)), "nodes"),
     ".safetensors": FileFormat("", _read_safetensors, _one(lambda arrays, of, _: _safetensors_image(arrays, of))),
     ".index": FileFormat("tensorflow", _read_tensorflow, lambda path, arrays, *_: _bundle_images(path, arrays)),
     ".keras": FileFormat("keras", _read_keras),  # a whole model, of which weights are a part

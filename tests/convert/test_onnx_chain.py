@@ -5,58 +5,18 @@ import io
 import numpy as np
 import pytest
 
-from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn import convert
 from pycudnnrnn.errors import ConvertError
-from tests.helpers.oracles import equal_models, need, random_canonical, run_ours
+from tests.helpers.oracles import equal_models, need, run_ours
 
 need("onnx", "onnxruntime", "torch")
 import onnx  # noqa: E402
-import onnxruntime  # noqa: E402
 import torch  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 
+from tests.helpers.onnx_stacks import B, H, I, T, op, stack, worst_error  # noqa: E402
+
 FLOAT32 = 3e-6
-T, B, I, H = 5, 3, 4, 4  # I is H, and T is not B: what is refused runs, and computes something else
-CONSTANTS = {
-    "0": [0], "1": [1], "2": [2], "3": [3], "4": [4], "-1": [-1], "-3": [-3], "0 0 -1": [0, 0, -1],
-    "T B -1": [T, B, -1], "B T -1": [B, T, -1], "T -1 H": [T, -1, H], "-1 B H": [-1, B, H], "-1 -1 H": [-1, -1, H],
-    "0 -1 H": [0, -1, H], "9 sizes": [T, *[1] * 6, B, -1],
-}  # fmt: skip
-
-
-def op(kind, inputs, output, **attributes):
-    return helper.make_node(kind, inputs.split(", "), [output], output, **attributes)
-
-
-def stack(between, *, directions=1, layout=0, known=(T, B), above=None, lengths=("", ""), states=""):
-    """Build two LSTM nodes, and between them the nodes that make X, which is read, of Y, which is given."""
-    c = random_canonical(RNNSpec("lstm", 2, H, I, direction=("unidirectional", "bidirectional")[directions - 1]), 7)
-    common = {"hidden_size": H, "direction": ("forward", "bidirectional")[directions - 1]}
-    common |= {"layout": layout} if layout else {}
-    low = helper.make_node("LSTM", ["x", "0/W", "0/R", "0/B", lengths[0]], ["Y", "Y_h", "Y_c"], "low", **common)
-    inputs = ["X", "1/W", "1/R", "1/B", lengths[1], states]
-    high = helper.make_node("LSTM", inputs, ["z"], "high", **common | (above or {}))
-    tensors = [numpy_helper.from_array(a, name) for name, a in convert.onnx.from_canonical(c).items()]
-    tensors += [numpy_helper.from_array(np.array(value), name) for name, value in CONSTANTS.items()]
-    given = [helper.make_tensor_value_info("x", 1, [*(known[::-1] if layout else known), I])]
-    given += [helper.make_tensor_value_info(name, 6, [B]) for name in sorted(set(lengths) - {""})]
-    given += [helper.make_tensor_value_info("state", 1, [directions, B, H])] * (states == "state")
-    out = helper.make_tensor_value_info("z", 1, None)
-    graph = helper.make_graph([low, *between, high], "g", given, [out], tensors)
-    return c, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def worst_error(c, model, layout=0):
-    """Return how far our stack is from what onnxruntime gives for the model."""
-    x = np.random.default_rng(1).normal(size=(T, B, I)).astype("f4")
-    D = c.spec.num_dirs
-    zeros = np.zeros((2 * D, B, H), "f4")
-    ours = run_ours(c, x, zeros, zeros, [T] * B)[0].reshape(T, B, D, H)
-    (z,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x.swapaxes(0, 1) if layout else x})
-    z = z.swapaxes(0, 1) if layout else z.swapaxes(1, 2)
-    return np.abs(z - ours).max() if z.shape == ours.shape else np.inf
-
-
 SIDE_BY_SIDE = op("Transpose", "Y", "Yt", perm=[0, 2, 1, 3])
 OF_COMPUTED_SIZES = [
     SIDE_BY_SIDE, op("Shape", "Yt", "sizes"),
@@ -162,6 +122,43 @@ def test_what_cannot_be_shown_to_be_the_output_is_refused_by_name(between, text)
     assert text in str(caught.value)
 
 
+TABLE = numpy_helper.from_array(np.array([[T, B], [0, 0]]), "table")
+MISTAKEN = {
+    "a size that is cast to a truth value": (
+        [op("Shape", "Y", "sizes"), op("Gather", "sizes, 0", "t"), op("Cast", "t", "yes", to=9),
+         op("Cast", "yes", "one", to=7), op("Concat", "one, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")],
+        {}),
+    "the row of a table": (
+        [op("Slice", "table, 0, 1", "row"), op("Reshape", "row, -1", "list"), op("Gather", "list, -1", "b"),
+         op("Concat", "b, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")], {"tensors": [TABLE]}),
+    "the row of a table that is computed": (
+        [op("Concat", "T B -1", "flat", axis=0), op("Unsqueeze", "flat, 0", "up"), op("Gather", "up, 0", "row", axis=0),
+         op("Reshape", "row, -1", "list"), op("Slice", "list, 1, 2", "b"),
+         op("Concat", "b, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_what_looks_like_the_sizes_of_a_stack_and_is_not_is_refused(name):
+    between, options = MISTAKEN[name]
+    c, model = stack(between, **options)
+    assert worst_error(c, model) > 0.01, "the model is no such stack"
+    with pytest.raises(ConvertError, match="'X' between two nodes: expecting"):
+        convert.onnx.from_model(model)
+
+
+@pytest.mark.parametrize("start", ["sizes", "great", "2 3 4"])
+def test_sizes_that_double_with_each_node_are_as_short_as_others(start):
+    doubling = [op("Mul", f"{k}{start}, {k}{start}", f"{k + 1}{start}") for k in range(16)]
+    first = op("Shape", "Y", "0sizes") if start == "sizes" else op("Identity", start, f"0{start}")
+    tensors = [numpy_helper.from_array(np.array([2**62] * 4), "great")]
+    tensors += [numpy_helper.from_array(np.array([2, 3, 4]), "2 3 4")]
+    _, model = stack([first, *doubling, op("Reshape", f"Y, 16{start}", "X")], known="TB", tensors=tensors)
+    with pytest.raises(ConvertError, match="expecting a shape that keeps or joins the axes") as caught:
+        convert.onnx.from_model(model)
+    assert len(str(caught.value)) < 300
+
+
 def test_sizes_count_only_where_the_model_says_them():
     between = [op("Reshape", "Y, T B -1", "X")]
     c, model = stack(between)
@@ -188,8 +185,8 @@ def test_with_the_batch_first_it_stays_first():
         ({"lengths": ("n", "")}, "sequence_lens of node 'high': expecting 'n' as for 'low', got 'none'"),
         ({"lengths": ("", "n")}, "sequence_lens of node 'high': expecting 'none' as for 'low', got 'n'"),
         ({"lengths": ("n", "m")}, "sequence_lens of node 'high': expecting 'n' as for 'low', got 'm'"),
-        ({"states": "Y_h"}, "initial state of node 'high': expecting a state of the call, got one that 'low' computes"),
-        ({"states": "moved"}, "got one that 'low' computes"),
+        ({"states": "Y_h"}, "initial_h of node 'high': expecting zeros or an input of the model, got what LSTM 'low'"),
+        ({"states": "moved"}, "got what LSTM 'low' computes, or name the nodes of one stack in `nodes`; it belongs"),
     ],
 )
 def test_nodes_that_differ_in_what_else_they_read_are_no_stack(options, text):
