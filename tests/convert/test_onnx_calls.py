@@ -284,3 +284,13 @@ def test_names_of_nodes_have_to_be_those_of_one_node_each(nodes):
             node.name = "twin"
     with pytest.raises(ConvertError, match=r"expecting a list of names|2 RNN nodes have this name|no such RNN node"):
         convert.onnx.from_model(model, nodes=nodes)
+
+
+def test_names_that_are_no_text_are_names_all_the_same():
+    """Protobuf gives what is no UTF-8 as bytes."""
+    _, model = stack([X, op("Cosine", "Y", "unused")])
+    data = model.SerializeToString().replace(b"high", b"hi\xffh").replace(b"Cosine", b"Cos\xffne")
+    model = onnx.ModelProto.FromString(data)
+    assert convert.onnx.from_model(model).spec.num_layers == 2
+    with pytest.raises(ConvertError, match="no such RNN node among"):
+        convert.onnx.from_model(model, nodes=["other"])

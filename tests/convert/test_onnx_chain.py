@@ -107,7 +107,12 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
         ([op("Squeeze", "Y, x", "X")], "expecting constant axes, got others"),
         ([op("Transpose", "Y", "X", perm=[0, 1, 2])], "expecting a perm of 4 axes, got [0, 1, 2]"),
         ([op("Transpose", "Y", "t"), op("Squeeze", "t, 2", "X")], "expecting [T, B, H] from 'low', got [H, B, T]"),
-        ([op("Cast", "Y", "i", to=7), op("Squeeze", "i, 1", "X")], "expecting a floating dtype, got another one"),
+        (
+            [op("Cast", "Y", "i", to=7), op("Squeeze", "i, 1", "X")],
+            "expecting a floating dtype as wide as that of the weights, got another one",
+        ),
+        ([op("Cast", "Y", "r", to=10), op("Cast", "r", "w", to=1), op("Squeeze", "w, 1", "X")], "Cast 'r' between"),
+        ([op("Cast", "Y", "r", to=16), op("Cast", "r", "w", to=1), op("Squeeze", "w, 1", "X")], "Cast 'r' between"),
         ([helper.make_node("Dropout", ["Y"], ["d", "X"])], "'high': does not read the output of 'low'"),
         ([op("Identity", "Y", "X", domain="ours")], "'high': does not read the output of 'low'"),
         ([op("Identity", "X", "X")], "'high': does not read the output of 'low'"),
@@ -157,6 +162,17 @@ def test_sizes_that_double_with_each_node_are_as_short_as_others(start):
     with pytest.raises(ConvertError, match="expecting a shape that keeps or joins the axes") as caught:
         convert.onnx.from_model(model)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("float16", 10), ("float32", 1), ("float64", 11)])
+def test_a_cast_to_a_wider_dtype_and_back_is_read(dtype, code):
+    """By the operator's text alone for float16, which onnxruntime does not run on a CPU."""
+    wide = [op("Cast", "Y", "d", to=11), op("Cast", "d", "back", to=code), op("Squeeze", "back, 1", "X")]
+    c, model = stack(wide)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
+    assert convert.onnx.from_model(model).spec == c.spec.replace(dtype=dtype)
 
 
 def test_sizes_count_only_where_the_model_says_them():

@@ -79,7 +79,8 @@ def check_lengths(graph: Graph, nodes: list[Any], sizes: Sizes, steps: str, *, n
             raise ConvertError("onnx", about, why)
         first = own if first is None else first
         if own != first and not named:
-            why = f"expecting {first or 'none'!r} as for {shorten(nodes[0].name)}, got {own or 'none'!r}; {_WAY_OUT}"
+            wanted, got = shorten(first or "none"), shorten(own or "none")
+            why = f"expecting {wanted} as for {shorten(nodes[0].name)}, got {got}; {_WAY_OUT}"
             raise ConvertError("onnx", about, why)
 
 

@@ -12,13 +12,16 @@ from typing import Any, Final, NoReturn
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert.onnx.call import check_lengths, check_states
 from pycudnnrnn.convert.onnx.graph import Graph
-from pycudnnrnn.convert.onnx.sizes import FLOATING, MOST, Size, Sizes, number, numbers
+from pycudnnrnn.convert.onnx.sizes import MOST, Size, Sizes, number, numbers
 from pycudnnrnn.errors import ConvertError
 
 _BETWEEN: Final = frozenset({
     "Cast", "Concat", "Dropout", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"
 })  # fmt: skip
 """What may stand between two nodes of a stack: it moves numbers, and changes none."""
+
+_HOLDING: Final = {"float16": {1, 10, 11}, "bfloat16": {1, 11, 16}, "float32": {1, 11}, "float64": {11}}
+"""What a Cast may make of outputs, in TensorProto's numbers, by the dtype of the weights: a dtype that has them all."""
 
 _RANK_MOST: Final = 8
 """Most axes of a value: how a Reshape can cut its letters is tried out."""
@@ -45,6 +48,8 @@ class _Chain:
 
     def __init__(self, graph: Graph, first: Any, attributes: dict[str, Any]) -> None:
         self._graph = graph
+        weights = graph.constant(first.input[1]) if len(first.input) > 1 else None
+        self._holding = set() if weights is None else _HOLDING.get(weights.dtype.name, set())
         way = "BT" if attributes["layout"] else "TB"
         reads = self._read_by(first, [*way, "I"])
         self._numbers = self._declared(reads)
@@ -106,8 +111,8 @@ class _Chain:
         kind, rank = node.op_type, len(axes)
         if kind == "Concat" and len(node.input) != 1:
             _refuse(node, f"expecting one value, got {len(node.input)}")
-        if kind == "Cast" and number(node, "to", 0) not in FLOATING:
-            _refuse(node, "expecting a floating dtype, got another one")
+        if kind == "Cast" and number(node, "to", 0) not in self._holding:
+            _refuse(node, "expecting a floating dtype as wide as that of the weights, got another one")
         if kind == "Transpose":
             return [axes[k] for k in _perm(node, rank)]
         if kind == "Squeeze":

@@ -131,7 +131,7 @@ class Graph:
             raise ConvertError("onnx", shorten(name), f"has a negative size: {shorten(list(tensor.dims))}")
         try:
             array: Array = self._onnx.numpy_helper.to_array(tensor)
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:
             raise ConvertError("onnx", shorten(name), f"is not a readable tensor: {error}") from error
         return array
 
