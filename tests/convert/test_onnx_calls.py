@@ -75,10 +75,10 @@ def test_a_state_that_a_model_holds_is_refused_by_the_name_of_what_gives_it(name
     nodes, tensors = HELD[name]
     c, model = stack([X, *nodes], states="c" if name == "computed" else "s", tensors=tensors)
     assert worst_error(c, model) > 0.01, "the state counts"
-    for given in (model, alone(model)):
+    for given, key in ((model, "h"), (alone(model), "h"), (of_c(model), "c")):
         with pytest.raises(ConvertError) as caught:
             convert.onnx.from_model(given)
-        assert "initial_h of node 'high': " in str(caught.value)
+        assert f"initial_{key} of node 'high': " in str(caught.value)
         assert GIVERS.get(name, "'half' is a constant") in str(caught.value)
         assert "pass it to the call" in str(caught.value)
 
@@ -91,6 +91,15 @@ def alone(model):
     found.graph.node.remove(low)
     (high,) = (node for node in found.graph.node if node.name == "high")
     high.input[0] = "x"
+    return found
+
+
+def of_c(model):
+    """Return the model whose second node starts from the state as c."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    (high,) = (node for node in found.graph.node if node.name == "high")
+    high.input[:] = [*high.input[:5], "", high.input[5]]
     return found
 
 
@@ -120,6 +129,46 @@ def test_a_state_that_is_shown_to_be_zero_is_read(name):
 def test_a_state_that_the_caller_gives_is_read_wherever_it_is_moved():
     c, model = stack([X, op("Slice", "given, 1, 2, 0", "s")], states="s", given=[floats("given", 2, B, H)])
     assert worst_error(c, model, given=np.zeros((2, B, H), "f4")) <= FLOAT32
+    equal_models(convert.onnx.from_model(model), c)
+
+
+def damaged(name, kind):
+    """Return a Constant whose attribute has another type than its name says."""
+    node = helper.make_node("Constant", [], ["s"], "s", **{name: 0})
+    node.attribute[0].type = kind
+    return node
+
+
+SPARSE = helper.make_sparse_tensor(constant("v", np.array([0.5], "f4")), constant("i", np.array([0])), [B * H])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        ([op("Cast", "given", "whole", to=7), op("Cast", "whole", "s", to=1)], "what Cast 'whole' computes"),
+        ([helper.make_node("Constant", [], ["s"], "s", value=NONE, domain="ours")], "what Constant 's' computes"),
+        ([helper.make_node("Constant", [], ["s"], "s", value=NONE, value_float=0.5)], "what Constant 's' computes"),
+        ([helper.make_node("Constant", [], ["s"], "s", sparse_value=SPARSE)], "what Constant 's' computes"),
+        ([helper.make_node("Constant", [], ["s"], "s", value_string="0")], "what Constant 's' computes"),
+        ([damaged("value_float", onnx.AttributeProto.INT)], "what Constant 's' computes"),
+        ([op("ConstantOfShape", "shape", "s", domain="ours")], "what ConstantOfShape 's' computes"),
+        ([helper.make_node("Split", ["none"], ["a", "s"], "s", domain="ours")], "what Split 's' computes"),
+        ([helper.make_node("Identity", ["none"], ["a", "s"], "s")], "what Identity 's' computes"),
+        ([op("Add", "none, none", "s")], "what Add 's' computes"),
+        ([], "an input other than X's, got 's'"),
+    ],
+)
+def test_a_state_that_is_not_understood_is_refused_by_the_name_of_what_gives_it(nodes, text):
+    _, model = stack([X, *nodes], states="s", given=[floats("given", *STATE)], tensors=[NONE, SHAPE])
+    with pytest.raises(ConvertError) as caught:
+        convert.onnx.from_model(model)
+    wanted = text if "input" in text else f"an input of the model, got {text}"
+    assert f"initial_h of node 'high': expecting zeros or {wanted}" in str(caught.value)
+
+
+def test_a_constant_without_a_name_is_no_ones_constant():
+    unnamed = [helper.make_node("Constant", [], [""], value_ints=[2]) for _ in range(2)]
+    c, model = stack([X, *unnamed])
     equal_models(convert.onnx.from_model(model), c)
 
 
@@ -197,11 +246,11 @@ def test_lengths_that_are_all_steps_or_the_callers_are_read(lengths, known):
     equal_models(convert.onnx.from_model(model), c)
 
 
-def test_constant_lengths_are_refused_where_the_number_of_steps_is_open():
-    _, model = stack([X], lengths=("whole", "whole"), tensors=[WHOLE], known=("T", "B"))
-    with pytest.raises(
-        ConvertError, match="'whole' is a constant of the model and not shown to be the number of steps"
-    ):
+@pytest.mark.parametrize("steps", [T, 1])
+def test_constant_lengths_are_refused_where_the_number_of_steps_is_open(steps):
+    held = constant("held", np.array([steps] * B, "i4"))
+    _, model = stack([X], lengths=("held", "held"), tensors=[held], known=("T", "B"))
+    with pytest.raises(ConvertError, match="'held' is a constant of the model and not shown to be the number of steps"):
         convert.onnx.from_model(model)
 
 
@@ -245,9 +294,13 @@ def elsewhere(place):
         model.functions.append(helper.make_function("ours", "Layer", ["a", "w", "r", "b"], ["y"], [inner], opset))
         model.graph.node.append(helper.make_node("Layer", ["X", "1/W", "1/R", "1/B"], ["z"], domain="ours"))
         model.opset_import.append(helper.make_opsetid("ours", 1))
-    if place == "domain":
-        quantized = helper.make_node("DynamicQuantizeLSTM", ["X"], ["z"], "quantized", domain="com.microsoft")
-        model.graph.node.append(quantized)
+    if "." in place:
+        domain, _, kind = place.rpartition(".")
+        model.graph.node.append(helper.make_node(kind, ["X"], ["z"], "other", domain=domain))
+    if place == "graphs":
+        model.graph.node.append(
+            helper.make_node("Choice", ["X"], ["z"], "choice", domain="ours", ways=[body(), body()])
+        )
     return c, model
 
 
@@ -257,18 +310,26 @@ def elsewhere(place):
         ("If", "node 'inside': 'LSTM' in a body of If 'choice' is not read"),
         ("Loop", "node 'inside': 'LSTM' in a body of Loop 'turns' is not read"),
         ("function", "node 'inside': 'LSTM' in function 'Layer' is not read"),
-        ("domain", "node 'quantized': 'com.microsoft.DynamicQuantizeLSTM' of another domain is not read"),
+        ("graphs", "node 'inside': 'LSTM' in a body of Choice 'choice' is not read"),
+        (
+            "com.microsoft.DynamicQuantizeLSTM",
+            "'com.microsoft.DynamicQuantizeLSTM' is no operator of ONNX's own, and is not read",
+        ),
+        ("ours.LSTM", "node 'other': 'ours.LSTM' is no operator of ONNX's own, and is not read"),
+        (".PeepholeLSTM", "node 'other': 'PeepholeLSTM' is no operator of ONNX's own, and is not read"),
     ],
 )
 def test_a_layer_outside_of_the_main_graph_is_not_passed_over(place, text):
     c, model = elsewhere(place)
-    if place != "domain":
+    if place in {"If", "Loop", "function"}:
         assert worst_error(c, model) <= FLOAT32, "it is the second layer"
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model)
     assert text in str(caught.value)
     assert ("inline_local_functions" if place == "function" else "`nodes`") in str(caught.value)
     assert convert.onnx.from_model(model, nodes=["low"]).spec.num_layers == 1
+    with pytest.raises(ConvertError, match=r"no such RNN node among \['low'\]"):
+        convert.onnx.from_model(model, nodes=["other"])
 
 
 def test_a_function_that_is_put_into_the_main_graph_is_read():

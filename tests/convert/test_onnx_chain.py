@@ -98,6 +98,8 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
         ([op("Reshape", "Y, -1 -1 H", "X")], "got [-1, -1, 4]"),
         ([op("Reshape", "Y, x", "X")], "got a shape that is not known"),
         ([op("Reshape", "Y, 0 0 -1", "X", allowzero=1)], "got [0, 0, -1]"),
+        ([op("Gather", "0 0 -1, -9", "g"), op("Reshape", "Y, g", "X")], "got [T*B*H]"),
+        ([op("Slice", "0 0 -1", "g", starts=[0], ends=[1]), op("Reshape", "Y, g", "X")], "a shape that is not known"),
         ([op("Reshape", "Y, 9 sizes", "X")], "axes of [T, 1, B, H], got [5, 1, 1, 1, 1, 1, 1, 3, -1]"),
         (
             [op("Squeeze", "Y, 2", "X")],
@@ -121,13 +123,18 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
     ],
 )
 def test_what_cannot_be_shown_to_be_the_output_is_refused_by_name(between, text):
-    _, model = stack(between)
+    _, model = stack(between, tensors=[numpy_helper.from_array(np.array([-9]), "-9")])
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model)
     assert text in str(caught.value)
 
 
 TABLE = numpy_helper.from_array(np.array([[T, B], [0, 0]]), "table")
+COLUMNS = [numpy_helper.from_array(np.array([[one], [two]]), f"{one} over {two}") for one, two in ((B, T), (B, 0))]
+COLUMNS += [numpy_helper.from_array(np.array([1, 1]), "ones")]
+TURNED = [op("Concat", "b, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")]
+"""A Reshape to [B, T, H], where the size "b" is B; it would keep the axes where "b" were T."""
+
 MISTAKEN = {
     "a size that is cast to a truth value": (
         [op("Shape", "Y", "sizes"), op("Gather", "sizes, 0", "t"), op("Cast", "t", "yes", to=9),
@@ -140,6 +147,18 @@ MISTAKEN = {
         [op("Concat", "T B -1", "flat", axis=0), op("Unsqueeze", "flat, 0", "up"), op("Gather", "up, 0", "row", axis=0),
          op("Reshape", "row, -1", "list"), op("Slice", "list, 1, 2", "b"),
          op("Concat", "b, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")], {}),
+    "a product over two axes": (
+        [op("Mul", "3 over 5, ones", "four"), op("Reshape", "four, -1", "list"), op("Gather", "list, 1", "b"), *TURNED],
+        {"tensors": COLUMNS}),
+    "tables put side by side": (
+        [op("Concat", "3 over 5, 3 over 0", "four", axis=1), op("Reshape", "four, -1", "list"),
+         op("Gather", "list, 1", "b"), *TURNED], {"tensors": COLUMNS}),
+    "more sizes than are followed": (
+        [op("Concat", ", ".join(["T B"] * 20), "list", axis=0), op("Gather", "list, -1", "b"), *TURNED],
+        {"tensors": [numpy_helper.from_array(np.array([T, B]), "T B")]}),
+    "every other size": (
+        [op("Slice", "B T, 0, 2, 0, 2", "every"), op("Gather", "every, -1", "b"), *TURNED],
+        {"tensors": [numpy_helper.from_array(np.array([B, T]), "B T")]}),
 }  # fmt: skip
 
 
@@ -162,6 +181,20 @@ def test_sizes_that_double_with_each_node_are_as_short_as_others(start):
     with pytest.raises(ConvertError, match="expecting a shape that keeps or joins the axes") as caught:
         convert.onnx.from_model(model)
     assert len(str(caught.value)) < 300
+
+
+def test_a_long_row_of_nodes_is_not_followed_to_its_end():
+    row = [op("Identity", f"{k}", f"{k + 1}") for k in range(100, 5000)]
+    _, model = stack([op("Identity", "0 0 -1", "100"), *row, op("Reshape", "Y, 5000", "X")])
+    with pytest.raises(ConvertError, match="got a shape that is not known"):
+        convert.onnx.from_model(model)
+
+
+def test_how_nodes_that_are_named_are_joined_is_the_callers():
+    c, model = stack([op("Relu", "Y", "r"), op("Squeeze", "r, 1", "X")], lengths=("n", "m"))
+    with pytest.raises(ConvertError):
+        convert.onnx.from_model(model)
+    equal_models(convert.onnx.from_model(model, nodes=["low", "high"]), c)
 
 
 @pytest.mark.parametrize(("dtype", "code"), [("float16", 10), ("float32", 1), ("float64", 11)])

@@ -147,5 +147,5 @@ def _not_read(node: Any, where: str) -> str:
         way_out = "put functions into the main graph with onnx.inliner.inline_local_functions(model)"
     else:
         way_out = "to read only some of those, name them in `nodes`"
-    place = f"in {where}" if where else "of another domain"
+    place = f"in {where}" if where else "is no operator of ONNX's own, and"
     return f"{shorten(what)} {place} is not read: expecting LSTM, GRU and RNN nodes of the main graph; {way_out}"

@@ -36,7 +36,7 @@ SizeList = Sequence[Size | int | None]
 
 
 class _Integers(NamedTuple):
-    """One integer, of rank 0, or a list of them, of rank 1."""
+    """Integers in the order of memory, and how many axes they have: 0 for a number, 1 for a list."""
 
     rank: int
     sizes: SizeList
@@ -75,7 +75,7 @@ class Sizes:
                 found = self._computed(name, depth)
             else:
                 found = _Integers(ints.ndim, [(int(n), "") if n > 0 else int(n) for n in ints.flat])
-            self._found[name] = found if found is None or (found.rank in {0, 1} and len(found.sizes) <= MOST) else None
+            self._found[name] = found if found is None or len(found.sizes) <= MOST else None
         return self._found[name]
 
     def _computed(self, name: str, depth: int) -> _Integers | None:
@@ -110,7 +110,7 @@ class Sizes:
             return _Integers(rank, sizes)
         if kind == "Reshape" and ints and ints[0] is not None:
             return _Integers(len(ints[0]), sizes)
-        if kind == "Squeeze" and len(sizes) == 1:
+        if kind == "Squeeze":
             return _Integers(0, sizes)
         if kind == "Unsqueeze" and len((ints[0] if ints else numbers(node, "axes")) or []) == 1:
             return _Integers(rank + 1, sizes)
