@@ -79,10 +79,13 @@ def test_a_chain_of_nodes_with_constants_is_read_as_layers(kind):
     ("change", "text"),
     [
         (lambda nodes: nodes[-2].input.__setitem__(0, "x"), "does not read the output of 'n0'"),
-        (lambda nodes: nodes[-2].attribute.append(helper.make_attribute("clip", 3.0)), "have equal ones"),
+        (
+            lambda nodes: nodes[-2].attribute.append(helper.make_attribute("clip", 3.0)),
+            "name the nodes of one stack in",
+        ),
         (lambda nodes: nodes[-2].attribute.append(helper.make_attribute("zoneout", 3.0)), "unknown: ['zoneout']"),
         (lambda nodes: nodes[-2].attribute.append(nodes[-2].attribute[0]), "one is there twice: ['hidden_size', 'hid"),
-        (lambda nodes: nodes[-2].input.__setitem__(1, "x"), "is not a constant of the model"),
+        (lambda nodes: nodes[-2].input.__setitem__(1, "x"), "is not a constant of the model: fold the nodes"),
         (
             lambda nodes: [setattr(a, "i", 7) for n in nodes for a in n.attribute if a.name == "hidden_size"],
             "is 7, and R",
@@ -179,7 +182,10 @@ def test_what_the_operators_do_not_take_is_not_written():
 def test_nodes_of_two_kinds_or_of_none_are_refused():
     _, lstm = torch_export("LSTM")
     _, gru = torch_export("GRU")
-    for nodes, text in (([*lstm[:-2], *gru[-2:]], "several kinds"), (lstm[:-4], "no LSTM, GRU or RNN node")):
+    for nodes, text in (
+        ([*lstm[:-2], *gru[-2:]], "GRU, LSTM: name the nodes of one stack"),
+        (lstm[:-4], "no LSTM, GRU or RNN node"),
+    ):
         with pytest.raises(ConvertError, match=text):
             convert.onnx.from_model(model_of(nodes, ("one", np.array([1]))))
 

@@ -212,6 +212,8 @@ EVERY = [op("Shape", "x", "sizes"), op("Slice", "sizes, 0, 1", "t"), op("Slice",
         (("", "cut"), "sequence_lens of node 'high': 'cut' is a constant"),
         (("n", "cut"), "sequence_lens of node 'high': 'cut' is a constant"),
         (("shorter", "shorter"), "'two' is a constant"),
+        (("at most", "at most"), "'least' is computed from no input of the model and not shown to be the number"),
+        (("", "given"), "'given' is a constant"),
         (("n", "whole"), "sequence_lens of node 'high': expecting 'n' as for 'low', got 'none'"),
         (("n", "m"), "sequence_lens of node 'high': expecting 'n' as for 'low', got 'm'"),
         (("n", "all or none"), "expecting 'n' as for 'low', got 'flags'"),
@@ -224,8 +226,10 @@ def test_lengths_that_a_model_holds_or_that_differ_are_refused(lengths, text):
         op("Cast", "flags", "all or none", to=6),
     ]
     nodes = nodes if "n" in lengths else nodes[:1]
-    tensors = [CUT, WHOLE, constant("two", np.array([2], "i4"))]
-    c, model = stack([X, *nodes], lengths=lengths, tensors=tensors)
+    nodes += [*EVERY[:4], op("Min", "t32, two", "least"), op("Expand", "least, b", "at most")]
+    tensors = [CUT, WHOLE, constant("two", np.array([2], "i4")), constant("given", np.array([2] * B, "i4"))]
+    given = [helper.make_tensor_value_info("given", 6, [B])]
+    c, model = stack([X, *nodes], lengths=lengths, tensors=tensors, given=given)
     own = [T, 1, 3] if "n" in lengths else [T] * B
     given = {name: np.array(own if name == "n" else [1, T, 2], "i4") for name in {*lengths} & {"n", "m"}}
     assert worst_error(c, model, lengths=own, **given) > 0.001, "the lengths count"

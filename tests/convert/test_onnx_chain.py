@@ -90,6 +90,7 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model)
     assert text in str(caught.value)
+    assert "name the nodes of one stack in `nodes`" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +128,7 @@ def test_what_cannot_be_shown_to_be_the_output_is_refused_by_name(between, text)
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model)
     assert text in str(caught.value)
+    assert "name the nodes of one stack in `nodes`" in str(caught.value)
 
 
 TABLE = numpy_helper.from_array(np.array([[T, B], [0, 0]]), "table")
@@ -296,3 +298,51 @@ def test_what_torch_itself_exports_is_read_where_it_is_a_stack(between, right, d
     zeros = np.zeros((c.spec.num_pseudo_layers, x.shape[1], H), "f4")
     assert c.spec.num_layers == 3
     assert np.abs(run_ours(c, x, zeros, None, [len(x)] * x.shape[1])[0] - theirs).max() <= FLOAT32
+
+
+class Started(torch.nn.Module):
+    """Two layers of torch's that start from something, and may have lengths."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.rnn = torch.nn.GRU(I, H, 2)
+        self.learned = torch.nn.Parameter(torch.full((2, 1, H), 0.5))
+        self.start = start
+
+    def forward(self, x, h, lengths):
+        if self.start == "lengths":
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return torch.nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0])[0]
+        starts = {
+            "given": lambda: h,
+            "zeros": lambda: x.new_zeros(2, x.size(1), H),
+            "expanded": lambda: self.learned.expand(-1, x.size(1), -1).contiguous(),
+            "repeated": lambda: self.learned.repeat(1, x.size(1), 1),
+            "computed": lambda: torch.tanh(h),
+        }
+        return self.rnn(x, starts[self.start]())[0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        ("given", ""), ("zeros", ""), ("lengths", ""), ("expanded", "'learned' is a constant of the model and not 0"),
+        ("repeated", "'learned' is a constant of the model and not 0"), ("computed", "got what Tanh '/Tanh' computes"),
+    ],
+)  # fmt: skip
+def test_what_torch_starts_from_is_read_where_the_caller_gives_it_or_it_is_zero(start, text, dynamic):
+    module, file = Started(start).eval(), io.BytesIO()
+    given = (torch.zeros(T, B, I), torch.zeros(2, B, H), torch.tensor([T, 1, 2]))
+    axes = {"x": {0: "T", 1: "B"}, "h": {1: "B"}, "lengths": {0: "B"}} if dynamic else None
+    names = ["x", "h", "lengths"]
+    torch.onnx.export(module, given, file, dynamo=False, input_names=names, dynamic_axes=axes)
+    model = onnx.load_model_from_string(file.getvalue())
+    if text:
+        with pytest.raises(ConvertError) as caught:
+            convert.onnx.from_model(model)
+        assert text in str(caught.value)
+        return
+    theirs = {name: tensor.detach().numpy() for name, tensor in module.rnn.state_dict().items()}
+    equal_models(convert.onnx.from_model(model), convert.pytorch.to_canonical(theirs))

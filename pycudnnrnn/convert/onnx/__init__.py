@@ -104,7 +104,7 @@ def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     the last one is not read.
 
     States and lengths belong to a call, so a model must not hold any. An initial state has to be absent, zero, or an
-    input of the model. The lengths have to be absent, all steps, or the same for all nodes and not constants.
+    input of the model. Lengths have to be absent, all steps, or come from an input of the model, one for all nodes.
 
     Args:
         model: an `onnx.ModelProto` with its weights in it (no external data).

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn.convert.onnx.graph import Graph
+from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph
 from pycudnnrnn.convert.onnx.sizes import COUNTING, FLOATING, MOST, Sizes, number
 from pycudnnrnn.errors import ConvertError
 
@@ -58,12 +58,13 @@ def check_states(graph: Graph, nodes: list[Any], *, named: bool) -> None:
 
 
 def check_lengths(graph: Graph, nodes: list[Any], sizes: Sizes, steps: str, *, named: bool) -> None:
-    """Refuse lengths that a model holds, and nodes with different ones; all steps are the same as no lengths.
+    """Refuse lengths that do not come from an input of the model, and nodes with different ones.
 
+    No lengths means all steps, and lengths that are shown to be all steps are the same.
     `steps` is the letter of the axis of time. Where the caller `named` the nodes, they may have different lengths.
 
     Raises:
-        ConvertError: naming the first node whose lengths are constants or differ.
+        ConvertError: naming the first node whose lengths belong to the model or differ.
     """
     size = sizes.of_axis(steps)
     first = None
@@ -74,8 +75,9 @@ def check_lengths(graph: Graph, nodes: list[Any], sizes: Sizes, steps: str, *, n
         lengths = graph.constant(one)
         if sizes.of_list(one) == [size] or (lengths is not None and not size[1] and (lengths == size[0]).all()):
             own = ""
-        elif lengths is not None:
-            why = f"{shorten(one)} is a constant of the model and not shown to be the number of steps; {_WAY_OUT}"
+        elif own and (lengths is not None or not _is_of_an_input(graph, own)):
+            what = "a constant of the model" if lengths is not None else "computed from no input of the model"
+            why = f"{shorten(one)} is {what} and not shown to be the number of steps; {_WAY_OUT}"
             raise ConvertError("onnx", about, why)
         first = own if first is None else first
         if own != first and not named:
@@ -103,6 +105,18 @@ def _origins(graph: Graph, name: str) -> set[str]:
     return found
 
 
+def _is_of_an_input(graph: Graph, name: str) -> bool:
+    """Return True if an input of the model is part of what a value is computed from; its shape does not count."""
+    seen, names = set(), [name]
+    while names:
+        name = names.pop()
+        node = graph.producer.get(name)
+        if name not in seen and node is not None and node.op_type not in {"Shape", "Size"}:
+            names += node.input
+        seen.add(name)
+    return any(name in graph.inputs for name in seen)
+
+
 def _follow(graph: Graph, name: str, kinds: Collection[str]) -> str:
     """Return the first value of a row of nodes of these kinds."""
     for _ in range(MOST):
@@ -126,7 +140,7 @@ def _what_gives(graph: Graph, name: str) -> str:
         return f"{shorten(name)} is a constant of the model and not 0"
     if node is None:
         return f"expecting zeros or an input other than X's, got {shorten(name)}"
-    hint = ", or name the nodes of one stack in `nodes`" if node in graph.rnns else ""
+    hint = f", or {NAME_THEM}" if node in graph.rnns else ""
     return (
         f"expecting zeros or an input of the model, got what {node.op_type} {shorten(node.name or name)} computes{hint}"
     )

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert.onnx.call import check_lengths, check_states
-from pycudnnrnn.convert.onnx.graph import Graph
+from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph
 from pycudnnrnn.convert.onnx.sizes import MOST, Size, Sizes, number, numbers
 from pycudnnrnn.errors import ConvertError
 
@@ -68,7 +68,7 @@ class _Chain:
         while not before.output or name != before.output[0]:
             node = self._graph.maker(name, _BETWEEN)
             if node is None or len(path) == MOST:
-                why = f"does not read the output of {shorten(before.name)}: name the nodes of one stack in `nodes`"
+                why = f"does not read the output of {shorten(before.name)}: {NAME_THEM}"
                 raise ConvertError("onnx", f"node {shorten(after.name)}", why)
             path.append(node)
             name = node.input[0]
@@ -76,7 +76,7 @@ class _Chain:
         for node in reversed(path):
             axes = self.sizes.axes[node.output[0]] = self._after(node, axes)
         if axes != self._wanted:
-            why = f"expecting {_text(self._wanted)} from {shorten(before.name)}, got {_text(axes)}"
+            why = f"expecting {_text(self._wanted)} from {shorten(before.name)}, got {_text(axes)}; {NAME_THEM}"
             raise ConvertError("onnx", f"X of node {shorten(after.name)}", why)
 
     def _read_by(self, node: Any, axes: list[str]) -> dict[str, list[str]]:
@@ -167,7 +167,8 @@ def _perm(node: Any, rank: int) -> list[int]:
 
 
 def _refuse(node: Any, why: str) -> NoReturn:
-    raise ConvertError("onnx", f"{node.op_type} {shorten(node.name or node.output[0])} between two nodes", why)
+    about = f"{node.op_type} {shorten(node.name or node.output[0])} between two nodes"
+    raise ConvertError("onnx", about, f"{why}; {NAME_THEM}")
 
 
 def _text(axes: list[str]) -> str:

@@ -14,6 +14,9 @@ from pycudnnrnn.errors import ConvertError
 
 OPERATORS: Final = frozenset({"LSTM", "GRU", "RNN"})
 
+NAME_THEM: Final = "name the nodes of one stack in `nodes`"
+"""The way out where the RNN nodes of a model are not one stack."""
+
 _DOMAINS: Final = frozenset({"", "ai.onnx"})
 """The two names of the domain that has ONNX's own operators."""
 
@@ -146,6 +149,6 @@ def _not_read(node: Any, where: str) -> str:
     if where.startswith("function"):
         way_out = "put functions into the main graph with onnx.inliner.inline_local_functions(model)"
     else:
-        way_out = "to read only some of those, name them in `nodes`"
+        way_out = f"to read those, {NAME_THEM}"
     place = f"in {where}" if where else "is no operator of ONNX's own, and"
     return f"{shorten(what)} {place} is not read: expecting LSTM, GRU and RNN nodes of the main graph; {way_out}"

@@ -9,7 +9,7 @@ import numpy as np
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert.onnx.chain import check_chain
-from pycudnnrnn.convert.onnx.graph import Graph
+from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -33,11 +33,13 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
     graph = Graph(onnx, model)
     found = _found(graph, nodes)
     if len({node.op_type for node in found}) > 1:
-        raise ConvertError("onnx", "model", f"has nodes of several kinds: {sorted({node.op_type for node in found})}")
+        kinds = ", ".join(sorted({node.op_type for node in found}))
+        raise ConvertError("onnx", "model", f"has nodes of several kinds, {kinds}: {NAME_THEM}")
     arrays: dict[str, Array] = {}
     settings = [_attributes(onnx, node) for node in found]
     if any(setting != settings[0] for setting in settings):
-        raise ConvertError("onnx", "attributes", f"the nodes of one stack have equal ones, got {shorten(settings)}")
+        why = f"the nodes of one stack have equal ones, got {shorten(settings)}; {NAME_THEM}"
+        raise ConvertError("onnx", "attributes", why)
     check_chain(graph, found, settings[0], named=nodes is not None)
     settings[0].pop("layout")  # which axis is the batch: the weights are the same
     for k, node in enumerate(found):
@@ -45,7 +47,8 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
             if key in "WRBP" and name:
                 array = graph.constant(name)
                 if array is None:
-                    raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", "is not a constant of the model")
+                    why = "is not a constant of the model: fold the nodes that compute it into one"
+                    raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", why)
                 arrays[f"{k}/{key}"] = array
     units = settings[0].pop("hidden_size", None)
     if units is not None and any(a.ndim == 3 and a.shape[2] != units for k, a in arrays.items() if k.endswith("R")):
