@@ -28,6 +28,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
     onnxruntime = load("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+    options.log_severity_level = 3  # errors; it warns of every input that may be left out
     spec = spec_of(problem, dtype)
     element = spec.dtype.numpy
     weights, biases = (

@@ -55,8 +55,11 @@ class FileFormat(NamedTuple):
 
     framework: str
     read: Callable[[Path, list[str] | None], FileWeights]
-    files: Callable[[Path, dict[str, Any], str, Any], list[tuple[Path, bytes]]] | None = None
-    """The bytes of each file that is written; None where the format is only read."""
+    write: Callable[[Path, dict[str, Any], str, Any], None] | None = None
+    """None where the format is only read."""
+
+    parts: str = ""
+    """The key of -s that names what to read of such a file, where it is no keyword of the converter."""
 
 
 class FileOrCheckpoint(click.Path):
@@ -70,13 +73,13 @@ class FileOrCheckpoint(click.Path):
         return path if _tensorflow.is_one(path) else super().convert(value, param, ctx)
 
 
-def read(path: Path, format_of: str, layers: list[str] | None) -> FileWeights:
-    """Read a file by its suffix; `layers` are those of a Keras file that will be used, None for all.
+def read(path: Path, format_of: str, parts: list[str] | None) -> FileWeights:
+    """Read a file by its suffix; `parts` are the layers of a Keras file or the nodes of a model, None for all.
 
     Raises:
         PycudnnrnnError: it cannot be read, or holds more than arrays.
     """
-    return FILE_FORMATS[format_of].read(path, layers)
+    return FILE_FORMATS[format_of].read(path, parts)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -87,12 +90,11 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
     Raises:
         PycudnnrnnError: the format cannot hold this framework's arrays, or the path takes no file.
     """
-    files = FILE_FORMATS[format_of].files
-    if files is None:
+    writer = FILE_FORMATS[format_of].write
+    if writer is None:
         raise PycudnnrnnError(f"{format_of} files are only read")
-    images = files(path, arrays, framework, model)
     with _saying_so(path):
-        _atomic.write_together(images)
+        writer(path, arrays, framework, model)
 
 
 def check_target(path: Path, format_of: str, *, force: bool) -> None:
@@ -104,7 +106,7 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
     if FILE_FORMATS[format_of].framework == "keras":
         h5.check_name(path)
     with _saying_so(path):
-        files = [path] if format_of != ".index" else [file for file, _ in _bundle_images(path, {})]
+        files = [path] if format_of != ".index" else _bundle.files(_prefix(path))
         taken = [file for file in files if _atomic.check_target(file)]
         if taken and not force:
             raise PycudnnrnnError(f"{path} exists: --force overwrites it")
@@ -165,8 +167,8 @@ def _safetensors_image(arrays: dict[str, Any], framework: str) -> bytes:
     return checkpoint_file.foreign_image(arrays, {_FRAMEWORK: framework})
 
 
-def _bundle_images(path: Path, arrays: dict[str, Any]) -> list[tuple[Path, bytes]]:
-    return _bundle.images(path.with_suffix("") if path.suffix == ".index" else path, arrays)
+def _prefix(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix == ".index" else path
 
 
 def _read_tensorflow(path: Path, _: object) -> FileWeights:
@@ -178,7 +180,7 @@ def _read_safetensors(path: Path, _: object) -> FileWeights:
     return FileWeights(contents.tensors, {}, [], contents.metadata.get(_FRAMEWORK, ""), models)
 
 
-def _read_onnx(path: Path, _: object) -> FileWeights:
+def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
     onnx = _onnx("reading a .onnx file")
     try:
         with Source(path) as source:
@@ -187,7 +189,7 @@ def _read_onnx(path: Path, _: object) -> FileWeights:
         raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf has its own exceptions, and no common root
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
-    return FileWeights(*read_nodes(model, None))
+    return FileWeights(*read_nodes(model, nodes))
 
 
 def _torch(purpose: str) -> Any:
@@ -206,17 +208,17 @@ def _onnx(purpose: str) -> Any:
     return onnx
 
 
-def _one(image: Callable[..., bytes]) -> Callable[..., list[tuple[Path, bytes]]]:
-    return lambda path, *given: [(path, image(*given))]
+def _one(image: Callable[..., bytes]) -> Callable[..., None]:
+    return lambda path, *given: _atomic.write_atomically(path, image(*given))
 
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _one(lambda arrays, *_: _torch_image(arrays)))),
     ".h5": FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5.h5_image(arrays))),
     ".hdf5": FileFormat("keras", _read_keras),
-    ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model))),
+    ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model)), "nodes"),
     ".safetensors": FileFormat("", _read_safetensors, _one(lambda arrays, of, _: _safetensors_image(arrays, of))),
-    ".index": FileFormat("tensorflow", _read_tensorflow, lambda path, arrays, *_: _bundle_images(path, arrays)),
+    ".index": FileFormat("tensorflow", _read_tensorflow, lambda path, arrays, *_: _bundle.write(_prefix(path), arrays)),
     ".keras": FileFormat("keras", _read_keras),  # a whole model, of which weights are a part
 }
 """By the end of a file's name."""

@@ -42,6 +42,22 @@ def model(tmp_path):
     return {name: tensor.numpy() for name, tensor in lstm.state_dict().items()}
 
 
+def test_a_part_of_an_onnx_model_is_taken_by_the_names_of_its_nodes(run, tmp_path):
+    c = random_canonical(RNNSpec("gru", 2, 4, 4), 1)
+    onnx.save(convert.onnx.to_model(c), tmp_path / "whole.onnx")
+    for nodes, layers in (("layer_1", 1), ("layer_0,layer_1", 2)):
+        code, out, err = run("whole.onnx", "part.pt", "-s", f"nodes={nodes}", "--verify", "--force")
+        assert (code, err) == (0, "")
+        assert f"RNNSpec('gru', {layers}, 4, 4)" in out
+        assert "verify: onnx (SRC): worst error" in out
+    code, _, err = run("whole.onnx", "part.pt", "-s", "nodes=layer_2", "--force")
+    assert code == 1
+    assert "nodes 'layer_2': no such RNN node among ['layer_0', 'layer_1']" in err
+    code, _, err = run("part.pt", "part.onnx", "-s", "nodes=layer_1")
+    assert code == 2
+    assert "a key of prefix, nonlinearity" in err
+
+
 def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tmp_path):
     code, out, err = run("model.pt", "one.onnx", "-s", "prefix=lstm", "--verify")
     assert (code, err) == (0, "")

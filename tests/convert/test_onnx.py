@@ -9,11 +9,10 @@ from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
-from tests.helpers.oracles import check_both_directions, equal_models, need, random_canonical, run_ours, worst
+from tests.helpers.oracles import check_both_directions, equal_models, need, random_canonical, run_ours
 
 need("onnx", "onnxruntime")
 import onnx  # noqa: E402
-import onnxruntime  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 
 FLOAT32 = 3e-6
@@ -42,17 +41,6 @@ def test_a_written_model_is_read_back_bit_for_bit(spec, seed):
     if spec.bias_mode in ("none", "double"):
         equal_models(back, c)
     equal_models(back, convert.onnx.from_model(convert.onnx.to_model(back)))
-
-
-def test_a_written_model_runs_without_lengths_and_for_any_batch():
-    c = random_canonical(RNNSpec("gru", 2, 4, 3, direction="bidirectional"), 1)
-    session = onnxruntime.InferenceSession(convert.onnx.to_model(c).SerializeToString())
-    assert [i.name for i in session.get_inputs()] == ["input", "initial_h"]
-    for T, B in ((5, 2), (1, 7)):
-        x = np.random.default_rng(T).normal(size=(T, B, 3)).astype("f4")
-        hx = np.ones((4, B, 4), "f4")
-        y, hy = session.run(None, {"input": x, "initial_h": hx})
-        assert worst(run_ours(c, x, hx, None, [T] * B), (y, hy, None)) <= FLOAT32
 
 
 def torch_export(kind):
@@ -91,9 +79,13 @@ def test_a_chain_of_nodes_with_constants_is_read_as_layers(kind):
     ("change", "text"),
     [
         (lambda nodes: nodes[-2].input.__setitem__(0, "x"), "does not read the output of 'n0'"),
-        (lambda nodes: nodes[-2].attribute.append(helper.make_attribute("clip", 3.0)), "have equal ones"),
+        (
+            lambda nodes: nodes[-2].attribute.append(helper.make_attribute("clip", 3.0)),
+            "name the nodes of one stack in",
+        ),
         (lambda nodes: nodes[-2].attribute.append(helper.make_attribute("zoneout", 3.0)), "unknown: ['zoneout']"),
-        (lambda nodes: nodes[-2].input.__setitem__(1, "x"), "is not a constant of the model"),
+        (lambda nodes: nodes[-2].attribute.append(nodes[-2].attribute[0]), "one is there twice: ['hidden_size', 'hid"),
+        (lambda nodes: nodes[-2].input.__setitem__(1, "x"), "is not a constant of the model: fold the nodes"),
         (
             lambda nodes: [setattr(a, "i", 7) for n in nodes for a in n.attribute if a.name == "hidden_size"],
             "is 7, and R",
@@ -145,7 +137,7 @@ def test_a_state_that_the_model_holds_is_not_dropped_unless_it_is_zero(state):
     nodes[-2].input.extend(["", "h0"])
     model = model_of(nodes, ("one", np.array([1])), ("h0", np.full((1, 2, 4), state, "f4")))
     if state:
-        with pytest.raises(ConvertError, match=r"initial_h of node 'n1': is a constant of the model and not 0"):
+        with pytest.raises(ConvertError, match=r"initial_h of node 'n1': 'h0' is a constant of the model and not 0"):
             convert.onnx.from_model(model)
     else:
         equal_models(convert.onnx.from_model(model), c)
@@ -190,7 +182,10 @@ def test_what_the_operators_do_not_take_is_not_written():
 def test_nodes_of_two_kinds_or_of_none_are_refused():
     _, lstm = torch_export("LSTM")
     _, gru = torch_export("GRU")
-    for nodes, text in (([*lstm[:-2], *gru[-2:]], "several kinds"), (lstm[:-4], "no LSTM, GRU or RNN node")):
+    for nodes, text in (
+        ([*lstm[:-2], *gru[-2:]], "GRU, LSTM: name the nodes of one stack"),
+        (lstm[:-4], "no LSTM, GRU or RNN node"),
+    ):
         with pytest.raises(ConvertError, match=text):
             convert.onnx.from_model(model_of(nodes, ("one", np.array([1]))))
 

@@ -5,58 +5,18 @@ import io
 import numpy as np
 import pytest
 
-from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn import convert
 from pycudnnrnn.errors import ConvertError
-from tests.helpers.oracles import equal_models, need, random_canonical, run_ours
+from tests.helpers.oracles import equal_models, need, run_ours
 
 need("onnx", "onnxruntime", "torch")
 import onnx  # noqa: E402
-import onnxruntime  # noqa: E402
 import torch  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 
+from tests.helpers.onnx_stacks import B, H, I, T, op, stack, worst_error  # noqa: E402
+
 FLOAT32 = 3e-6
-T, B, I, H = 5, 3, 4, 4  # I is H, and T is not B: what is refused runs, and computes something else
-CONSTANTS = {
-    "0": [0], "1": [1], "2": [2], "3": [3], "4": [4], "-1": [-1], "-3": [-3], "0 0 -1": [0, 0, -1],
-    "T B -1": [T, B, -1], "B T -1": [B, T, -1], "T -1 H": [T, -1, H], "-1 B H": [-1, B, H], "-1 -1 H": [-1, -1, H],
-    "0 -1 H": [0, -1, H], "9 sizes": [T, *[1] * 6, B, -1],
-}  # fmt: skip
-
-
-def op(kind, inputs, output, **attributes):
-    return helper.make_node(kind, inputs.split(", "), [output], output, **attributes)
-
-
-def stack(between, *, directions=1, layout=0, known=(T, B), above=None, lengths=("", ""), states=""):
-    """Build two LSTM nodes, and between them the nodes that make X, which is read, of Y, which is given."""
-    c = random_canonical(RNNSpec("lstm", 2, H, I, direction=("unidirectional", "bidirectional")[directions - 1]), 7)
-    common = {"hidden_size": H, "direction": ("forward", "bidirectional")[directions - 1]}
-    common |= {"layout": layout} if layout else {}
-    low = helper.make_node("LSTM", ["x", "0/W", "0/R", "0/B", lengths[0]], ["Y", "Y_h", "Y_c"], "low", **common)
-    inputs = ["X", "1/W", "1/R", "1/B", lengths[1], states]
-    high = helper.make_node("LSTM", inputs, ["z"], "high", **common | (above or {}))
-    tensors = [numpy_helper.from_array(a, name) for name, a in convert.onnx.from_canonical(c).items()]
-    tensors += [numpy_helper.from_array(np.array(value), name) for name, value in CONSTANTS.items()]
-    given = [helper.make_tensor_value_info("x", 1, [*(known[::-1] if layout else known), I])]
-    given += [helper.make_tensor_value_info(name, 6, [B]) for name in sorted(set(lengths) - {""})]
-    given += [helper.make_tensor_value_info("state", 1, [directions, B, H])] * (states == "state")
-    out = helper.make_tensor_value_info("z", 1, None)
-    graph = helper.make_graph([low, *between, high], "g", given, [out], tensors)
-    return c, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def worst_error(c, model, layout=0):
-    """Return how far our stack is from what onnxruntime gives for the model."""
-    x = np.random.default_rng(1).normal(size=(T, B, I)).astype("f4")
-    D = c.spec.num_dirs
-    zeros = np.zeros((2 * D, B, H), "f4")
-    ours = run_ours(c, x, zeros, zeros, [T] * B)[0].reshape(T, B, D, H)
-    (z,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x.swapaxes(0, 1) if layout else x})
-    z = z.swapaxes(0, 1) if layout else z.swapaxes(1, 2)
-    return np.abs(z - ours).max() if z.shape == ours.shape else np.inf
-
-
 SIDE_BY_SIDE = op("Transpose", "Y", "Yt", perm=[0, 2, 1, 3])
 OF_COMPUTED_SIZES = [
     SIDE_BY_SIDE, op("Shape", "Yt", "sizes"),
@@ -130,6 +90,7 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model)
     assert text in str(caught.value)
+    assert "name the nodes of one stack in `nodes`" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +99,8 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
         ([op("Reshape", "Y, -1 -1 H", "X")], "got [-1, -1, 4]"),
         ([op("Reshape", "Y, x", "X")], "got a shape that is not known"),
         ([op("Reshape", "Y, 0 0 -1", "X", allowzero=1)], "got [0, 0, -1]"),
+        ([op("Gather", "0 0 -1, -9", "g"), op("Reshape", "Y, g", "X")], "got [T*B*H]"),
+        ([op("Slice", "0 0 -1", "g", starts=[0], ends=[1]), op("Reshape", "Y, g", "X")], "a shape that is not known"),
         ([op("Reshape", "Y, 9 sizes", "X")], "axes of [T, 1, B, H], got [5, 1, 1, 1, 1, 1, 1, 3, -1]"),
         (
             [op("Squeeze", "Y, 2", "X")],
@@ -147,7 +110,12 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
         ([op("Squeeze", "Y, x", "X")], "expecting constant axes, got others"),
         ([op("Transpose", "Y", "X", perm=[0, 1, 2])], "expecting a perm of 4 axes, got [0, 1, 2]"),
         ([op("Transpose", "Y", "t"), op("Squeeze", "t, 2", "X")], "expecting [T, B, H] from 'low', got [H, B, T]"),
-        ([op("Cast", "Y", "i", to=7), op("Squeeze", "i, 1", "X")], "expecting a floating dtype, got another one"),
+        (
+            [op("Cast", "Y", "i", to=7), op("Squeeze", "i, 1", "X")],
+            "expecting a floating dtype as wide as that of the weights, got another one",
+        ),
+        ([op("Cast", "Y", "r", to=10), op("Cast", "r", "w", to=1), op("Squeeze", "w, 1", "X")], "Cast 'r' between"),
+        ([op("Cast", "Y", "r", to=16), op("Cast", "r", "w", to=1), op("Squeeze", "w, 1", "X")], "Cast 'r' between"),
         ([helper.make_node("Dropout", ["Y"], ["d", "X"])], "'high': does not read the output of 'low'"),
         ([op("Identity", "Y", "X", domain="ours")], "'high': does not read the output of 'low'"),
         ([op("Identity", "X", "X")], "'high': does not read the output of 'low'"),
@@ -156,10 +124,90 @@ def test_what_makes_another_thing_of_an_output_is_refused_by_name(name):
     ],
 )
 def test_what_cannot_be_shown_to_be_the_output_is_refused_by_name(between, text):
-    _, model = stack(between)
+    _, model = stack(between, tensors=[numpy_helper.from_array(np.array([-9]), "-9")])
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model)
     assert text in str(caught.value)
+    assert "name the nodes of one stack in `nodes`" in str(caught.value)
+
+
+TABLE = numpy_helper.from_array(np.array([[T, B], [0, 0]]), "table")
+COLUMNS = [numpy_helper.from_array(np.array([[one], [two]]), f"{one} over {two}") for one, two in ((B, T), (B, 0))]
+COLUMNS += [numpy_helper.from_array(np.array([1, 1]), "ones")]
+TURNED = [op("Concat", "b, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")]
+"""A Reshape to [B, T, H], where the size "b" is B; it would keep the axes where "b" were T."""
+
+MISTAKEN = {
+    "a size that is cast to a truth value": (
+        [op("Shape", "Y", "sizes"), op("Gather", "sizes, 0", "t"), op("Cast", "t", "yes", to=9),
+         op("Cast", "yes", "one", to=7), op("Concat", "one, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")],
+        {}),
+    "the row of a table": (
+        [op("Slice", "table, 0, 1", "row"), op("Reshape", "row, -1", "list"), op("Gather", "list, -1", "b"),
+         op("Concat", "b, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")], {"tensors": [TABLE]}),
+    "the row of a table that is computed": (
+        [op("Concat", "T B -1", "flat", axis=0), op("Unsqueeze", "flat, 0", "up"), op("Gather", "up, 0", "row", axis=0),
+         op("Reshape", "row, -1", "list"), op("Slice", "list, 1, 2", "b"),
+         op("Concat", "b, -1, 4", "shape", axis=0), op("Reshape", "Y, shape", "X")], {}),
+    "a product over two axes": (
+        [op("Mul", "3 over 5, ones", "four"), op("Reshape", "four, -1", "list"), op("Gather", "list, 1", "b"), *TURNED],
+        {"tensors": COLUMNS}),
+    "tables put side by side": (
+        [op("Concat", "3 over 5, 3 over 0", "four", axis=1), op("Reshape", "four, -1", "list"),
+         op("Gather", "list, 1", "b"), *TURNED], {"tensors": COLUMNS}),
+    "more sizes than are followed": (
+        [op("Concat", ", ".join(["T B"] * 20), "list", axis=0), op("Gather", "list, -1", "b"), *TURNED],
+        {"tensors": [numpy_helper.from_array(np.array([T, B]), "T B")]}),
+    "every other size": (
+        [op("Slice", "B T, 0, 2, 0, 2", "every"), op("Gather", "every, -1", "b"), *TURNED],
+        {"tensors": [numpy_helper.from_array(np.array([B, T]), "B T")]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_what_looks_like_the_sizes_of_a_stack_and_is_not_is_refused(name):
+    between, options = MISTAKEN[name]
+    c, model = stack(between, **options)
+    assert worst_error(c, model) > 0.01, "the model is no such stack"
+    with pytest.raises(ConvertError, match="'X' between two nodes: expecting"):
+        convert.onnx.from_model(model)
+
+
+@pytest.mark.parametrize("start", ["sizes", "great", "2 3 4"])
+def test_sizes_that_double_with_each_node_are_as_short_as_others(start):
+    doubling = [op("Mul", f"{k}{start}, {k}{start}", f"{k + 1}{start}") for k in range(16)]
+    first = op("Shape", "Y", "0sizes") if start == "sizes" else op("Identity", start, f"0{start}")
+    tensors = [numpy_helper.from_array(np.array([2**62] * 4), "great")]
+    tensors += [numpy_helper.from_array(np.array([2, 3, 4]), "2 3 4")]
+    _, model = stack([first, *doubling, op("Reshape", f"Y, 16{start}", "X")], known="TB", tensors=tensors)
+    with pytest.raises(ConvertError, match="expecting a shape that keeps or joins the axes") as caught:
+        convert.onnx.from_model(model)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_long_row_of_nodes_is_not_followed_to_its_end():
+    row = [op("Identity", f"{k}", f"{k + 1}") for k in range(100, 5000)]
+    _, model = stack([op("Identity", "0 0 -1", "100"), *row, op("Reshape", "Y, 5000", "X")])
+    with pytest.raises(ConvertError, match="got a shape that is not known"):
+        convert.onnx.from_model(model)
+
+
+def test_how_nodes_that_are_named_are_joined_is_the_callers():
+    c, model = stack([op("Relu", "Y", "r"), op("Squeeze", "r, 1", "X")], lengths=("n", "m"))
+    with pytest.raises(ConvertError):
+        convert.onnx.from_model(model)
+    equal_models(convert.onnx.from_model(model, nodes=["low", "high"]), c)
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("float16", 10), ("float32", 1), ("float64", 11)])
+def test_a_cast_to_a_wider_dtype_and_back_is_read(dtype, code):
+    """By the operator's text alone for float16, which onnxruntime does not run on a CPU."""
+    wide = [op("Cast", "Y", "d", to=11), op("Cast", "d", "back", to=code), op("Squeeze", "back, 1", "X")]
+    c, model = stack(wide)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
+    assert convert.onnx.from_model(model).spec == c.spec.replace(dtype=dtype)
 
 
 def test_sizes_count_only_where_the_model_says_them():
@@ -188,8 +236,8 @@ def test_with_the_batch_first_it_stays_first():
         ({"lengths": ("n", "")}, "sequence_lens of node 'high': expecting 'n' as for 'low', got 'none'"),
         ({"lengths": ("", "n")}, "sequence_lens of node 'high': expecting 'none' as for 'low', got 'n'"),
         ({"lengths": ("n", "m")}, "sequence_lens of node 'high': expecting 'n' as for 'low', got 'm'"),
-        ({"states": "Y_h"}, "initial state of node 'high': expecting a state of the call, got one that 'low' computes"),
-        ({"states": "moved"}, "got one that 'low' computes"),
+        ({"states": "Y_h"}, "initial_h of node 'high': expecting zeros or an input of the model, got what LSTM 'low'"),
+        ({"states": "moved"}, "got what LSTM 'low' computes, or name the nodes of one stack in `nodes`; it belongs"),
     ],
 )
 def test_nodes_that_differ_in_what_else_they_read_are_no_stack(options, text):
@@ -250,3 +298,51 @@ def test_what_torch_itself_exports_is_read_where_it_is_a_stack(between, right, d
     zeros = np.zeros((c.spec.num_pseudo_layers, x.shape[1], H), "f4")
     assert c.spec.num_layers == 3
     assert np.abs(run_ours(c, x, zeros, None, [len(x)] * x.shape[1])[0] - theirs).max() <= FLOAT32
+
+
+class Started(torch.nn.Module):
+    """Two layers of torch's that start from something, and may have lengths."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.rnn = torch.nn.GRU(I, H, 2)
+        self.learned = torch.nn.Parameter(torch.full((2, 1, H), 0.5))
+        self.start = start
+
+    def forward(self, x, h, lengths):
+        if self.start == "lengths":
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return torch.nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0])[0]
+        starts = {
+            "given": lambda: h,
+            "zeros": lambda: x.new_zeros(2, x.size(1), H),
+            "expanded": lambda: self.learned.expand(-1, x.size(1), -1).contiguous(),
+            "repeated": lambda: self.learned.repeat(1, x.size(1), 1),
+            "computed": lambda: torch.tanh(h),
+        }
+        return self.rnn(x, starts[self.start]())[0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        ("given", ""), ("zeros", ""), ("lengths", ""), ("expanded", "'learned' is a constant of the model and not 0"),
+        ("repeated", "'learned' is a constant of the model and not 0"), ("computed", "got what Tanh '/Tanh' computes"),
+    ],
+)  # fmt: skip
+def test_what_torch_starts_from_is_read_where_the_caller_gives_it_or_it_is_zero(start, text, dynamic):
+    module, file = Started(start).eval(), io.BytesIO()
+    given = (torch.zeros(T, B, I), torch.zeros(2, B, H), torch.tensor([T, 1, 2]))
+    axes = {"x": {0: "T", 1: "B"}, "h": {1: "B"}, "lengths": {0: "B"}} if dynamic else None
+    names = ["x", "h", "lengths"]
+    torch.onnx.export(module, given, file, dynamo=False, input_names=names, dynamic_axes=axes)
+    model = onnx.load_model_from_string(file.getvalue())
+    if text:
+        with pytest.raises(ConvertError) as caught:
+            convert.onnx.from_model(model)
+        assert text in str(caught.value)
+        return
+    theirs = {name: tensor.detach().numpy() for name, tensor in module.rnn.state_dict().items()}
+    equal_models(convert.onnx.from_model(model), convert.pytorch.to_canonical(theirs))

@@ -74,6 +74,7 @@ def convert(
       pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm,lstm_1 --verify
       pycudnnrnn convert model.ckpt-1000 model.pt -s prefix=cudnn_lstm
       pycudnnrnn convert model.onnx model.safetensors --to flax -t api=nnx
+      pycudnnrnn convert model.onnx encoder.pt -s nodes=encoder_0,encoder_1
       pycudnnrnn convert saved.safetensors model.pt -s prefix=encoder
       pycudnnrnn convert model.pt model.onnx --json | jq '.arrays[] | select(.from == [])'
     """  # noqa: D301  click reads the \b
@@ -124,7 +125,7 @@ def convert(
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" where neither its name nor an option says it."""
-    formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.files]
+    formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.write]
     named = is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
     if named and given in {None, "tensorflow"}:
         return ".index", "tensorflow"
@@ -150,8 +151,9 @@ def open_source(path: Path, format_of: str, framework: str, options: tuple[str, 
     reader: Any
     if framework:
         reader = module_of(framework)
-        given = options_of(reader.to_canonical, options, "-s")
-        found = _files.read(path, format_of, given.get("layers"))
+        parts = _files.FILE_FORMATS[format_of].parts
+        given = options_of(reader.to_canonical, options, "-s", parts)
+        found = _files.read(path, format_of, given.pop(parts, None) or given.get("layers"))
     else:
         found = _files.read(path, format_of, None)
         framework = found.framework if found.models is None else own.NAME
@@ -172,9 +174,10 @@ def module_of(framework: str) -> ModuleType:
     return module
 
 
-def options_of(function: Any, options: tuple[str, ...], flag: str) -> dict[str, Any]:
-    """Read KEY=VALUE for the keywords of a converter, each as its annotation says."""
+def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = "") -> dict[str, Any]:
+    """Read KEY=VALUE for the keywords of a converter, each as its annotation says; `names` takes a list of names."""
     known = {n: p.annotation for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    known |= {names: "Sequence[str]"} if names else {}
     found: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")

@@ -86,7 +86,9 @@ def run_onnx(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: A
     import onnxruntime  # noqa: PLC0415
 
     model = model_of(arrays, spec, sequence_lens=True)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors; it warns of every input that may be left out
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     inputs = {"input": x, "initial_h": hx, "sequence_lens": lengths.astype(np.int32)}
     if spec.has_cell_state:
         inputs["initial_c"] = cx

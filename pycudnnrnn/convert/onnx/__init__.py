@@ -99,30 +99,87 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
 def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     """Read the LSTM, GRU or RNN nodes of a model as the layers of one stack, in the order of the graph.
 
-    `model` is an `onnx.ModelProto`; its weights have to be in it (no external data). `nodes` names the nodes to read;
-    without it all are read, and each has to feed the next: what is between two of them, exporters' Squeeze, Transpose,
-    Reshape and their like, has to make [T, B, D * H] of the [T, D, B, H] that a node gives. How nodes that are named
-    are joined is not looked at.
+    Each node has to feed the next. Between two nodes may be the Squeeze, Transpose, Reshape and so on that exporters
+    write, where they make [T, B, D * H] of the [T, D, B, H] that a node gives. What is before the first node and after
+    the last one is not read.
+
+    States and lengths belong to a call, so a model must not hold any. An initial state has to be absent, zero, or an
+    input of the model. Lengths have to be absent, all steps, or come from an input of the model, one for all nodes.
+
+    Args:
+        model: an `onnx.ModelProto` with its weights in it (no external data).
+        nodes: names of the nodes to read, in the order of the layers. Default: all RNN nodes of the model. Give names
+            to read one part of a model. How the named nodes are joined is not checked, and a state may also come from
+            another RNN node.
+
+    Returns:
+        The spec, weights and biases.
 
     Raises:
-        ConvertError: no such node, nodes that differ or do not form a chain, a node that starts from another's state or
-            runs over other steps, weights that are not constants of the model, an attribute that this reader does not
-            know, or what `to_canonical` refuses.
+        ConvertError: no such node; nodes that differ or do not form a chain; a state or lengths that the model holds;
+            without `nodes`, an RNN in the body of an If, Loop or Scan, in a function, or of another domain; weights
+            that are not constants of the model; an unknown attribute; what `to_canonical` refuses.
         MissingDependencyError: onnx is not installed.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(2, num_units=4, input_size=3)
+        >>> weights, biases = op.params_to_canonical(op.init_params(seed=0))
+        >>> model = convert.onnx.to_model(convert.Canonical(op.spec, weights, biases))
+        >>> convert.onnx.from_model(model).spec
+        RNNSpec('lstm', 2, 4, 3)
+        >>> convert.onnx.from_model(model, nodes=["layer_1"]).spec
+        RNNSpec('lstm', 1, 4, 4)
+
+    Source: ONNX operators LSTM, GRU and RNN, opset 22.
     """
     arrays, attributes = read_nodes(model, nodes)
     return to_canonical(arrays, **attributes)
 
 
 def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
-    """Write an `onnx.ModelProto` that computes what the op computes, time-major, with dynamic T and B.
+    """Write an `onnx.ModelProto` that computes what the op computes, time-major, for any T and B of at least 1.
 
-    Its inputs are `input` [T, B, I], `initial_h` [L * D, B, U], for the LSTM `initial_c`, and with `sequence_lens=True`
-    the lengths [B] as int32; its outputs `output` [T, B, D * U], `output_h` and `output_c`.
+    Only the first input has to be given:
+
+    - `input` [T, B, I];
+    - `initial_h` [L * D, B, U], default zeros;
+    - `initial_c` [L * D, B, U], default zeros, for the LSTM only;
+    - `sequence_lens` [B] as int32, default T steps each, with `sequence_lens=True` only.
+
+    onnxruntime lists the optional inputs under `get_overridable_initializers()`, and prints a warning for each when it
+    loads the model.
+
+    Its outputs are `output` [T, B, D * U], `output_h` [L * D, B, U] and, for the LSTM only, `output_c` [L * D, B, U].
+    A sequence of length 0 ends in its initial states, as in the op. T is the number of steps, B of sequences, I of
+    inputs, L of layers, D of directions, U of units.
+
+    Args:
+        c: the spec, weights and biases.
+        sequence_lens: True adds the input `sequence_lens`. Default False.
+
+    Returns:
+        The model, of ONNX opset 17.
 
     Raises:
         ConvertError: what `from_canonical` refuses, or bfloat16, which the operators do not take.
         MissingDependencyError: onnx is not installed.
+
+    Example:
+        >>> import numpy as np, onnxruntime
+        >>> from pycudnnrnn import convert, ops
+        >>> onnxruntime.set_default_logger_severity(3)  # no warnings about optional inputs
+        >>> op = ops.CudnnLSTM(2, num_units=4, input_size=3)
+        >>> weights, biases = op.params_to_canonical(op.init_params(seed=0))
+        >>> model = convert.onnx.to_model(convert.Canonical(op.spec, weights, biases))
+        >>> session = onnxruntime.InferenceSession(model.SerializeToString())
+        >>> x = np.ones((5, 2, 3), "float32")
+        >>> output, h, cell = session.run(None, {"input": x})
+        >>> output.shape
+        (5, 2, 4)
+        >>> output, h, cell = session.run(None, {"input": x, "initial_h": h, "initial_c": cell})
+
+    Source: ONNX operators LSTM, GRU and RNN, opset 22; ONNX IR: an input with an initializer is optional.
     """
     lengths = flag("onnx", "sequence_lens", sequence_lens)
     return model_of(from_canonical(c), c.spec, sequence_lens=lengths)

@@ -1,0 +1,154 @@
+"""An ONNX model's main graph: which node gives a value, and which values are constants of the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any, Final
+
+import numpy as np
+
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array
+from pycudnnrnn.errors import ConvertError
+
+OPERATORS: Final = frozenset({"LSTM", "GRU", "RNN"})
+
+NAME_THEM: Final = "name the nodes of one stack in `nodes`"
+"""The way out where the RNN nodes of a model are not one stack."""
+
+_DOMAINS: Final = frozenset({"", "ai.onnx"})
+"""The two names of the domain that has ONNX's own operators."""
+
+_RECURRENT: Final = re.compile("lstm|gru|rnn", re.IGNORECASE)
+"""In the name of an operator or a function that is recurrent, such as com.microsoft's DynamicQuantizeLSTM."""
+
+_INTS_MOST: Final = 32
+"""Most integers that a constant between two nodes may hold: shapes and axes are short."""
+
+_CONSTANT: Final = {"value": "TENSOR", "value_float": "FLOAT", "value_floats": "FLOATS", "value_int": "INT",
+                    "value_ints": "INTS"}  # fmt: skip
+"""The attributes of a Constant node that are read, and the type that each has to have."""
+
+
+class Graph:
+    """The main graph of a model, with its values by name."""
+
+    def __init__(self, onnx: Any, model: Any) -> None:
+        self.nodes = model.graph.node
+        self.inputs = {value.name for value in model.graph.input}
+        self.described = (*model.graph.input, *model.graph.value_info)
+        self.producer = {name: node for node in self.nodes for name in node.output if name}
+        self.rnns = [node for node in self.nodes if node.op_type in OPERATORS and is_onnx(node)]
+        self._onnx = onnx
+        self._model = model
+        self._tensors = self._constants()
+
+    def maker(self, name: str, kinds: Collection[str]) -> Any:
+        """Return the node that gives a value, if it is one of ONNX's own operators of these kinds and has inputs.
+
+        Only the first output of a node counts, and every output of a Split: a Dropout's second one is its mask.
+        """
+        node = self.producer.get(name)
+        if node is None or node.op_type not in kinds or not is_onnx(node) or not node.input:
+            return None
+        return node if name == node.output[0] or node.op_type == "Split" else None
+
+    def constant(self, name: str) -> Array | None:
+        """Return a constant of the model; None where there is none of this name.
+
+        Raises:
+            ConvertError: it cannot be read.
+        """
+        found = self._tensors.get(name)
+        return self.array(name, found) if isinstance(found, self._onnx.TensorProto) else found
+
+    def integers(self, name: str) -> Array | None:
+        """Return a short constant of integers; None where there is none of this name."""
+        array = self.constant(name)
+        return None if array is None or array.dtype.kind != "i" or array.size > _INTS_MOST else array
+
+    def ints(self, name: str) -> list[int] | None:
+        """Return the integers of a short constant as a list; None where there is none of this name."""
+        array = self.integers(name)
+        return None if array is None else [int(n) for n in array.flat]
+
+    def check_all_seen(self) -> None:
+        """Refuse a model with an RNN that is not a node of the main graph: in a body, a function, another domain.
+
+        Raises:
+            ConvertError: naming the first one.
+        """
+        places = [(f"function {shorten(function.name)}", function.node) for function in self._model.functions]
+        places.append(("", self.nodes))
+        for where, nodes in places:  # which grows by the bodies that are met
+            for node in nodes:
+                recurrent = _RECURRENT.search(str(node.op_type))  # it is bytes, where it is no UTF-8
+                if recurrent and (where or node.op_type not in OPERATORS or not is_onnx(node)):
+                    raise ConvertError("onnx", f"node {shorten(node.name)}", _not_read(node, where))
+                for attribute in node.attribute:
+                    bodies = (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
+                    inside = where if where.startswith("function") else f"a body of {node.op_type} {shorten(node.name)}"
+                    places += [(inside, body.node) for body in bodies]
+
+    def _constants(self) -> dict[str, Any]:
+        """Return initializers, and what Constant nodes give, by name.
+
+        Raises:
+            ConvertError: two of one name.
+        """
+        found: dict[str, Any] = {}
+        given = [(tensor.name, tensor) for tensor in self._model.graph.initializer]
+        for node in self.nodes:
+            if node.op_type == "Constant" and is_onnx(node) and len(node.attribute) == 1:
+                value = self._value(node.attribute[0])
+                given += [(name, value) for name in node.output if value is not None]
+        for name, value in given:
+            if not name:  # an output that nothing can read
+                continue
+            if name in found:
+                raise ConvertError("onnx", shorten(name), "is the name of two constants of the model")
+            found[name] = value
+        return found
+
+    def _value(self, attribute: Any) -> Any:
+        """Return the tensor or the numbers of a Constant; None for one that is not read, of strings or sparse."""
+        wanted = _CONSTANT.get(attribute.name)
+        if wanted is None or attribute.type != self._onnx.AttributeProto.AttributeType.Value(wanted):
+            return None
+        if wanted == "TENSOR":
+            return attribute.t
+        number = attribute.f if wanted == "FLOAT" else attribute.i
+        numbers = attribute.floats if wanted == "FLOATS" else attribute.ints
+        return np.array(numbers if wanted.endswith("S") else number, "f4" if wanted.startswith("F") else "i8")
+
+    def array(self, name: str, tensor: Any) -> Array:
+        """Return a tensor of the model as an array; `name` is for the error.
+
+        Raises:
+            ConvertError: it cannot be read, or its data are in another file.
+        """
+        if tensor.data_location == self._onnx.TensorProto.EXTERNAL or tensor.external_data:
+            raise ConvertError("onnx", shorten(name), "keeps its data in another file, which is not opened")
+        if any(size < 0 for size in tensor.dims):  # onnx would work the size out
+            raise ConvertError("onnx", shorten(name), f"has a negative size: {shorten(list(tensor.dims))}")
+        try:
+            array: Array = self._onnx.numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:
+            raise ConvertError("onnx", shorten(name), f"is not a readable tensor: {error}") from error
+        return array
+
+
+def is_onnx(node: Any) -> bool:
+    """Return True if a node is one of ONNX's own operators."""
+    return node.domain in _DOMAINS
+
+
+def _not_read(node: Any, where: str) -> str:
+    what = ".".join(part for part in (str(node.domain), str(node.op_type)) if part)
+    if where.startswith("function"):
+        way_out = "put functions into the main graph with onnx.inliner.inline_local_functions(model)"
+    else:
+        way_out = f"to read those, {NAME_THEM}"
+    place = f"in {where}" if where else "is no operator of ONNX's own, and"
+    return f"{shorten(what)} {place} is not read: expecting LSTM, GRU and RNN nodes of the main graph; {way_out}"
