@@ -112,3 +112,13 @@ def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target):
 def test_a_checkpoint_is_of_no_other_framework(run, arrays):
     assert run("convert", "model.ckpt-7", "m.pt", "--from", "keras")[0] == 2
     assert run("convert", "model.ckpt-7.index", "m.index", "--to", "keras")[0] == 2
+
+
+def test_a_checkpoint_that_is_forced_over_has_the_new_weights_and_nothing_is_left_over(run, arrays, tmp_path):
+    run("convert", "model.ckpt-7", "m.safetensors", "-s", "prefix=net/cudnn_rnn_relu", "--to", "pytorch",
+        "-s", "activation=relu")  # fmt: skip
+    for shards in (2, 1):
+        code, _, err = run("convert", "m.safetensors", "model.ckpt-7.index", "-t", "prefix=x", "--force")
+        assert (code, err) == (0, "")
+        assert all(name.startswith("x/") for name in checkpoint.read_tensorflow(tmp_path / "model.ckpt-7"))
+        assert len(list(tmp_path.glob("model.ckpt-7.data-*"))) == shards
