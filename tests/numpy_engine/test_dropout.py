@@ -99,6 +99,18 @@ def test_what_survives_is_scaled_and_as_much_survives_as_was_asked():
     assert survivors.std() == pytest.approx((units * p * (1 - p)) ** 0.5, rel=0.15)
 
 
+def test_each_layer_has_masks_of_its_own():
+    """Three relu layers that pass ones on: a quarter survives two masks, and half of them would survive one twice."""
+    units = 64
+    op = ops.CudnnRNNRelu(3, units, units, dropout=0.5, seed=1, bias_mode="none")
+    params = np.zeros(op.params_size(), np.float32)
+    for weight in op.params_to_canonical(params, copy=False)[0][::2]:
+        weight[:] = np.eye(units)
+    output, _ = op(np.ones((20, 4, units), np.float32), None, params)
+    assert set(output.ravel()) == {0, 4}
+    assert np.mean(output > 0) == pytest.approx(0.25, abs=0.03)
+
+
 def test_the_backward_uses_the_forwards_masks():
     op = dropping()
     problem = make_problem(op, 3, 2, [3, 2], seed=8)
