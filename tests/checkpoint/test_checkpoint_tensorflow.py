@@ -2,11 +2,16 @@
 
 import errno
 import json
+import re
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
+from pycudnnrnn.checkpoint import _bundle
+from pycudnnrnn.checkpoint._bundle import table
+from pycudnnrnn.checkpoint._bundle.entries import Entry, slice_key
+from pycudnnrnn.checkpoint._bundle.wire import field
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
@@ -133,6 +138,59 @@ def test_two_arrays_that_a_file_has_once_are_two_errors_and_no_copy(tmp_path):
     assert "'stop' is not there, for 'stop'; the file has 'step'" in refused(
         {"step": np.array(0), "stop": np.array(0)}, path
     )
+
+
+@pytest.mark.parametrize("kind", ["bool", "uint8", "float16", "int16", "int32", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_a_changed_byte_is_seen_however_small_the_tensor(tmp_path, kind, shape):
+    path = written(tmp_path, {"a": np.ones(shape, kind)})
+    shard = tmp_path / "model.ckpt-7.data-00000-of-00001"
+    whole = shard.read_bytes()
+    for place in range(len(whole)):
+        shard.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert refused({"a": np.zeros(shape, kind)}, path).startswith("hash: ")
+
+
+def written_in_parts(folder, shape, parts):
+    """Write a float32 variable in parts, each an array at a place: its start and length in every dimension."""
+    prefix = folder / "model.ckpt-7"
+    (shard, data), (index, own) = _bundle.images(prefix, {str(i): array for i, (_, array) in enumerate(parts)})
+    entries = dict(table.read(own))
+    slices = (b"".join(field(1, field(1, at) + field(2, n)) for at, n in place) for place, _ in parts)
+    whole = Entry(1, shape, 0, 0, 0, 0).written() + b"".join(field(7, extents) for extents in slices)
+    keys = {slice_key("v", place): entries[str(i).encode()] for i, (place, _) in enumerate(parts)}
+    index.write_bytes(table.written({b"": entries[b""], b"v": whole} | keys))
+    shard.write_bytes(data)
+    return prefix
+
+
+def ones(*place, kind="f4"):
+    return place, np.ones([n for _, n in place], kind)
+
+
+def test_a_variable_in_parts_comes_together(tmp_path):
+    whole = np.arange(600, dtype="f4").reshape(6, 100)
+    places = [((0, 6), (0, 64)), ((0, 2), (64, 36)), ((2, 4), (64, 36))]
+    parts = [(p, np.ascontiguousarray(whole[tuple(slice(at, at + n) for at, n in p)])) for p in places]
+    found = np.zeros_like(whole)
+    Saver({"v": found}).restore(written_in_parts(tmp_path, whole.shape, parts))
+    assert np.array_equal(found, whole)
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts", "text"),
+    [
+        ((6,), [ones((0, 3)), ones((2, 3))], "offsets: .* overlap, or leave a hole"),
+        ((2, 2), [ones((0, 2), (0, 1)), ones((0, 1), (0, 2))], "offsets: .* overlap, or leave a hole"),
+        ((6,), [ones((0, 3)), ones((4, 2))], "offsets: .* overlap, or leave a hole"),
+        ((6,), [ones((0, 3)), ones((4, 3))], r"shape: .* a part at \[4:7\]"),
+        ((6,), [ones((0, 3)), ones((3, 3), kind="f2")], r"shape: .* the part at \[3:6\] is float16"),
+    ],
+    ids=["overlap in one dimension", "overlap in two", "a hole", "beyond the end", "of another dtype"],
+)
+def test_parts_that_do_not_make_the_variable_are_refused(tmp_path, shape, parts, text):
+    found = np.zeros(shape, "f4")
+    assert re.match(text, refused({"v": found}, written_in_parts(tmp_path, shape, parts)))
 
 
 MISFITS = [
