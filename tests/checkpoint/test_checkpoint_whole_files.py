@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from numpy.lib.stride_tricks import as_strided
 
 from pycudnnrnn import CudnnGRU, Saver, _arrays, checkpoint, ops
 from pycudnnrnn.checkpoint import _file
@@ -217,10 +218,10 @@ OP = ops.CudnnGRU(1, 3, 2)
 UNFIT = {
     "a read-only array": (lambda: np.ones(3), lambda: read_only(np.zeros(3)), ArgumentError),
     "an array that is one element": (
-        lambda: np.ones(3), lambda: np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,)), ArgumentError
+        lambda: np.ones(3), lambda: as_strided(np.zeros(1), (3,), (0,)), ArgumentError
     ),
     "an array whose rows overlap": (
-        lambda: np.ones((3, 2)), lambda: np.lib.stride_tricks.as_strided(np.zeros(4), (3, 2), (8, 8)), ArgumentError
+        lambda: np.ones((3, 2)), lambda: as_strided(np.zeros(4), (3, 2), (8, 8)), ArgumentError
     ),
     "an expanded tensor": (lambda: torch.ones(3), lambda: torch.zeros(1).expand(3), ArgumentError),
     "a tensor of inference mode": (lambda: torch.ones(3), inference_tensor, ArgumentError),
@@ -269,9 +270,9 @@ def test_a_damaged_file_changes_nothing(tmp_path):
 
 def test_what_may_look_like_overlap_and_is_none_is_restored(tmp_path):
     whole = np.zeros((4, 6))
-    views = {"rows": whole[::2, 1:3], "turned": np.zeros((3, 5)).T, "back": np.zeros(4)[::-1], "one": np.zeros((1, 3)),
-             "none": np.zeros((0, 3)), "scalar": np.array(0.0), "torch": torch.zeros(6, 2)[::2].T,
-             "parameter": torch.nn.Parameter(torch.zeros(3))}  # fmt: skip
+    views = {"rows": whole[::2, 1:3], "turned": np.zeros((3, 5)).T, "back": np.zeros(4)[::-1],
+             "one": as_strided(np.zeros(3), (1, 3), (0, 8)), "none": np.zeros((0, 3)), "scalar": np.array(0.0),
+             "torch": torch.zeros(6, 2)[::2].T, "parameter": torch.nn.Parameter(torch.zeros(3))}  # fmt: skip
     rng = np.random.default_rng(0)
     values = {name: rng.normal(size=tuple(a.shape)).astype(str(a.dtype)[-7:]) for name, a in views.items()}
     Saver(views).restore(Saver(values).save(tmp_path / "m"))
