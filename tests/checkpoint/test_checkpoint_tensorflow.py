@@ -193,6 +193,37 @@ def test_parts_that_do_not_make_the_variable_are_refused(tmp_path, shape, parts,
     assert re.match(text, refused({"v": found}, written_in_parts(tmp_path, shape, parts)))
 
 
+HEADERS = [
+    (field(1, 1) + field(2, 1) + field(3, field(1, 1)), "metadata: .* written on a big-endian machine"),
+    (field(1, 1) + field(3, field(1, 2) + field(2, 2)), "metadata: .* needs a reader of version 2"),
+    (field(3, field(1, 1)), "metadata: .* 0 shards"),
+    (field(1, 4097) + field(3, field(1, 1)), "metadata: .* 4097 shards"),
+]
+
+
+@pytest.mark.parametrize(("header", "text"), HEADERS, ids=["big-endian", "newer", "no shard", "many shards"])
+def test_a_header_of_what_is_not_read_is_refused(tmp_path, header, text):
+    path = written(tmp_path, {"a": np.ones(2)})
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes()))
+    index.write_bytes(table.written(entries | {b"": field(1, 1) + field(3, field(1, 2) + field(2, 1))}))
+    Saver({"a": np.zeros(2)}).restore(path)  # written by a newer one, for ours as well
+    index.write_bytes(table.written(entries | {b"": header}))
+    assert re.match(text, refused({"a": np.zeros(2)}, path))
+
+
+def test_a_name_that_an_index_has_twice_is_refused(tmp_path):
+    class Twice(dict):
+        def __iter__(self):
+            yield from (b"", b"a", b"a")
+
+    path = written(tmp_path, {"a": np.ones(2)})
+    index = tmp_path / "model.ckpt-7.index"
+    index.write_bytes(table.written(Twice(table.read(index.read_bytes()))))
+    assert "header form: " in (text := refused({"a": np.zeros(2)}, path))
+    assert "key 3 is not after the one before it" in text
+
+
 MISFITS = [
     (lambda: built(OF_MODE["gru"]), "missing tensor", "needs a rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell"),
     (lambda: built(direction="bidirectional"), "missing tensor", "needs a stack_bidirectional_rnn/cell_0/"),

@@ -283,8 +283,9 @@ def test_a_whole_models_file_says_what_its_layers_were_made_with(tmp_path):
     assert convert.keras.read_settings(tmp_path / "m.weights.h5") == {}
 
 
-def test_a_bidirectional_layer_that_sums_is_refused(tmp_path):
-    both = keras.layers.Bidirectional(keras.layers.LSTM(4), merge_mode="sum")
+@pytest.mark.parametrize("merge_mode", ["sum", "mul", "ave", None])
+def test_a_bidirectional_layer_that_does_not_concatenate_is_refused(tmp_path, merge_mode):
+    both = keras.layers.Bidirectional(keras.layers.LSTM(4), merge_mode=merge_mode)
     keras.Sequential([keras.Input((None, 3)), both]).save(tmp_path / "m.h5")
     with pytest.raises(ConvertError, match="does not concatenate"):
         convert.keras.read_settings(tmp_path / "m.h5")

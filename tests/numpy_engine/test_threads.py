@@ -97,6 +97,27 @@ def test_a_dropout_that_is_asked_for_or_set_while_another_thread_makes_it_is_one
         assert dropouts.on(engine).state() == later
 
 
+def test_a_call_that_is_recorded_while_another_is_leaves_no_more_than_are_kept(monkeypatch):
+    other, nodes_of, array = Other(), "pycudnnrnn._tf1.nodes.NODES_KEPT", np.zeros((2, 3))
+    with other.watching():
+        nodes = Nodes("a layer")
+    nodes.add([array], [array])
+
+    class Limit(int):
+        def __eq__(self, count):
+            monkeypatch.setattr(nodes_of, 2)
+            other.comes(lambda: nodes.add([array], [array]))
+            return int(self) == count
+
+        __hash__ = int.__hash__
+
+    monkeypatch.setattr(nodes_of, Limit(2))
+    nodes.add([array], [array])
+    other.result()
+    assert len(nodes.list()) == 2
+    assert nodes.at(2, "input_shapes") == (2, 3)
+
+
 def test_each_call_of_a_layer_by_any_thread_is_recorded_and_the_latest_are_kept():
     nodes, array = Nodes("a layer"), np.zeros((2, 3))
     together(4, lambda _: [nodes.add([array], [array]) for _ in range(200 * ROUNDS)])

@@ -77,7 +77,7 @@ def test_lengths_that_say_no_more_than_t_are_dropped(lengths):
     assert check_lengths(lengths, 4, 3) is None
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", ">i4", "<u2"])
 def test_numpy_lengths_of_any_integer_type_are_taken(dtype):
     assert check_lengths(np.array([1, 0, 4], dtype), 4, 3) == (1, 0, 4)
 

@@ -455,6 +455,7 @@ def test_an_lstms_state_of_another_width_is_named(i):
     state[i] = np.zeros((2, 3), "f4")
     with pytest.raises(ArgumentError, match=f"Invalid state {'ch'[i]} shape"):
         cell(np.zeros((2, 5), "f4"), state)
+    assert not cell.built
 
 
 def test_a_cell_of_a_higher_layer_does_not_skip():
