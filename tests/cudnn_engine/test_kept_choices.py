@@ -174,6 +174,18 @@ def test_processes_that_write_at_once_lose_nothing_and_agree(tmp_path):
     assert {Path(f"{path}.{worker}").read_text() for worker in range(workers)} == {shared}
 
 
+def test_a_lock_that_is_a_link_is_not_gone_through(play, tmp_path):
+    tuned(play)
+    path = tmp_path / "choices.json"
+    ops.save_algorithm_choices(path)
+    (lock,) = tmp_path.glob(".pycudnnrnn-*.lock")
+    lock.unlink()
+    lock.symlink_to("elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        ops.save_algorithm_choices(path)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_write_that_fails_leaves_the_file_as_it_was(play, tmp_path, monkeypatch):
     tuned(play)
     path = tmp_path / "choices.json"
