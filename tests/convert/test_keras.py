@@ -283,6 +283,19 @@ def test_a_whole_models_file_says_what_its_layers_were_made_with(tmp_path):
     assert convert.keras.read_settings(tmp_path / "m.weights.h5") == {}
 
 
+def test_what_an_optimizer_keeps_is_not_read(tmp_path):
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4)])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "m.h5")
+    model.save(tmp_path / "m.keras")
+    for read in (
+        lambda: convert.keras.read_h5(tmp_path / "m.h5"),
+        lambda: convert.keras.read_keras(tmp_path / "m.keras"),
+    ):
+        assert len(read()) == 3
+
+
 @pytest.mark.parametrize("merge_mode", ["sum", "mul", "ave", None])
 def test_a_bidirectional_layer_that_does_not_concatenate_is_refused(tmp_path, merge_mode):
     both = keras.layers.Bidirectional(keras.layers.LSTM(4), merge_mode=merge_mode)
