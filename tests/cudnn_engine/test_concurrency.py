@@ -188,6 +188,26 @@ def test_more_threads_than_handles_is_an_error(play, monkeypatch):
     assert "1 threads" in caught[0]
 
 
+def test_the_last_handle_goes_to_one_of_two_threads_that_take_it(play, monkeypatch):
+    _, engine, _ = play()
+    other, make, made = Other(), handles.Handle, []
+    with other.watching():
+        pool = handles.HandlePool(engine.library)
+
+    def interrupted(library):
+        made.append(library)
+        if len(made) == 1:
+            other.comes(pool.get)
+        return make(library)
+
+    monkeypatch.setattr(handles, "HANDLES_MAX", 1)
+    monkeypatch.setattr(handles, "Handle", interrupted)
+    assert pool.get() is pool.get()
+    with pytest.raises(EngineError, match="1 threads"):
+        other.result()
+    assert len(made) == 1
+
+
 def test_a_forked_child_may_be_the_first_to_use_cudnn(play):
     _, _, device = play()
     problem = make_problem(LSTM, 3, 2, None, seed=1)
