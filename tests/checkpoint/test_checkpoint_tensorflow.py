@@ -212,6 +212,19 @@ def test_a_header_of_what_is_not_read_is_refused(tmp_path, header, text):
     assert re.match(text, refused({"a": np.zeros(2)}, path))
 
 
+@pytest.mark.parametrize("by", [0, 4])
+def test_tensors_that_share_bytes_are_refused(tmp_path, by):
+    """Many names for the same bytes would take more memory than there are files."""
+    path = written(tmp_path, {"a": np.ones(2, "f4"), "z": np.ones(2, "f4")})
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes()))
+    alias = Entry.read(entries[b"a"])._replace(offset=by)
+    index.write_bytes(table.written(entries | {b"b": alias.written()}))
+    text = refused({"a": np.zeros(2, "f4")}, path)
+    assert text.startswith("offsets: ")
+    assert "lies over another one" in text
+
+
 def test_a_name_that_an_index_has_twice_is_refused(tmp_path):
     class Twice(dict):
         def __iter__(self):

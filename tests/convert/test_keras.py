@@ -222,6 +222,10 @@ def hostile(file, what):
         file["layers"] = h5py.SoftLink("/elsewhere")
     elif what == "an array kept in another file":
         file.create_dataset("kernel", (4,), "f4", external=[("/etc/hostname", 0, 16)])
+    elif what == "an array seen in another file":
+        view = h5py.VirtualLayout((4,), "f4")
+        view[:] = h5py.VirtualSource("/elsewhere.h5", "kernel", (4,))
+        file.create_virtual_dataset("kernel", view)
     elif what == "an array larger than the file":
         file.create_dataset("kernel", (10**13,), "f4", chunks=(1024,))
     elif what == "a group inside itself":
@@ -234,6 +238,7 @@ def hostile(file, what):
         ("a link out of the file", "is a link to elsewhere"),
         ("a soft link", "is a link to elsewhere"),
         ("an array kept in another file", "keeps its data in another file"),
+        ("an array seen in another file", "keeps its data in another file"),
         ("an array larger than the file", "declares more bytes"),
         ("a group inside itself", "nested deeper"),
     ],
