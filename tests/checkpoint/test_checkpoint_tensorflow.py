@@ -212,6 +212,15 @@ def test_a_header_of_what_is_not_read_is_refused(tmp_path, header, text):
     assert re.match(text, refused({"a": np.zeros(2)}, path))
 
 
+def test_a_truth_value_that_is_neither_0_nor_1_is_refused(tmp_path):
+    path = written(tmp_path, {"a": np.array([1, 2], "u1")})
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes()))
+    truth = Entry.read(entries[b"a"])._replace(kind=10)  # DT_BOOL, with the checksum of these bytes
+    index.write_bytes(table.written(entries | {b"a": truth.written()}))
+    assert refused({"a": np.zeros(2, bool)}, path).startswith("dtype: ")
+
+
 @pytest.mark.parametrize("by", [0, 4])
 def test_tensors_that_share_bytes_are_refused(tmp_path, by):
     """Many names for the same bytes would take more memory than there are files."""

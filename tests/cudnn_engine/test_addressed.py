@@ -13,7 +13,6 @@ from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Batch
 from pycudnnrnn.schedule import Schedule
-from tests.helpers.together import Other
 
 STREAM = 0x7000
 SCHEDULE = Schedule(4, 3)
@@ -56,33 +55,6 @@ def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_to
     with pytest.raises(EngineError, match=f"{asked[0]} and {asked[1]} bytes here, of {told[0]} and {told[1]} bytes"):
         batch.forward(STREAM, SCHEDULE, dict.fromkeys((*FORWARD.names, "workspace"), at), states=at)
     assert not played.launches
-
-
-def test_states_are_made_ready_and_moved_on_for_one_call_after_the_other(play, monkeypatch):
-    played, engine, device = play()
-    other, launch, launched = Other(), Passes.launch, []
-    memory = device.zeros((1 << 20,), np.dtype(np.uint8))
-    at = {name: device.address(memory) + (i << 16) for i, name in enumerate((*FORWARD.names, "workspace", "states"))}
-    states = at.pop("states")
-    with other.watching():
-        batch = engine.addressed(STREAM, Batch(ops.CudnnGRU(2, 3, 4, dropout=0.5).spec, SCHEDULE, True), drops=True)
-        engine.runtime.dropout_at(engine.runtime.handles.get(), states, 0.5)
-
-    def forward():
-        batch.forward(STREAM, SCHEDULE, at | {"cx": None, "cy": None}, states=states, seed=5)
-
-    def interrupted(*arguments, **keywords):
-        launched.append(arguments)
-        if len(launched) == 1:
-            other.comes(forward)
-        launch(*arguments, **keywords)
-
-    monkeypatch.setattr(Passes, "launch", interrupted)
-    played.calls.clear()
-    forward()
-    other.result()
-    names = [name for name, *_ in played.calls if name in {"cudnnSetDropoutDescriptor", "cudnnRNNForward"}]
-    assert names == ["cudnnSetDropoutDescriptor", "cudnnRNNForward"] * 2
 
 
 def test_states_of_a_stream_live_as_long_as_they_are_used(play):
