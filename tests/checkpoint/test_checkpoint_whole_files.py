@@ -12,7 +12,7 @@ import safetensors.numpy
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from pycudnnrnn import CudnnGRU, Saver, _arrays, checkpoint, ops
+from pycudnnrnn import CudnnGRU, Saver, _arrays, _overwriting, checkpoint, ops
 from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.saveable import RNNParamsSaveable
@@ -294,7 +294,10 @@ def test_arrays_are_saved_by_their_elements_however_they_lie_in_memory(tmp_path)
         assert np.array_equal(foreign[name], view)
 
 
-def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(tmp_path):
+@pytest.mark.parametrize(
+    ("modules", "step"), [((_arrays, checkpoint), 7), ((_overwriting,), 1)], ids=["around the writes", "among them"]
+)
+def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(tmp_path, modules, step):
     layer, arrays = built(dropout=0.5), {f"a{i}": np.full(3, 1.0) for i in range(3)}
     layer(np.zeros((2, 1, 5)))
     path = Saver({"m": layer, **arrays}).save(tmp_path / "m")
@@ -302,7 +305,7 @@ def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(t
     params, dropout = twin.params.copy(), twin.op.dropout_state()
     saver = Saver({"m": twin, **others})
     seen = set()
-    for moment in at_every_moment(lambda: saver.restore(path), [_arrays.__file__, checkpoint.__file__], step=7):
+    for moment in at_every_moment(lambda: saver.restore(path), [m.__file__ for m in modules], step):
         new = [np.array_equal(twin.params, layer.params), twin.op.dropout_state() == layer.op.dropout_state()]
         new += [bool(array.all()) for array in others.values()]
         old = [np.array_equal(twin.params, params), twin.op.dropout_state() == dropout]
