@@ -177,6 +177,10 @@ HEADERS = {
         lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, -1, 0]])),
         "metadata",
     ),
+    "dropout of a position that is true": (
+        lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, True, 0]])),
+        "metadata",
+    ),
     "dropout of too large a position": (
         lambda h: items_of(h, lambda s: s.update(dropout=[["e", 1, 2**64 - 1, 0]])),
         "metadata",

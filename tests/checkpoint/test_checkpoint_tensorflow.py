@@ -3,12 +3,17 @@
 import errno
 import json
 import os
+import re
 import threading
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
+from pycudnnrnn.checkpoint import _bundle
+from pycudnnrnn.checkpoint._bundle import table
+from pycudnnrnn.checkpoint._bundle.entries import Entry, slice_key
+from pycudnnrnn.checkpoint._bundle.wire import field
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
@@ -152,6 +157,112 @@ def test_two_arrays_that_a_file_has_once_are_two_errors_and_no_copy(tmp_path):
     assert "'stop' is not there, for 'stop'; the file has 'step'" in refused(
         {"step": np.array(0), "stop": np.array(0)}, path
     )
+
+
+@pytest.mark.parametrize("kind", ["bool", "uint8", "float16", "int16", "int32", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_a_changed_byte_is_seen_however_small_the_tensor(tmp_path, kind, shape):
+    path = written(tmp_path, {"a": np.ones(shape, kind)})
+    shard = tmp_path / "model.ckpt-7.data-00000-of-00001"
+    whole = shard.read_bytes()
+    for place in range(len(whole)):
+        shard.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert refused({"a": np.zeros(shape, kind)}, path).startswith("hash: ")
+
+
+def written_in_parts(folder, shape, parts):
+    """Write a float32 variable in parts, each an array at a place: its start and length in every dimension."""
+    prefix = folder / "model.ckpt-7"
+    (shard, data), (index, own) = _bundle.images(prefix, {str(i): array for i, (_, array) in enumerate(parts)})
+    entries = dict(table.read(own))
+    slices = (b"".join(field(1, field(1, at) + field(2, n)) for at, n in place) for place, _ in parts)
+    whole = Entry(1, shape, 0, 0, 0, 0).written() + b"".join(field(7, extents) for extents in slices)
+    keys = {slice_key("v", place): entries[str(i).encode()] for i, (place, _) in enumerate(parts)}
+    index.write_bytes(table.written({b"": entries[b""], b"v": whole} | keys))
+    shard.write_bytes(data)
+    return prefix
+
+
+def ones(*place, kind="f4"):
+    return place, np.ones([n for _, n in place], kind)
+
+
+def test_a_variable_in_parts_comes_together(tmp_path):
+    whole = np.arange(600, dtype="f4").reshape(6, 100)
+    places = [((0, 6), (0, 64)), ((0, 2), (64, 36)), ((2, 4), (64, 36))]
+    parts = [(p, np.ascontiguousarray(whole[tuple(slice(at, at + n) for at, n in p)])) for p in places]
+    found = np.zeros_like(whole)
+    Saver({"v": found}).restore(written_in_parts(tmp_path, whole.shape, parts))
+    assert np.array_equal(found, whole)
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts", "text"),
+    [
+        ((6,), [ones((0, 3)), ones((2, 3))], "offsets: .* overlap, or leave a hole"),
+        ((2, 2), [ones((0, 2), (0, 1)), ones((0, 1), (0, 2))], "offsets: .* overlap, or leave a hole"),
+        ((6,), [ones((0, 3)), ones((4, 2))], "offsets: .* overlap, or leave a hole"),
+        ((6,), [ones((0, 3)), ones((4, 3))], r"shape: .* a part at \[4:7\]"),
+        ((6,), [ones((0, 3)), ones((3, 3), kind="f2")], r"shape: .* the part at \[3:6\] is float16"),
+    ],
+    ids=["overlap in one dimension", "overlap in two", "a hole", "beyond the end", "of another dtype"],
+)
+def test_parts_that_do_not_make_the_variable_are_refused(tmp_path, shape, parts, text):
+    found = np.zeros(shape, "f4")
+    assert re.match(text, refused({"v": found}, written_in_parts(tmp_path, shape, parts)))
+
+
+HEADERS = [
+    (field(1, 1) + field(2, 1) + field(3, field(1, 1)), "metadata: .* written on a big-endian machine"),
+    (field(1, 1) + field(3, field(1, 2) + field(2, 2)), "metadata: .* needs a reader of version 2"),
+    (field(3, field(1, 1)), "metadata: .* 0 shards"),
+    (field(1, 4097) + field(3, field(1, 1)), "metadata: .* 4097 shards"),
+]
+
+
+@pytest.mark.parametrize(("header", "text"), HEADERS, ids=["big-endian", "newer", "no shard", "many shards"])
+def test_a_header_of_what_is_not_read_is_refused(tmp_path, header, text):
+    path = written(tmp_path, {"a": np.ones(2)})
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes()))
+    index.write_bytes(table.written(entries | {b"": field(1, 1) + field(3, field(1, 2) + field(2, 1))}))
+    Saver({"a": np.zeros(2)}).restore(path)  # written by a newer one, for ours as well
+    index.write_bytes(table.written(entries | {b"": header}))
+    assert re.match(text, refused({"a": np.zeros(2)}, path))
+
+
+def test_a_truth_value_that_is_neither_0_nor_1_is_refused(tmp_path):
+    path = written(tmp_path, {"a": np.array([1, 2], "u1")})
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes()))
+    truth = Entry.read(entries[b"a"])._replace(kind=10)  # DT_BOOL, with the checksum of these bytes
+    index.write_bytes(table.written(entries | {b"a": truth.written()}))
+    assert refused({"a": np.zeros(2, bool)}, path).startswith("dtype: ")
+
+
+@pytest.mark.parametrize("by", [0, 4])
+def test_tensors_that_share_bytes_are_refused(tmp_path, by):
+    """Many names for the same bytes would take more memory than there are files."""
+    path = written(tmp_path, {"a": np.ones(2, "f4"), "z": np.ones(2, "f4")})
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes()))
+    alias = Entry.read(entries[b"a"])._replace(offset=by)
+    index.write_bytes(table.written(entries | {b"b": alias.written()}))
+    text = refused({"a": np.zeros(2, "f4")}, path)
+    assert text.startswith("offsets: ")
+    assert "lies over another one" in text
+
+
+def test_a_name_that_an_index_has_twice_is_refused(tmp_path):
+    class Twice(dict):
+        def __iter__(self):
+            yield from (b"", b"a", b"a")
+
+    path = written(tmp_path, {"a": np.ones(2)})
+    index = tmp_path / "model.ckpt-7.index"
+    index.write_bytes(table.written(Twice(table.read(index.read_bytes()))))
+    assert "header form: " in (text := refused({"a": np.zeros(2)}, path))
+    assert "key 3 is not after the one before it" in text
 
 
 MISFITS = [

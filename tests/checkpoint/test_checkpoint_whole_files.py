@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from numpy.lib.stride_tricks import as_strided
 
 from pycudnnrnn import CudnnGRU, Saver, _arrays, _overwriting, checkpoint, ops
 from pycudnnrnn.checkpoint import _file
@@ -258,10 +259,10 @@ OP = ops.CudnnGRU(1, 3, 2)
 UNFIT = {
     "a read-only array": (lambda: np.ones(3), lambda: read_only(np.zeros(3)), ArgumentError),
     "an array that is one element": (
-        lambda: np.ones(3), lambda: np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,)), ArgumentError
+        lambda: np.ones(3), lambda: as_strided(np.zeros(1), (3,), (0,)), ArgumentError
     ),
     "an array whose rows overlap": (
-        lambda: np.ones((3, 2)), lambda: np.lib.stride_tricks.as_strided(np.zeros(4), (3, 2), (8, 8)), ArgumentError
+        lambda: np.ones((3, 2)), lambda: as_strided(np.zeros(4), (3, 2), (8, 8)), ArgumentError
     ),
     "an expanded tensor": (lambda: torch.ones(3), lambda: torch.zeros(1).expand(3), ArgumentError),
     "a tensor of inference mode": (lambda: torch.ones(3), inference_tensor, ArgumentError),
@@ -310,9 +311,9 @@ def test_a_damaged_file_changes_nothing(tmp_path):
 
 def test_what_may_look_like_overlap_and_is_none_is_restored(tmp_path):
     whole = np.zeros((4, 6))
-    views = {"rows": whole[::2, 1:3], "turned": np.zeros((3, 5)).T, "back": np.zeros(4)[::-1], "one": np.zeros((1, 3)),
-             "none": np.zeros((0, 3)), "scalar": np.array(0.0), "torch": torch.zeros(6, 2)[::2].T,
-             "parameter": torch.nn.Parameter(torch.zeros(3))}  # fmt: skip
+    views = {"rows": whole[::2, 1:3], "turned": np.zeros((3, 5)).T, "back": np.zeros(4)[::-1],
+             "one": as_strided(np.zeros(3), (1, 3), (0, 8)), "none": np.zeros((0, 3)), "scalar": np.array(0.0),
+             "torch": torch.zeros(6, 2)[::2].T, "parameter": torch.nn.Parameter(torch.zeros(3))}  # fmt: skip
     rng = np.random.default_rng(0)
     values = {name: rng.normal(size=tuple(a.shape)).astype(str(a.dtype)[-7:]) for name, a in views.items()}
     Saver(views).restore(Saver(values).save(tmp_path / "m"))
@@ -334,7 +335,10 @@ def test_arrays_are_saved_by_their_elements_however_they_lie_in_memory(tmp_path)
         assert np.array_equal(foreign[name], view)
 
 
-def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(tmp_path):
+@pytest.mark.parametrize(
+    ("modules", "step"), [((_arrays, checkpoint), 7), ((_overwriting,), 1)], ids=["around the writes", "among them"]
+)
+def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(tmp_path, modules, step):
     layer, arrays = built(dropout=0.5), {f"a{i}": np.full(3, 1.0) for i in range(3)}
     layer(np.zeros((2, 1, 5)))
     path = Saver({"m": layer, **arrays}).save(tmp_path / "m")
@@ -342,8 +346,7 @@ def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(t
     params, dropout = twin.params.copy(), twin.op.dropout_state()
     saver = Saver({"m": twin, **others})
     seen = set()
-    files = [module.__file__ for module in (_arrays, _overwriting, checkpoint)]
-    for moment in at_every_moment(lambda: saver.restore(path), files, step=7):
+    for moment in at_every_moment(lambda: saver.restore(path), [m.__file__ for m in modules], step):
         new = [np.array_equal(twin.params, layer.params), twin.op.dropout_state() == layer.op.dropout_state()]
         new += [bool(array.all()) for array in others.values()]
         old = [np.array_equal(twin.params, params), twin.op.dropout_state() == dropout]

@@ -85,6 +85,33 @@ def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tm
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
 
 
+def test_numbers_that_are_none_are_verified_by_nobody(run, model, tmp_path):
+    model["weight_ih_l0"][0, 0] = np.nan
+    torch.save({name: torch.from_numpy(array) for name, array in model.items()}, tmp_path / "odd.pt")
+    code, _, err = run("odd.pt", "odd.onnx", "--verify")
+    assert code == 1
+    assert "computes something else than the op: worst error nan" in err
+    assert not (tmp_path / "odd.onnx").exists()
+    assert run("odd.pt", "odd.onnx")[0] == 0
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_result_that_is_no_number_is_verified_by_nobody_whichever_it_is(which, monkeypatch):
+    from pycudnnrnn.cli import convert as command
+
+    c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
+    right, packages = command.RUNNERS["pytorch"]
+
+    def wrong(*given):
+        results = [np.array(array) for array in right(*given)]
+        results[which].flat[-1] = np.nan
+        return results
+
+    monkeypatch.setitem(command.RUNNERS, "pytorch", (wrong, packages))
+    (verdict,) = command.verdicts_of(c, {"DST": ("pytorch", convert.pytorch.from_canonical(c))})
+    assert np.isnan(verdict.error)
+
+
 def test_the_report_names_what_each_array_was_made_of(run, tmp_path):
     c = random_canonical(RNNSpec("gru", 1, 4, 3), 1)
     save_file(convert.equinox.from_canonical(c), tmp_path / "eqx.safetensors")

@@ -108,7 +108,7 @@ def test_values_of_other_kinds_are_read_by_kind(run, tmp_path):
     sizes = [f"-s{key}" for key in ("input_size=3", "hidden_size=4", "num_layers=2", "bidirectional=false")]
     code, _, err = run("convert", "n.safetensors", "m.pt", "--from", "jax_rnn", *sizes)
     assert (code, err) == (0, "")
-    for wrong in ("num_layers=true", "num_layers=2.0", "bidirectional=1"):
+    for wrong in ("num_layers=true", "num_layers=2.0", "num_layers=٢", "bidirectional=1"):
         assert run("convert", "n.safetensors", "o.pt", "--from", "jax_rnn", *sizes, f"-s{wrong}")[0] == 1
 
 

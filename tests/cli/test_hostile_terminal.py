@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import re
 import struct
@@ -15,7 +16,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn.cli._output import ROWS_MAX, SafeConsole, console, print_table
+from pycudnnrnn.cli._output import ROWS_MAX, SafeConsole, console, echo_json, print_table
 from pycudnnrnn.cli._text import one_line, printable
 from pycudnnrnn.errors import PycudnnrnnError
 from tests.helpers.oracles import random_canonical
@@ -189,10 +190,16 @@ def test_an_error_quotes_what_is_in_a_file_written_out_and_not_at_length(run, mo
     assert not any(line.startswith("checksum") for line in err.splitlines())
 
 
-def test_too_little_memory_and_ctrl_c_are_told_in_a_line_or_none(run, monkeypatch):
+def test_json_has_null_for_a_number_that_it_does_not_have(capsys):
+    echo_json({"a": (math.inf, [math.nan, 1.5])})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, [None, 1.5]]}
+
+
+def test_too_little_memory_ctrl_c_and_a_reader_that_left_are_told_in_a_line_or_none(run, monkeypatch):
     for error, ending in (
         (MemoryError(), (1, "", "pycudnnrnn: there is not enough memory\n")),
         (KeyboardInterrupt(), (130, "", "\n")),
+        (BrokenPipeError(), (1, "", "")),
     ):
         monkeypatch.setattr(
             "pycudnnrnn.cli.layout.arithmetic_layout", lambda _, error=error: (_ for _ in ()).throw(error)
@@ -202,6 +209,8 @@ def test_too_little_memory_and_ctrl_c_are_told_in_a_line_or_none(run, monkeypatc
 
 def test_a_console_has_the_width_of_the_terminal_and_no_more_than_anything_has(monkeypatch):
     monkeypatch.setenv("COLUMNS", "33")
-    assert console().width == console(stderr=True).width == 33
+    out = console()
+    print_table(out, ["name", "shape"], [["x" * 50, "y" * 50]])
+    assert out.width == console().width == console(stderr=True).width == 33
     monkeypatch.setenv("COLUMNS", "9" * 9)
     assert console().width == 4096

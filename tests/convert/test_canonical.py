@@ -9,7 +9,7 @@ from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
 from tests.helpers.malformed import junk_arrays, junk_dicts
-from tests.helpers.oracles import random_call, random_canonical, run_ours, worst
+from tests.helpers.oracles import equal_models, random_call, random_canonical, run_ours, worst
 
 
 @examples(100)
@@ -20,6 +20,14 @@ def test_double_biases_compute_the_same(spec, seed):
     assert both.spec == spec.replace(bias_mode="double")
     call = random_call(spec, seed)
     assert worst(run_ours(both, *call), run_ours(c, *call)) <= 1e-14
+
+
+@pytest.mark.parametrize("bias_mode", ["none", "single_input", "single_recurrent"])
+@pytest.mark.parametrize(("framework", "keywords"), [("gluon", {}), ("chainer", {"activation": "relu"})])
+def test_what_always_has_both_biases_gets_zeros_for_those_that_are_absent(framework, keywords, bias_mode):
+    """And Gluon's plain cell is relu, unless another is named."""
+    module, c = getattr(convert, framework), random_canonical(RNNSpec("rnn_relu", 2, 4, 3, bias_mode=bias_mode), 1)
+    equal_models(module.to_canonical(module.from_canonical(c), **keywords), c.double_biases())
 
 
 @examples(1000)

@@ -241,6 +241,10 @@ def hostile(file, what):
         file["layers"] = h5py.SoftLink("/elsewhere")
     elif what == "an array kept in another file":
         file.create_dataset("kernel", (4,), "f4", external=[("/etc/hostname", 0, 16)])
+    elif what == "an array seen in another file":
+        view = h5py.VirtualLayout((4,), "f4")
+        view[:] = h5py.VirtualSource("/elsewhere.h5", "kernel", (4,))
+        file.create_virtual_dataset("kernel", view)
     elif what == "an array larger than the file":
         file.create_dataset("kernel", (10**13,), "f4", chunks=(1024,))
     elif what == "a group inside itself":
@@ -253,6 +257,7 @@ def hostile(file, what):
         ("a link out of the file", "is a link to elsewhere"),
         ("a soft link", "is a link to elsewhere"),
         ("an array kept in another file", "keeps its data in another file"),
+        ("an array seen in another file", "keeps its data in another file"),
         ("an array larger than the file", "declares more bytes"),
         ("a group inside itself", "nested deeper"),
     ],
@@ -302,8 +307,22 @@ def test_a_whole_models_file_says_what_its_layers_were_made_with(tmp_path):
     assert convert.keras.read_settings(tmp_path / "m.weights.h5") == {}
 
 
-def test_a_bidirectional_layer_that_sums_is_refused(tmp_path):
-    both = keras.layers.Bidirectional(keras.layers.LSTM(4), merge_mode="sum")
+def test_what_an_optimizer_keeps_is_not_read(tmp_path):
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4)])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "m.h5")
+    model.save(tmp_path / "m.keras")
+    for read in (
+        lambda: convert.keras.read_h5(tmp_path / "m.h5"),
+        lambda: convert.keras.read_keras(tmp_path / "m.keras"),
+    ):
+        assert len(read()) == 3
+
+
+@pytest.mark.parametrize("merge_mode", ["sum", "mul", "ave", None])
+def test_a_bidirectional_layer_that_does_not_concatenate_is_refused(tmp_path, merge_mode):
+    both = keras.layers.Bidirectional(keras.layers.LSTM(4), merge_mode=merge_mode)
     keras.Sequential([keras.Input((None, 3)), both]).save(tmp_path / "m.h5")
     with pytest.raises(ConvertError, match="does not concatenate"):
         convert.keras.read_settings(tmp_path / "m.h5")

@@ -101,6 +101,13 @@ def test_a_model_that_is_no_stack_of_ours_is_named(change, text):
     assert text in str(caught.value)
 
 
+def test_a_stack_of_more_than_ten_layers_is_in_the_order_of_their_numbers():
+    c = random_canonical(RNNSpec("rnn_tanh", 11, 4, 4), 1)
+    equal_models(convert.onnx.to_canonical(convert.onnx.from_canonical(c)), c)
+    shuffled = dict(sorted(convert.onnx.from_canonical(c).items()))
+    equal_models(convert.onnx.to_canonical(shuffled), c)
+
+
 def twice(graph):
     graph.initializer.append(graph.initializer[0])
 
@@ -132,12 +139,15 @@ def test_constants_that_no_model_has_are_named(change, text):
 
 
 @pytest.mark.parametrize("state", [0.0, 0.5])
-def test_a_state_that_the_model_holds_is_not_dropped_unless_it_is_zero(state):
-    c, nodes = torch_export("RNN")
-    nodes[-2].input.extend(["", "h0"])
-    model = model_of(nodes, ("one", np.array([1])), ("h0", np.full((1, 2, 4), state, "f4")))
+@pytest.mark.parametrize(("kind", "names"), [("RNN", ["h"]), ("LSTM", ["h", "c"])])
+def test_a_state_that_the_model_holds_is_not_dropped_unless_it_is_zero(kind, names, state):
+    c, nodes = torch_export(kind)
+    nodes[-2].input.extend(["", *names])
+    values = [(name, np.full((1, 2, 4), state * (name == names[-1]), "f4")) for name in names]
+    model = model_of(nodes, ("one", np.array([1])), *values)
     if state:
-        with pytest.raises(ConvertError, match=r"initial_h of node 'n1': 'h0' is a constant of the model and not 0"):
+        text = rf"initial_{names[-1]} of node 'n1': '{names[-1]}' is a constant of the model and not 0"
+        with pytest.raises(ConvertError, match=text):
             convert.onnx.from_model(model)
     else:
         equal_models(convert.onnx.from_model(model), c)
@@ -194,6 +204,10 @@ def test_external_data_is_never_opened(tmp_path):
     model = convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3), 1))
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     loaded = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    with pytest.raises(ConvertError, match="keeps its data in another file"):
+        convert.onnx.from_model(loaded)
+    for tensor in loaded.graph.initializer:
+        tensor.data_location = onnx.TensorProto.DEFAULT  # and still has the file's name
     with pytest.raises(ConvertError, match="keeps its data in another file"):
         convert.onnx.from_model(loaded)
 

@@ -69,6 +69,7 @@ READ = {
     "onnx": [
         (written("onnx", P=f4(1, 12)), {}, "peepholes"),
         (written("onnx"), {"clip": 1.0}, "bounds the sums that go into the gates"),
+        (written("onnx"), {"clip": 0.0}, "bounds the sums that go into the gates"),
         (written("onnx"), {"input_forget": 1}, "does not couple"),
         (written("onnx"), {"direction": "reverse"}, "reverse its input and output in time"),
         (written("onnx"), {"direction": "bidirectional"}, "W has 1 direction(s)"),

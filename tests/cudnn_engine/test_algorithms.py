@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, ops
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn import algorithms
 from pycudnnrnn.engines.cudnn.algorithms import ALGORITHMS, ROUNDS, STRICTNESS, candidates
 from pycudnnrnn.errors import ArgumentError, CaptureError, EngineError
 from pycudnnrnn.passes import Batch
@@ -17,6 +19,7 @@ from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, sequence_lengths, specs
 from tests.helpers.algorithms import DYNAMIC, SMALL_H, STANDARD, STATIC, gru
 from tests.helpers.examples import examples
+from tests.helpers.together import Other
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run
 
@@ -198,6 +201,36 @@ def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_sh
     assert device.timings == (8 + 4 + 4 + 1) * ROUNDS
     op.prepare(3, 2, sequence_lengths=[1, 3], device="cuda:0")
     assert device.timings == (8 + 4 + 4 + 1) * ROUNDS, "ragged lengths are one kind"
+
+
+def test_models_of_other_seeds_share_what_was_measured(play):
+    _, _, device = play()
+    timings = []
+    for seed in (3, 4):
+        gru(dropout=0.5, seed=seed).prepare(3, 2, is_training=True, device="cuda:0")
+        timings.append(device.timings)
+    assert timings[0] == timings[1] > 0
+    assert len(ops.algorithm_choices()) == 1
+
+
+def test_what_another_thread_is_measuring_is_not_measured_again(play, monkeypatch):
+    other, tried, calls = Other(), algorithms._tried, []
+    with other.watching():
+        _, engine, _ = play()
+
+    def prepare():
+        with use_engine(engine):
+            return gru().prepare(3, 2, device="cuda:0").algo
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            other.comes(prepare)
+        return tried(*arguments)
+
+    monkeypatch.setattr(algorithms, "_tried", interrupted)
+    assert prepare() == other.result() == STANDARD
+    assert len(calls) == 1
 
 
 def test_measuring_does_not_move_the_models_dropout(play):

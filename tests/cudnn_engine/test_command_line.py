@@ -1,5 +1,6 @@
 """Commands and an example on CUDA arrays: CuPy arrays over host memory, so without a GPU and without CuPy's kernels."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -47,6 +48,26 @@ def test_a_layout_that_differs_is_marked_region_by_region(run, play, tmp_path):
     assert out.count("≠ differs") == len(different)
     assert f"{len(different)} regions differ" in out
     assert (tmp_path / "a.svg").exists()
+
+
+class Swapped(PermutedLayoutEngine):
+    """Two matrices in each other's place, and no element more."""
+
+    def layout(self, spec):
+        found = layout.arithmetic_layout(spec)
+        first, second, *rest = found.regions
+        places = (first, second.offset), (second, first.offset)
+        return layout.ParamLayout(
+            found.size, (*(dataclasses.replace(region, offset=offset) for region, offset in places), *rest)
+        )
+
+
+def test_a_layout_of_the_same_size_that_differs_is_not_equal(run, play):
+    play(engine=Swapped(0))
+    report = json.loads(run(*GRU, "--json")[1])
+    assert report["queried"]["size"] == report["size"]
+    assert report["queried"]["equal"] is False
+    assert report["queried"]["differences"] == [[0, 0, "weight"], [0, 1, "weight"]]
 
 
 def test_the_picture_is_cudnns_layout_with_what_arithmetic_says_elsewhere(run, play, monkeypatch):

@@ -11,10 +11,11 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engines_cudnn
 from pycudnnrnn.engines.cudnn import handles
+from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.errors import EngineError, ForkError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
-from tests.helpers.together import together
+from tests.helpers.together import Other, together
 from tests.stand_in.host_device import Stream, host
 from tests.stand_in.problem import on_device, run
 
@@ -75,6 +76,33 @@ def test_dropout_on_two_streams_moves_on_one_after_the_other(play):
     first, device.current = device.current, Stream()
     op.forward(arrays["x"], None, arrays["params"])
     assert (device.current, first) in device.waits
+
+
+def test_a_forward_with_dropout_that_begins_while_another_is_launched_is_launched_after_it(play, monkeypatch):
+    played, engine, device = play()
+    op, other, there, here = ops.CudnnGRU(2, 3, 4, dropout=0.5), Other(), device.current, Stream()
+    arrays = on_device(device, make_problem(op, 3, 2, None, seed=1))
+    launch, launched = Passes.launch, []
+
+    def forward():
+        with use_engine(engine):
+            op.forward(arrays["x"], None, arrays["params"])
+
+    def interrupted(*arguments, **keywords):
+        launched.append(arguments)
+        if len(launched) == 1:
+            with device.using(here):
+                other.comes(forward)
+        launch(*arguments, **keywords)
+
+    with other.watching():
+        op.dropout_state("cuda:0")
+    monkeypatch.setattr(Passes, "launch", interrupted)
+    forward()
+    other.result()
+    assert [stream for _, _, stream, _ in played.launches] == [there.ptr, here.ptr]
+    assert (here, there) in device.waits
+    assert op.dropout_state("cuda:0").position == 2
 
 
 @pytest.mark.long
@@ -158,6 +186,26 @@ def test_more_threads_than_handles_is_an_error(play, monkeypatch):
     thread.join()
     assert len(caught) == 1
     assert "1 threads" in caught[0]
+
+
+def test_the_last_handle_goes_to_one_of_two_threads_that_take_it(play, monkeypatch):
+    _, engine, _ = play()
+    other, make, made = Other(), handles.Handle, []
+    with other.watching():
+        pool = handles.HandlePool(engine.library)
+
+    def interrupted(library):
+        made.append(library)
+        if len(made) == 1:
+            other.comes(pool.get)
+        return make(library)
+
+    monkeypatch.setattr(handles, "HANDLES_MAX", 1)
+    monkeypatch.setattr(handles, "Handle", interrupted)
+    assert pool.get() is pool.get()
+    with pytest.raises(EngineError, match="1 threads"):
+        other.result()
+    assert len(made) == 1
 
 
 def test_a_forked_child_may_be_the_first_to_use_cudnn(play):

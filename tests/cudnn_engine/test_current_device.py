@@ -9,12 +9,14 @@ import itertools
 import json
 import pickle
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, _arrays, engines, ops
 from pycudnnrnn.errors import StateError
+from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.every_call import CALLS, EveryCall
 from tests.stand_in.host_cupy import lift, use_host_cupy
@@ -175,6 +177,16 @@ def drop(two, op, name, times=1):
     for _ in range(times):
         output, _ = op(arrays["x"], arrays["hx"], arrays["params"])
     return host(output).copy()
+
+
+def test_random_states_that_differ_are_not_one_however_many_forwards_moved_them():
+    dropouts = Dropouts(OP.spec, {})
+    for device, data in (("cuda:0", b"a"), ("cuda:1", b"b")):
+        state = ops.DropoutState("cudnn", 3, 1, data)
+        dropout = SimpleNamespace(state=lambda state=state: state)
+        dropouts.on(SimpleNamespace(name="cudnn", device=device, dropout=lambda *_, dropout=dropout: dropout))
+    with pytest.raises(StateError, match="dropout stands differently on cuda:0 and cuda:1"):
+        dropouts.states()
 
 
 def test_dropout_that_ran_on_two_devices_is_saved_once_both_go_on_from_one(two):

@@ -220,7 +220,8 @@ def test_the_forwards_stream_waits_for_a_backward_that_failed_on_another(play, c
     assert device.waits[-1] == (first, other)
 
 
-def test_a_long_bidirectional_gradient_that_runs_out_of_memory_has_added_nothing(play, monkeypatch):
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_a_long_bidirectional_gradient_that_runs_out_of_memory_has_written_nothing(play, monkeypatch, accumulate):
     _, _, device = play()
     monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
     op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64")
@@ -232,7 +233,7 @@ def test_a_long_bidirectional_gradient_that_runs_out_of_memory_has_added_nothing
     for nth in range(100):
         device.fail_at = nth
         try:
-            fwd.backward_weights(out, accumulate=True)
+            fwd.backward_weights(out, accumulate=accumulate)
         except MemoryError:
             assert (host(out) == 7).all()
         else:
@@ -240,7 +241,22 @@ def test_a_long_bidirectional_gradient_that_runs_out_of_memory_has_added_nothing
         finally:
             device.fail_at = None
     assert nth >= 4
-    assert np.allclose(host(out), problem.results()["dparams"] + 7)
+    assert np.allclose(host(out), problem.results()["dparams"] + 7 * accumulate)
+
+
+def test_a_handle_whose_stream_could_not_be_set_is_set_to_the_one_before_again(play):
+    played, _, device = play()
+    problem = make_problem(ops.CudnnGRU(1, 5, 4), 3, 2, None, seed=3)
+    arrays = on_device(device, problem)
+    expected, first = run(problem, arrays)["y"], device.current
+    device.current = Stream()
+    nth = played.counts["cudnnSetStream"] + 1
+    played.fail["cudnnSetStream", nth] = 5000
+    with pytest.raises(CudnnError):
+        run(problem, arrays)
+    device.current = first
+    assert np.array_equal(run(problem, arrays)["y"], expected)
+    assert played.counts["cudnnSetStream"] == nth + 1
 
 
 WRONG_LENGTHS = [

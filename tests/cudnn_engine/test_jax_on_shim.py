@@ -4,6 +4,8 @@ What it shows: which address goes where, which memory is asked of whom, on which
 streams and devices are `tests/gpu`'s.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,10 +183,15 @@ def test_a_device_unlike_the_one_of_the_trace_refuses_before_any_pass(play, monk
     assert not played.launches
 
 
-def test_a_zero_length_never_reaches_the_library(play):
+@pytest.mark.parametrize("time_major", [True, False])
+def test_a_zero_length_never_reaches_the_library(play, time_major):
     played, _, _ = play()
     problem = problem_of(lengths=(5, 0, 3))
-    for ours, theirs in zip(run(problem), expected_of(problem), strict=True):
+    expected = expected_of(problem)
+    if not time_major:
+        problem = dataclasses.replace(problem, x=problem.x.swapaxes(0, 1), dy=problem.dy.swapaxes(0, 1))
+        expected = [a.swapaxes(0, 1) if i in {0, 4} else a for i, a in enumerate(expected)]  # output, and input's
+    for ours, theirs in zip(run(problem, time_major=time_major), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
     assert not played.complaints
 

@@ -107,7 +107,7 @@ def spoilt(content):
     yield changed(spec=choice["spec"] | {"num_layers": 0})
     yield changed(trials=[])
     yield changed(trials=[choice["trials"][0] | {"time_us": -1}])
-    yield changed(trials=[choice["trials"][0] | {"time_us": None}])
+    yield changed(trials=[trial | {"time_us": None} for trial in choice["trials"]])
     yield json.dumps(content).replace("100.0", "NaN")
 
 
@@ -172,6 +172,18 @@ def test_processes_that_write_at_once_lose_nothing_and_agree(tmp_path):
     assert {c.kind.T for c in read(path)} == {100 * w + i + 1 for w in range(workers) for i in range(10)} | {5000}
     (shared,) = [choice.algo for choice in read(path) if choice.kind.T == 5000]
     assert {Path(f"{path}.{worker}").read_text() for worker in range(workers)} == {shared}
+
+
+def test_a_lock_that_is_a_link_is_not_gone_through(play, tmp_path):
+    tuned(play)
+    path = tmp_path / "choices.json"
+    ops.save_algorithm_choices(path)
+    (lock,) = tmp_path.glob(".pycudnnrnn-*.lock")
+    lock.unlink()
+    lock.symlink_to("elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        ops.save_algorithm_choices(path)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(play, tmp_path, monkeypatch):

@@ -2,11 +2,14 @@
 
 import contextlib
 import gc
+import importlib.util
 import pickle
+import re
 import sys
 import threading
 import time
 import types
+from pathlib import Path
 
 import cupy
 import numpy as np
@@ -20,6 +23,7 @@ from pycudnnrnn.engines.cudnn.lost import STICKY, Watch, _function
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.every_call import CALLS, EveryCall
+from tests.helpers.oracles import missing
 from tests.stand_in.host_device import Stream
 from tests.stand_in.problem import on_device
 
@@ -49,6 +53,19 @@ def test_the_errors_are_cudas_by_cudas_own_names():
     """CuPy asks CUDA's runtime, which it has inside, for the name of each number."""
     for code, name in STICKY.items():
         assert str(cupy.cuda.runtime.CUDARuntimeError(code)).startswith(f"{name}: ")
+
+
+def test_every_error_after_which_cuda_asks_for_a_new_process_is_one():
+    """TensorFlow's wheel has CUDA's header."""
+    package = importlib.util.find_spec("tensorflow")  # without importing it
+    if package is None:
+        missing("tensorflow")
+    header = Path(package.origin).parent / "include/external/cuda_cudart/include/driver_types.h"
+    entries = re.findall(r"/\*\*(.*?)\*/\s*(cudaError\w+)\s*=\s*(\d+)", header.read_text(), re.DOTALL)
+    texts = {int(code): (name, " ".join(text.replace("*", " ").split())) for text, name, code in entries}
+    last = {code: name for code, (name, text) in texts.items() if "must be terminated and relaunched" in text}
+    assert len(last) >= 10
+    assert last.items() <= STICKY.items()
 
 
 def test_the_function_that_is_named_is_cudas_and_not_what_checks_its_status():

@@ -8,6 +8,7 @@ import socket
 import stat
 import struct
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,14 @@ def test_the_mode_of_an_existing_file_stays_and_a_new_one_has_the_usual(mode, wr
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
+def test_new_bytes_never_run_as_the_owner_of_the_old(tmp_path):
+    path = tmp_path / "m"
+    path.write_bytes(b"old")
+    path.chmod(0o6755)
+    write_atomically(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
 def test_nobody_reads_the_new_file_before_it_has_the_mode_of_the_old(tmp_path, monkeypatch):
     path, modes = tmp_path / "m", []
     path.write_bytes(b"old")
@@ -340,14 +349,18 @@ def test_a_folder_that_is_a_link_is_gone_through(writer, tmp_path):
 # --- what is left behind ----------------------------------------------------------------------------------------------
 
 
-def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path):
+def test_what_a_killed_process_left_is_removed_once_it_is_old(tmp_path, monkeypatch):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 1e6)  # the clock of the folder's file system counts, not ours
     old = tmp_path / LEFT_BEHIND
     others = [".pycudnnrnn-mine", f"{LEFT_BEHIND}.txt", "x.pycudnnrnn-0123456789abcdef", "precious"]
     for name in (LEFT_BEHIND, *others):
         (tmp_path / name).write_bytes(b"x")
         os.utime(tmp_path / name, (1e9, 1e9))
     (tmp_path / f"{LEFT_BEHIND[:-1]}0").mkdir()
-    (tmp_path / f"{LEFT_BEHIND[:-1]}1").symlink_to("precious")
+    link = tmp_path / f"{LEFT_BEHIND[:-1]}1"
+    link.symlink_to("precious")
+    os.utime(link, (1e9, 1e9), follow_symlinks=False)
     fresh = tmp_path / f"{LEFT_BEHIND[:-1]}2"
     fresh.touch()
     write_atomically(tmp_path / "m", b"new")

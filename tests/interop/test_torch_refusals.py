@@ -143,6 +143,15 @@ def test_batch_sizes_that_are_not_those_of_the_data_are_named_before_memory_is_r
         mine(packed, hx)
 
 
+def test_batch_sizes_that_were_right_before_are_compared_with_other_data():
+    _, mine = make_pair("GRU", 3, 5)
+    sizes = torch.tensor([2, 1])
+    mine(PackedSequence(torch.randn(3, 3, dtype=torch.float64), sizes))
+    for rows in (2, 4):
+        with pytest.raises(TorchArgumentError, match="batch_sizes"):
+            mine(PackedSequence(torch.randn(rows, 3, dtype=torch.float64), sizes))
+
+
 def test_an_order_that_is_not_of_the_batch_is_refused():
     _, mine = make_pair("GRU", 3, 5)
     data, sizes = torch.randn(3, 3, dtype=torch.float64), torch.tensor([2, 1])

@@ -79,6 +79,19 @@ def test_an_allocation_that_fails_in_a_backward_leaves_it_right_or_says_that_it_
     measured("R8", allocations_failed=failed + more)
 
 
+def test_an_allocation_that_fails_in_a_second_backward_leaves_the_gradient_of_the_first(problem, every):
+    fwd = problem.forward(checkpoint_every=every)
+    fwd.backward_data(*problem.upstream(), retain=True)
+    expected = fwd.backward_weights()
+
+    def check():
+        assert np.array_equal(fwd.backward_weights(), expected)
+
+    twice = [None if array is None else 2 * array for array in problem.upstream()]
+    until_it_works(lambda: fwd.backward_data(*twice, retain=True), check)
+    assert not np.array_equal(fwd.backward_weights(), expected)
+
+
 def test_an_allocation_that_fails_while_a_gradient_is_added_has_added_nothing(problem, every, measured):
     fwd = problem.forward(checkpoint_every=every)
     fwd.backward_data(*problem.upstream())

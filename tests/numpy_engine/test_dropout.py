@@ -1,12 +1,15 @@
 """Dropout: where it acts, how much it drops, and how its state goes on."""
 
+import gc
 import pickle
 import warnings
+import weakref
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, ops
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem
@@ -39,6 +42,16 @@ def test_a_dropout_state_is_a_value_that_pickles():
     assert np.array_equal(op(*call_of(op))[0], expected)
     with pytest.raises(ArgumentTypeError, match="DropoutState"):
         op.set_dropout_state(3)
+
+
+def test_a_dropout_that_another_state_replaced_is_let_go():
+    """On a GPU its random states are megabytes."""
+    op = dropping()
+    op(*call_of(op))
+    before = weakref.ref(op._dropout_on(engine_for("cpu")))
+    op.set_dropout_state(op.dropout_state())
+    gc.collect()
+    assert before() is None
 
 
 def test_a_dropout_state_goes_on_to_its_last_position_and_no_further():
@@ -97,6 +110,18 @@ def test_what_survives_is_scaled_and_as_much_survives_as_was_asked():
     assert np.allclose(survivors, np.round(survivors))
     assert survivors.mean() == pytest.approx(units * (1 - p), rel=0.01)
     assert survivors.std() == pytest.approx((units * p * (1 - p)) ** 0.5, rel=0.15)
+
+
+def test_each_layer_has_masks_of_its_own():
+    """Three relu layers that pass ones on: a quarter survives two masks, and half of them would survive one twice."""
+    units = 64
+    op = ops.CudnnRNNRelu(3, units, units, dropout=0.5, seed=1, bias_mode="none")
+    params = np.zeros(op.params_size(), np.float32)
+    for weight in op.params_to_canonical(params, copy=False)[0][::2]:
+        weight[:] = np.eye(units)
+    output, _ = op(np.ones((20, 4, units), np.float32), None, params)
+    assert set(output.ravel()) == {0, 4}
+    assert np.mean(output > 0) == pytest.approx(0.25, abs=0.03)
 
 
 def test_the_backward_uses_the_forwards_masks():

@@ -10,11 +10,14 @@ import pytest
 
 from pycudnnrnn import CudnnCompatibleGRUCell, CudnnGRU, ops
 from pycudnnrnn._tf1.nodes import NODES_KEPT, Nodes
+from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
-from tests.helpers.together import together
+from tests.helpers.together import Other, together
 
 THREADS = 8
 ROUNDS = {"dev": 10, "ci": 100, "nightly": 1000}[PROFILE]
@@ -73,6 +76,75 @@ def test_a_layer_that_many_threads_call_first_is_built_once(first):
     found = together(6, run)
     assert all(np.array_equal(one, run()) for one in found)
     assert len(layer.weights) == len({variable.name for variable in layer.weights})
+
+
+def test_a_forward_that_begins_while_another_moves_dropout_on_has_masks_of_its_own():
+    other, positions, moves = Other(), [], 0
+
+    class State(ops.DropoutState):
+        def __post_init__(self):
+            nonlocal moves
+            super().__post_init__()
+            moves += self.position > 0
+            if moves == 1:
+                other.comes(draw)
+
+    def draw():
+        with dropout.forward() as state:
+            positions.append(state.position)
+
+    with other.watching():
+        dropout = NumpyDropout(State("numpy", 3))
+    draw()
+    other.result()
+    assert sorted(positions) == [0, 1]
+    assert dropout.state().position == 2
+
+
+@pytest.mark.parametrize("work", ["on", "start_from"])
+def test_a_dropout_that_is_asked_for_or_set_while_another_thread_makes_it_is_one_dropout(work):
+    other, later = Other(), ops.DropoutState("numpy", 3, position=5)
+    calls = {"on": lambda: dropouts.on(engine), "start_from": lambda: dropouts.start_from(later)}
+
+    class Engine(NumpyEngine):
+        made = 0
+
+        def dropout(self, spec, state):
+            self.made += 1
+            if self.made == 1:
+                other.comes(calls[work])
+            return super().dropout(spec, state)
+
+    with other.watching():
+        dropouts, engine = Dropouts(RNNSpec("gru", 2, 3, 4, dropout=0.5), {}), Engine()
+    first = dropouts.on(engine)
+    if work == "on":
+        assert other.result() is first
+        assert dropouts.on(engine) is first
+    else:
+        other.result()
+        assert dropouts.on(engine).state() == later
+
+
+def test_a_call_that_is_recorded_while_another_is_leaves_no_more_than_are_kept(monkeypatch):
+    other, nodes_of, array = Other(), "pycudnnrnn._tf1.nodes.NODES_KEPT", np.zeros((2, 3))
+    with other.watching():
+        nodes = Nodes("a layer")
+    nodes.add([array], [array])
+
+    class Limit(int):
+        def __eq__(self, count):
+            monkeypatch.setattr(nodes_of, 2)
+            other.comes(lambda: nodes.add([array], [array]))
+            return int(self) == count
+
+        __hash__ = int.__hash__
+
+    monkeypatch.setattr(nodes_of, Limit(2))
+    nodes.add([array], [array])
+    other.result()
+    assert len(nodes.list()) == 2
+    assert nodes.at(2, "input_shapes") == (2, 3)
 
 
 def test_each_call_of_a_layer_by_any_thread_is_recorded_and_the_latest_are_kept():

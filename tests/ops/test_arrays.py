@@ -198,12 +198,13 @@ def test_the_functional_calls_take_every_kind(kind):
     assert np.array_equal(get(output_h), expected[1])
 
 
+@pytest.mark.parametrize("lengths", [None, (5, 2, 0), (2, 0, 5)], ids=["equal", "sorted", "ragged"])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_plan_writes_into_the_callers_buffers(kind, dtype):
-    problem = problem_of(dtype, None)
+def test_a_plan_writes_all_of_the_callers_buffers(kind, dtype, lengths):
+    problem = problem_of(dtype, lengths)
     expected, _ = results(problem, "numpy")
-    plan = problem.op.prepare(5, 3, is_training=True)
+    plan = problem.op.prepare(5, 3, is_training=True, sequence_lengths=lengths)
     x, hx, cx, params = (put(kind, getattr(problem, name)) for name in ("x", "hx", "cx", "params"))
     y, hy, cy, dx, dhx, dcx, dparams = (
         put(kind, np.full_like(expected[name], 9))

@@ -111,6 +111,16 @@ def test_the_params_gradient_overlaps_nothing_that_is_read_again(name, checkpoin
         fwd.backward_weights(out=out)
 
 
+def test_an_array_that_lies_backwards_in_memory_is_overlapped_at_either_end():
+    x, h, c, params = call_of(LSTM)
+    memory = np.zeros(x.size + params.size - 1)
+    own, out = memory[params.size - 1 :].reshape(x.shape)[::-1], memory[: params.size]
+    own[:] = x
+    fwd = LSTM.forward(own, h, c, params)
+    with pytest.raises(ArgumentError, match="overlaps input_data"):
+        fwd.backward(np.ones_like(fwd.output), out=out)
+
+
 BAD_OUT = {
     "size": {"out": np.zeros(3)},
     "dtype": {"out": P.astype("f4")},

@@ -42,6 +42,9 @@ def test_another_buffer_is_read_afresh_while_one_is_held():
     plan.hold(first)
     assert np.array_equal(_run(plan, second), expected)
     assert np.array_equal(_run(plan, second.copy()), expected)
+    view = first[:]
+    first[:] = second
+    assert np.array_equal(_run(plan, view), expected)
 
 
 def test_a_changed_buffer_counts_once_it_is_held_again():

@@ -61,6 +61,15 @@ def test_float32_stays_near_float64():
     np.testing.assert_allclose(output, run_torch(problem)["y"], atol=5e-6)
 
 
+def test_a_relu_passes_on_the_gradient_at_nan_as_torchs_does():
+    problem = make_problem(ops.CudnnRNNRelu(2, 4, 3, dtype="float64"), 4, 2, None, seed=1)
+    problem.x[1, 0] = np.nan
+    theirs = run_torch(problem)
+    assert theirs["dx"][1, 0].all()
+    for name, ours in run_ours(problem).items():
+        np.testing.assert_allclose(ours, theirs[name], rtol=1e-9, atol=TOLERANCE, err_msg=name)
+
+
 @examples(200)
 @given(problems(held_by_torch, least_length=1), st.data())
 def test_what_is_no_finite_number_goes_where_torchs_goes(problem, data):

@@ -153,10 +153,11 @@ def test_gates_have_cudnns_ids(mode, gates):
 
 
 def test_skip_input_leaves_layer_0_without_input_matrices():
-    layout = arithmetic_layout(RNNSpec("gru", 2, 3, 3, "skip_input"))
-    assert [layout.region(0, i, "weight").shape for i in range(3)] == [(3, 0)] * 3
-    assert [layout.region(1, i, "weight").shape for i in range(3)] == [(3, 3)] * 3
-    assert layout.region(0, 0, "weight").offset == 0
+    layout = arithmetic_layout(RNNSpec("gru", 2, 3, 3, "skip_input", "bidirectional"))
+    for p in range(2):
+        found = [layout.region(p, i, "weight") for i in range(3)]
+        assert [(region.shape, region.offset) for region in found] == [((3, 0), 0)] * 3
+        assert [layout.region(2 + p, i, "weight").shape for i in range(3)] == [(3, 6)] * 3
 
 
 def test_equal_layouts_are_equal_and_a_moved_region_makes_another():
@@ -198,6 +199,14 @@ def test_padding_and_empty_regions_are_possible():
 def test_a_region_that_is_not_there_is_named():
     with pytest.raises(ArgumentError, match=r"\(0, 8, 'weight'\)"):
         arithmetic_layout(RNNSpec("lstm", 1, 2, 3)).region(0, 8, "weight")
+
+
+@pytest.mark.parametrize("word", [{"layer": 1}, {"direction": "backward"}, {"gate": "new"}, {"side": "recurrent"}])
+def test_a_word_that_cudnns_numbers_contradict_is_refused(word):
+    layout = arithmetic_layout(RNNSpec("lstm", 2, 2, 3, direction="bidirectional"))
+    with pytest.raises(ArgumentError) as caught:
+        layout.region(0, 0, "weight", **word)
+    assert caught.value.argument in word
 
 
 def test_huge_sizes_are_exact():
@@ -282,15 +291,17 @@ def test_a_buffer_that_cannot_hold_the_params_is_refused(out):
         OP.canonical_to_params(*canonical(), out=out)
 
 
-def test_differences_are_the_regions_that_the_other_layout_has_elsewhere_or_not_at_all():
+def test_differences_are_the_regions_that_the_other_layout_has_elsewhere_in_another_shape_or_not_at_all():
     layout = arithmetic_layout(RNNSpec("gru", 1, 3, 2))
     moved = dataclasses.replace(layout.regions[-1], offset=layout.size)
     other = ParamLayout(layout.size + 3, (*layout.regions[:3], *layout.regions[4:-1], moved))
     assert differences(layout, layout) == {}
     assert differences(layout, other) == {layout.regions[3].key: None, moved.key: moved}
+    turned = dataclasses.replace(layout.regions[0], shape=layout.regions[0].shape[::-1])
+    assert differences(layout, ParamLayout(layout.size, (turned, *layout.regions[1:]))) == {turned.key: turned}
 
 
-def test_the_size_of_any_depth_is_known_without_its_regions_and_too_many_are_refused():
+def test_the_size_of_any_depth_is_known_without_its_regions_and_too_many_are_refused(monkeypatch):
     deep = RNNSpec("lstm", 2**31 - 1, 4, 3, direction="bidirectional", num_proj=2)
     per_layer = [arithmetic_layout(deep.replace(num_layers=n)).size for n in (1, 2, 3)]
     assert per_layer[2] - per_layer[1] == per_layer[1] - per_layer[0]
@@ -299,6 +310,10 @@ def test_the_size_of_any_depth_is_known_without_its_regions_and_too_many_are_ref
     assert ops.CudnnLSTM(100_000, 4, 4).params_size() == 16_000_000
     with pytest.raises(LayoutError, match="at most 262144 are listed"):
         _ = arithmetic_layout(RNNSpec("lstm", 20_000, 1, 1)).regions
+    monkeypatch.setattr("pycudnnrnn.layout.REGIONS_MAX", 32)
+    assert len(arithmetic_layout(RNNSpec("lstm", 2, 1, 1)).regions) == 32
+    with pytest.raises(LayoutError, match="3 layers have 48 regions"):
+        _ = arithmetic_layout(RNNSpec("lstm", 3, 1, 1)).regions
     with pytest.raises(AttributeError):
         _ = layout.nothing
 

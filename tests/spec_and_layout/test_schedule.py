@@ -77,7 +77,7 @@ def test_lengths_that_say_no_more_than_t_are_dropped(lengths):
     assert check_lengths(lengths, 4, 3) is None
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", ">i4", "<u2"])
 def test_numpy_lengths_of_any_integer_type_are_taken(dtype):
     assert check_lengths(np.array([1, 0, 4], dtype), 4, 3) == (1, 0, 4)
 
@@ -104,7 +104,15 @@ def test_only_host_integers_are_lengths(lengths):
 
 @pytest.mark.parametrize(
     "lengths",
-    [[1.0, 2.0, 3.0], [True, False, True], np.array([1.5, 2, 3]), ["1", "2", "3"], [2**70, 1, 1], [1, [2], 3]],
+    [
+        [1.0, 2.0, 3.0],
+        [True, False, True],
+        [1, np.True_, 3],
+        np.array([1.5, 2, 3]),
+        ["1", "2", "3"],
+        [2**70, 1, 1],
+        [1, [2], 3],
+    ],
 )
 def test_lengths_that_are_no_integers_are_refused(lengths):
     with pytest.raises(ArgumentTypeError, match="integers"):

@@ -295,6 +295,14 @@ def test_a_fresh_cell_starts_with_tfs_values(kind):
     assert cell.name == names.get(kind, "basic_rnn_cell")
 
 
+def test_each_matrix_of_a_cell_has_draws_of_its_own():
+    cell = CudnnCompatibleGRUCell(4, seed=3)
+    cell.build((None, 4))
+    into, of = (cell.variables_by_name()[f"candidate/{side}_projection/kernel"] for side in ("input", "hidden"))
+    assert into.shape == of.shape
+    assert not np.array_equal(into, of)
+
+
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))])
 def test_copies_of_a_cell_carry_regularizers_and_constraints(make):
     cell = CudnnCompatibleGRUCell(3, dtype="float64")
@@ -313,8 +321,10 @@ def test_copies_of_a_cell_carry_regularizers_and_constraints(make):
 def test_cells_pickle_and_copy_with_their_weights(kind):
     cell = kind(3, seed=2)
     x, state = np.ones((2, 5)), cell.zero_state(2, "float64")
-    expected = cell(x, state)[0]
-    for twin in (pickle.loads(pickle.dumps(cell)), copy.deepcopy(cell), kind.from_config(cell.get_config())):
+    expected = cell(x, state, scope="around")[0]
+    twins = pickle.loads(pickle.dumps(cell)), copy.deepcopy(cell)
+    assert all([v.name for v in twin.variables] == [v.name for v in cell.variables] for twin in twins)
+    for twin in (*twins, kind.from_config(cell.get_config())):
         assert np.array_equal(twin(x, state)[0], expected)
     assert cell.compute_output_shape((None, 5)) == (None, 3)
 
@@ -417,10 +427,35 @@ def test_a_stack_refuses_inputs_and_states_of_another_dtype_and_names_both(libra
             stack(make(x), tuple(states))
 
 
-def test_a_stack_says_which_tensor_is_missing():
-    spec = RNNSpec("gru", 1, 2, 3)
-    with pytest.raises(ArgumentError, match="rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel"):
-        CellStack(spec).load({"kernel": np.ones((5, 4))})
+def test_a_stack_says_which_tensor_is_missing_and_takes_none():
+    stack = CellStack(RNNSpec("gru", 1, 2, 3))
+    before = stack.tensors()
+    for name in before:
+        others = {other: array + 1 for other, array in before.items() if other != name}
+        with pytest.raises(ArgumentError, match=name):
+            stack.load(others)
+        assert all(np.array_equal(array, before[own]) for own, array in stack.tensors().items())
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru"])
+def test_what_padding_holds_does_not_leak_out_of_a_stack(mode):
+    stack = CellStack(RNNSpec(mode, 2, 3, 4, direction="bidirectional"))
+    x = np.random.default_rng(1).normal(size=(3, 2, 4)).astype("f4")
+    outputs, states = stack(x, sequence_lengths=[3, 1])
+    x[1:, 1] = np.nan
+    found, after = stack(x, sequence_lengths=[3, 1])
+    assert not outputs[1:, 1].any()
+    assert all(map(np.array_equal, (found, *after), (outputs, *states)))
+
+
+@pytest.mark.parametrize("i", [0, 1])
+def test_an_lstms_state_of_another_width_is_named(i):
+    cell = CudnnCompatibleLSTMCell(4, num_proj=2)
+    state = [np.zeros((2, 4), "f4"), np.zeros((2, 2), "f4")]
+    state[i] = np.zeros((2, 3), "f4")
+    with pytest.raises(ArgumentError, match=f"Invalid state {'ch'[i]} shape"):
+        cell(np.zeros((2, 5), "f4"), state)
+    assert not cell.built
 
 
 def test_a_cell_of_a_higher_layer_does_not_skip():
@@ -431,3 +466,5 @@ def test_a_cell_of_a_higher_layer_does_not_skip():
         cell.build((None, 3))
         shapes.append(cell.variables[0].shape)
     assert shapes == [(3, 3), (6, 3)]
+    with pytest.raises(ArgumentError, match="Invalid layer: 2"):
+        cell_of(spec, 2)

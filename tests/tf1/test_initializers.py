@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNTanh
+from pycudnnrnn._tf1.initializers import initial_value
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 
@@ -64,6 +65,17 @@ def test_callable_initializers_are_asked_once_a_canonical_array():
         CudnnRNNTanh(1, 2, kernel_initializer="glorot")
     with pytest.raises(ArgumentTypeError, match="a callable over"):
         CudnnRNNTanh(1, 2, bias_initializer=0)
+
+
+def test_glorots_bounds_are_tensorflows_of_a_matrix_and_of_a_vector():
+    for shape, fans in (((40, 60), 100), ((1000,), 2000)):
+        drawn = initial_value("k", "glorot_uniform", shape, np.dtype("f8"), [1])
+        assert 0.98 < np.abs(drawn).max() / np.sqrt(6 / fans) <= 1
+
+
+def test_orthogonal_matrices_turn_either_way():
+    signs = {bool(initial_value("k", "orthogonal", (4, 4), np.dtype("f8"), [seed])[0, 0] > 0) for seed in range(20)}
+    assert signs == {True, False}
 
 
 def test_orthogonal_biases_are_no_matrices():

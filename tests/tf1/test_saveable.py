@@ -1,5 +1,7 @@
 """Saveables and converters: TF's names and shapes to the letter, and every bit back."""
 
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -351,6 +353,9 @@ def test_saveables_refuse_what_they_cannot_hold():
         CudnnParamsFormatConverter(1, 3, 5)
     made = package.CudnnGRUSaveable(np.zeros(ops.CudnnGRU(1, 3, 5).params_size(), "f4"), 1, 3, 5, scope="")
     assert (made.prefix, made.name, made.op.name) == ("", "cudnn_rnn_saveable", "cudnn_rnn_saveable")
+    scope = types.SimpleNamespace(name="model/rnn")  # as TF's VariableScope has one
+    within = package.CudnnGRUSaveable(np.zeros(ops.CudnnGRU(1, 3, 5).params_size(), "f4"), 1, 3, 5, scope=scope)
+    assert within.prefix == "model/rnn/"
     assert "gru" in repr(made)
     assert made.format_converter.spec == made.spec
 

@@ -8,6 +8,7 @@ import pytest
 
 import pycudnnrnn as package
 from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError
 from tests.helpers.tf_pages import B, I, T, U, both_hold, normal
 
 
@@ -115,6 +116,9 @@ def test_add_variable_is_add_weight(called):
     made = called[0]
     variable = made.add_variable("v", [3], initializer=lambda s, dtype: np.full(s, 2, dtype), regularizer=sum)
     assert made.add_variable("v", [3]) is variable
+    for other in ({"shape": [4]}, {"shape": [3], "dtype": "float32"}):
+        with pytest.raises(ArgumentError, match="Invalid v: "):
+            made.add_variable("v", **other)
     assert variable.dtype == "float64"
     assert made.losses == [6]
     assert variable.assign_sub(1).numpy().tolist() == [1, 1, 1]

@@ -251,7 +251,8 @@ def verdicts_of(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> I
             yield Verdict(name, None, f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}")
             continue
         pairs = zip(ours, theirs, strict=True)
-        yield Verdict(name, max(float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()) for a, b in pairs))
+        errors = [np.abs(a.astype(np.float64) - b.astype(np.float64)).max() for a, b in pairs]
+        yield Verdict(name, float(np.max(errors)))  # NaN where one is: Python's own `max` passes over it
 
 
 def _made(array: Any) -> str:
