@@ -78,7 +78,7 @@ def bench(
     _check("--against", against, adapters.COMPETITORS)
     for name, package in ((name, adapters.COMPETITORS[name].needs) for name in against):
         if package and importlib.util.find_spec(package) is None:
-            raise PycudnnrnnError(f"--against {name} needs {package}, which is not installed: pip install {package}")
+            raise PycudnnrnnError(f"--against {name} needs {package}, which is not installed")
     groups = groups or (("cpu",) if device == "cpu" else ("stream",))
     against = against or adapters.AGAINST[device]
     _check("--group", groups, problems.GROUPS)

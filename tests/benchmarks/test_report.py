@@ -324,7 +324,7 @@ def test_a_competitor_that_is_asked_for_and_not_installed_is_refused_before_anyt
         monkeypatch.setitem(sys.modules, package, None)
         code, out, err = run("bench", "--against", "jax-cpu" if package == "jax" else name, "--against", name)
         assert (code, out) == (1, "")
-        assert f"needs {package}, which is not installed: pip install {package}" in err
+        assert f"needs {package}, which is not installed" in err
 
 
 def test_what_each_competitor_needs_is_what_it_loads():

@@ -3,6 +3,7 @@
 import pytest
 
 from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn import algorithms
 from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
 from tests.stand_in import host_device, shim
@@ -14,9 +15,10 @@ def _no_kept_choices(monkeypatch):
 
 
 @pytest.fixture
-def play(shim_path, measured):
+def play(shim_path, measured, monkeypatch):
     """Give a function that makes a shim and runs CUDA calls on it until the test ends."""
     entered, devices = [], []
+    monkeypatch.setattr(algorithms, "WAKE_S", 0)  # nothing sleeps here
 
     def start(**options):
         played = shim.Shim(shim_path, **options)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pycudnnrnn import RNNSpec, ops
+from pycudnnrnn._atomic import locked
 from pycudnnrnn.engines.cudnn.algorithms import ALGORITHMS
 from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE, AlgorithmChoice, AlgorithmTrial, CallKind, ChoiceBook, read
 from pycudnnrnn.errors import ArgumentError
@@ -177,9 +178,8 @@ def test_processes_that_write_at_once_lose_nothing_and_agree(tmp_path):
 def test_a_lock_that_is_a_link_is_not_gone_through(play, tmp_path):
     tuned(play)
     path = tmp_path / "choices.json"
-    ops.save_algorithm_choices(path)
-    (lock,) = tmp_path.glob(".pycudnnrnn-*.lock")
-    lock.unlink()
+    with locked(path):
+        (lock,) = tmp_path.glob(".pycudnnrnn-*.lock")
     lock.symlink_to("elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
         ops.save_algorithm_choices(path)

@@ -7,7 +7,8 @@ the layout of params change: a candidate whose layout, as cuDNN tells it, differ
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -36,7 +37,10 @@ ALGORITHMS: Final = (
 """In the order in which they are tried; of equal times the first wins."""
 
 ROUNDS: Final = 5
-"""Timed runs of a candidate, after one that is not; the median counts."""
+"""Timed runs of a candidate, each after one that is not; the median counts."""
+
+WAKE_S: Final = 0.075
+"""Seconds for which the device is kept busy before anything counts: an idle one runs at a fraction of its clock."""
 
 BLOCK: Final = 1 << 20
 """Random numbers drawn for data of our own; longer arrays repeat them."""
@@ -95,27 +99,59 @@ def choose(runtime: Runtime, batch: Batch, data: Arrays | None) -> AlgorithmChoi
 def _tried(
     runtime: Runtime, handle: Handle, batch: Batch, data: Arrays
 ) -> tuple[list[AlgorithmTrial], list[Exception]]:
-    """Time each candidate whose layout is the one that params have; say of the others why not."""
-    descriptor, layout = None if batch.dropout is None else batch.dropout.descriptor, runtime.layout(batch.spec)
-    trials: list[AlgorithmTrial] = []
-    failures: list[Exception] = []
-    for candidate in candidates(batch):
-        time, reason, spec = None, "", candidate.spec
+    """Time each candidate whose layout is the one that params have; say of the others why not.
+
+    Each has run once before, and then all are timed in turn, there and back again, so that neither a device that wakes
+    up nor one that grows hot decides by their order.
+    """
+    device, layout = runtime.device, runtime.layout(batch.spec)
+    descriptor = None if batch.dropout is None else batch.dropout.descriptor
+    found, passes = list(candidates(batch)), dict[int, Passes]()
+    times, reasons, failures = dict[int, list[float]](), dict[int, str](), list[Exception]()
+
+    def run(number: int) -> float:
+        return _time(passes[number], handle, batch.schedule, data)
+
+    def make(number: int) -> None:
+        if runtime.layout(found[number].spec) != layout:
+            reasons[number] = "another layout"
+            return
+        passes[number] = Passes(handle, device, found[number], descriptor)
+        run(number)
+        times[number] = []
+
+    def measure(number: int) -> None:
+        times[number].append(run(number))
+
+    def safely(step: Callable[[int], object], number: int) -> None:
         try:
-            if runtime.layout(spec) == layout:
-                with runtime.device.active():  # a device that is lost here is no reason to try the next
-                    time = _time(Passes(handle, runtime.device, candidate, descriptor), handle, batch.schedule, data)
-            else:
-                reason = "another layout"
+            with device.active():  # a device that is lost here is no reason to try the next
+                step(number)
         except (CudnnError, LayoutError, MemoryError) as error:
+            times.pop(number, None)
             failures.append(error)
-            reason = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else str(error)
-        trials.append(AlgorithmTrial(spec.algo, spec.math_type, time, reason))
-    return trials, failures
+            reasons[number] = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else str(error)
+
+    for number in range(len(found)):
+        safely(make, number)
+    awake = time.monotonic() + WAKE_S
+    while times and time.monotonic() < awake:
+        safely(run, min(times))
+    for turn in range(ROUNDS):
+        for number in sorted(times, reverse=turn % 2 == 1):
+            safely(measure, number)
+    medians = {number: statistics.median(own) for number, own in times.items()}
+    return [
+        AlgorithmTrial(one.spec.algo, one.spec.math_type, medians.get(number), reasons.get(number, ""))
+        for number, one in enumerate(found)
+    ], failures
 
 
 def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Arrays) -> float:
-    """Return a candidate's median time in microseconds; results and gradients go to memory that is thrown away."""
+    """Return a run's microseconds, the run after one that is not timed; what it writes is thrown away.
+
+    It takes the memory of one candidate at a time.
+    """
     device, descriptors, arrays = passes.device, passes.data(schedule), passes.step(**data)
 
     def work() -> None:
@@ -126,7 +162,7 @@ def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Arrays) -> f
     for gradient, result in zip(UPSTREAM, RESULTS, strict=True):
         if gradient in arrays:
             device.copy_bytes(arrays[gradient], arrays[result])
-    return statistics.median(device.timed(work) for _ in range(ROUNDS))
+    return device.timed(work)
 
 
 def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Arrays:
