@@ -17,7 +17,7 @@ from pycudnnrnn import CudnnGRU, Saver, _arrays, _overwriting, checkpoint, ops
 from pycudnnrnn.checkpoint import _file
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.saveable import RNNParamsSaveable
-from tests.helpers.interrupts import at_every_moment
+from tests.helpers.interrupts import at_every_moment, heeded
 from tests.helpers.layers import built
 from tests.helpers.together import together
 
@@ -375,11 +375,12 @@ def test_ctrl_c_at_each_write_of_a_restore_comes_once_after_the_last(tmp_path, m
         return both_sides
 
     monkeypatch.setattr(_arrays, "writing", interrupted)
-    others, handler = {name: np.zeros(3) for name in arrays}, signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        Saver(others).restore(path)
+    others = {name: np.zeros(3) for name in arrays}
+    with heeded():
+        with pytest.raises(KeyboardInterrupt):
+            Saver(others).restore(path)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert all(array.all() for array in others.values())
-    assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.parametrize("bad", ["x", np.array(["1", "2"]), np.array([1, "x"], object), np.array([1j, 2]), [3.0]])

@@ -5,6 +5,16 @@ import signal
 import sys
 
 
+@contextlib.contextmanager
+def heeded():
+    """Let Ctrl-C be an interrupt, also in a process that was started without: a shell's background job ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def at_every_moment(call, files, step=1):
     """Interrupt `call` at its first instruction within `files`, then at a later one, and so on until none is left.
 
@@ -31,7 +41,7 @@ def at_every_moment(call, files, step=1):
     for moment in range(0, 100_000, step):
         left = moment
         sys.settrace(function)
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt), heeded():
             try:
                 call()
             finally:
