@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -89,18 +88,23 @@ def check_name(path: Path) -> None:
     Raises:
         ArgumentError: a book's name, a part of a checkpoint of TensorFlow's, or a suffix of another format.
     """
-    taken = [kind for names, kind in _TAKEN if names.fullmatch(path.name.casefold())]
-    if taken:
-        raise ArgumentError("path", f"another name: {taken[0]}", repr(str(path)))
+    name = path.name.casefold()  # on some file systems names that differ in capitals alone are one file
+    if name in {_book.BOOK, paths.BOOK}:
+        what = "this is a folder's book, which says which of its checkpoints is the latest"
+    elif paths.is_part(Path(name)):
+        what = "a part of a TensorFlow checkpoint is called so"
+    elif Path(name).suffix in _OTHERS:
+        what = "its suffix is of another format; .safetensors is this one's, and `pycudnnrnn convert` writes others"
+    else:
+        return
+    raise ArgumentError("path", f"another name: {what}", repr(str(path)))
 
 
-_TAKEN: Final = (
-    (re.compile(r"checkpoint(\.json)?"), "this is a folder's book, which says which of its checkpoints is the latest"),
-    (re.compile(r".*(\.index|\.meta|\.data-[0-9]{5}-of-[0-9]{5})"), "a part of a TensorFlow checkpoint is called so"),
-    (re.compile(r".*\.(npz|npy|h5|hdf5|keras|onnx|pt|pth|bin|pkl|pickle|msgpack|eqx|json)"),
-     "its suffix is of another format; .safetensors is this one's, and `pycudnnrnn convert` writes others"),
-)  # fmt: skip
-"""On some file systems names that differ in capitals alone are one file."""
+_OTHERS: Final = frozenset({
+    ".npz", ".npy", ".h5", ".hdf5", ".keras", ".onnx", ".pt", ".pth", ".bin", ".pkl", ".pickle", ".msgpack", ".eqx",
+    ".json",
+})  # fmt: skip
+"""Suffixes of other formats."""
 
 
 def _age(book: Path) -> int:

@@ -36,9 +36,14 @@ def is_one(path: Path) -> bool:
         OSError, Refusal: it cannot be told.
     """
     mode = _mode(path)
-    if stat.S_ISDIR(mode) or path.suffix == INDEX or _PART.fullmatch(path.suffix):
+    if stat.S_ISDIR(mode) or is_part(path):
         return True
     return not mode and bool(_mode(with_suffix(path, INDEX)))
+
+
+def is_part(path: Path) -> bool:
+    """Say whether a file of a checkpoint is called so: its index, a shard, or a graph."""
+    return path.suffix == INDEX or _PART.fullmatch(path.suffix) is not None
 
 
 def prefix_of(path: Path) -> Path:
