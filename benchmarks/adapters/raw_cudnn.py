@@ -45,7 +45,11 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         figures = server.ask(f"prepare --data {folder} {_options(spec, problem, which, option, data)}")
         found = _read(Path(folder), spec, problem, which)
     return RawPrepared(
-        lambda: None, lambda: found, figures=figures | {"algo": str(spec.algo), "clock": "events"}, server=server
+        lambda: None,
+        lambda: found,
+        figures=figures | {"algo": str(spec.algo), "clock": "events"},
+        on_gpu=True,
+        server=server,
     )
 
 
