@@ -46,16 +46,21 @@ _NORMAL_UNIT: Final = 1 / 16
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Data:
-    """Weights, inputs and an upstream gradient, in float32.
+    """Weights, inputs and an upstream gradient, in float32 where `draw` made them.
 
     Shapes:
         xs: [T, B, I] each; dy: [T, B, D * (P or H)], 0 past a sequence's end; lengths: B of them, or None.
     """
 
+    problem: Problem
     canonical: Canonical
     xs: tuple[Array, ...]
     dy: Array
     lengths: list[int] | None
+
+    def cast(self, element: np.dtype[Any]) -> Data:
+        """Return the same numbers in another type. It is the repeated block that is cast, and once a process."""
+        return draw(self.problem, element)
 
 
 def numpy_name(dtype: str) -> str:
@@ -79,20 +84,23 @@ def spec_of(problem: Problem, dtype: str = "float32", algo: str = "") -> RNNSpec
     )
 
 
-@functools.lru_cache(maxsize=2)
-def draw(problem: Problem) -> Data:
+_FLOAT32: Final = np.dtype(np.float32)
+
+
+@functools.lru_cache(maxsize=4)
+def draw(problem: Problem, element: np.dtype[Any] = _FLOAT32) -> Data:
     """Return normal data, and weights uniform in +-1/sqrt(H) as frameworks begin; all of it is read-only.
 
     Every array is a part of one repeated block, so a large problem costs no more than a small one.
     """
-    spec, unit = spec_of(problem), 2.0 ** math.floor(math.log2(problem.H**-0.5 / _MOST))
+    spec, unit = spec_of(problem, element.name), 2.0 ** math.floor(math.log2(problem.H**-0.5 / _MOST))
     taken = 0
 
     def take(kind: str, unit: float, shape: tuple[int, ...]) -> Array:
         nonlocal taken
         first, count = taken % BLOCK, math.prod(shape)
         taken += count
-        return _repeated(kind, unit, first + count)[first : first + count].reshape(shape)
+        return _repeated(kind, unit, element, first + count)[first : first + count].reshape(shape)
 
     drawn: dict[str, list[Array]] = {"weight": [], "bias": []}
     for *_, kind, shape in canonical_shapes(spec):
@@ -103,24 +111,24 @@ def draw(problem: Problem) -> Data:
         rng = np.random.default_rng(0)
         lengths = rng.integers(math.ceil(problem.T / 4), problem.T, problem.B, endpoint=True).tolist()
         lengths = sorted(lengths, reverse=True) if problem.lengths == "sorted" else lengths
-        dy = dy * (np.arange(problem.T)[:, None, None] < np.array(lengths)[:, None])
+        dy = np.where(np.arange(problem.T)[:, None, None] < np.array(lengths)[:, None], dy, element.type(0))
         dy.flags.writeable = False
     shape = (problem.T, problem.B, problem.I)
     xs = tuple(take("normal", _NORMAL_UNIT, shape) for _ in range(problem.input_sets))
-    return Data(Canonical(spec, tuple(drawn["weight"]), tuple(drawn["bias"])), xs, dy, lengths)
+    return Data(problem, Canonical(spec, tuple(drawn["weight"]), tuple(drawn["bias"])), xs, dy, lengths)
 
 
-_REPEATED: Final[dict[tuple[str, float], Array]] = {}
+_REPEATED: Final[dict[tuple[str, float, np.dtype[Any]], Array]] = {}
 
 
-def _repeated(kind: str, unit: float, count: int) -> Array:
+def _repeated(kind: str, unit: float, element: np.dtype[Any], count: int) -> Array:
     """Return at least `count` numbers: the block of this kind times `unit`, repeated. A process keeps the longest."""
-    found = _REPEATED.get((kind, unit))
-    if found is None or found.size < count:
-        found = np.resize(_block(kind) * np.float32(unit), max(count, 2 * BLOCK))
-        found.flags.writeable = False
-        _REPEATED[kind, unit] = found
-    return found
+    key = kind, unit, element
+    if key not in _REPEATED or _REPEATED[key].size < count:
+        block = (_block(kind) * np.float32(unit)).astype(element)
+        _REPEATED[key] = np.resize(block, max(count, 2 * BLOCK))
+        _REPEATED[key].flags.writeable = False
+    return _REPEATED[key]
 
 
 @functools.cache

@@ -103,9 +103,11 @@ def test_host_samples_wait_for_each_call():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_what_is_drawn_is_the_same_number_in_every_type(dtype):
     drawn = data.draw(smoke().problem.replace(input_sets=4))
-    element = data.spec_of(smoke().problem, dtype).dtype.numpy
-    for array in (*drawn.xs, drawn.dy, *drawn.canonical.weights, *drawn.canonical.biases):
-        assert (array.astype(element).astype(np.float32) == array).all()
+    cast = drawn.cast(data.spec_of(smoke().problem, dtype).dtype.numpy)
+    arrays, same = ((*d.xs, d.dy, *d.canonical.weights, *d.canonical.biases) for d in (drawn, cast))
+    for array, in_type in zip(arrays, same, strict=True):
+        assert in_type.dtype == data.spec_of(smoke().problem, dtype).dtype.numpy
+        assert (in_type.astype(np.float32) == array).all()
         assert len(np.unique(array)) > 4
     assert len(drawn.xs) == 4
     assert len({x.tobytes() for x in drawn.xs}) == 4
