@@ -22,7 +22,8 @@ UNANSWERED: Final = 2
 """So many questions without an answer end a competitor for the rest of the run: each takes as long as many rows."""
 
 SETTLE_S: Final = 0.03
-"""Pause before a sample: the thread pools of the process that ran before spin for a while after their last work."""
+"""Pause before a sample: the thread pools of the process that ran before spin for a while after their last work. On a
+GPU it is before a row's first sample: the checks are what keeps threads at work there."""
 
 THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
