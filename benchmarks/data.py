@@ -7,6 +7,7 @@ its arithmetic's only, and one float64 run of the NumPy engine is the reference 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Final
 
@@ -29,22 +30,37 @@ GRU on two threads was 3.6e-5 off over 50 steps."""
 CHECK_FLOPS: Final = 2e9
 """What the reference of a check may cost: T is cut until it does, but not below 2."""
 
-_BITS: Final = 7
-"""Bits of a magnitude. bfloat16 has 8."""
+BLOCK: Final = 4_194_301
+"""Random numbers drawn of each kind, once a process; longer arrays repeat them. It is a prime, the largest below 2**22,
+so that the rows of a matrix differ for every width."""
+
+ALL_COMPARED: Final = 2**20
+STRIDE: Final = 17
+"""No width of a problem is a multiple of it, so that every row and every column is compared."""
+
+_MOST: Final = 2**7 - 1
+"""The largest magnitude that is drawn, in units: 7 bits. bfloat16 has 8."""
+
+_NORMAL_UNIT: Final = 1 / 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Data:
-    """Weights, inputs and an upstream gradient, in float32.
+    """Weights, inputs and an upstream gradient, in float32 where `draw` made them.
 
     Shapes:
         xs: [T, B, I] each; dy: [T, B, D * (P or H)], 0 past a sequence's end; lengths: B of them, or None.
     """
 
+    problem: Problem
     canonical: Canonical
     xs: tuple[Array, ...]
     dy: Array
     lengths: list[int] | None
+
+    def cast(self, element: np.dtype[Any]) -> Data:
+        """Return the same numbers in another type. It is the repeated block that is cast, and once a process."""
+        return draw(self.problem, element)
 
 
 def numpy_name(dtype: str) -> str:
@@ -68,31 +84,61 @@ def spec_of(problem: Problem, dtype: str = "float32", algo: str = "") -> RNNSpec
     )
 
 
-def draw(problem: Problem, seed: int = 0) -> Data:
-    """Draw normal data, and weights uniform in +-1/sqrt(H) as frameworks begin."""
-    rng = np.random.default_rng(seed)
-    spec = spec_of(problem)
-    most = 2**_BITS - 1
-    unit = np.float32(2.0 ** math.floor(math.log2(problem.H**-0.5 / most)))
+_FLOAT32: Final = np.dtype(np.float32)
 
-    def weight(shape: tuple[int, ...]) -> Array:
-        return rng.integers(-most, most, shape, dtype=np.int8, endpoint=True) * unit
 
-    def normal(*shape: int) -> Array:
-        coarse = np.rint(rng.standard_normal(shape, dtype=np.float32) * 16)
-        return np.clip(coarse, -most, most) / np.float32(16)
+@functools.lru_cache(maxsize=4)
+def draw(problem: Problem, element: np.dtype[Any] = _FLOAT32) -> Data:
+    """Return normal data, and weights uniform in +-1/sqrt(H) as frameworks begin; all of it is read-only.
+
+    Every array is a part of one repeated block, so a large problem costs no more than a small one.
+    """
+    spec, unit = spec_of(problem, element.name), 2.0 ** math.floor(math.log2(problem.H**-0.5 / _MOST))
+    taken = 0
+
+    def take(kind: str, unit: float, shape: tuple[int, ...]) -> Array:
+        nonlocal taken
+        first, count = taken % BLOCK, math.prod(shape)
+        taken += count
+        return _repeated(kind, unit, element, first + count)[first : first + count].reshape(shape)
 
     drawn: dict[str, list[Array]] = {"weight": [], "bias": []}
     for *_, kind, shape in canonical_shapes(spec):
-        drawn[kind].append(weight(shape))
+        drawn[kind].append(take("uniform", unit, shape))
     lengths = None
-    dy = normal(problem.T, problem.B, spec.output_size)
+    dy = take("normal", _NORMAL_UNIT, (problem.T, problem.B, spec.output_size))
     if problem.lengths != "full":
+        rng = np.random.default_rng(0)
         lengths = rng.integers(math.ceil(problem.T / 4), problem.T, problem.B, endpoint=True).tolist()
         lengths = sorted(lengths, reverse=True) if problem.lengths == "sorted" else lengths
-        dy *= np.arange(problem.T)[:, None, None] < np.array(lengths)[:, None]
-    xs = tuple(normal(problem.T, problem.B, problem.I) for _ in range(problem.input_sets))
-    return Data(Canonical(spec, tuple(drawn["weight"]), tuple(drawn["bias"])), xs, dy, lengths)
+        dy = np.where(np.arange(problem.T)[:, None, None] < np.array(lengths)[:, None], dy, element.type(0))
+        dy.flags.writeable = False
+    shape = (problem.T, problem.B, problem.I)
+    xs = tuple(take("normal", _NORMAL_UNIT, shape) for _ in range(problem.input_sets))
+    return Data(problem, Canonical(spec, tuple(drawn["weight"]), tuple(drawn["bias"])), xs, dy, lengths)
+
+
+_REPEATED: Final[dict[tuple[str, float, np.dtype[Any]], Array]] = {}
+
+
+def _repeated(kind: str, unit: float, element: np.dtype[Any], count: int) -> Array:
+    """Return at least `count` numbers: the block of this kind times `unit`, repeated. A process keeps the longest."""
+    key = kind, unit, element
+    if key not in _REPEATED or _REPEATED[key].size < count:
+        block = (_block(kind) * np.float32(unit)).astype(element)
+        _REPEATED[key] = np.resize(block, max(count, 2 * BLOCK))
+        _REPEATED[key].flags.writeable = False
+    return _REPEATED[key]
+
+
+@functools.cache
+def _block(kind: str) -> Array:
+    """Draw a block of whole numbers of at most 7 bits: "uniform", or "normal" with a deviation of 16."""
+    rng = np.random.default_rng(0)
+    if kind == "uniform":
+        return rng.integers(-_MOST, _MOST, BLOCK, dtype=np.int8, endpoint=True)
+    coarse = np.rint(rng.standard_normal(BLOCK, dtype=np.float32) / np.float32(_NORMAL_UNIT))
+    return np.clip(coarse, -_MOST, _MOST).astype(np.int8)
 
 
 def short(problem: Problem) -> Problem:
@@ -102,8 +148,11 @@ def short(problem: Problem) -> Problem:
 
 
 def flat(weights: Any, biases: Any) -> Array:
-    """Canonical gradients as one vector in float64."""
-    return np.concatenate([np.asarray(array, np.float64).reshape(-1) for array in (*weights, *biases)])
+    """Canonical gradients as one vector in float64: of an array of more than a million numbers, every 17th."""
+    arrays = (np.asarray(array).reshape(-1) for array in (*weights, *biases))
+    return np.concatenate(
+        [array[:: 1 if array.size <= ALL_COMPARED else STRIDE].astype(np.float64) for array in arrays]
+    )
 
 
 def reference(problem: Problem, which: str) -> dict[str, Array]:

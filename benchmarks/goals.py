@@ -290,19 +290,22 @@ def _tflops(keep: Callable[[Problem], bool], which: str) -> Measure:
     return read
 
 
+NETS: Final = (
+    "lstm L1 D1 B1 T1 I128 H128",
+    "lstm L1 D1 B1 T1 I256 H256",
+    "lstm L2 D1 B1 T1 I128 H128",
+    "lstm L3 D1 B1 T1 I256 H256",
+)
+"""The problems of `stream` that P9 is read off."""
+
+
 def _p9(run: Run) -> Measured | None:
-    nets = (
-        "lstm L1 D1 B1 T1 I128 H128",
-        "lstm L1 D1 B1 T1 I256 H256",
-        "lstm L2 D1 B1 T1 I128 H128",
-        "lstm L3 D1 B1 T1 I256 H256",
-    )
-    rows = [r for r in run.select(group="stream", competitor="graph", dtype="float16") if r["problem"] in nets]
+    rows = [r for r in run.select(group="stream", competitor="graph", dtype="float16") if r["problem"] in NETS]
     figures = [(r["latency_us"], r["latency_p99_us"]) for r in rows if r["status"] == "ok"]
     if not figures:
         return None
     p50, p99 = (max(column) for column in zip(*figures, strict=True))
-    return Measured((p50, p99), f"p50 {p50:.1f} us, p99 {p99:.1f} us (the slowest net)", len(nets) - len(figures))
+    return Measured((p50, p99), f"p50 {p50:.1f} us, p99 {p99:.1f} us (the slowest net)", len(NETS) - len(figures))
 
 
 def _stated(row: Record) -> Measured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -17,8 +18,12 @@ from .timing import Sample, calibrate
 ANSWER_WITHIN_S: Final = 600.0
 """How long a process may take over one question before it is given up."""
 
+UNANSWERED: Final = 2
+"""So many questions without an answer end a competitor for the rest of the run: each takes as long as many rows."""
+
 SETTLE_S: Final = 0.03
-"""Pause before a sample: the thread pools of the process that ran before spin for a while after their last work."""
+"""Pause before a sample: the thread pools of the process that ran before spin for a while after their last work. On a
+GPU it is before a row's first sample: the checks are what keeps threads at work there."""
 
 THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -29,6 +34,8 @@ class Failed(Exception):  # noqa: N818  a result, not an error
 
 class Host(Protocol):
     """What a competitor is asked, wherever it runs."""
+
+    def start(self) -> None: ...
 
     def versions(self) -> dict[str, Any]: ...
 
@@ -49,6 +56,10 @@ class Local:
     def __init__(self, name: str) -> None:
         self._competitor = COMPETITORS[name]
         self._prepared: Prepared | None = None
+        self._sampled = False
+
+    def start(self) -> None:
+        """There is nothing to start: what is imported is imported when it is asked for."""
 
     def versions(self) -> dict[str, Any]:
         return self._competitor.versions()
@@ -67,15 +78,23 @@ class Local:
         self._prepared = None  # what the last row held is free before this one takes its own
         self._prepared = self._prepare(row)
         self._prepared.warm_up()
+        self._sampled = False
         return self._prepared.figures
 
     def sample(self, seconds: float) -> tuple[Sample, float]:
-        """Time one round, and a fixed loop before it."""
+        """Time one round, and a fixed loop before it.
+
+        The checks and preparations of a row leave threads at work on the host and a GPU idle; between the samples of
+        what runs on a GPU there is nothing to wait for, and the GPU is hardly idle.
+        """
         if self._prepared is None:
             raise Failed("nothing is prepared")
-        time.sleep(SETTLE_S)
+        if not (self._sampled and self._prepared.on_gpu):
+            time.sleep(SETTLE_S)
         calibration = calibrate()
-        self._prepared.spin()
+        if not self._sampled:
+            self._prepared.spin()
+            self._sampled = True
         return self._prepared.sample(seconds), calibration
 
     def release(self) -> None:
@@ -96,6 +115,7 @@ class Remote:
         self._name, self._threads, self._answer_within_s = name, threads, answer_within_s
         self._process: Any = None
         self._connection: Any = None
+        self._unanswered = 0
 
     def versions(self) -> dict[str, Any]:
         found: dict[str, Any] = self._ask("versions")
@@ -128,8 +148,10 @@ class Remote:
         self._process = None
 
     def _ask(self, method: str, *arguments: Any) -> Any:
+        if self._unanswered == UNANSWERED:
+            raise NotRun(f"not asked again: {UNANSWERED} times no answer within {self._answer_within_s:g} s")
         if self._process is None:
-            self._start()
+            self.start()
         try:
             self._connection.send((method, arguments))
             answered = self._connection.poll(self._answer_within_s)
@@ -140,6 +162,7 @@ class Remote:
             self.close()
             raise Failed(f"{method}: the process ended with exit code {code}") from error
         if kind == "late":
+            self._unanswered += 1
             self._process.kill()
             self.close()
             raise Failed(f"{method}: no answer within {self._answer_within_s:g} s")
@@ -147,7 +170,8 @@ class Remote:
             return answer
         raise (NotRun if kind == "not_run" else Failed)(answer)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the process, and wait for nothing: while it imports what it needs, others do."""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, self._name, self._threads), daemon=True)
@@ -179,6 +203,8 @@ def serve(connection: Any, name: str, threads: int | None) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes the connection
     host = Local(name)
+    with contextlib.suppress(Exception):  # which the first question meets again
+        host.versions()
     while True:
         try:
             method, arguments = connection.recv()

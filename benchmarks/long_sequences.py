@@ -9,7 +9,9 @@ results in the report.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
+import functools
 import importlib.metadata
 import json
 import math
@@ -111,8 +113,8 @@ def _status(name: str) -> int:
     return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
 
 
-def run(times: Sequence[int], rounds: int, threads: int) -> list[Record]:
-    """Measure everything, in random order; a row that fails says why."""
+def run(times: Sequence[int], rounds: int, threads: int, keep: Callable[[list[Record]], None]) -> list[Record]:
+    """Measure everything, in random order; a row that fails says why. `keep` gets all rows after each of them."""
     jobs = [(c, T, every) for c in COMPETITORS for T in times for every in every_choices(T)]
     found: dict[Any, Record] = {}
     flags = {name: str(threads) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -136,6 +138,7 @@ def run(times: Sequence[int], rounds: int, threads: int) -> list[Record]:
             f"{row['problem']} {competitor} K={every}: {_seconds(row)} s, {_mib(row['peak_bytes'])} MiB",
             file=sys.stderr,
         )
+        keep([found[job] for job in jobs if job in found])
     return [found[job] for job in jobs]
 
 
@@ -150,8 +153,8 @@ def section(rows: Sequence[Record]) -> str:
         own = {row["competitor"]: row for row in rows if (row["T"], row["checkpoint_every"]) == (T, every)}
         cells = [f"{T:,}", "all" if every is None else f"{every:,}"]
         for competitor in COMPETITORS:
-            cells += [_seconds(own[competitor]), _mib(own[competitor]["peak_bytes"])]
-        lines.append([*cells, _mib(own["numpy"]["estimated_bytes"])])
+            cells += [_seconds(own.get(competitor)), _mib(own.get(competitor, {}).get("peak_bytes"))]
+        lines.append([*cells, _mib(own.get("numpy", {}).get("estimated_bytes"))])
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     said = [
         f"The process that trained T = {row['T']:,} with K = {row['checkpoint_every']} on the NumPy engine held "
@@ -202,7 +205,9 @@ def figure(rows: Sequence[Record]) -> Any:
     return drawn
 
 
-def _seconds(row: Record) -> str:
+def _seconds(row: Record | None) -> str:
+    if row is None:
+        return "not run"
     return row["status"] if row["status"] != "ok" else f"{row['median_us'] / 1e6:.3g}"
 
 
@@ -223,10 +228,12 @@ def main() -> None:
         print(json.dumps(measure(competitor, int(T), None if every == "None" else int(every), int(rounds))))
         return
     described = environment(command_line())
-    described["versions"] |= {name: importlib.metadata.version(name) for name in ("numpy", "torch")}
-    rows = run(options.times, options.rounds, options.threads)
-    described["finished"] = now()
+    for name in ("numpy", "torch"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # its rows say that it is not here
+            described["versions"][name] = importlib.metadata.version(name)
     out = place(options.out, described, "long")
+    rows = run(options.times, options.rounds, options.threads, functools.partial(write, out, described))
+    described["finished"] = now()
     write(out, described, rows)
     print(section(rows))
     print(f"written to {out}")

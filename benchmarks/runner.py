@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -37,6 +38,33 @@ class Settings:
     budget_s: float | None = None
     rows_max: int | None = None
 
+    def stops(self, measured: int, spent_s: float, needed_s: float) -> str | None:
+        """Return why no row is begun that needs so many seconds; None where one may be."""
+        if measured == self.rows_max:
+            return f"the run's {measured} rows were measured"
+        if self.budget_s is None or spent_s + needed_s < self.budget_s:
+            return None
+        if spent_s >= self.budget_s:
+            return f"the run's budget of {self.budget_s:g} s was spent"
+        left = f"{self.budget_s - spent_s:.2g} of the run's {self.budget_s:g} s were left"
+        return f"it takes about {needed_s:.2g} s, and {left}"
+
+
+class Pace:
+    """How long competitors take over a row: the median of what each has taken so far."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, list[float]] = {}
+
+    def note(self, competitor: str, seconds: float) -> None:
+        self._seconds.setdefault(competitor, []).append(seconds)
+
+    def of(self, competitors: Sequence[str]) -> float:
+        """Return the seconds of a row of these; of one that has run nothing yet, what the others take."""
+        medians = {name: statistics.median(seconds) for name, seconds in self._seconds.items()}
+        unknown = statistics.median(medians.values()) if medians else 0.0
+        return sum(medians.get(name, unknown) for name in competitors)
+
 
 class Results:
     """A results file: JSON lines, the environment first and then a row each, every one on the disk when it is known."""
@@ -59,11 +87,15 @@ class Results:
             write(self._path, self.environment, self.rows)
 
 
+Asked = tuple[str, int | None, Host]
+"""Who runs a row: competitor, threads, host."""
+
+
 class Part(NamedTuple):
-    """Rows, and who runs them: (competitor, threads, host)."""
+    """Rows, and who runs them."""
 
     rows: Sequence[Row]
-    hosts: Sequence[tuple[str, int | None, Host]]
+    hosts: Sequence[Asked]
 
 
 def run(
@@ -75,42 +107,49 @@ def run(
 ) -> None:
     """Measure every row of every part by each of its hosts, and add a record for each to `results`.
 
-    `advance` is told each row's name as it is done. Ctrl-C leaves the rest as not run.
+    A row that would not end within the budget, by what its competitors took before, is listed as not run. `advance` is
+    told each row's name as it is done. An interrupt leaves the rest as not run.
     """
-    started, stopped = clock(), ""
+    started, pace = clock(), Pace()
+    asked = [(row, part.hosts) for part in parts for row in part.rows]
     hosts = list({id(host): host for part in parts for _, _, host in part.hosts}.values())
-    for host in hosts:
-        results.environment["versions"] |= _versions(host)
-    for done, (row, part_hosts) in enumerate((row, part.hosts) for part in parts for row in part.rows):
-        if not stopped and done == settings.rows_max:
-            stopped = f"the run's {done} rows were measured"
-        if not stopped and settings.budget_s is not None and clock() - started >= settings.budget_s:
-            stopped = f"the run's budget of {settings.budget_s:g} s was spent"
-        records: list[Record] = []
-        if not stopped:
-            try:
-                records = _measure(row, part_hosts, settings)
-            except KeyboardInterrupt:
-                stopped = "interrupted"
-        if stopped:
-            records = [_record(row, name, threads, "not_run", stopped) for name, threads, _ in part_hosts]
-        for found in records:
-            results.add(found)
-        advance(row.problem.name)
-    for left in _left_out([row for part in parts for row in part.rows]):
+    with contextlib.suppress(KeyboardInterrupt):
+        for host in hosts:
+            with contextlib.suppress(OSError):  # its rows will say why it cannot run
+                host.start()
+        for host in hosts:
+            results.environment["versions"] |= _versions(host)
+        measured = 0
+        for row, row_hosts in asked:
+            reason = settings.stops(measured, clock() - started, pace.of([name for name, _, _ in row_hosts]))
+            records = [_record(row, name, threads, "not_run", reason) for name, threads, _ in row_hosts]
+            if not reason:
+                records, measured = _measure(row, row_hosts, settings, pace, clock), measured + 1
+            for found in records:
+                results.add(found)
+            advance(row.problem.name)
+    for left in _unlisted(asked, results.rows):
         results.add(left)
+    results.finish()
     for host in hosts:
         host.close()
-    results.finish()
 
 
-def _left_out(rows: Sequence[Row]) -> Iterable[Record]:
-    """What the groups have beside the rows that were chosen: every row of a group is in its report."""
-    chosen = set(rows)
-    for group in dict.fromkeys(row.group for row in rows):
-        for row in GROUPS[group].rows():
-            if row not in chosen:
-                yield _record(row, ANYONE, None, "not_run", "not among the rows chosen for this run")
+def _unlisted(asked: Sequence[tuple[Row, Sequence[Asked]]], listed: Sequence[Record]) -> list[Record]:
+    """What a report lacks: what an interrupted run was asked for, and every row of the groups beside those chosen."""
+
+    def key(record: Record) -> tuple[Any, ...]:
+        return tuple(record[name] for name in ("group", "problem", "pass", "dtype", "competitor", "threads"))
+
+    known, chosen = {key(record) for record in listed}, {row for row, _ in asked}
+    all_asked = [_record(row, who, threads, "not_run", "interrupted") for row, to in asked for who, threads, _ in to]
+    beside = [
+        _record(row, ANYONE, None, "not_run", "not among the rows chosen for this run")
+        for group in dict.fromkeys(row.group for row, _ in asked)
+        for row in GROUPS[group].rows()
+        if row not in chosen
+    ]
+    return [record for record in all_asked if key(record) not in known] + beside
 
 
 def _versions(host: Host) -> dict[str, Any]:
@@ -129,14 +168,16 @@ class _Entry:
     threads: int | None
     host: Host
     figures: Record = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
     samples: list[Sample] = dataclasses.field(default_factory=list)
     calibrations: list[float] = dataclasses.field(default_factory=list)
     outcome: Record | None = None
 
-    def attempt(self, action: Callable[[], None]) -> None:
-        """Do something; that it raises is the row's outcome."""
+    def attempt(self, action: Callable[[], None], clock: Callable[[], float]) -> None:
+        """Do something, and count its seconds; that it raises is the row's outcome."""
         if self.outcome is not None:
             return
+        started = clock()
         try:
             action()
         except NotRun as reason:
@@ -144,6 +185,7 @@ class _Entry:
         except Exception as error:  # noqa: BLE001  a row's exception is its result
             text = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
             self.outcome = self.record("failed", text)
+        self.seconds += clock() - started
 
     def prepare(self) -> None:
         checked = check(self.row, self.host)
@@ -164,15 +206,22 @@ class _Entry:
         return _record(self.row, self.name, self.threads, status, reason, **figures)
 
 
-def _measure(row: Row, hosts: Sequence[tuple[str, int | None, Host]], settings: Settings) -> list[Record]:
+def _measure(
+    row: Row,
+    hosts: Sequence[Asked],
+    settings: Settings,
+    pace: Pace,
+    clock: Callable[[], float],
+) -> list[Record]:
     """Check, prepare, time in turns; and say what became of each."""
     entries = [_Entry(row, *entry) for entry in hosts]
     for entry in entries:
-        entry.attempt(entry.prepare)
+        entry.attempt(entry.prepare, clock)
     for turn in range(settings.rounds):
         for entry in entries if turn % 2 == 0 else reversed(entries):
-            entry.attempt(functools.partial(entry.sample, settings.sample_s))
+            entry.attempt(functools.partial(entry.sample, settings.sample_s), clock)
     for entry in entries:
+        pace.note(entry.name, entry.seconds)
         with contextlib.suppress(Failed):  # one that died holds nothing any more
             entry.host.release()
     return [entry.result() for entry in entries]

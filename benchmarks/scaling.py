@@ -28,6 +28,7 @@ from .results_files import FOLDER, Record, place, record, write
 
 T, B, I, H, L = 50, 32, 256, 256, 1
 SIZES = [2**n for n in range(8, 23, 2)]
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
 CASES = ("weak", "apart", "strong", "all-reduce")
 
 
@@ -41,6 +42,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.worker:
         _work(options)
+    elif not MPIEXEC.exists():
+        sys.exit(f"scaling needs MPI's mpiexec beside the Python that runs it, and mpi4py: there is no {MPIEXEC}")
     else:
         _run(options)
 
@@ -117,7 +120,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _mpiexec(case: str, ranks: int, steps: int) -> dict[str, list[float]]:
-    command = [str(Path(sys.executable).parent / "mpiexec"), "-iface", "lo", "-n", str(ranks), sys.executable]
+    command = [str(MPIEXEC), "-iface", "lo", "-n", str(ranks), sys.executable]
     command += ["-m", "mpi4py", "-m", "benchmarks.scaling", "--worker", case, "--steps", str(steps)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
     found: dict[str, list[float]] = json.loads(done.stdout)

@@ -20,7 +20,7 @@ WARM_UP: Final = 5
 """Calls before the first that counts: plans, pools, code caches and clocks settle in them."""
 
 SPIN_S: Final = 0.1
-"""How long a GPU works before it is timed: one that waits, while a row is checked, runs at a sixth of its clock."""
+"""How long a GPU works before a row is timed: one that waits, while a row is checked, runs at a sixth of its clock."""
 
 EVENT_SAMPLE_US: Final = 2000
 """Least time between two events: their resolution is half a microsecond."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import statistics
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,8 +22,8 @@ class Prepared:
     """A call ready to be timed, and what it gives.
 
     `results` makes one call from the initial states and returns what `data.reference` returns, on the host. `launches`
-    is what a call puts on a stream, about; `figures` go into the row as they are, with the clock's name. `on_gpu` is
-    for calls on a GPU that the host's clock times.
+    is what a call puts on a stream, about; `figures` go into the row as they are, with the clock's name. `on_gpu` says
+    that the calls run on a GPU, which a clock of events says by itself.
     """
 
     call: Callable[[], Any]
@@ -40,14 +41,17 @@ class Prepared:
         warm_up(self.call, self.clock)
 
     def spin(self) -> None:
-        """Bring a GPU's clocks up, just before a sample."""
+        """Bring a GPU's clocks up, just before a row's first sample."""
         if self.on_gpu:
             spin(self.call, self.clock, SPIN_S)
 
     def sample(self, seconds: float) -> Sample:
         """Time one round."""
         if isinstance(self.clock, HostClock):
-            return host_sample(self.call, self.clock, seconds)
+            sample = host_sample(self.call, self.clock, seconds)
+            if self.on_gpu:  # each call was waited for, which is what a latency is where events time the calls
+                sample.figures["latency_us"] = statistics.median(sample.times_us)
+            return sample
         return event_sample(self.call, self.clock, seconds, self.launches)
 
 

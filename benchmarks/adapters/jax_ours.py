@@ -29,16 +29,15 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
 
     jax.config.update("jax_enable_x64", dtype == "float64")
     spec = spec_of(problem, dtype)
-    op = ops.from_spec(spec)
-    count = len(data.canonical.weights)
-    arrays = [np.asarray(a, spec.dtype.numpy) for a in (*data.canonical.weights, *data.canonical.biases)]
+    op, data = ops.from_spec(spec), data.cast(spec.dtype.numpy)
     try:
-        params = op.move_params(op.canonical_to_params(arrays[:count], arrays[count:]), option)
+        params = op.canonical_to_params(data.canonical.weights, data.canonical.biases)
+        params = op.move_params(params, option)
     except PycudnnrnnError as error:
         raise NotRun(str(error).partition("\n")[0]) from error
     params = jax.device_put(params if option == "cpu" else params.get(), where)
-    xs = [jax.device_put(np.asarray(x, spec.dtype.numpy), where) for x in data.xs]
-    dy = jax.device_put(np.asarray(data.dy, spec.dtype.numpy), where)
+    xs = [jax.device_put(x, where) for x in data.xs]
+    dy = jax.device_put(data.dy, where)
     widths = (spec.state_size, spec.num_units) if spec.has_cell_state else (spec.state_size,)
     zeros = tuple(
         jax.device_put(np.zeros((spec.num_pseudo_layers, problem.B, width), spec.dtype.numpy), where)

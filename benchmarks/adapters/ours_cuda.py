@@ -66,7 +66,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
     cuda = Cuda()
     try:
         spec = spec_of(problem, dtype, _algorithm(problem, which, dtype, option))
-        op = ops.from_spec(spec)
+        op, data = ops.from_spec(spec), data.cast(spec.dtype.numpy)
         if option == "eager":
             return _eager(problem, which, data, op, cuda)
         return _on_plan(problem, which, data, op, cuda, option)
@@ -93,10 +93,9 @@ def _algorithm(problem: Problem, which: str, dtype: str, option: str) -> str:
 
 def _params(op: Any, data: Data, cuda: Cuda) -> Any:
     """A params buffer in the device's layout, made on the host."""
-    element, layout = op.dtype.numpy, op.layout("cuda")
-    params = np.zeros(layout.size, element)
-    weights, biases = ([a.astype(element) for a in part] for part in (data.canonical.weights, data.canonical.biases))
-    from_canonical(weights, biases, layout, params)
+    layout = op.layout("cuda")
+    params = np.zeros(layout.size, op.dtype.numpy)
+    from_canonical(data.canonical.weights, data.canonical.biases, layout, params)
     return cuda.put(params)
 
 
@@ -104,8 +103,8 @@ def _eager(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda) -> Pre
     if which not in ("infer", "step"):
         raise NotRun("a backward uses its reserve up: timed apart on plans")
     params = _params(op, data, cuda)
-    xs = [cuda.put(x.astype(op.dtype.numpy)) for x in data.xs]
-    dy = cuda.put(data.dy.astype(op.dtype.numpy))
+    xs = [cuda.put(x) for x in data.xs]
+    dy = cuda.put(data.dy)
     none = (None,) * (2 if problem.cell == "lstm" else 1)
     keywords = {"sequence_lengths": data.lengths}
 
@@ -156,8 +155,8 @@ class _Buffers:
             return [filled(value, *rows, spec.state_size), filled(value, *rows, spec.num_units) if lstm else None]
 
         self.op, self.params = op, _params(op, data, cuda)
-        self.xs = [cuda.put(x.astype(element)) for x in data.xs]
-        self.y, self.dy = filled(np.nan, *data.dy.shape), cuda.put(data.dy.astype(element))
+        self.xs = [cuda.put(x) for x in data.xs]
+        self.y, self.dy = filled(np.nan, *data.dy.shape), cuda.put(data.dy)
         self.before, self.after = states(0), states(np.nan)
         self.d_after, self.d_before = states(0), states(np.nan)
         self.dx = filled(np.nan, *data.xs[0].shape)

@@ -45,7 +45,11 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         figures = server.ask(f"prepare --data {folder} {_options(spec, problem, which, option, data)}")
         found = _read(Path(folder), spec, problem, which)
     return RawPrepared(
-        lambda: None, lambda: found, figures=figures | {"algo": str(spec.algo), "clock": "events"}, server=server
+        lambda: None,
+        lambda: found,
+        figures=figures | {"algo": str(spec.algo), "clock": "events"},
+        on_gpu=True,
+        server=server,
     )
 
 
@@ -79,11 +83,10 @@ def _options(spec: Any, problem: Problem, which: str, option: str, data: Data) -
 
 
 def _write(folder: Path, spec: Any, data: Data) -> None:
-    element = spec.dtype.numpy
-    arrays = [[a.astype(element) for a in part] for part in (data.canonical.weights, data.canonical.biases)]
-    params = ops.from_spec(spec).canonical_to_params(*arrays)
+    data = data.cast(spec.dtype.numpy)
+    params = ops.from_spec(spec).canonical_to_params(data.canonical.weights, data.canonical.biases)
     for name, array in {"params": params, "x": data.xs[0], "dy": data.dy}.items():
-        (folder / f"{name}.bin").write_bytes(np.ascontiguousarray(array.astype(element)).tobytes())
+        array.tofile(folder / f"{name}.bin")
 
 
 def _read(folder: Path, spec: Any, problem: Problem, which: str) -> dict[str, Array]:

@@ -54,7 +54,7 @@ class Torch:
         return EventClock.of_torch(self.torch.cuda) if self.device == "cuda" else HostClock()
 
     def put(self, array: Array) -> Any:
-        return self.torch.from_numpy(np.ascontiguousarray(array)).to(self.device, self.dtype)
+        return self.torch.tensor(array, dtype=self.dtype, device=self.device)  # a copy: what is drawn is read-only
 
     def module(self, problem: Problem, data: Data) -> Any:
         keywords: dict[str, Any] = {"num_layers": problem.L, "bidirectional": problem.D == 2}

@@ -1,6 +1,7 @@
 """How figures are made: percentiles, ratios, sample sizes, and the numeric gate."""
 
 import contextlib
+import math
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from benchmarks.problems import GROUPS
 from benchmarks.runner import Part, Results, Settings, check, rows_of, run
 from benchmarks.timing import EventClock, HostClock, Sample
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
+from pycudnnrnn.layout import canonical_shapes
 from tests.benchmarks.rows import smoke
 
 
@@ -101,12 +103,63 @@ def test_host_samples_wait_for_each_call():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_what_is_drawn_is_the_same_number_in_every_type(dtype):
     drawn = data.draw(smoke().problem.replace(input_sets=4))
-    element = data.spec_of(smoke().problem, dtype).dtype.numpy
-    for array in (*drawn.xs, drawn.dy, *drawn.canonical.weights, *drawn.canonical.biases):
-        assert (array.astype(element).astype(np.float32) == array).all()
+    cast = drawn.cast(data.spec_of(smoke().problem, dtype).dtype.numpy)
+    arrays, same = ((*d.xs, d.dy, *d.canonical.weights, *d.canonical.biases) for d in (drawn, cast))
+    for array, in_type in zip(arrays, same, strict=True):
+        assert in_type.dtype == data.spec_of(smoke().problem, dtype).dtype.numpy
+        assert (in_type.astype(np.float32) == array).all()
         assert len(np.unique(array)) > 4
     assert len(drawn.xs) == 4
     assert len({x.tobytes() for x in drawn.xs}) == 4
+
+
+def test_numbers_are_drawn_once_a_process_and_a_problem_once_for_all_its_rows_and_competitors(monkeypatch):
+    drawn, default_rng = [], np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: drawn.append(seed) or default_rng(seed))
+    data._block.cache_clear()
+    data._REPEATED.clear()
+    data.draw.cache_clear()
+    rows = rows_of(["smoke"], lambda row: row.dtype == "float32" and row.which in ("infer", "step"))
+    for row in rows:
+        for name in ("numpy", "torch-cpu"):
+            check(row, Local(name))
+            Local(name).prepare(row)
+    assert len(drawn) == 2, "a block of weights, and one of data"
+    assert data.draw.cache_info().misses == len({row.problem for row in rows}) == 4
+
+
+def test_what_all_competitors_are_given_cannot_be_written():
+    drawn = data.draw(GROUPS["ragged"].problems[0].replace(B=3, T=4, H=5, I=5))
+    for array in (*drawn.xs, drawn.dy, *drawn.canonical.weights, *drawn.canonical.biases):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 1
+
+
+def test_a_block_that_repeats_gives_a_large_problem_no_row_twice():
+    drawn = data.draw(GROUPS["smoke"].problems[0].replace(I=4096, H=4096, input_sets=2))
+    (weight, other), (bias, _) = drawn.canonical.weights, drawn.canonical.biases
+    assert weight.size > 3 * data.BLOCK
+    assert len({row.tobytes() for row in weight}) == 4096
+    assert not np.array_equal(weight, other)
+    assert len(np.unique(bias)) > 200
+    assert np.abs(weight).max() <= 4096**-0.5
+    assert 0.9 < drawn.dy.std() < 1.1
+
+
+def test_a_large_gradient_is_compared_in_every_row_and_column():
+    sizes = (1100, 1024)
+    for place in range(data.STRIDE * 2):
+        wrong = np.zeros(sizes, np.float32)
+        wrong[place * 30, :] = 1
+        assert data.flat([wrong], []).any()
+        wrong = np.zeros(sizes, np.float32)
+        wrong[:, place * 30] = 1
+        assert data.flat([wrong], []).any()
+    assert data.flat([np.ones(sizes)], [np.ones((1024, 1024))]).size < 1024 * 1024 + 1100 * 1024 // 16
+    specs = {data.spec_of(problem.replace(T=1)) for group in GROUPS.values() for problem in group.problems}
+    matrices = [shape for spec in specs for *_, shape in canonical_shapes(spec) if math.prod(shape) > data.ALL_COMPARED]
+    assert matrices
+    assert all(columns % data.STRIDE for _, columns in matrices)
 
 
 def test_ragged_rows_draw_lengths_in_their_range_and_no_gradient_past_an_end():
@@ -141,6 +194,9 @@ class Wrong:
 
     def prepare(self, row):
         raise AssertionError("wrong numbers are never timed")
+
+    def start(self):
+        pass
 
     def versions(self):
         return {}
@@ -266,7 +322,8 @@ def test_what_runs_on_a_gpu_works_for_a_while_before_it_is_timed(clock, on_gpu, 
     assert prepared.figures["clock"] == clock.name
 
 
-def test_a_host_spins_before_each_sample(monkeypatch):
+@pytest.mark.parametrize(("on_gpu", "pauses"), [(True, 2), (False, 4)])
+def test_a_gpu_is_brought_up_and_its_host_left_to_settle_at_a_rows_first_sample(on_gpu, pauses, monkeypatch):
     done = []
 
     class Told(adapters.Prepared):
@@ -276,7 +333,19 @@ def test_a_host_spins_before_each_sample(monkeypatch):
         def sample(self, seconds):
             done.append("sample")
 
+    monkeypatch.setattr("benchmarks.adapters.numpy_engine.prepare", lambda *_: Told(lambda: 1, dict, on_gpu=on_gpu))
+    monkeypatch.setattr("benchmarks.hosts.time.sleep", lambda _: done.append("pause"))
     host = Local("numpy")
-    host._prepared = Told(lambda: None, dict)
-    host.sample(0.0)
-    assert done == ["spin", "sample"]
+    for _ in range(2):
+        host.prepare(smoke())
+        host.sample(0.0)
+        host.sample(0.0)
+    assert [word for word in done if word != "pause"] == ["spin", "sample", "sample"] * 2
+    assert done.count("pause") == pauses
+    assert done[:2] == ["pause", "spin"]
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_what_the_hosts_clock_times_on_a_gpu_is_a_latency_that_events_can_be_compared_with(on_gpu):
+    sample = adapters.Prepared(lambda: None, dict, on_gpu=on_gpu).sample(0.0)
+    assert sample.figures == ({"latency_us": np.median(sample.times_us)} if on_gpu else {})

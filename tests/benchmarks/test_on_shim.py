@@ -1,19 +1,22 @@
 """Our CUDA competitors and the C++ program run from end to end on the shim: call discipline, and nothing of a GPU."""
 
+import collections
 import contextlib
 import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sysconfig
 from pathlib import Path
 
 import pytest
 
-from benchmarks import data, gpu, suite
+from benchmarks import data, goals, gpu, suite
 from benchmarks.adapters import NotRun, ours_cuda, raw_cudnn
 from benchmarks.hosts import Local, Remote
+from benchmarks.model import flops
 from benchmarks.problems import GROUPS
 from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, check, rows_of, run
@@ -39,6 +42,14 @@ def played(shim_path, monkeypatch):
     assert not playing.complaints
     assert all(memory.intact() for memory in device.allocations)
     assert not RELEASE_FAILURES
+
+
+@pytest.fixture(autouse=True)
+def _sigterm():
+    """`gpu.main` changes what SIGTERM does to this process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 OURS = ("eager", "plan", "rule", "graph")
@@ -119,25 +130,130 @@ def test_the_gpu_report_runs_on_the_shim_and_stops_at_its_budget(played, tmp_pat
     monkeypatch.setattr("sys.argv", ["gpu", "--out", str(out), "--seconds", "0.000001"])
     gpu.main()
     written = load(out)
-    named = {row.group for rows, _ in gpu.plan() for row in rows}
+    named = {row.group for row, _ in gpu.plan()}
     reported = {(row["group"], row["problem"], row["pass"], row["dtype"]) for row in written.rows}
     assert reported == {(r.group, r.problem.name, r.which, r.dtype) for g in named for r in GROUPS[g].rows()}
     assert {row["status"] for row in written.rows} == {"not_run"}
     capsys.readouterr()
 
 
-def test_the_grid_has_every_algorithm_on_every_row():
-    parts = gpu.grid()
-    assert [{row.which for row in rows} for rows, _ in parts] == [{"infer"}, {"step"}]
-    assert sum(len(rows) for rows, _ in parts) == 40 * 2 * 2
-    assert all({"standard", "persist_static", "persist_dynamic", "small_h"} < set(names) for _, names in parts)
+def test_the_grid_has_every_algorithm_on_every_row_and_what_is_compiled_last():
+    order = gpu.grid()
+    by_row = {}
+    for row, names in order:
+        by_row.setdefault(row, []).extend(names)
+    assert set(by_row) == set(GROUPS["grid"].rows())
+    assert len(by_row) == 40 * 2 * 2
+    wanted = ["rule", "standard", "persist_static", "small_h", "persist_dynamic"]
+    assert all(names == wanted for names in by_row.values())
+    passes = [(row.which, "persist_dynamic" in names) for row, names in order]
+    assert list(dict.fromkeys(passes)) == [("infer", False), ("step", False), ("infer", True), ("step", True)]
+    assert passes == sorted(passes, key=lambda key: (key[1], key[0] == "step"))
+    regimes = {(row.problem.cell, row.problem.H, row.problem.B) for row, _ in order[:40]}
+    assert len(regimes) == 40, "each cell, H and B has a row before any has two"
 
 
-def test_the_gpu_plan_has_no_row_twice_for_a_competitor_and_begins_with_what_goals_need():
-    taken = [(row, name) for rows, names in gpu.plan() for row in rows for name in names]
+ROWS = {
+    "stream": 23 + 46, "db10-lin": 40, "flashrnn": 6, "db10": 30, "deepbench": 53 + 53, "holes": 41, "frameworks": 36,
+    "jax": 18, "ragged": 8, "bidir": 18, "proj": 2, "models": 16,
+}  # fmt: skip
+"""How many rows of each group a report of a GPU is to have."""
+
+
+def test_the_gpu_plan_has_every_row_and_none_twice_for_a_competitor():
+    order = gpu.plan()
+    taken = [(row, name) for row, names in order for name in names]
     assert len(taken) == len(set(taken))
-    groups = [rows[0].group for rows, _ in gpu.plan()]
-    assert groups[:4] == ["stream", "db10-lin", "flashrnn", "db10"]
+    groups = collections.Counter(row.group for row in {row for row, _ in order})
+    assert groups == ROWS
+    assert all(names for _, names in order)
+
+
+def test_the_first_rows_of_the_gpu_plan_are_of_every_group_and_those_that_goals_are_read_off():
+    order = gpu.plan()
+    first = [row for row, _ in order[:12]]
+    assert {row.group for row in first} == set(ROWS)
+    assert gpu.plan() == order, "the order is always the same"
+    by_group = {row.group: row for row in first}
+    assert by_group["stream"].problem.name in goals.NETS
+    for group, row in by_group.items():
+        assert row.which == "infer"
+        others = [row.problem for row, _ in order if row.group == group]
+        assert group == "stream" or flops(row.problem) == max(map(flops, others))
+    sizes = {group: (r.problem.cell, r.problem.H, r.problem.B, r.problem.T) for group, r in by_group.items()}
+    assert sizes["flashrnn"] == ("lstm", 768, 16, 1024), "P1"
+    assert sizes["db10"] == sizes["db10-lin"] == ("lstm", 4096, 128, 25), "P5, D2, D10"
+    assert sizes["deepbench"] == ("gru", 2816, 32, 1500), "P6"
+    seconds = {row.group: (row.which, row.problem == by_group[row.group].problem) for row, _ in order[14:27]}
+    assert seconds["db10-lin"] == ("step", False)
+    assert seconds["flashrnn"] == ("step", True), "P2, and the group has one problem"
+
+
+def test_every_regime_has_a_row_before_any_has_two():
+    for group, problems in (("db10-lin", 10), ("frameworks", 9), ("stream", 23), ("models", 8)):
+        rows = [row for row, names in gpu.plan() if row.group == group and "auto" in names]
+        assert len({row.problem for row in rows[:problems]}) == problems
+        assert {row.which for row in rows[:problems]} == {row.which for row in rows}
+        assert {row.dtype for row in rows[:problems]} == {row.dtype for row in rows}
+
+
+def test_graphs_of_others_and_the_plain_call_run_on_every_third_row_and_what_is_compiled_last():
+    sometimes, seen = {"eager", "torch-graph", "raw-graph"}, collections.Counter()
+    for row, names in gpu.plan():
+        part = row.group, row.group == "stream" and row.dtype == "float16"
+        if row.group in ("stream", "db10-lin", "flashrnn", "frameworks", "jax"):
+            assert bool(sometimes & set(names)) == (seen[part] % 3 == 0), row
+        seen[part] += 1
+    compiled = ["persist_dynamic" in names for _, names in gpu.plan()]
+    assert compiled == sorted(compiled)
+    assert sum(compiled) == ROWS["holes"]
+    assert [names for _, names in gpu.plan()][-1] == ["persist_dynamic"]
+
+
+def test_what_is_torchs_in_our_hands_runs_wherever_torch_does(monkeypatch):
+    monkeypatch.setattr(gpu, "TORCH", ("torch", "torch-ours"))
+    monkeypatch.setattr(gpu, "PEERS", ("torch", "torch-ours", *gpu.PEERS[1:]))
+    assert sum("torch" in names for _, names in gpu.plan()) > 100
+    for _, names in gpu.plan():
+        assert ("torch" in names) == ("torch-ours" in names)
+
+
+@pytest.mark.parametrize("when", ["versions", "results", "sample"])
+def test_a_report_that_is_ended_early_lists_every_row_that_it_was_asked_for(when, tmp_path, monkeypatch, capsys):
+    """By SIGTERM, as `timeout` ends it."""
+
+    class Ended(Local):
+        def __init__(self, name, *_):
+            super().__init__("numpy")
+
+        def versions(self):
+            return self.end("versions")
+
+        def results(self, row):
+            return self.end("results") or super().results(row)
+
+        def sample(self, seconds):
+            return self.end("sample")
+
+        @staticmethod
+        def end(method):
+            if method == when:
+                signal.raise_signal(signal.SIGTERM)
+            return {}
+
+    monkeypatch.setattr(gpu, "engine_for", lambda _: None)
+    monkeypatch.setattr(gpu, "Local", Ended)
+    monkeypatch.setattr(gpu, "Remote", Ended)
+    monkeypatch.setattr("sys.argv", ["gpu", "--out", str(tmp_path / "out.jsonl")])
+    gpu.main()
+    capsys.readouterr()
+    written = load(tmp_path / "out.jsonl")
+    assert "finished" in written.environment
+    listed = [(r["group"], r["problem"], r["pass"], r["dtype"], r["competitor"]) for r in written.rows]
+    asked = [(r.group, r.problem.name, r.which, r.dtype, name) for r, names in gpu.plan() for name in names]
+    assert listed[: len(asked)] == asked
+    assert len(listed) == len(set(listed))
+    assert {row["reason"] for row in written.rows[: len(asked)]} == {"interrupted"}
 
 
 # --- the C++ program

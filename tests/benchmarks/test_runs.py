@@ -1,8 +1,8 @@
 """Runs: turns, budgets, processes, and what is reported of every row."""
 
-import itertools
 import json
 import os
+import types
 from typing import ClassVar
 
 import numpy as np
@@ -11,10 +11,10 @@ import pytest
 from benchmarks import data, timing
 from benchmarks.adapters import COMPETITORS, NotRun, Prepared
 from benchmarks.environment import environment, machine_folder
-from benchmarks.hosts import Failed, Local, Remote
+from benchmarks.hosts import Failed, Local, Remote, serve
 from benchmarks.problems import GROUPS
 from benchmarks.results_files import load
-from benchmarks.runner import Part, Results, Settings, rows_of, run
+from benchmarks.runner import Pace, Part, Results, Settings, rows_of, run
 from benchmarks.timing import Sample
 from tests.benchmarks.rows import smoke
 
@@ -27,7 +27,11 @@ class Fake:
     def __init__(self, name, sample=lambda: [5.0], results=None):
         self.name, self._sample, self._results = name, sample, results or Local("numpy").results
 
+    def start(self):
+        Fake.log.append(f"{self.name} started")
+
     def versions(self):
+        Fake.log.append(f"{self.name} asked")
         return {self.name: "1"}
 
     def results(self, row):
@@ -60,7 +64,9 @@ def test_competitors_take_turns_and_nothing_that_one_does_ends_the_run(tmp_path)
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
     rows = [smoke(), smoke("gru")]
     run([Part(rows, [(host.name, 2, host) for host in hosts])], results, Settings(rounds=3, sample_s=0))
-    assert Fake.log[:7] == ["a", "b", "breaks", "b", "a", "a", "b"]
+    names = [host.name for host in hosts]
+    assert Fake.log[:8] == [f"{name} started" for name in names] + [f"{name} asked" for name in names], "side by side"
+    assert Fake.log[8:15] == ["a", "b", "breaks", "b", "a", "a", "b"]
     assert Fake.log[-4:] == ["a closed", "b closed", "refuses closed", "breaks closed"]
     written = load(tmp_path / "out.jsonl")
     assert written.environment["versions"] == {"a": "1", "b": "1", "refuses": "1", "breaks": "1"}
@@ -75,22 +81,63 @@ def test_competitors_take_turns_and_nothing_that_one_does_ends_the_run(tmp_path)
         assert by_name["breaks", row.problem.name]["status"] == "failed"
 
 
+class Busy(Fake):
+    """A competitor whose every row takes so many seconds of the class's clock."""
+
+    now = 0.0
+
+    def __init__(self, name, seconds):
+        super().__init__(name, self._work)
+        self._seconds = seconds
+
+    def _work(self):
+        Busy.now += self._seconds
+        return [5.0]
+
+
+def timed_run(parts, budget_s, path=None):
+    Busy.now = 0.0
+    results = Results(path, {"versions": {}})
+    run(parts, results, Settings(rounds=1, sample_s=0, budget_s=budget_s), clock=lambda: Busy.now)
+    return results.rows
+
+
 def test_every_row_of_a_named_group_is_in_the_output_whatever_was_chosen_or_reached(tmp_path):
-    now = itertools.count(0, 10)
     chosen = rows_of(["smoke"], lambda row: row.dtype == "float32")
-    results = Results(tmp_path / "out.jsonl", {"versions": {}})
-    settings = Settings(rounds=1, sample_s=0, budget_s=35)
-    run([Part(chosen, [("a", None, Fake("a")), ("b", None, Fake("b"))])], results, settings, clock=lambda: next(now))
+    timed_run([Part(chosen, [("a", None, Busy("a", 4)), ("b", None, Busy("b", 6))])], 30, tmp_path / "out.jsonl")
     written = load(tmp_path / "out.jsonl").rows
     reported = {(row["problem"], row["pass"], row["dtype"]) for row in written}
     assert reported == {(r.problem.name, r.which, r.dtype) for r in GROUPS["smoke"].rows()}
     timed = [row for row in written if row["status"] == "ok"]
-    assert len(timed) == 2 * 3, "35 s are spent at the fourth row"
-    late = [row for row in written if row["reason"] == "the run's budget of 35 s was spent"]
-    assert len(late) == 2 * (len(chosen) - 3)
+    assert len(timed) == 2 * 2, "a third would have ended when the 30 s were over"
+    late = [row for row in written if row["reason"] == "it takes about 10 s, and 10 of the run's 30 s were left"]
+    assert len(late) == 2 * (len(chosen) - 2)
     left = [row for row in written if row["competitor"] == "*"]
     assert len(left) == len(reported) - len(chosen)
     assert {row["status"] for row in left} == {"not_run"}
+
+
+def test_a_row_is_begun_only_if_it_can_end_within_the_budget_by_what_its_competitors_took():
+    slow, quick = ("slow", None, Busy("slow", 10)), ("quick", None, Busy("quick", 1))
+    rows = rows_of(["smoke"], lambda row: row.dtype == "float32")
+    found = timed_run([Part(rows[:4], [slow, quick]), Part(rows[4:8], [quick])], 35.5)
+    by_row = {(row["competitor"], row["problem"], row["pass"]): row["reason"] for row in found}
+    reasons = [by_row["quick", row.problem.name, row.which] for row in rows[:8]]
+    assert reasons[:3] == [None] * 3
+    assert reasons[3] == "it takes about 11 s, and 2.5 of the run's 35.5 s were left"
+    assert reasons[4:6] == [None] * 2, "2.5 s are enough for two"
+    assert reasons[6:] == ["it takes about 1 s, and 0.5 of the run's 35.5 s were left"] * 2
+    assert Busy.now == 35
+
+
+def test_one_that_has_run_nothing_yet_is_taken_to_need_what_the_others_do():
+    pace = Pace()
+    assert pace.of(["new"]) == 0
+    for seconds in (1, 2, 90):
+        pace.note("a", seconds)
+    pace.note("b", 4)
+    assert pace.of(["a"]) == 2, "one row that hung is not what a row takes"
+    assert pace.of(["a", "b", "new"]) == 2 + 4 + 3
 
 
 def test_a_run_of_so_many_rows_times_them_whatever_the_clock_says(tmp_path):
@@ -104,15 +151,31 @@ def test_a_run_of_so_many_rows_times_them_whatever_the_clock_says(tmp_path):
     assert len([row for row in rows if row["reason"] == "the run's 2 rows were measured"]) == 2 * len(chosen) - 2
 
 
-def test_ctrl_c_leaves_a_whole_file(tmp_path):
-    def interrupt():
+@pytest.mark.parametrize("when", ["start", "versions", "results", "sample", "add", "advance"])
+def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_path, monkeypatch):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
+    def add(row):
+        Results.add(results, row)
+        if len(results.rows) == 3:
+            interrupt()
+
+    host, asked = Fake("a"), list(GROUPS["smoke"].rows())
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
-    run([Part(list(GROUPS["smoke"].rows()), [("a", None, Fake("a", sample=interrupt))])], results, Settings(1, 0))
-    rows = load(tmp_path / "out.jsonl").rows
-    assert len(rows) == len(list(GROUPS["smoke"].rows()))
-    assert {row["reason"] for row in rows} == {"interrupted"}
+    if when == "add":
+        monkeypatch.setattr(results, "add", add)
+    elif when != "advance":
+        monkeypatch.setattr(host, when, interrupt)
+    run([Part(asked, [("a", None, host)])], results, Settings(1, 0), interrupt if when == "advance" else lambda _: None)
+    written = load(tmp_path / "out.jsonl")
+    assert "finished" in written.environment
+    assert [(row["problem"], row["pass"], row["dtype"]) for row in written.rows] == [
+        (row.problem.name, row.which, row.dtype) for row in asked
+    ]
+    done = {"advance": 1, "add": 3}.get(when, 0)
+    assert [row["status"] for row in written.rows[: done + 1]] == ["ok"] * done + ["not_run"]
+    assert {row["reason"] for row in written.rows[done:]} == {"interrupted"}
 
 
 def test_rows_are_on_the_disk_as_they_come(tmp_path):
@@ -147,6 +210,58 @@ def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
         remote.close()
 
 
+class Deaf:
+    """A process that never answers."""
+
+    def __init__(self, **_):
+        self.alive = True
+
+    @staticmethod
+    def Pipe():  # noqa: N802
+        end = types.SimpleNamespace(close=lambda: None, send=lambda _: None, poll=lambda _: False)
+        return end, end
+
+    def start(self):
+        Deaf.started += 1
+
+    def join(self, *_):
+        pass
+
+    def kill(self):
+        self.alive = False
+
+    def is_alive(self):
+        return self.alive
+
+
+def test_one_that_twice_gives_no_answer_is_not_asked_again(monkeypatch):
+    Deaf.started, Deaf.Process = 0, Deaf
+    monkeypatch.setattr("benchmarks.hosts.multiprocessing.get_context", lambda _: Deaf)
+    remote = Remote("numpy", None, answer_within_s=60)
+    for _ in range(2):
+        with pytest.raises(Failed, match="prepare: no answer within 60 s"):
+            remote.prepare(smoke())
+    with pytest.raises(NotRun, match="not asked again: 2 times no answer within 60 s"):
+        remote.results(smoke())
+    remote.release()
+    remote.close()
+    assert Deaf.started == 2
+
+
+def test_a_process_imports_what_it_needs_before_it_is_asked(monkeypatch):
+    imported = []
+
+    class Gone:
+        def recv(self):
+            imported.append("asked")
+            raise EOFError
+
+    monkeypatch.setattr("benchmarks.hosts.signal.signal", lambda *_: None)
+    monkeypatch.setattr(Local, "versions", lambda self: imported.append("imported") or 1 / 0)
+    serve(Gone(), "numpy", None)
+    assert imported == ["imported", "asked"]
+
+
 def test_thread_counts_reach_the_process_and_leave_no_trace_here(monkeypatch):
     started = []
 
@@ -165,7 +280,7 @@ def test_thread_counts_reach_the_process_and_leave_no_trace_here(monkeypatch):
     monkeypatch.setattr("benchmarks.hosts.multiprocessing.get_context", lambda _: Context)
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     before = dict(os.environ)
-    Remote("numpy", threads=7)._start()
+    Remote("numpy", threads=7).start()
     assert started == ["7"]
     assert dict(os.environ) == before
 

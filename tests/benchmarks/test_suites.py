@@ -1,6 +1,7 @@
 """The suites beside `speed`: each runs, on sizes that cost nothing, and writes a results file as the others do."""
 
 import functools
+import importlib.metadata
 import subprocess
 import sys
 import types
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import host_cost, long_sequences, torch_ddp
+from benchmarks import host_cost, long_sequences, scaling, torch_ddp
 from benchmarks.results_files import load, place
 from tests.helpers.oracles import need
 
@@ -66,6 +67,35 @@ def test_long_sequences_are_timed_by_both_and_memory_is_told(monkeypatch, tmp_pa
     assert all(row["rounds"] == 2 and row["median_us"] > 0 for row in found.rows)
     assert all((row["estimated_bytes"] is None) == (row["competitor"] == "torch_cpu") for row in found.rows)
     assert "| 100 | 10 |" in capsys.readouterr().out
+
+
+def test_a_run_of_long_sequences_that_is_ended_early_leaves_its_rows(monkeypatch, tmp_path):
+    class Child:
+        calls = 0
+
+        def run(self, *_, **__):
+            Child.calls += 1
+            if Child.calls == 3:
+                raise KeyboardInterrupt
+            return types.SimpleNamespace(returncode=1, stdout="", stderr="it is not here")
+
+    def absent(_):
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(long_sequences, "subprocess", Child())
+    monkeypatch.setattr("importlib.metadata.version", absent)
+    with pytest.raises(KeyboardInterrupt):
+        run(monkeypatch, long_sequences, tmp_path / "long.jsonl")
+    written = load(tmp_path / "long.jsonl")
+    assert [(row["status"], row["reason"]) for row in written.rows] == [("failed", "it is not here")] * 2
+    assert "finished" not in written.environment
+    assert "not run" in long_sequences.section(written.rows[:1])
+
+
+def test_scaling_without_mpi_says_what_it_needs(monkeypatch, tmp_path):
+    monkeypatch.setattr(scaling, "MPIEXEC", tmp_path / "mpiexec")
+    with pytest.raises(SystemExit, match="scaling needs MPI's mpiexec"):
+        run(monkeypatch, scaling, tmp_path / "scaling.jsonl")
 
 
 @pytest.mark.long
