@@ -32,7 +32,7 @@ BUDGET_S = 440.0
 """Of eight minutes, what is left beside the start, the build of the C++ program and the last row."""
 
 OURS = ("eager", "plan", "graph", "auto")
-PEERS = ("torch", "torch-graph", "raw", "raw-graph", "jax")
+PEERS = ("torch", "torch-ours", "torch-graph", "raw", "raw-graph", "jax")
 TORCH = tuple(name for name in PEERS if name in ("torch", "torch-ours"))
 PREPARED = ("rule", "standard", "persist_static", "small_h")
 

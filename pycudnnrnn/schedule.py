@@ -33,24 +33,41 @@ _BOOLS = frozenset({bool, np.bool_})
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """One batch: T and B, the sequences' lengths (None: all T), and whether time or batch is the first axis."""
+    """One batch: T and B, the sequences' lengths (None: all T), and how its arrays over time and batch are laid out.
+
+    They are padded, with time or batch as their first axis; or they are `packed`, as torch's `PackedSequence` is: the
+    packed rows themselves. Packed sequences are sorted, longest first, the first has T steps, and none is empty.
+    """
 
     T: int
     B: int
     lengths: tuple[int, ...] | None = None
     time_major: bool = True
+    packed: bool = False
 
     @property
-    def data_axes(self) -> tuple[int, int]:
-        """The first two axes of an array over time and batch."""
+    def data_axes(self) -> tuple[int, ...]:
+        """The axes of an array over time and batch, without its last."""
+        if self.packed:
+            return (self.num_rows,)
         return (self.T, self.B) if self.time_major else (self.B, self.T)
 
-    def data_shape(self, width: int) -> tuple[int, int, int]:
+    def data_shape(self, width: int) -> tuple[int, ...]:
         """The shape of an array over time and batch."""
         return (*self.data_axes, width)
 
+    @property
+    def is_ragged(self) -> bool:
+        """Whether batches of this kind have lengths: packed ones always do, equal or not."""
+        return self.packed or self.lengths is not None
+
     def hardly_ragged(self) -> Schedule:
-        """The ragged batch of this size that has the most steps: one sequence, of two steps or more, is one shorter."""
+        """The ragged batch of this size that has the most steps: the last sequence is one step shorter.
+
+        Packed sequences of one step, or a single one, have equal lengths only.
+        """
+        if self.packed and 1 in (self.T, self.B):
+            return self
         return dataclasses.replace(self, lengths=(*[self.T] * (self.B - 1), self.T - 1))
 
     @functools.cached_property

@@ -85,6 +85,7 @@ COMPETITORS: Final = {
     for competitor in (
         Competitor("numpy", "numpy_engine", "cpu", "", "ours, on the NumPy engine"),
         Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU", "torch"),
+        Competitor("torch-ours-cpu", "torch_eager", "cpu", "cpu ours", "ours as torch's modules", "torch"),
         Competitor("jax-cpu", "jax_scan", "cpu", "cpu", "jit of lax.scan", "jax"),
         Competitor("jax-ours-cpu", "jax_ours", "cpu", "cpu", "ours under jit, in XLA's buffers", "jax"),
         Competitor("onnxruntime", "onnxruntime_cpu", "cpu", "", "the ONNX operator", "onnxruntime"),
@@ -100,6 +101,7 @@ COMPETITORS: Final = {
         Competitor("raw", "raw_cudnn", "cuda", "plain", "C++ over the same libcudnn: the floor"),
         Competitor("raw-graph", "raw_cudnn", "cuda", "graph", "the same calls in a CUDA graph"),
         Competitor("torch", "torch_eager", "cuda", "cuda", "torch's modules on the GPU", "torch"),
+        Competitor("torch-ours", "torch_eager", "cuda", "cuda ours", "ours as torch's modules", "torch"),
         Competitor("torch-graph", "torch_graph", "cuda", "", "the same in a CUDA graph", "torch"),
         Competitor("jax", "jax_cudnn", "cuda", "", "jax.experimental.rnn under jit", "jax"),
         Competitor("jax-ours", "jax_ours", "cuda", "cuda", "ours under jit, in XLA's buffers", "jax"),

@@ -1,4 +1,4 @@
-"""torch's nn.LSTM, nn.GRU and nn.RNN, on the CPU or the GPU."""
+"""torch's nn.LSTM, nn.GRU and nn.RNN, on the CPU or the GPU, or ours of the same names."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ def versions() -> dict[str, Any]:
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
     need_pass(which, among=("infer", "step"), why="torch has no call for it")
-    return prepare_on(problem, which, data, Torch(problem, dtype, option))
+    device, _, ours = option.partition(" ")
+    return prepare_on(problem, which, data, Torch(problem, dtype, device, ours=bool(ours)))
 
 
 class Torch:
-    """torch itself, with a module's dtype, device and modes."""
+    """torch itself, with a module's dtype, device and modes; with `ours` it is one of ours."""
 
-    def __init__(self, problem: Problem, dtype: str, device: str) -> None:
+    def __init__(self, problem: Problem, dtype: str, device: str, *, ours: bool = False) -> None:
         if problem.input == "skip":
             raise NotRun("nn.LSTM, nn.GRU and nn.RNN have no skip input")
         if problem.algo:
             raise NotRun("torch's algorithm cannot be chosen")
         self.torch = torch = load("torch")
+        self._nn = load("pycudnnrnn.interop.torch") if ours else torch.nn
         self.device = device
         if device == "cuda":
             if not torch.cuda.is_available():
@@ -62,7 +64,7 @@ class Torch:
             keywords["proj_size"] = problem.P
         if problem.cell in ("relu", "tanh"):
             keywords["nonlinearity"] = problem.cell
-        nn = self.torch.nn
+        nn = self._nn
         kind = {"lstm": nn.LSTM, "gru": nn.GRU}.get(problem.cell, nn.RNN)
         module = kind(problem.I, problem.H, **keywords)
         arrays = convert.pytorch.from_canonical(data.canonical)
@@ -127,7 +129,10 @@ def _stepping(infer: Any, xs: list[Any], *, carried: bool) -> Callable[[], Any]:
 
 def parameter_gradients(module: Any, problem: Problem) -> Array:
     """A module's gradients in canonical order."""
-    named = {name: host(parameter.grad) for name, parameter in module.named_parameters()}
+    if hasattr(module, "named_weights"):  # ours: one parameter with every weight in it
+        named = {name: host(gradient) for name, gradient in module.named_weights(module.params.grad)}
+    else:
+        named = {name: host(parameter.grad) for name, parameter in module.named_parameters()}
     nonlinearity = problem.cell if problem.cell in ("relu", "tanh") else "tanh"
     canonical = convert.pytorch.to_canonical(named, nonlinearity=nonlinearity)
     return flat(canonical.weights, canonical.biases)

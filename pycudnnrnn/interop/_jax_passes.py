@@ -73,7 +73,7 @@ class Traced:
     def shapes(self) -> dict[str, Shape]:
         """What each array of a call is, by name; those of c are there for LSTM alone."""
         size, dtype = self.runner.engine.layout(self.spec).size, self.spec.dtype.numpy
-        found = slots(self.spec, self.schedule.T, self.schedule.B, size, time_major=self.schedule.time_major)
+        found = slots(self.spec, self.schedule, size)
         return {name: _shape(slot.shape, dtype) for name, slot in found.items() if slot.shape is not None}
 
     def there(self, *names: str) -> list[str]:

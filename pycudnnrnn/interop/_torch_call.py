@@ -23,7 +23,7 @@ PACKINGS_MAX: Final = 64
 
 
 class Packing(NamedTuple):
-    """Which steps packed data has: as a batch, and as torch wants it, the lengths, longest first."""
+    """Which steps packed data has: as a batch, and the lengths, longest first, as torch's functions take them."""
 
     schedule: Schedule
     lengths: Any
@@ -104,16 +104,16 @@ class Arguments(NamedTuple):
     def _packing(self) -> Packing:
         """Find each sequence's length, longest first, from how many still run at each step."""
         running, (T, B) = self.batch_sizes.tolist(), self.size
-        falling = [B, *running, 0]
+        falling = [B, *running, min(B, 1)]  # a step that no sequence has is none
         if running[:1] != falling[:1] or sum(running) != len(self.x) or falling != sorted(falling, reverse=True):
-            expected = f"numbers that do not rise, from B={B} on, {len(self.x)} in all"
+            expected = f"positive numbers that do not rise, from B={B} on, {len(self.x)} in all"
             raise TorchArgumentError("batch_sizes", expected, running[:8])
         lengths = tuple((np.array(running)[:, None] > np.arange(B)).sum(axis=0).tolist())
-        schedule = Schedule(T, B, None if set(lengths) == {T} else lengths)
+        schedule = Schedule(T, B, None if set(lengths) == {T} else lengths, packed=True)
         return Packing(schedule, torch.tensor(lengths, dtype=torch.int64))
 
     def padded(self, data: Any) -> Any:
-        """Give packed data its padding: [rows, F] to [T, B, F]."""
+        """Give packed data its padding, which ops need: [rows, F] to [T, B, F]."""
         if self.batch_sizes is None:
             return data.contiguous()
         padded, _ = torch.ops.aten._pad_packed_sequence(data, self.batch_sizes, False, 0.0, -1)  # noqa: SLF001

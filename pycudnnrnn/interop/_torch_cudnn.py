@@ -1,7 +1,8 @@
 """cuDNN on torch's own memory: tensors' addresses go to it as they are, on torch's current stream.
 
 Results, reserve and workspace are tensors, from torch's allocator, which gives memory again only to the same stream.
-So nothing is exchanged, nothing waits, and no device is made current that is.
+So nothing is exchanged, nothing waits, and no device is made current that is. cuDNN's packed layout is torch's: packed
+data goes as it is, too, with equal lengths as with any others, so that they share what is compiled.
 """
 
 from __future__ import annotations
@@ -30,24 +31,21 @@ class Batch:
     """One kind of batch: same spec, T, B and axes, packed or padded, for training or not. Batch sizes may differ."""
 
     def __init__(self, engine: Any, call: Arguments, T: int, B: int, *, training: bool) -> None:
-        packed = call.batch_sizes is not None
-        self._schedule = Schedule(T, B, None, call.time_major)
-        like = self._schedule.hardly_ragged() if packed and T > 1 else self._schedule
-        batch = passes.Batch(call.spec, like, training)
+        self._schedule = Schedule(T, B, None, call.time_major, packed=call.batch_sizes is not None)
+        batch = passes.Batch(call.spec, self._schedule, training)
         self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
         self.reserve_nbytes: int = self._native.reserve_nbytes
         self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
-        self._packed = packed
 
-    def _check(self, call: Arguments, **others: Any) -> None:
-        """Refuse tensors of a call that do not fit their slots, or its input.
+    def _checked(self, call: Arguments, **others: Any) -> dict[passes.Name, tuple[int, ...]]:
+        """Return the shapes of a call's tensors, and refuse those that do not fit their slots, or its input.
 
         Raises:
             TorchArgumentError: another shape, dtype or device.
         """
         x = call.x
         dtype, device, wanted = x.dtype, x.device, self._shapes
-        if self._packed:
+        if self._schedule.packed:  # as many rows as this call's lengths have steps
             wanted = wanted | {name: (len(x), wanted[name][-1]) for name in ("x", "y", "dy")}
         given = {"x": x, "params": call.params, "hx": call.hx, "cx": call.cx} | others
         for name, tensor in given.items():
@@ -59,34 +57,35 @@ class Batch:
                 raise TorchArgumentError(name, f"{dtype}, the input's", tensor.dtype, aspect="dtype")
             if tensor.device != device:
                 raise TorchArgumentError(name, f"{device}, the input's", tensor.device, aspect="device")
+        return wanted
 
     def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:
         """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
-        self._check(call)
+        wanted = self._checked(call)
         native, given = self._native, _inputs(call)
         x = given["x"]
-        found = {name: x.new_empty(self._shapes[name]) for name in passes.RESULTS}
+        found = {name: x.new_empty(wanted[name]) for name in passes.RESULTS}
         spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
         seed = None if call.seed is None else int(call.seed)
         native.forward(_stream(x.device), self._lengths(call), _at(given | found | spaces), seed=seed)
         y, hy, cy = found.values()
-        return call.packed(y), hy, cy, spaces["reserve"] if keep else _bytes(x, 0)
+        return y, hy, cy, spaces["reserve"] if keep else _bytes(x, 0)
 
     def backward(
         self, call: Arguments, dy: Any, dhy: Any, dcy: Any, y: Any, reserve: Any, *, params_too: bool
     ) -> tuple[Any, Any, Any, Any]:
         """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
-        self._check(call, dy=dy, dhy=dhy, dcy=dcy, y=y, reserve=reserve)
+        self._checked(call, dy=dy, dhy=dhy, dcy=dcy, y=y, reserve=reserve)
         native, given = self._native, _inputs(call)
         x = given["x"]
-        given |= {"y": _aligned(call.padded(y)), "dy": _aligned(call.padded(dy)), "reserve": reserve.clone()}
+        given |= {"y": _aligned(y), "dy": _aligned(dy), "reserve": reserve.clone()}
         given |= {"dhy": _aligned(dhy), "dcy": _aligned(dcy), "workspace": _bytes(x, native.workspace_nbytes)}
         made = call.empty_gradients(x, params_too=params_too)
         found = dict(zip((*passes.GRADIENTS, "d_params"), made, strict=True))
         found["d_params"].zero_()  # cuDNN adds to what is there
         native.backward(_stream(x.device), self._lengths(call), _at(given | found))
-        dx, *others = made
-        return call.packed(dx), *others
+        dx, dhx, dcx, d_params = made
+        return dx, dhx, dcx, d_params
 
     def _lengths(self, call: Arguments) -> Schedule:
         packing = call.packing
@@ -119,8 +118,7 @@ def _bytes(like: Any, count: int) -> Any:
 
 def _inputs(call: Arguments) -> dict[str, Any]:
     """What every pass may read, as cuDNN takes it; params are read where they are, or refused."""
-    x = _aligned(call.padded(call.x))
-    return {"x": x, "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
+    return {"x": _aligned(call.x), "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
 
 
 def _aligned(tensor: Any) -> Any:

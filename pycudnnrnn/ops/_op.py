@@ -363,9 +363,9 @@ class CudnnRNN:
         dropout: Dropout | None, every: int | None, names: Names,
     ) -> Kind:  # fmt: skip
         """Make what calls of a kind have in common."""
-        wanted = slots(self.spec, T, B, engine.layout(self.spec).size, time_major=time_major)
-        take = Taker(engine, self.spec, wanted, {name: getattr(names, name, name) for name in INPUTS})
         schedule = Schedule(T, B, None, time_major)
+        wanted = slots(self.spec, schedule, engine.layout(self.spec).size)
+        take = Taker(engine, self.spec, wanted, {name: getattr(names, name, name) for name in INPUTS})
         like = schedule.hardly_ragged() if ragged else schedule
         return Kind(take, engine.forward(Batch(self.spec, like, keeps, dropout, every)), schedule)
 

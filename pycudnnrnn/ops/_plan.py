@@ -44,8 +44,7 @@ class Plan:
         self.workspace_nbytes = native.workspace_nbytes
         self.reserve_nbytes = native.reserve_nbytes
         reserve_nbytes = native.reserve_nbytes if training else None
-        T, B, size = schedule.T, schedule.B, engine.layout(spec).size
-        wanted = slots(spec, T, B, size, reserve_nbytes, time_major=schedule.time_major)
+        wanted = slots(spec, schedule, engine.layout(spec).size, reserve_nbytes)
         self._take = {
             which: Taker(engine, spec, wanted, {n: n for n in which.names}, written=which.written, in_place=True)
             for which in PASSES

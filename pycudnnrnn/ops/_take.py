@@ -11,6 +11,7 @@ from pycudnnrnn.engines import Engine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.passes import Arrays, Name, Slot, slots
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 APART_MAX: Final = 256
@@ -134,6 +135,6 @@ def check_size(name: str, params: Any, spec: RNNSpec, engine: Engine) -> None:
 
 def take_params(engine: Engine, spec: RNNSpec, name: str, params: Any, *, written: bool = False) -> Any:
     """Return the engine's array over a params buffer; see `Taker`."""
-    wanted = slots(spec, 1, 1, engine.layout(spec).size)
+    wanted = slots(spec, Schedule(1, 1), engine.layout(spec).size)
     found, _ = Taker(engine, spec, wanted, {"params": name}, written=_FLAT if written else frozenset())(params)
     return found["params"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 import math
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +22,8 @@ from pycudnnrnn._libcudnn import (
 )
 from pycudnnrnn._libcudnn_abi import PROTOTYPES, Prototype
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
+from pycudnnrnn.engines.cudnn.passes import DataDescriptors
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, MathType, RNNMode, RNNSpec
 from tests.helpers.examples import examples
 
@@ -122,6 +126,29 @@ def test_an_rnn_data_descriptor_gives_back_its_lengths_and_a_zero_fill(lib, data
     assert (got["maxSeqLength"], got["batchSize"], got["vectorSize"]) == (time, batch, width)
     assert got["seqLengthArray"] == lengths
     assert got["paddingFill"][: dtype.itemsize] == bytes(dtype.itemsize)
+
+
+@given(st.data(), choices(cudnnRNNDataLayout_t))
+@EXAMPLES
+def test_an_rnn_data_descriptor_takes_other_lengths(lib, data, layout):
+    time, batch = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
+    packed = layout is cudnnRNNDataLayout_t.SEQ_MAJOR_PACKED
+    with RNNDataDescriptor(lib, DType.FLOAT32, time, batch, 4, layout=layout) as descriptor:
+        for _ in range(2):
+            lengths = data.draw(st.lists(st.integers(1, time), min_size=batch, max_size=batch))
+            lengths = [time, *sorted(lengths[1:], reverse=True)] if packed else lengths
+            descriptor.set_lengths(np.array(lengths, np.int32))
+            got = descriptor.read()
+            assert (got["seqLengthArray"], got["layout"], got["maxSeqLength"]) == (lengths, layout, time)
+
+
+@pytest.mark.parametrize(("T", "B"), list(itertools.product((1, 2, 5), (1, 2, 3))))
+def test_the_batch_that_sizes_are_asked_for_is_one_that_cudnn_takes_as_packed_data(lib, T, B):
+    """The most steps that lengths which differ have, where there are such."""
+    schedule = Schedule(T, B, packed=True).hardly_ragged()
+    got = DataDescriptors(lib, RNNSpec("lstm", 1, 8, 4), schedule).x.read()
+    assert got["layout"] is cudnnRNNDataLayout_t.SEQ_MAJOR_PACKED
+    assert sum(got["seqLengthArray"]) == T * B - (T > 1 and B > 1)
 
 
 @dataclasses.dataclass

@@ -15,6 +15,7 @@ from benchmarks.timing import EventClock, HostClock, Sample
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.layout import canonical_shapes
 from tests.benchmarks.rows import smoke
+from tests.stand_in import torch_on_cpu
 
 
 class StillClock:
@@ -234,7 +235,7 @@ def test_results_of_another_shape_or_name_are_refused():
         data.worst_error({"y": np.ones((2, 3)), "dx": np.ones(3)}, wanted)
 
 
-CPU = ("numpy", "torch-cpu", "jax-cpu", "jax-ours-cpu", "onnxruntime")
+CPU = ("numpy", "torch-cpu", "torch-ours-cpu", "jax-cpu", "jax-ours-cpu", "onnxruntime")
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
@@ -262,7 +263,17 @@ def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
             with contextlib.suppress(NotRun):
                 check(row, host)
                 compared[name] += 1
-    assert compared == {"numpy": 19, "torch-cpu": 23, "jax-cpu": 15, "jax-ours-cpu": 19, "onnxruntime": 7}
+    torchs = {"torch-cpu": 23, "torch-ours-cpu": 23}
+    assert compared == torchs | {"numpy": 19, "jax-cpu": 15, "jax-ours-cpu": 19, "onnxruntime": 7}
+
+
+@pytest.mark.parametrize("which", ["infer", "step"])
+def test_a_packed_row_of_ours_in_torch_gives_cudnn_packed_data(which, shim_path, monkeypatch):
+    packed = smoke("lstm", which, "float32").problem.replace(T=9, lengths="unsorted", layout="packed")
+    with contextlib.contextmanager(torch_on_cpu.playing)(shim_path, monkeypatch) as played:
+        adapters.COMPETITORS["torch-ours-cpu"].prepare(packed, which, "float32", data.draw(packed)).call()
+        assert {layout for layout, _ in played.described} == {"SEQ_MAJOR_PACKED"}
+        assert len(played.described) == (3 if which == "step" else 1)
 
 
 @pytest.mark.parametrize("carried", [False, True])

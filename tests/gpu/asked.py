@@ -1,12 +1,14 @@
 """What is asked of a device both by the triage, which reports it, and by tests, which hold the code to it."""
 
 import ctypes
+import dataclasses
 import importlib
 
 import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnForwardMode_t
+from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, BiasMode, RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
@@ -121,14 +123,15 @@ def padding(cuda):
     return {name: all(not a[n:, b].any() for b, n in enumerate(RAGGED)) for name, a in found.items()}
 
 
-def reserves(cuda):
+def reserves(cuda, *, packed=False):
     """Bytes of reserve: what a ragged training call is given, and what cuDNN asks for by lengths."""
-    plan = lstm().prepare(T, B, is_training=True, sequence_lengths=list(RAGGED), device="cuda")
-    passes, handle = plan._native._passes, cuda.engine.runtime.handle_on(cuda.device.stream())
-    found = {"given": plan.reserve_nbytes}
-    for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), RAGGED, (T,) + (1,) * (B - 1)):
+    ragged = tuple(sorted(RAGGED, reverse=True)) if packed else RAGGED
+    schedule, handle = Schedule(T, B, ragged, packed=packed), cuda.engine.runtime.handle_on(cuda.device.stream())
+    passes = cuda.engine.runtime.passes(handle, Batch(lstm().spec, schedule, keeps=True))
+    found = {"given": passes.reserve_nbytes}
+    for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), ragged, (T,) + (1,) * (B - 1)):
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
-        data = passes.data_of_its_own(Schedule(T, B, lengths))
+        data = passes.data_of_its_own(dataclasses.replace(schedule, lengths=lengths))
         cuda.engine.library.cudnnGetRNNTempSpaceSizes(
             handle, passes._rnn, cudnnForwardMode_t.TRAINING, data.x, workspace, reserve
         )

@@ -85,10 +85,11 @@ def test_gradients_past_a_sequences_end_are_zero_in_the_callers_own_buffers(cuda
         assert not any(cuda.get(array)[n:, i].any() for i, n in enumerate(asked.RAGGED))
 
 
-def test_no_lengths_take_more_reserve_than_a_ragged_call_is_given(cuda, answer):
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_no_lengths_take_more_reserve_than_a_ragged_call_is_given(cuda, answer, layout):
     """What they change is not documented: a call is sized once, by equal lengths and by those hardly ragged."""
-    found = asked.reserves(cuda)
-    answer("reserve by lengths", found)
+    found = asked.reserves(cuda, packed=layout == "packed")
+    answer(f"reserve by lengths, {layout}", found)
     assert max(found.values()) == found["given"]
 
 

@@ -8,7 +8,8 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 
-from tests.interop.pairs import KINDS, make_call, make_pair, worst  # noqa: E402
+from tests.gpu.numbers import ALLOWED, EPS  # noqa: E402
+from tests.interop.pairs import KINDS, gradients, make_call, make_pair, worst  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +59,35 @@ def test_packed_sequences_equal_torch_on_the_cpu(kind):
     assert (found.cpu() - expected).abs().max() <= 1e-9
     for name, gradient in mine.named_weights(mine.params.grad):
         assert (gradient.cpu() - getattr(theirs, name).grad).abs().max() <= 1e-9, name
+
+
+def packed_step(module, device, dtype):
+    """Every result and gradient of a training step on packed sequences, on the host in float64."""
+    x = torch.randn(12, 5, 17, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    data = pack_padded_sequence(x, [3, 12, 1, 12, 7], enforce_sorted=False).to(device, dtype)
+    data.data.requires_grad_()
+    module.to(device, dtype)
+    y, _ = module(data)
+    y.data.square().sum().backward()
+    found = {"y": y.data.detach(), "dx": data.data.grad} | gradients(module)
+    return {name: tensor.double().cpu() for name, tensor in found.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_sequences_in_float32_are_as_good_as_torchs_own_module_on_the_device(answer, kind):
+    """Both hand cuDNN its packed layout. Without TF32, errors are those of `numbers.worst`."""
+    expected = packed_step(make_pair(kind, 17, 24, 2, bidirectional=True)[0], "cpu", torch.float64)
+    errors = {}
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for name, module in zip(("torch", "ours"), make_pair(kind, 17, 24, 2, bidirectional=True), strict=True):
+            found = packed_step(module, "cuda", torch.float32)
+            assert found.keys() == expected.keys()
+            errors[name] = max(
+                float((found[what] - wanted).abs().max()) / max(1.0, float(wanted.abs().max()))
+                for what, wanted in expected.items()
+            )
+    answer(f"torch packed {kind}: largest errors in float32", errors)
+    assert errors["ours"] <= ALLOWED["float32"] * EPS["float32"] * (12 * 24 * 2) ** 0.5
 
 
 def test_work_goes_to_torchs_current_stream():

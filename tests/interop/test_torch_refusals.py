@@ -122,6 +122,7 @@ BATCH_SIZES = {
     "negative": [2, -1, 2],
     "negative at first": [-2, 5],
     "beyond the data": [3, 2, 1],
+    "a step that no sequence has": [2, 1, 0],
     "none": [],
     "floats": torch.tensor([2.0, 1.0]),
     "narrow": torch.tensor([2, 1], dtype=torch.int32),

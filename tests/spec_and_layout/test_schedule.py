@@ -1,5 +1,6 @@
 """The walk through a ragged batch, against a walk written out step by step."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -34,6 +35,15 @@ def test_packed_rows_are_the_valid_steps_longest_sequence_first(batch):
     assert schedule.num_rows == sum(full)
     assert schedule.order.tolist() == order
     assert schedule.is_sorted == (order == list(range(schedule.B)))
+
+
+@examples(500)
+@given(batches)
+def test_data_has_the_axes_that_its_layout_says(batch):
+    schedule, full = schedule_of(batch)
+    T, B, layouts = schedule.T, schedule.B, ({}, {"time_major": False}, {"packed": True})
+    found = [dataclasses.replace(schedule, **layout).data_shape(3) for layout in layouts]
+    assert found == [(T, B, 3), (B, T, 3), (sum(full), 3)]
 
 
 @examples(2000)

@@ -18,6 +18,7 @@ from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
 from tests.stand_in import native
 
+LAYOUTS = libcudnn.cudnnRNNDataLayout_t
 STATES_NBYTES = 64
 WORKSPACE_FILL = 0xCD
 
@@ -27,8 +28,8 @@ class Answers:
 
     `version` is what the library says of itself; `engine` computes, in the layout that it has, and `layouts` maps an
     algorithm to an engine with another layout; `refused` maps (function, algorithm) to a status. `launches` lists
-    (pass, handle, stream, thread) and `ran` the (pass, algorithm, math type) of what was launched. Handles are known to
-    all shims, since an older one's may be destroyed at any time.
+    (pass, handle, stream, thread), `ran` the (pass, algorithm, math type) and `described` the (layout, lengths) of what
+    was launched. Handles are known to all shims, since an older one's may be destroyed at any time.
     """
 
     handles: ClassVar[dict] = {}
@@ -37,7 +38,7 @@ class Answers:
     def __init__(self, engine, version):
         self.engine, self.version = engine or NumpyEngine(), version
         self.layouts, self.refused = {}, {}
-        self.launches, self.ran = [], []
+        self.launches, self.ran, self.described = [], [], []
         self._kept, self._dropouts, self._built = {}, {}, {}
         self._tokens = itertools.count(1)
 
@@ -172,8 +173,10 @@ class Answers:
         T, B, lengths = x["maxSeqLength"], x["batchSize"], x["seqLengthArray"]
         if spec.algo == "persist_dynamic" and self._built.get(rnn) != B:
             raise native.Refused(native.BAD_VALUE, f"built for a batch of {self._built.get(rnn)}")
-        if not found["auxFlags"] or any(x["paddingFill"]):
-            raise native.Refused(native.BAD_VALUE, "padded I/O is off, or its fill is not zero")
+        packed = x["layout"] is LAYOUTS.SEQ_MAJOR_PACKED
+        if bool(found["auxFlags"]) is packed or any(x["paddingFill"]):
+            reason = "whether packed data may have padded I/O is not known" if packed else "padded I/O is off"
+            raise native.Refused(native.BAD_VALUE, f"{reason}, or its fill is not zero")
         states = [(h_desc, spec.state_size), *((c, spec.num_units) for c in c_descs if spec.has_cell_state)]
         for desc, width in states:
             if not desc:
@@ -181,15 +184,16 @@ class Answers:
             tensor = native.tensor(self.library, desc)
             if tensor["dimA"] != (spec.num_pseudo_layers, B, width) or tensor["dataType"] != x["dataType"]:
                 raise native.Refused(native.BAD_VALUE, f"state descriptor {tensor}")
-        time_major = x["layout"] == libcudnn.cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED
+        time_major = x["layout"] is not LAYOUTS.BATCH_MAJOR_UNPACKED
         ragged = set(lengths) != {T}
-        if ragged and spec.algo != "standard":
-            raise native.Refused(native.NOT_SUPPORTED, "ragged lengths")
+        if (ragged or packed) and spec.algo != "standard":
+            raise native.Refused(native.NOT_SUPPORTED, "ragged lengths, or packed data")
+        self.described.append((x["layout"].name, tuple(lengths)))
         return spec, found, Schedule(T, B, tuple(lengths) if ragged else None, time_major), x
 
-    def _memory(self, spec, schedule):
-        T, B = schedule.T, schedule.B
-        dtype = spec.dtype.numpy
+    def _memory(self, spec, x):
+        """Return what gives the arrays at addresses: data as `_Data`, states as they are."""
+        B, dtype = x["batchSize"], spec.dtype.numpy
 
         def aligned(address):
             if address % 16:
@@ -197,7 +201,7 @@ class Answers:
 
         def data(address, width):
             aligned(address)
-            return native.view(address, (T, B, width) if schedule.time_major else (B, T, width), dtype)
+            return _Data(address, width, x, dtype)
 
         def states(address, width):
             aligned(address)
@@ -245,7 +249,7 @@ class Answers:
         if params_nbytes != self._params_nbytes(spec):
             raise native.Refused(native.BAD_SIZE, "params")
         self._scratch_given(spec, x_data, mode, workspace_nbytes, workspace, reserve_nbytes, reserve)
-        data, states = self._memory(spec, schedule)
+        data, states = self._memory(spec, x_data)
         dropout = None
         if mode and spec.dropout and spec.num_layers > 1:
             address = self._dropouts[found["dropoutDesc"]][1]
@@ -255,18 +259,18 @@ class Answers:
         batch = Batch(_plain(spec, dropout=spec.dropout), schedule, bool(mode), dropout)
         out_y, out_h, out_c, kept = self.engine.forward(batch)(schedule, {
             "params": native.view(params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy).copy(),
-            "x": data(x, spec.input_size).copy(),
+            "x": data(x, spec.input_size).read(),
             "hx": states(hx, spec.state_size).copy() if hx else None,
             "cx": states(cx, spec.num_units).copy() if cx else None,
         }, ())  # fmt: skip
-        data(y, spec.output_size)[...] = out_y
+        data(y, spec.output_size).write(out_y)
         if hy:
             states(hy, spec.state_size)[...] = out_h
         if cy and spec.has_cell_state:
             states(cy, spec.num_units)[...] = out_c
         if mode:
             checks = {
-                "y": out_y.tobytes(), "x": data(x, spec.input_size).tobytes(),
+                "y": data(y, spec.output_size).tobytes(), "x": data(x, spec.input_size).tobytes(),
                 "params": ctypes.string_at(params, params_nbytes),
                 "hx": states(hx, spec.state_size).tobytes() if hx else None,
                 "cx": states(cx, spec.num_units).tobytes() if cx else None,
@@ -286,7 +290,7 @@ class Answers:
             raise native.Refused(native.EXECUTION_FAILED, "a length is zero")
         self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
         kept = self._recall(reserve, 1)
-        data, states = self._memory(spec, schedule)
+        data, states = self._memory(spec, x_data)
         kept.same("y", data(y, spec.output_size).tobytes())
         kept.same("params", ctypes.string_at(params, params_nbytes))
         kept.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
@@ -294,14 +298,11 @@ class Answers:
         if not dhy or (spec.has_cell_state and not dcy):
             raise native.Refused(native.NULL_POINTER, "whether dhy and dcy may be NULL is not known")
         out = kept.reserve.backward_data(
-            data(dy, spec.output_size).copy(),
+            data(dy, spec.output_size).read(),
             states(dhy, spec.state_size).copy(),
             states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
         )
-        written = data(dx, spec.input_size)
-        for b, length in enumerate(x_data["seqLengthArray"]):  # cuDNN may leave what is behind a sequence's end
-            rows = (slice(length), b) if schedule.time_major else (b, slice(length))
-            written[rows] = out[0][rows]
+        data(dx, spec.input_size).write(out[0], padding=False)  # cuDNN may leave what is behind a sequence's end
         if dhx:
             states(dhx, spec.state_size)[...] = out[1]
         if dcx and spec.has_cell_state:
@@ -313,18 +314,44 @@ class Answers:
         self, handle, rnn, add, _dev, x_desc, x, h_desc, hx, y_desc, y,
         params_nbytes, d_params, workspace_nbytes, workspace, reserve_nbytes, reserve,
     ):  # fmt: skip
-        spec, _, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc)
+        spec, _, _, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc)
         if params_nbytes != self._params_nbytes(spec):
             raise native.Refused(native.BAD_SIZE, "params")
         self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
         kept = self._recall(reserve, 2)
-        data, states = self._memory(spec, schedule)
+        data, states = self._memory(spec, x_data)
         kept.same("x", data(x, spec.input_size).tobytes())
         kept.same("y", data(y, spec.output_size).tobytes())
         kept.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
         out = native.view(d_params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy)
         kept.reserve.backward_weights(out, accumulate=add == libcudnn.cudnnWgradMode_t.ADD)
         self._launched(handle, "backward_weights", spec)
+
+
+class _Data:
+    """An array over time and batch in memory, in the layout that a descriptor says; padded to who computes."""
+
+    def __init__(self, address, width, described, dtype):
+        T, B, lengths = described["maxSeqLength"], described["batchSize"], np.array(described["seqLengthArray"])
+        self.packed, self.shape = described["layout"] is LAYOUTS.SEQ_MAJOR_PACKED, (T, B, width)
+        self.valid = np.arange(T)[:, None] < lengths  # in order, these are the packed rows: lengths never rise
+        if described["layout"] is LAYOUTS.BATCH_MAJOR_UNPACKED:
+            self.valid, self.shape = self.valid.T, (B, T, width)
+        self.memory = native.view(address, (lengths.sum(), width) if self.packed else self.shape, dtype)
+        self.tobytes = self.memory.tobytes
+
+    def read(self):
+        if not self.packed:
+            return self.memory.copy()
+        padded = np.full(self.shape, np.nan, self.memory.dtype)
+        padded[self.valid] = self.memory
+        return padded
+
+    def write(self, padded, *, padding=True):
+        if self.packed:
+            self.memory[...] = padded[self.valid]
+        else:
+            self.memory[...] = padded if padding else np.where(self.valid[..., None], padded, self.memory)
 
 
 class _Kept:
@@ -350,5 +377,5 @@ def _scratch(spec, data, mode):
     """Sizes that depend on everything they may depend on, so that a stale one is seen; in inference too."""
     T, lengths = data["maxSeqLength"], data["seqLengthArray"]
     cells = T * data["batchSize"] * spec.num_pseudo_layers * spec.num_units
-    ragged = 96 * (set(lengths) != {T})
-    return 512 + 2 * cells + sum(lengths) + ragged, 64 + 4 * cells + mode + ragged
+    more = 96 * (set(lengths) != {T}) + 160 * (data["layout"] is LAYOUTS.SEQ_MAJOR_PACKED)
+    return 512 + 2 * cells + sum(lengths) + more, 64 + 4 * cells + mode + more

@@ -162,7 +162,7 @@ class RNNDescriptor(Owned, kind="RNNDescriptor"):
     """Describe an RNN to cuDNN.
 
     `algo` replaces the spec's, which may be "auto". Without a `dropout` descriptor the RNN has no dropout, whatever the
-    spec says. `padded_io` must be on for the unpacked layouts.
+    spec says. `padded_io` must be on for the unpacked layouts; it is off for the packed one, as in PyTorch.
 
     Raises:
         ArgumentError: algorithm "auto", which has to be decided before.
@@ -239,7 +239,7 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
             _check_packed(lengths, time)
         super().__init__(library)
         self.pointer = self._pointer
-        self._layout, self._lengths = layout, lengths
+        self._lengths = lengths
         self._set = library.cudnnSetRNNDataDescriptor.bind(
             rnnDataDesc=self, dataType=DATA_TYPES[dtype], layout=layout, maxSeqLength=time, batchSize=batch,
             vectorSize=vector_size, seqLengthArray=(ctypes.c_int * batch).from_buffer(lengths),
@@ -249,8 +249,6 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
 
     def set_lengths(self, lengths: npt.NDArray[np.int32]) -> None:
         """Describe a batch of the same size with other lengths, which were checked; nothing is made anew."""
-        if self._layout == c.cudnnRNNDataLayout_t.SEQ_MAJOR_PACKED:
-            raise ArgumentError("layout", "an unpacked one: packed lengths decide the size", self._layout)
         self._lengths[:] = lengths
         self._set()
 

@@ -12,7 +12,7 @@ from pycudnnrnn.schedule import Chunk
 def memory(runtime: Runtime, batch: Batch, chunks: list[Chunk]) -> Memory:
     """Sum up what cuDNN asks for and what the engine allocates around it; see `engines.Engine.memory`."""
     spec, schedule = batch.spec, batch.schedule
-    found = slots(spec, schedule.T, schedule.B, runtime.layout(spec).size)
+    found = slots(spec, schedule, runtime.layout(spec).size)
     outputs = nbytes(found, RESULTS)
     gradients = nbytes(found, (*GRADIENTS, "d_params")) if batch.training else 0
     if len(chunks) > 1 and spec.num_dirs == 2:
@@ -43,7 +43,7 @@ def _by_direction(runtime: Runtime, batch: Batch, chunks: list[Chunk]) -> tuple[
     for layer in range(spec.num_layers):
         part = batch._replace(spec=one_direction(spec, layer))
         found = memory(runtime, part, chunks)
-        each = slots(part.spec, batch.schedule.T, batch.schedule.B, runtime.layout(part.spec).size)
+        each = slots(part.spec, batch.schedule, runtime.layout(part.spec).size)
         turned, output = each["x"].nbytes, 2 * each["y"].nbytes
         around = found.workspace_nbytes + found.output_nbytes + found.gradient_nbytes + 2 * turned
         workspace = max(workspace, around + output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
 from collections.abc import Sequence
@@ -26,7 +27,9 @@ _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve
 
 
 class Passes:
-    """The native side of one (spec, T, B, training), of equal lengths or of ragged ones. Its calls take no memory.
+    """The native side of one (spec, T, B, training), of equal lengths or of ragged ones, padded or packed.
+
+    Its calls take no memory.
 
     Ragged lengths are no part of it: new ones set the two data descriptors, of which every thread has its own, and
     nothing else. Scratch memory is for the worst of them. What several threads share is only read once it is made.
@@ -45,9 +48,12 @@ class Passes:
         spec, schedule, training = batch.spec, batch.schedule, batch.training
         self._library = library = handle.library
         self.device, self.spec, self.training = device, spec, training
-        self.ragged = schedule.lengths is not None
-        self.batch = Schedule(schedule.T, schedule.B, None, schedule.time_major)
-        self._rnn = RNNDescriptor(library, spec, dropout or DropoutDescriptor.of_none(handle), algo=spec.untuned_algo)
+        self.ragged = schedule.is_ragged
+        self.batch = dataclasses.replace(schedule, lengths=None)
+        self._rnn = RNNDescriptor(
+            library, spec, dropout or DropoutDescriptor.of_none(handle),
+            algo=spec.untuned_algo, padded_io=not schedule.packed,
+        )  # fmt: skip
         if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
             load_nvrtc()
             library.cudnnBuildRNNDynamic(handle, self._rnn, schedule.B)
@@ -56,8 +62,7 @@ class Passes:
         self.params_nbytes = weight_space_nbytes(handle, self._rnn)
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
         reserve_nbytes = self.reserve_nbytes if training else None
-        params_size, T, B = self.params_nbytes // spec.dtype.itemsize, schedule.T, schedule.B
-        self.slots = slots(spec, T, B, params_size, reserve_nbytes, time_major=schedule.time_major)
+        self.slots = slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize, reserve_nbytes)
         self.passes = PASSES if training else (FORWARD,)
         h, c = (
             None if shape is None else TensorDescriptor(library, spec.dtype, shape)
@@ -121,12 +126,12 @@ class Passes:
         self.calls[which](handle.pointer, *data.pointers, workspace, *at)
 
     def _clear(self, which: Pass, handle: Handle, at: Sequence[int | None], *, accumulate: bool) -> None:
-        """Make zeros where a backward adds to what is there; and of dx where lengths are ragged.
+        """Make zeros where a backward adds to what is there; and of dx where it has padding.
 
         cuDNN's documents promise its padding fill for y alone.
         """
         data = which is BACKWARD_DATA
-        if (data and not self.ragged) or (not data and accumulate):
+        if (data and (not self.ragged or self.batch.packed)) or (not data and accumulate):
             return
         name = "dx" if data else "d_params"
         address = at[which.names.index(name)]
@@ -166,6 +171,7 @@ class DataDescriptors:
     def __init__(self, library: Library, spec: RNNSpec, schedule: Schedule) -> None:
         layouts = cudnnRNNDataLayout_t
         layout = layouts.SEQ_MAJOR_UNPACKED if schedule.time_major else layouts.BATCH_MAJOR_UNPACKED
+        layout = layouts.SEQ_MAJOR_PACKED if schedule.packed else layout
         T, B, lengths = schedule.T, schedule.B, schedule.lengths
         self.x, self._y = (
             RNNDataDescriptor(library, spec.dtype, T, B, width, lengths=lengths, layout=layout)

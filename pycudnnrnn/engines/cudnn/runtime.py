@@ -114,7 +114,7 @@ class Runtime:
         dropout = dropout or batch.dropout
         compiled = self.compiled if dropout is None else dropout.compiled
         spec, schedule, training = batch.spec, batch.schedule, batch.training
-        key = (spec, schedule.T, schedule.B, schedule.lengths is not None, schedule.time_major, training)
+        key = (spec, schedule.T, schedule.B, schedule.is_ragged, schedule.time_major, schedule.packed, training)
         found = compiled.get(key)
         if found is not None:
             return found
