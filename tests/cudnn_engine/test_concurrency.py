@@ -1,5 +1,6 @@
 """Streams, threads and forks, as the shim saw them."""
 
+import ctypes
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engines_cudnn
 from pycudnnrnn.engines.cudnn import handles
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
 from pycudnnrnn.errors import EngineError, ForkError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
@@ -164,6 +165,29 @@ def test_a_thread_that_ends_gives_its_handle_back(play):
         thread.start()
         thread.join()
     assert played.counts["cudnnCreate"] <= 2
+
+
+def test_a_thread_that_python_forgets_after_each_call_has_one_handle_and_makes_descriptors_once(play, monkeypatch):
+    """So are XLA's own threads: what Python keeps for a thread ends with each callback."""
+    played, engine, device = play()
+    problem = make_problem(LSTM, 3, 2, [3, 1], seed=1)
+    arrays = on_device(device, problem)
+    local, seen, made, make = threading.local(), [], [], DataDescriptors.__init__
+    monkeypatch.setattr(DataDescriptors, "__init__", lambda *given: made.append(given) or make(*given))
+
+    @ctypes.CFUNCTYPE(None)
+    def call():
+        forgotten, local.known = not hasattr(local, "known"), True
+        lengths = [3, 1 + len(seen) % 2]
+        with use_engine(engine):
+            y = LSTM(arrays["x"], None, None, arrays["params"], sequence_lengths=lengths)[0]
+        seen.append((threading.get_native_id(), forgotten, bool(host(y)[1, 1].any()) == (lengths[1] == 2), len(made)))
+
+    assert played.dll.shim_call_in_a_thread(call, 100) == 0
+    ids, forgotten, right, made_by_then = zip(*seen, strict=True)
+    assert (len(seen), len(set(ids)), set(forgotten), set(right)) == (100, 1, {True}, {True})
+    assert played.counts["cudnnCreate"] == 1
+    assert len(set(made_by_then)) == 1
 
 
 def test_more_threads_than_handles_is_an_error(play, monkeypatch):

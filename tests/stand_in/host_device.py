@@ -240,9 +240,6 @@ class HostDevice:
     address = staticmethod(operator.attrgetter("data.ptr"))
     addresses = CudaDevice.addresses
 
-    def index_of(self, address):
-        return self.index
-
     def copy(self, array):
         return self.from_host(host(array))
 

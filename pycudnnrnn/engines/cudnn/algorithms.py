@@ -152,7 +152,7 @@ def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Arrays) -> f
 
     It takes the memory of one candidate at a time.
     """
-    device, descriptors, arrays = passes.device, passes.data(schedule), passes.step(**data)
+    device, descriptors, arrays = passes.device, passes.data(handle, schedule), passes.step(**data)
 
     def work() -> None:
         passes.run_all(handle, descriptors, arrays)

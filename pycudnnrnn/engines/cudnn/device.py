@@ -187,10 +187,6 @@ class CudaDevice:
         address = self.address
         return [None if array is None else address(array) for array in arrays]
 
-    def index_of(self, address: int) -> int:
-        """Which device's memory an address is in."""
-        return int(self.xp.cuda.runtime.pointerGetAttributes(address).device)
-
     @staticmethod
     def copy(array: Any) -> Any:
         """A new contiguous array."""

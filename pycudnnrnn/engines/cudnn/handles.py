@@ -41,7 +41,11 @@ class Handle(Owned, kind=""):
 
 
 class _Lease:
-    """What keeps a handle taken by its thread: it is collected when the thread ends."""
+    """What keeps a handle taken by its thread: it is collected when the thread ends.
+
+    Of a thread that Python did not start, as XLA's own, that is the end of each callback. Its next one takes the
+    handle that was given back last.
+    """
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
