@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from pycudnnrnn import CudnnLSTM, _arrays, ops
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.device import CudaDevice, _Foreign
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing.strategies import make_problem
@@ -301,7 +302,7 @@ def test_a_stream_of_torch_becomes_cupys_by_the_cuda_stream_protocol(monkeypatch
     streams = types.SimpleNamespace(from_external=handed.append, null="null")
     xp = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=streams))
     device = CudaDevice.__new__(CudaDevice)
-    device.xp = xp
+    device.xp, device._others = xp, Recent(1)
     device.stream_at(0x7700)
     assert isinstance(handed[0], _Foreign)
     assert handed[0].__cuda_stream__() == (0, 0x7700)

@@ -1,9 +1,11 @@
 """Streams, threads and forks, as the shim saw them."""
 
 import ctypes
+import gc
 import os
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -36,6 +38,26 @@ def test_every_launch_is_on_the_stream_that_is_current(play):
         run(problem, arrays)
         expected += [device.current.ptr] * 3
     assert [stream for _, _, stream, _ in played.launches] == expected
+
+
+def test_the_library_is_told_of_a_new_stream_at_an_old_address(play):
+    """A stream in use is not destroyed, so that only another object can have its address: that is told."""
+    played, _, device = play()
+    problem = make_problem(LSTM, 3, 2, None, seed=1)
+    arrays = on_device(device, problem)
+    device.current = Stream(0x9000)
+    watched = weakref.ref(device.current)
+    run(problem, arrays)
+    told = played.counts["cudnnSetStream"]
+    run(problem, arrays)
+    assert played.counts["cudnnSetStream"] == told
+    device.current = Stream(0x9000)
+    gc.collect()
+    assert watched() is not None, "what the library was told last is in use"
+    run(problem, arrays)
+    assert played.counts["cudnnSetStream"] == told + 1
+    gc.collect()
+    assert watched() is None
 
 
 def test_a_backward_on_another_stream_waits_for_the_forward_and_is_waited_for(play):

@@ -89,6 +89,7 @@ class HostDevice:
         self.fail_at = None
         self.shim = None
         self.streams = {}
+        self.others = {}
         self.times = {}
         self.timings = 0
         self.copies = 0
@@ -143,7 +144,7 @@ class HostDevice:
         return self.current
 
     def stream_at(self, address):
-        return Stream(address)
+        return self.others.setdefault(address, Stream(address))
 
     @contextlib.contextmanager
     def using(self, stream):

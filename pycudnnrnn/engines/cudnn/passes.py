@@ -135,7 +135,7 @@ class Passes:
         name = "dx" if data else "d_params"
         address = at[which.names.index(name)]
         if address is not None:
-            self.device.zero_at(address, self.slots[name].nbytes, handle.stream or 0)
+            self.device.zero_at(address, self.slots[name].nbytes, handle.stream_address)
 
     def run(
         self, which: Pass, handle: Handle, data: DataDescriptors, workspace: Any, arrays: Arrays, *,
