@@ -21,7 +21,8 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.device import CudaDevice, _Foreign
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing.strategies import make_problem
-from tests.stand_in.host_device import HostDevice, Stream, host
+from tests.stand_in.host_cupy import use_host_cupy
+from tests.stand_in.host_device import HostDevice, Stream, host, imported
 
 TORCH_STREAM = 0x7700
 NAMES = ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
@@ -67,10 +68,7 @@ def played(play, monkeypatch):
     def into_cupy(array):
         if isinstance(array, JaxCudaArray):
             return array.array
-        memory = cupy.cuda.UnownedMemory(array.data_ptr(), max(array.nbytes, 1), array, device_id=0)
-        dtype = str(array.dtype).removeprefix("torch.")
-        strides = [n * array.element_size() for n in array.stride()]
-        return cupy.ndarray(tuple(array.shape), dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+        return imported(array)
 
     fake = types.SimpleNamespace(
         Array=JaxCudaArray,
@@ -294,6 +292,55 @@ def test_canonical_form_of_torch_tensors_stays_with_torch(played):
     kind = _arrays.kind_of("out", out)
     native = _arrays.to_engine("out", out, kind.device, cupy)
     assert native.data.ptr == out.data_ptr()
+
+
+@pytest.mark.parametrize("later", [4, 0], ids=["begun later", "begun alike"])
+def test_a_plans_outputs_that_share_a_storage_of_torchs_are_refused(played, later):
+    """CuPy's own answer to what they share is no, where they do not begin alike: each is a memory object of its own."""
+    shim, device = played
+    problem = problem_of()
+    plan = problem.op.prepare(5, 3, sequence_lengths=problem.lengths, device="cuda:0")
+    given = {name: put(device, "torch", getattr(problem, name)) for name in NAMES[:4]}
+    storage = torch.zeros(1 << 12).as_subclass(CudaTensor)
+    off = -storage.data_ptr() // 4 % 64  # native memory is aligned
+    y = storage[off : off + problem.dy.size].view(problem.dy.shape)
+    hy, cy = (storage[n : n + problem.hx.size].view(problem.hx.shape) for n in (off + later, off + 2048))
+    assert imported(y).data.mem is not imported(hy).data.mem
+    before = len(shim.launches)
+    with pytest.raises(ArgumentError, match=r"Invalid y: memory that hy has, too, expecting memory of its own"):
+        plan.forward(given["params"], given["x"], given["hx"], given["cx"], y, hy, cy)
+    assert len(shim.launches) == before
+
+
+@pytest.mark.parametrize("name", ["params", "x", "hx", "cx"])
+def test_a_gradient_is_not_written_over_what_is_read_in_the_same_storage_of_torchs(played, name):
+    shim, device = played
+    problem = problem_of()
+    given = {each: put(device, "torch", getattr(problem, each)) for each in NAMES}
+    size, array = problem.params.size, getattr(problem, name)
+    storage = torch.zeros(2 * size + 4096).as_subclass(CudaTensor)
+    off = -storage.data_ptr() // 4 % 64
+    start = off + size - size % 64 - 64  # not where `out` begins, and aligned
+    given[name] = storage[start : start + array.size].view(array.shape)
+    given[name].copy_(torch.from_numpy(array))
+    fwd = problem.op.forward(*(given[each] for each in NAMES[:4]), sequence_lengths=problem.lengths)
+    before, word = len(shim.launches), {"x": "input_data", "hx": "input_h", "cx": "input_c"}.get(name, name)
+    with pytest.raises(ArgumentError, match=f"Invalid out: memory that overlaps {word}"):
+        fwd.backward(given["dy"], out=storage[off : off + size])
+    assert len(shim.launches) == before
+
+
+def test_a_buffer_of_torchs_can_be_filled_from_its_own_views_in_another_order(played):
+    _, device = played
+    use_host_cupy(device)
+    op = problem_of().op
+    params = torch.arange(float(op.params_size())).as_subclass(CudaTensor)
+    weights, biases = op.params_to_canonical(params, copy=False)
+    swapped = [[arrays[1], arrays[0], *arrays[2:]] for arrays in (weights, biases)]
+    expected = [[get(array).copy() for array in arrays] for arrays in swapped]
+    assert op.canonical_to_params(*swapped, out=params) is params
+    for found, arrays in zip(op.params_to_canonical(params), expected, strict=True):
+        assert all(np.array_equal(get(a), b) for a, b in zip(found, arrays, strict=True))
 
 
 def test_a_stream_of_torch_becomes_cupys_by_the_cuda_stream_protocol(monkeypatch):

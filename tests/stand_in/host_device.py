@@ -305,6 +305,17 @@ class HostDevice:
         return made
 
 
+def imported(tensor, kind=cupy.ndarray):
+    """A CuPy array over a torch tensor, as CuPy imports one: in a memory object of its own, begun by its first element.
+
+    So CuPy's own `may_share_memory` says that two views of one storage share nothing, unless they begin alike.
+    """
+    memory = cupy.cuda.UnownedMemory(tensor.data_ptr(), max(tensor.nbytes, 1), tensor, device_id=0)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    strides = [n * tensor.element_size() for n in tensor.stride()]
+    return kind(tuple(tensor.shape), dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+
+
 def host(array):
     """A NumPy view of a CuPy array over host memory; a NumPy array itself."""
     if isinstance(array, np.ndarray):
