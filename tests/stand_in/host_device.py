@@ -104,7 +104,7 @@ class HostDevice:
         work()
         self.timings += 1
         ((algo, math_type),) = {(algo, math_type) for _, algo, math_type in self.shim.ran[before:]}
-        return self.times.get((algo, math_type), 100.0)
+        return self.times.get((algo, math_type), 1000.0)
 
     def _cuda(self, what):
         if not self.broken:
