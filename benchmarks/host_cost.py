@@ -182,14 +182,14 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
     passes = engine.runtime.compiled.values()[0]
-    descriptors = passes.data(Schedule(1, 1)).pointers
-    handle = engine.runtime.handles.get().pointer
+    handle = engine.runtime.handles.get()
+    descriptors = passes.data(handle, Schedule(1, 1)).pointers
     workspace, *at = (
         device.address(a) for a in (device.empty((1 << 20,), np.dtype("u1")), params, x, hx, cx, y, hy, cy)
     )
     times = measured(
         {
-            "foreign": lambda: passes.calls[FORWARD](handle, *descriptors, workspace, *at, None),
+            "foreign": lambda: passes.calls[FORWARD](handle.pointer, *descriptors, workspace, *at, None),
             "fixed": lambda: plan.forward(params, x, hx, cx, y, hy, cy),
             "changing": lambda: other_plan.forward(params, x, hx, cx, *next(sets)),
             "eager": eager,

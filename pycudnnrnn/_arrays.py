@@ -198,7 +198,8 @@ def _shared(name: str, array: Any, kind: ArrayKind, xp: Any) -> Any:
 def to_caller(array: Any, kind: ArrayKind) -> Any:
     """Return an engine's array, which nobody will write to again, as the caller's kind, over the same memory.
 
-    JAX copies on the CPU what does not start at a multiple of ALIGNMENT_NBYTES.
+    JAX copies on the CPU what does not start at a multiple of ALIGNMENT_NBYTES. On CUDA it is given a copy in its own
+    memory, because it gives back CuPy's as soon as its array is gone, and XLA may still be reading it then.
     """
     if kind.library in NATIVE:
         return array
@@ -212,9 +213,9 @@ def to_caller(array: Any, kind: ArrayKind) -> Any:
     with library.enable_x64(True) if array.dtype.itemsize == 8 else contextlib.nullcontext():
         if kind.device == "cpu":
             return library.device_put(array, kind.place)
-        if narrow:
-            return library.dlpack.from_dlpack(array.view("int16")).view("bfloat16")
-        return library.dlpack.from_dlpack(array)
+        shared = library.dlpack.from_dlpack(array.view("int16") if narrow else array)
+        copied = library.block_until_ready(library.numpy.copy(shared))
+        return copied.view("bfloat16") if narrow else copied
 
 
 def streams(engine: Any, library: str, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:

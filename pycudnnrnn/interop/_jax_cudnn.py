@@ -73,7 +73,7 @@ class CudnnRunner:
         except jax.errors.JaxRuntimeError as error:
             raise EngineError("this was traced for CUDA and runs on another device: platform= says which") from error
         engine = self.engine
-        index = engine.device_of(next(address for address in targets if address is not None))
+        _, index = outs[0].__dlpack_device__()
         if engine.device != f"cuda:{index}":
             engine = engine_for(f"cuda:{index}")
         return engine, stream, sources, targets

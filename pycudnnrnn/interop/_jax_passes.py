@@ -6,6 +6,8 @@ results are outputs of bytes, some kept for the backward, the rest dropped by XL
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -154,3 +156,23 @@ def in_place(run: Pass, shapes: Sequence[Shape], arrays: Sequence[Any], aliases:
     """Run on XLA's own buffers."""
     call = _buffer_callback(run, tuple(shapes), vmap_method="sequential", input_output_aliases=aliases)
     return varying_like(call(*arrays), arrays)
+
+
+@functools.cache
+def wait_at_exit() -> None:
+    """Let the interpreter's exit wait for all arrays of JAX's that are still being computed.
+
+    XLA calls Python for them, and the process aborts if it does so after the exit. JAX waits only for computations that
+    the exiting thread has started. This is registered after JAX's own handlers, so it runs before them.
+
+    Source: RuntimeTokenSet, which belongs to one thread, and wait_for_tokens (jax/_src/dispatch.py, 0.10.2).
+    """
+    atexit.register(_wait)
+
+
+def _wait() -> None:
+    for platform in (None, "cpu"):
+        with contextlib.suppress(RuntimeError):  # a JAX without it
+            for array in jax.live_arrays(platform):
+                with contextlib.suppress(RuntimeError):  # it failed, or was deleted
+                    array.block_until_ready()

@@ -29,7 +29,7 @@ try:
 
     from pycudnnrnn.interop._jax_cudnn import CudnnRunner
     from pycudnnrnn.interop._jax_numpy import NumpyRunner
-    from pycudnnrnn.interop._jax_passes import HAS_BUFFERS, Runner, Traced, axes_of, varying
+    from pycudnnrnn.interop._jax_passes import HAS_BUFFERS, Runner, Traced, axes_of, varying, wait_at_exit
     from pycudnnrnn.interop._jax_rules import run
 except ImportError as error:
     raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error
@@ -163,6 +163,7 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
         ArgumentError: a platform that is not known here, or a spec that cannot be traced for it.
         MissingDependencyError: a JAX that does not let XLA's buffers be used in place.
     """
+    wait_at_exit()
     if platform is None:
         traced = any(isinstance(array, Tracer) for array in arrays)
         placed = () if traced else (array for array in arrays if isinstance(array, jax.Array))

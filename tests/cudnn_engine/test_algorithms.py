@@ -30,7 +30,7 @@ NOT_SUPPORTED, EXECUTION_FAILED = 3000, 5000
 @pytest.mark.parametrize("training", [False, True])
 def test_the_fastest_is_chosen_and_the_numbers_stay(play, fastest, training):
     played, _, device = play()
-    device.times = {(fastest, "fma"): 7.0}
+    device.times = {(fastest, "fma"): 700.0}
     op = gru(dtype="float32")
     problem = make_problem(op, 3, 2, None, seed=1)
     plan = op.prepare(3, 2, is_training=training, device="cuda:0")
@@ -42,18 +42,18 @@ def test_the_fastest_is_chosen_and_the_numbers_stay(play, fastest, training):
         assert played.ran == [(name, fastest, "fma") for name in ("forward", "backward_data", "backward_weights")]
     (choice, *_) = ops.algorithm_choices()
     assert (choice.algo, choice.kind.T, choice.kind.training) == (fastest, 3, training)
-    assert {trial.time_us for trial in choice.trials} == {7.0, 100.0}
+    assert {trial.time_us for trial in choice.trials} == {700.0, 1000.0}
     assert not played.complaints
 
 
 def test_one_slow_round_of_a_candidate_does_not_decide(play, monkeypatch):
     _, _, device = play()
-    device.times = {(STATIC, "fma"): 7.0}
+    device.times = {(STATIC, "fma"): 700.0}
     timed, calls = device.timed, itertools.count()
     monkeypatch.setattr(device, "timed", lambda work: timed(work) + 1e6 * (next(calls) % ROUNDS == 0))
     assert gru().prepare(3, 2, device="cuda:0").algo == STATIC
     (choice,) = ops.algorithm_choices()
-    assert {trial.time_us for trial in choice.trials} == {7.0, 100.0}
+    assert {trial.time_us for trial in choice.trials} == {700.0, 1000.0}
 
 
 def test_of_equal_times_the_standard_algorithm_wins(play):
@@ -79,13 +79,19 @@ def test_candidates_are_legal_and_never_less_precise_than_asked(spec, math_type,
     assert {algo for algo, _ in found} == expected
 
 
-def test_fp32_that_forbids_tf32_is_measured_without_it_and_bfloat16_with_all_that_keeps_its_precision():
+def test_fp32_that_forbids_tf32_is_measured_without_it_and_16_bits_with_the_math_type_asked_for_alone():
     def found(spec, lengths=None):
         return [batch.spec for batch in candidates(Batch(spec, Schedule(4, 3, lengths)))]
 
     assert {c.math_type for c in found(RNNSpec("lstm", 1, 4, 4))} == {"fma"}
     half = RNNSpec("lstm", 1, 4, 4, dtype="bfloat16")
-    assert {c.math_type for c in found(half)} == {"tensor_op", "default", "fma"}
+    assert [(c.algo, c.math_type) for c in found(half)] == [(algo, "tensor_op") for algo in ALGORITHMS]
+    assert {c.math_type for c in found(half.replace(math_type="fma"))} == {"fma"}
+    assert {c.math_type for c in found(RNNSpec("lstm", 1, 4, 4, math_type="tensor_op"))} == {
+        "tensor_op",
+        "default",
+        "fma",
+    }
     assert {c.algo for c in found(half, (4, 2, 1))} == {STANDARD}
     slow = RNNSpec("lstm", 1, 4, 4, dtype="float16", compute_dtype="float16")
     assert {c.algo for c in found(slow)} == {STANDARD}
@@ -95,7 +101,7 @@ def test_fp32_that_forbids_tf32_is_measured_without_it_and_bfloat16_with_all_tha
 @given(problems(specs(dtypes=["float32", "float64"], max_layers=2), least_length=1), st.sampled_from(list(Algorithm)))
 def test_what_is_illegal_never_runs_whichever_would_be_fastest(play, problem, fastest):
     played, _, device = play()
-    device.times = {(str(fastest), str(math)): 1.0 for math in MathType}
+    device.times = {(str(fastest), str(math)): 600.0 for math in MathType}
     auto = make_problem(ops.from_spec(problem.spec.replace(algo="auto")), *problem.x.shape[:2], problem.lengths, seed=1)
     T, B = problem.x.shape[:2]
     schedule = Schedule(T, B, None if problem.lengths in (None, [T] * B) else tuple(problem.lengths))
@@ -124,12 +130,34 @@ def test_another_layout_is_never_chosen_however_fast(play):
 def test_a_candidate_that_fails_is_left_out_with_its_status(play, where, status):
     played, _, device = play()
     played.refused = {(where, SMALL_H): status, (where, DYNAMIC): status}
-    device.times = {(SMALL_H, "fma"): 1.0, (DYNAMIC, "fma"): 2.0, (STATIC, "fma"): 3.0}
+    device.times = {(SMALL_H, "fma"): 601.0, (DYNAMIC, "fma"): 602.0, (STATIC, "fma"): 603.0}
     assert gru().prepare(3, 2, is_training=True, device="cuda:0").algo == STATIC
     (choice,) = ops.algorithm_choices()
     reasons = {trial.algo: trial.reason for trial in choice.trials}
     name = {NOT_SUPPORTED: "CUDNN_STATUS_NOT_SUPPORTED", EXECUTION_FAILED: "CUDNN_STATUS_EXECUTION_FAILED"}[status]
     assert reasons == {STANDARD: "", STATIC: "", SMALL_H: f"{where}: {name}", DYNAMIC: f"{where}: {name}"}
+
+
+@pytest.mark.parametrize("best", [algorithms.BUILD_US, algorithms.BUILD_US - 1])
+def test_what_cudnn_compiles_is_tried_last_and_only_where_the_others_are_slow(play, best):
+    played, _, device = play()
+    device.times = {(STATIC, "tensor_op"): best, (DYNAMIC, "tensor_op"): 1.0}
+    plan = gru(dtype="bfloat16").prepare(3, 2, device="cuda:0")
+    slow = best >= algorithms.BUILD_US
+    assert plan.algo == (DYNAMIC if slow else STATIC)
+    assert played.counts["cudnnBuildRNNDynamic"] == (2 if slow else 0), "to be measured, and for the plan"
+    (choice,) = ops.algorithm_choices()
+    reasons = [(trial.algo, trial.reason) for trial in choice.trials]
+    why = "" if slow else "not compiled: another takes 499 us"
+    assert reasons == [(STANDARD, ""), (SMALL_H, ""), (STATIC, ""), (DYNAMIC, why)]
+    first = {algo: number for number, (_, algo, _) in reversed(list(enumerate(played.ran)))}
+    assert sorted(first, key=first.get) == [STANDARD, SMALL_H, STATIC, *([DYNAMIC] if slow else [])]
+
+
+def test_where_nothing_else_runs_what_cudnn_compiles_is_tried(play):
+    played, _, _ = play()
+    played.refused = {("cudnnRNNForward", algo): EXECUTION_FAILED for algo in (STANDARD, SMALL_H, STATIC)}
+    assert gru().prepare(3, 2, device="cuda:0").algo == DYNAMIC
 
 
 def test_when_every_candidate_fails_the_error_says_how_each_did(play):
@@ -183,7 +211,7 @@ def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_sh
     arrays = on_device(device, problem)
     before = {name: host(array).copy() for name, array in arrays.items()}
     op.forward(arrays["x"], arrays["hx"], arrays["params"])
-    timings = 4 * (1 + ROUNDS)
+    timings = 3 * (1 + ROUNDS) + 1 + 4 * ROUNDS  # and all again beside what was compiled
     assert device.timings == timings
     assert all(np.array_equal(host(arrays[name]), old) for name, old in before.items())
     passes = ["forward", "backward_data", "backward_weights"]
@@ -199,9 +227,9 @@ def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_sh
     op.prepare(4, 2, device="cuda:0")
     op.prepare(3, 2, time_major=False, device="cuda:0")
     op.prepare(3, 2, sequence_lengths=[3, 1], device="cuda:0")
-    assert device.timings == 4 * timings + timings // 4
+    assert device.timings == 4 * timings + 1 + ROUNDS
     op.prepare(3, 2, sequence_lengths=[1, 3], device="cuda:0")
-    assert device.timings == 4 * timings + timings // 4, "ragged lengths are one kind"
+    assert device.timings == 4 * timings + 1 + ROUNDS, "ragged lengths are one kind"
 
 
 def test_models_of_other_seeds_share_what_was_measured(play):
@@ -296,4 +324,4 @@ def test_a_device_is_kept_busy_before_anything_counts(play, monkeypatch):
     monkeypatch.setattr(algorithms.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(algorithms, "WAKE_S", 50)
     gru().prepare(3, 2, device="cuda:0")
-    assert device.timings == 4 * (1 + ROUNDS) + 49
+    assert device.timings == 3 * (1 + ROUNDS) + 49 + 1 + 49 + 4 * ROUNDS, "again after what was compiled"

@@ -17,10 +17,12 @@ import pytest
 import torch
 
 from pycudnnrnn import CudnnLSTM, _arrays, ops
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.device import CudaDevice, _Foreign
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing.strategies import make_problem
-from tests.stand_in.host_device import HostDevice, Stream, host
+from tests.stand_in.host_cupy import use_host_cupy
+from tests.stand_in.host_device import HostDevice, Stream, host, imported
 
 TORCH_STREAM = 0x7700
 NAMES = ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
@@ -38,8 +40,9 @@ class CudaTensor(torch.Tensor):
 class JaxCudaArray:
     """What is asked of a JAX array, around a CuPy one."""
 
-    def __init__(self, array):
+    def __init__(self, array, memory="not JAX's"):
         self.array, self.dtype, self.shape, self.ndim = array, array.dtype, array.shape, array.ndim
+        self.memory = memory
 
     def __dlpack_device__(self):
         return 2, 0
@@ -51,7 +54,19 @@ class JaxCudaArray:
         return {"cuda:0"}
 
     def view(self, dtype):
-        return JaxCudaArray(self.array.view(dtype))
+        return JaxCudaArray(self.array.view(dtype), self.memory)
+
+
+def jax_copy(array):
+    """A copy in JAX's own memory, which is not there at once."""
+    copy = HostDevice().from_host(host(array.array))
+    return JaxCudaArray(copy, "JAX's, on its way")
+
+
+def done(array):
+    assert array.memory == "JAX's, on its way"
+    array.memory = "JAX's"
+    return array
 
 
 def tensor_over(array):
@@ -66,16 +81,15 @@ def played(play, monkeypatch):
     def into_cupy(array):
         if isinstance(array, JaxCudaArray):
             return array.array
-        memory = cupy.cuda.UnownedMemory(array.data_ptr(), max(array.nbytes, 1), array, device_id=0)
-        dtype = str(array.dtype).removeprefix("torch.")
-        strides = [n * array.element_size() for n in array.stride()]
-        return cupy.ndarray(tuple(array.shape), dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+        return imported(array)
 
     fake = types.SimpleNamespace(
         Array=JaxCudaArray,
         core=types.SimpleNamespace(Tracer=()),
         enable_x64=jax.enable_x64,
         dlpack=types.SimpleNamespace(from_dlpack=JaxCudaArray),
+        numpy=types.SimpleNamespace(copy=jax_copy),
+        block_until_ready=done,
     )
     monkeypatch.setattr(cupy, "from_dlpack", into_cupy)
     monkeypatch.setattr(torch, "from_dlpack", tensor_over)
@@ -123,6 +137,7 @@ def run(device, problem, kind, others=None, only=NAMES):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("kind", ["cupy", "torch", "jax"])
 def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(played, kind, dtype):
+    """But for JAX's: it gives back another's memory when its array is gone, whatever XLA still reads there."""
     shim, device = played
     problem = problem_of(dtype)
     found = run(device, problem, kind)
@@ -133,10 +148,28 @@ def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(p
     for name, array in found.items():
         assert is_a(kind, array), name
         assert get(array).dtype == problem.spec.dtype.numpy, name
-        assert any(first <= get(array).ctypes.data < last for first, last in memory), f"{name} was copied"
+        if kind == "jax":
+            assert array.memory == "JAX's", name
+        else:
+            assert any(first <= get(array).ctypes.data < last for first, last in memory), f"{name} was copied"
     for name, array in expected.items():
         assert get(found[name]).tobytes() == array.tobytes(), name
     assert not shim.complaints
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_result_for_jax_on_a_device_is_in_memory_of_jaxs_own(dtype):
+    """JAX itself, on the CPU: what it would share by DLPack it has copied; the engine's memory may be used again."""
+    array = _arrays.new((3, 5), problem_of(dtype).spec.dtype.numpy)
+    array[...] = np.arange(15).reshape(3, 5)
+    expected = array.copy()
+    shared = array.view("int16") if dtype == "bfloat16" else array
+    with jax.enable_x64(True):
+        assert jax.dlpack.from_dlpack(shared).unsafe_buffer_pointer() == array.ctypes.data
+    found = _arrays.to_caller(array, _arrays.ArrayKind("jax", "cuda:0"))
+    array[...] = 77
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
 
 
 STREAMS = {
@@ -295,13 +328,62 @@ def test_canonical_form_of_torch_tensors_stays_with_torch(played):
     assert native.data.ptr == out.data_ptr()
 
 
+@pytest.mark.parametrize("later", [4, 0], ids=["begun later", "begun alike"])
+def test_a_plans_outputs_that_share_a_storage_of_torchs_are_refused(played, later):
+    """CuPy's own answer to what they share is no, where they do not begin alike: each is a memory object of its own."""
+    shim, device = played
+    problem = problem_of()
+    plan = problem.op.prepare(5, 3, sequence_lengths=problem.lengths, device="cuda:0")
+    given = {name: put(device, "torch", getattr(problem, name)) for name in NAMES[:4]}
+    storage = torch.zeros(1 << 12).as_subclass(CudaTensor)
+    off = -storage.data_ptr() // 4 % 64  # native memory is aligned
+    y = storage[off : off + problem.dy.size].view(problem.dy.shape)
+    hy, cy = (storage[n : n + problem.hx.size].view(problem.hx.shape) for n in (off + later, off + 2048))
+    assert imported(y).data.mem is not imported(hy).data.mem
+    before = len(shim.launches)
+    with pytest.raises(ArgumentError, match=r"Invalid y: memory that hy has, too, expecting memory of its own"):
+        plan.forward(given["params"], given["x"], given["hx"], given["cx"], y, hy, cy)
+    assert len(shim.launches) == before
+
+
+@pytest.mark.parametrize("name", ["params", "x", "hx", "cx"])
+def test_a_gradient_is_not_written_over_what_is_read_in_the_same_storage_of_torchs(played, name):
+    shim, device = played
+    problem = problem_of()
+    given = {each: put(device, "torch", getattr(problem, each)) for each in NAMES}
+    size, array = problem.params.size, getattr(problem, name)
+    storage = torch.zeros(2 * size + 4096).as_subclass(CudaTensor)
+    off = -storage.data_ptr() // 4 % 64
+    start = off + size - size % 64 - 64  # not where `out` begins, and aligned
+    given[name] = storage[start : start + array.size].view(array.shape)
+    given[name].copy_(torch.from_numpy(array))
+    fwd = problem.op.forward(*(given[each] for each in NAMES[:4]), sequence_lengths=problem.lengths)
+    before, word = len(shim.launches), {"x": "input_data", "hx": "input_h", "cx": "input_c"}.get(name, name)
+    with pytest.raises(ArgumentError, match=f"Invalid out: memory that overlaps {word}"):
+        fwd.backward(given["dy"], out=storage[off : off + size])
+    assert len(shim.launches) == before
+
+
+def test_a_buffer_of_torchs_can_be_filled_from_its_own_views_in_another_order(played):
+    _, device = played
+    use_host_cupy(device)
+    op = problem_of().op
+    params = torch.arange(float(op.params_size())).as_subclass(CudaTensor)
+    weights, biases = op.params_to_canonical(params, copy=False)
+    swapped = [[arrays[1], arrays[0], *arrays[2:]] for arrays in (weights, biases)]
+    expected = [[get(array).copy() for array in arrays] for arrays in swapped]
+    assert op.canonical_to_params(*swapped, out=params) is params
+    for found, arrays in zip(op.params_to_canonical(params), expected, strict=True):
+        assert all(np.array_equal(get(a), b) for a, b in zip(found, arrays, strict=True))
+
+
 def test_a_stream_of_torch_becomes_cupys_by_the_cuda_stream_protocol(monkeypatch):
     """CuPy itself needs a driver for it; what it is handed is all there is to check here."""
     handed = []
     streams = types.SimpleNamespace(from_external=handed.append, null="null")
     xp = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=streams))
     device = CudaDevice.__new__(CudaDevice)
-    device.xp = xp
+    device.xp, device._others = xp, Recent(1)
     device.stream_at(0x7700)
     assert isinstance(handed[0], _Foreign)
     assert handed[0].__cuda_stream__() == (0, 0x7700)

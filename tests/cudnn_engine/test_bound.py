@@ -8,6 +8,7 @@ from pycudnnrnn import libcudnn
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CudnnError, VersionError
+from tests.stand_in.host_device import Stream
 
 
 @pytest.fixture
@@ -97,13 +98,13 @@ def test_only_pointers_may_stay_open(played):
 
 def test_a_status_is_an_error_and_a_function_that_is_not_there_too(played):
     played.fail["cudnnSetStream", 1] = 5000
-    handle = Handle(played.library)
+    handle, stream = Handle(played.library), Stream()
     with pytest.raises(CudnnError, match=r"cudnnSetStream.*EXECUTION_FAILED"):
-        handle.use(0x5000)
-    handle.use(0x5000)
-    handle.use(0x5000)
+        handle.use(stream, stream.ptr)
+    handle.use(stream, stream.ptr)
+    handle.use(stream, stream.ptr)
     assert played.counts["cudnnSetStream"] == 2, "again after the failure, and not when it is set"
-    handle.use(0)
+    handle.use(Stream(0), 0)
     assert played.counts["cudnnSetStream"] == 3
     with pytest.raises(VersionError, match="removed"):
         played.library.cudnnGetRNNLinLayerBiasParams.bind()

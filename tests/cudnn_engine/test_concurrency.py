@@ -1,8 +1,11 @@
 """Streams, threads and forks, as the shim saw them."""
 
+import ctypes
+import gc
 import os
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engines_cudnn
 from pycudnnrnn.engines.cudnn import handles
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
 from pycudnnrnn.errors import EngineError, ForkError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
@@ -35,6 +38,26 @@ def test_every_launch_is_on_the_stream_that_is_current(play):
         run(problem, arrays)
         expected += [device.current.ptr] * 3
     assert [stream for _, _, stream, _ in played.launches] == expected
+
+
+def test_the_library_is_told_of_a_new_stream_at_an_old_address(play):
+    """A stream in use is not destroyed, so that only another object can have its address: that is told."""
+    played, _, device = play()
+    problem = make_problem(LSTM, 3, 2, None, seed=1)
+    arrays = on_device(device, problem)
+    device.current = Stream(0x9000)
+    watched = weakref.ref(device.current)
+    run(problem, arrays)
+    told = played.counts["cudnnSetStream"]
+    run(problem, arrays)
+    assert played.counts["cudnnSetStream"] == told
+    device.current = Stream(0x9000)
+    gc.collect()
+    assert watched() is not None, "what the library was told last is in use"
+    run(problem, arrays)
+    assert played.counts["cudnnSetStream"] == told + 1
+    gc.collect()
+    assert watched() is None
 
 
 def test_a_backward_on_another_stream_waits_for_the_forward_and_is_waited_for(play):
@@ -164,6 +187,29 @@ def test_a_thread_that_ends_gives_its_handle_back(play):
         thread.start()
         thread.join()
     assert played.counts["cudnnCreate"] <= 2
+
+
+def test_a_thread_that_python_forgets_after_each_call_has_one_handle_and_makes_descriptors_once(play, monkeypatch):
+    """So are XLA's own threads: what Python keeps for a thread ends with each callback."""
+    played, engine, device = play()
+    problem = make_problem(LSTM, 3, 2, [3, 1], seed=1)
+    arrays = on_device(device, problem)
+    local, seen, made, make = threading.local(), [], [], DataDescriptors.__init__
+    monkeypatch.setattr(DataDescriptors, "__init__", lambda *given: made.append(given) or make(*given))
+
+    @ctypes.CFUNCTYPE(None)
+    def call():
+        forgotten, local.known = not hasattr(local, "known"), True
+        lengths = [3, 1 + len(seen) % 2]
+        with use_engine(engine):
+            y = LSTM(arrays["x"], None, None, arrays["params"], sequence_lengths=lengths)[0]
+        seen.append((threading.get_native_id(), forgotten, bool(host(y)[1, 1].any()) == (lengths[1] == 2), len(made)))
+
+    assert played.dll.shim_call_in_a_thread(call, 100) == 0
+    ids, forgotten, right, made_by_then = zip(*seen, strict=True)
+    assert (len(seen), len(set(ids)), set(forgotten), set(right)) == (100, 1, {True}, {True})
+    assert played.counts["cudnnCreate"] == 1
+    assert len(set(made_by_then)) == 1
 
 
 def test_more_threads_than_handles_is_an_error(play, monkeypatch):

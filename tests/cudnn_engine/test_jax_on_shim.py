@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.buffer_callback import Buffer
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, use_engine
@@ -143,7 +144,7 @@ class Second(HostDevice):
 
 
 def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
-    played, first, device = play()
+    played, first, _ = play()
     other, second = played.engine_and_device(Second())
     asked = []
 
@@ -151,7 +152,7 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
         asked.append(name)
         return {"cuda": first, "cuda:1": other}[name]
 
-    monkeypatch.setattr(device, "index_of", lambda _: 1)
+    monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))
     monkeypatch.setattr(_jax_cudnn, "engine_for", engine_for)
     problem = problem_of()
     equal(run(problem), expected_of(problem))
@@ -162,9 +163,9 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
 
 @pytest.mark.parametrize("other_in", ["workspace_nbytes", "reserve_nbytes", "layout"])
 def test_a_device_unlike_the_one_of_the_trace_refuses_before_any_pass(play, monkeypatch, other_in):
-    played, first, device = play()
+    played, first, _ = play()
     other, _ = played.engine_and_device(Second())
-    monkeypatch.setattr(device, "index_of", lambda _: 1)
+    monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))
     monkeypatch.setattr(_jax_cudnn, "engine_for", lambda name: {"cuda": first, "cuda:1": other}[name])
     addressed = other.addressed
 

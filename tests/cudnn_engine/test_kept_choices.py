@@ -109,7 +109,7 @@ def spoilt(content):
     yield changed(trials=[])
     yield changed(trials=[choice["trials"][0] | {"time_us": -1}])
     yield changed(trials=[trial | {"time_us": None} for trial in choice["trials"]])
-    yield json.dumps(content).replace("100.0", "NaN")
+    yield json.dumps(content).replace("1000.0", "NaN")
 
 
 def test_a_bad_file_is_an_error_that_names_it_and_stays_as_it_is(play, tmp_path, monkeypatch):

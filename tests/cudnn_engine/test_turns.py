@@ -12,7 +12,7 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned, turns
-from pycudnnrnn.engines.cudnn.device import PER_THREAD, CudaDevice
+from pycudnnrnn.engines.cudnn.device import OTHERS_MAX, PER_THREAD, CudaDevice
 from pycudnnrnn.errors import DeviceLostError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.together import together
@@ -292,6 +292,16 @@ def test_every_stream_but_a_threads_own_default_is_cupys_object(cuda):
     assert cuda.device.stream() is cuda.device.stream_at(PER_THREAD) is mine
     theirs = together(2, lambda _: default_stream(cuda))
     assert len({id(stream) for stream in (mine, *theirs)}) == 3
+
+
+def test_a_stream_of_another_library_is_one_object_as_long_as_it_is_used(cuda):
+    first = cuda.device.stream_at(0x7700)
+    assert first.ptr == 0x7700
+    for address in range(0x8000, 0x8000 + OTHERS_MAX - 1):
+        assert cuda.device.stream_at(address) is not first
+    assert cuda.device.stream_at(0x7700) is first
+    cuda.device.stream_at(0x9000)
+    assert cuda.device.stream_at(0x7700) is not first, "no more are kept"
 
 
 def test_streams_of_one_thread_wait_by_an_event_and_one_for_itself_not_at_all(cuda):

@@ -135,7 +135,7 @@ def by_cudnn_alone(cuda, problem, put, *, training=True):
     def on_host(**results):
         return {name: cuda.get(array) for name, array in results.items() if array is not None}
 
-    call = handle, passes.data(schedule)
+    call = handle, passes.data(handle, schedule)
     passes.forward(*call, params, x, hx, cx, y, hy, cy, workspace, reserve)
     yield on_host(y=y, hy=hy, cy=cy)
     if training:

@@ -198,6 +198,34 @@ def test_a_trace_for_the_cpu_that_runs_on_the_gpu_says_so(jax):
         jax.block_until_ready(loss_of(problem_of(), platform="cpu")(*given_of(jax, problem_of())))
 
 
+def test_an_ops_result_keeps_its_numbers_as_long_as_xla_reads_it(jax, cuda, answer):
+    """Its JAX array is gone, and CuPy fills what it gets of that size, while a long computation of XLA's goes on."""
+    op = ops.CudnnGRU(1, 512, 512)
+    params, x = jax.numpy.asarray(op.init_params(seed=1)), jax.numpy.ones((100, 64, 512), "float32")
+    large = jax.numpy.full((8192, 8192), 1 / 8192, "float32")
+
+    @jax.jit
+    def slow(y, large):
+        product = jax.lax.fori_loop(0, 20, lambda _, m: m @ large, large)  # some 100 ms, before y is read
+        return y * (product[0, 0] * 8192)
+
+    def found(*, spoil):
+        y = op(x, None, params)[0]
+        size = y.size
+        slowed = slow(y, large)
+        del y
+        if spoil:
+            blocks = [cuda.device.xp.full(size, np.nan, np.float32) for _ in range(8)]
+            cuda.device.xp.cuda.get_current_stream().synchronize()
+            del blocks
+        return np.asarray(slowed)
+
+    expected = found(spoil=False)
+    same = bool(np.array_equal(found(spoil=True), expected))
+    answer("jax reads an op's result after its array is gone", {"the same": same})
+    assert same
+
+
 @pytest.mark.parametrize("how", ["preallocated", "in flight"])
 def test_a_process_of_its_own(jax, how, answer):
     """With most of the card's memory JAX's from the start; and leaving the interpreter while the GPU works."""

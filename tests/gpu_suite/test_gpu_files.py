@@ -74,7 +74,81 @@ def test_a_finding_is_told_with_its_case_and_one_that_is_explained_is_not(tool):
     result = sanitize.watch("memcheck", ["cases"], known, 60)
     assert (result["counted"], result["suppressed"], len(result["findings"])) == (2, 1, 1)
     assert result["findings"][0].startswith("first: Invalid __global__ write of size 4 bytes | at void elemWiseRNNcell")
+    tool(f"{INVALID_WRITE.replace('elemWiseRNNcell', 'fold')}\n{INVALID_WRITE.replace('elemWiseRNNcell', 'theirs')}")
     assert len(sanitize.watch("racecheck", ["cases"], known, 60)["findings"]) == 2, "an explanation is for one tool"
+
+
+# Samples from NVIDIA's manual of Compute Sanitizer (racecheck, initcheck), with other kernels in them.
+RACE = """\
+========= Error: Race reported between Write access at {}+0xf0 in raceGroupBasic.cu:40
+=========     and Read access at {}+0x280 in raceGroupBasic.cu:46 [4 hazards]
+"""
+HAZARD = """\
+========= ERROR: Potential WAW hazard detected at __shared__ 0x0 in block (0,0,0) :
+=========     Write Thread (0,0,0) at {}+0x2f0 in raceWAW.cu:20
+=========     Write Thread (1,0,0) at {}+0x2f0 in raceWAW.cu:20
+=========     Current Value : 1, Incoming Value : 2
+"""
+UNINITIALIZED = """\
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at {}+0x70 in memset_error.cu:41
+=========     by thread (31,0,0) in block (1,0,0)
+=========     Address 0x7f3c7ec000fc
+"""
+# Logs of 2021 and 2022 in issues of cuDF and Kokkos, with other kernels in them.
+BEFORE_2023 = """\
+========= Uninitialized __global__ memory read of size 1 bytes
+=========     at 0x150 in {}
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Address 0x7fc406200400
+"""
+WITH_A_FILE = BEFORE_2023.replace("at 0x150 in {}", "at 0xa0a50 in /usr/include/cub/thread_load.cuh:272:{}")
+RACE_BEFORE_2023 = """\
+========= Warning: Race reported between Read access at 0x570 in {}
+=========     and Write access at 0x590 in {} [64 hazards]
+"""
+# From an issue of NVIDIA's compute-sanitizer-samples: no kernel is in it.
+BY_THE_HOST = """\
+========= Host API memory access error at host access to 0x7f14c9e00200 of size 16 bytes
+=========     Uninitialized access at 0x7f14c9e00200 on access by cudaMemcpy source
+"""
+FORMATS = [RACE, HAZARD, UNINITIALIZED, BEFORE_2023, WITH_A_FILE, RACE_BEFORE_2023]
+THEIRS = {
+    "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_nn>(T1::Params)": "cutlass::Kernel2",
+    "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n": "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n",
+    "void cublasLt::splitKreduce_kernel<(int)32, float>(cublasLt::Params<T2>)": "cublasLt::splitKreduce_kernel",
+    "ampere_sgemm_32x128_tn": "ampere_sgemm_32x128_tn",
+    "void LSTM_elementWise_fp<float, (cudnnRNNBiasMode_t)2>(int, T1 *)": "LSTM_elementWise_fp",
+    "void RNN_blockPersist_fp_LSTM<float, (int)64>(T1 *)": "RNN_blockPersist_fp_LSTM",
+}
+OURS = ["vectorAdd(int *)", "cupy_copy__float32_float32", "void fold<(int)8>(float *)", "asm90_sum", "fold(int *)"]
+
+
+@pytest.mark.parametrize("text", FORMATS)
+@pytest.mark.parametrize("name", sanitize.TOOLS)
+def test_a_finding_in_a_kernel_of_cudnns_counts_by_its_name_and_in_any_other_it_is_ours(tool, name, text):
+    kernels = [*THEIRS, *OURS]
+    tool("\n".join(text.format(*[kernel] * text.count("{}")) for kernel in kernels))
+    result = sanitize.watch(name, ["cases"], [], 60)
+    assert result["in cuDNN's kernels"] == ({} if name == "memcheck" else dict.fromkeys(THEIRS.values(), 1))
+    left = kernels if name == "memcheck" else OURS
+    assert [kernel in finding for kernel, finding in zip(left, result["findings"], strict=True)] == [True] * len(left)
+
+
+def test_what_is_in_two_kernels_or_in_none_is_ours(tool):
+    library, other = next(iter(THEIRS)), OURS[0]
+    tool(RACE.format(library, other) + RACE.format(other, library) + BY_THE_HOST)
+    for name in ("racecheck", "initcheck"):
+        result = sanitize.watch(name, ["cases"], [], 60)
+        assert (len(result["findings"]), result["in cuDNN's kernels"]) == (3, {})
+
+
+def test_findings_that_were_not_printed_are_one(tool):
+    """What is not read may be anybody's. The line is NVIDIA's."""
+    unread = "========= ERROR SUMMARY: 669 errors were not printed. Use --print-limit option to adjust the number"
+    tool(UNINITIALIZED.format(next(iter(THEIRS))), f"========= ERROR SUMMARY: 670 errors\n{unread}")
+    (finding,) = sanitize.watch("initcheck", ["cases"], [], 60)["findings"]
+    assert finding == "initcheck has more findings than it printed: 669"
 
 
 @pytest.mark.parametrize(

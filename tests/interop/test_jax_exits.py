@@ -2,7 +2,8 @@
 
 Each shape ends 50 times. One child imports everything and forks, and each fork starts JAX and ends as an interpreter
 does. A daemon thread that calls JAX is none of them: JAX itself aborts at the end of the interpreter then, whatever it
-computes (observed, 0.10.2).
+computes (observed, 0.10.2). JAX waits for what the main thread has asked for, and aborts with work that another thread
+has left, which is why there is a handler of our own.
 """
 
 import os
@@ -39,6 +40,15 @@ SHAPES = {
         "(params)"
     ),
     "in flight in an exit handler": "atexit.register(lambda: gradient(params))",
+    "left by a thread that has ended": """
+import threading, time
+slow = jax.jit(lambda m: jax.lax.fori_loop(0, 400, lambda _, n: jnp.tanh(n @ m), m)[0, :1])
+found = []
+thread = threading.Thread(target=lambda: found.append(forward(params * slow(jnp.ones((500, 500))))))
+atexit.register(lambda: found[0].is_ready() or os._exit(5))
+thread.start()
+thread.join()
+""",
     "in a cycle": "cycle = [gradient(params)]; cycle.append(cycle); del cycle; gc.disable()",
     "sys.exit with a code": "work = gradient(params); sys.exit(3)",
 }

@@ -9,13 +9,16 @@ import types
 import cupy
 import numpy as np
 
-from tests.stand_in.host_device import host
+from tests.stand_in.host_device import host, imported
 
 OPERATORS = (
     "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow", "matmul", "rmatmul", "neg",
     "eq", "lt", "gt", "le", "ge",
 )  # fmt: skip
 IN_PLACE = ("iadd", "isub", "imul", "itruediv")
+NOT_NUMPYS = {"may_share_memory", "shares_memory"}
+"""What CuPy answers by its memory objects, and NumPy by addresses."""
+
 METHODS = ("sum", "max", "min", "mean", "argmax", "copy", "astype")
 
 
@@ -124,7 +127,12 @@ def use_host_cupy(device):
 
         return call
 
-    namespace.__getattr__ = lambda name: function(name) if callable(getattr(np, name)) else getattr(np, name)
+    def found(name):
+        if name in NOT_NUMPYS:
+            raise AttributeError(name)
+        return function(name) if callable(getattr(np, name)) else getattr(np, name)
+
+    namespace.__getattr__ = found
     plain = type(device).allocate
 
     def empty(shape, dtype):
@@ -133,6 +141,12 @@ def use_host_cupy(device):
         made.device_ = device
         return made
 
+    def from_dlpack(tensor):
+        made = imported(tensor, HostArray)
+        made.device_ = device
+        return made
+
+    namespace.from_dlpack = from_dlpack
     device.xp = namespace
     device.empty = empty
     for dtype in ("float16", "float32", "float64", "int32", "int64"):

@@ -89,6 +89,7 @@ class HostDevice:
         self.fail_at = None
         self.shim = None
         self.streams = {}
+        self.others = {}
         self.times = {}
         self.timings = 0
         self.copies = 0
@@ -103,7 +104,7 @@ class HostDevice:
         work()
         self.timings += 1
         ((algo, math_type),) = {(algo, math_type) for _, algo, math_type in self.shim.ran[before:]}
-        return self.times.get((algo, math_type), 100.0)
+        return self.times.get((algo, math_type), 1000.0)
 
     def _cuda(self, what):
         if not self.broken:
@@ -143,7 +144,7 @@ class HostDevice:
         return self.current
 
     def stream_at(self, address):
-        return Stream(address)
+        return self.others.setdefault(address, Stream(address))
 
     @contextlib.contextmanager
     def using(self, stream):
@@ -240,9 +241,6 @@ class HostDevice:
     address = staticmethod(operator.attrgetter("data.ptr"))
     addresses = CudaDevice.addresses
 
-    def index_of(self, address):
-        return self.index
-
     def copy(self, array):
         return self.from_host(host(array))
 
@@ -305,6 +303,17 @@ class HostDevice:
         made = self.empty(array.shape, array.dtype)
         host(made)[...] = array
         return made
+
+
+def imported(tensor, kind=cupy.ndarray):
+    """A CuPy array over a torch tensor, as CuPy imports one: in a memory object of its own, begun by its first element.
+
+    So CuPy's own `may_share_memory` says that two views of one storage share nothing, unless they begin alike.
+    """
+    memory = cupy.cuda.UnownedMemory(tensor.data_ptr(), max(tensor.nbytes, 1), tensor, device_id=0)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    strides = [n * tensor.element_size() for n in tensor.stride()]
+    return kind(tuple(tensor.shape), dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
 
 
 def host(array):

@@ -3,6 +3,7 @@
  *
  * Each function passes its name and its arguments, widened to 64 bits, in their order; the callback's result is the
  * status. A float travels as the bits of a double. */
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,6 +14,28 @@ typedef const void *p; /* any pointer: a handle, a descriptor, host or device me
 static hook_t hook;
 
 void shim_set_hook(hook_t callback) { hook = callback; }
+
+struct calls {
+    void (*call)(void);
+    int count;
+};
+
+static void *made_in_a_thread(void *given)
+{
+    const struct calls *calls = given;
+    for (int i = 0; i < calls->count; i++)
+        calls->call();
+    return NULL;
+}
+
+/* Call from one thread that Python did not start, as XLA does: Python's own state of it ends with each call. */
+int shim_call_in_a_thread(void (*call)(void), int count)
+{
+    struct calls calls = {call, count};
+    pthread_t thread;
+    int status = pthread_create(&thread, NULL, made_in_a_thread, &calls);
+    return status ? status : pthread_join(thread, NULL);
+}
 
 /* A callback that does nothing: what is left is the cost of the way here. */
 int shim_idle(const char *name, const uint64_t *arguments, int count)

@@ -50,7 +50,7 @@ class Shim(Answers):
         self.complaints = []
         self._device = None
         self._lock = threading.RLock()  # Python may collect while it is held, and a handle ends by a call
-        dll = ctypes.CDLL(str(path))
+        self.dll = dll = ctypes.CDLL(str(path))
         dll.shim_set_hook.argtypes = [HOOK]
         dll.shim_set_hook.restype = None
         dll.shim_set_hook(_hook)

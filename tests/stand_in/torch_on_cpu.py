@@ -36,8 +36,7 @@ class NumpyDevice(HostDevice):
         self.here, self.entered, self.capturing = self.index, 0, False
         cuda = types.SimpleNamespace(Device=self._device, runtime=types.SimpleNamespace(getDevice=lambda: self.here))
         self.xp = types.SimpleNamespace(
-            __name__="numpy", ndarray=_AnyNumpy("ndarray", (), {}), empty=np.empty, zeros=np.zeros,
-            may_share_memory=np.may_share_memory, cuda=cuda,
+            __name__="numpy", ndarray=_AnyNumpy("ndarray", (), {}), empty=np.empty, zeros=np.zeros, cuda=cuda,
         )  # fmt: skip
 
     @contextlib.contextmanager

@@ -84,7 +84,7 @@ class Addressed:
                 raise ArgumentError(name, f"memory aligned to {ALIGNMENT_NBYTES} bytes", hex(address))
         with self._runtime.device.active():
             handle, passes, dropout = self._ready(stream, what, states)
-            data = passes.data(schedule)
+            data = passes.data(handle, schedule)
             with _NOTHING if dropout is None else dropout.lock:  # nobody seeds the descriptor meanwhile
                 if starts and dropout is not None:
                     dropout.start(handle, seed)

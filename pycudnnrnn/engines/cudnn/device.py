@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.lost import Watch
 from pycudnnrnn.errors import CaptureError, CudnnError, EngineError, MissingDependencyError
 
@@ -25,6 +26,9 @@ PER_THREAD: Final = 2
 
 Source: cudaStreamPerThread (driver_types.h, CUDA 13.5).
 """
+
+OTHERS_MAX: Final = 64
+"""Streams of other libraries that are kept: torch has 32 of a priority."""
 
 
 def name_of(stream: Any) -> int:
@@ -95,6 +99,7 @@ class CudaDevice:
             raise EngineError(f"device 'cuda:{self.index}' was asked for; CuPy finds {count}")
         self.watch = Watch(f"cuda:{self.index}", self._ask)
         self._threads = threading.local()
+        self._others: Recent[Any] = Recent(OTHERS_MAX)
         self.address: Callable[[Any], int] = operator.attrgetter("data.ptr")
         """Where an array begins."""
 
@@ -137,11 +142,17 @@ class CudaDevice:
             return self._threads.stream
 
     def stream_at(self, address: int) -> Any:
-        """Another library's stream, by its address."""
+        """Another library's stream, by its address: the same object each time.
+
+        An address is all there is to know it by, and lasts: torch destroys no stream of its own, and XLA's live as
+        long as its client.
+        """
         if address == PER_THREAD:
             return self._per_thread()
         streams = self.xp.cuda.Stream
-        return streams.from_external(_Foreign(address)) if address else streams.null
+        if not address:
+            return streams.null
+        return self._others.get(address) or self._others.keep(address, streams.from_external(_Foreign(address)))
 
     @staticmethod
     def using(stream: Any) -> contextlib.AbstractContextManager[Any]:
@@ -186,10 +197,6 @@ class CudaDevice:
         """Return where arrays begin; None for those that are absent."""
         address = self.address
         return [None if array is None else address(array) for array in arrays]
-
-    def index_of(self, address: int) -> int:
-        """Which device's memory an address is in."""
-        return int(self.xp.cuda.runtime.pointerGetAttributes(address).device)
 
     @staticmethod
     def copy(array: Any) -> Any:

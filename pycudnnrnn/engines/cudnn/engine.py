@@ -94,10 +94,6 @@ class CudnnEngine:
         check_sizes(batch)
         return Addressed(self.runtime, stream, batch, drops=drops)
 
-    def device_of(self, address: int) -> int:
-        """Return the index of the device whose memory an address is in."""
-        return self._device.index_of(address)
-
     @contextlib.contextmanager
     def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
         device = self._device

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Final
+from typing import Any, Final
 
 from pycudnnrnn import _locks
 from pycudnnrnn._libcudnn import Library
@@ -30,18 +30,26 @@ class Handle(Owned, kind=""):
         super().__init__(library)
         self.pointer = self._pointer
         self._set_stream = library.cudnnSetStream.bind("streamId", handle=self)
-        self.stream: int | None = None
+        self.stream: Any = None
+        self.stream_address = 0
 
-    def use(self, stream: int) -> None:
-        """Launch on a stream, by its address, from now on; the library is told of a change alone."""
-        if stream != self.stream:
+    def use(self, stream: Any, address: int) -> None:
+        """Launch on a stream from now on; the library is told of another object alone.
+
+        The object is kept, because CUDA gives the address of a stream that is destroyed to another one.
+        """
+        if stream is not self.stream:
             self.stream = None  # what fails here leaves it on nobody knows which
-            self._set_stream(stream)
-            self.stream = stream
+            self._set_stream(address)
+            self.stream, self.stream_address = stream, address
 
 
 class _Lease:
-    """What keeps a handle taken by its thread: it is collected when the thread ends."""
+    """What keeps a handle taken by its thread: it is collected when the thread ends.
+
+    Of a thread that Python did not start, as XLA's own, that is the end of each callback. Its next one takes the
+    handle that was given back last.
+    """
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle

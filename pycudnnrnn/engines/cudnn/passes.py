@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +30,7 @@ class Passes:
 
     Its calls take no memory.
 
-    Ragged lengths are no part of it: new ones set the two data descriptors, of which every thread has its own, and
+    Ragged lengths are no part of it: new ones set the two data descriptors, of which every handle has its own, and
     nothing else. Scratch memory is for the worst of them. What several threads share is only read once it is made.
 
     Source: cudnnGetRNNTempSpaceSizes, cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
@@ -57,7 +56,8 @@ class Passes:
         if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
             load_nvrtc()
             library.cudnnBuildRNNDynamic(handle, self._rnn, schedule.B)
-        self._equal, self._own = DataDescriptors(library, spec, self.batch), threading.local()
+        self._equal = DataDescriptors(library, spec, self.batch)
+        self._own: dict[Handle, DataDescriptors] = {}
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
         self.params_nbytes = weight_space_nbytes(handle, self._rnn)
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
@@ -91,14 +91,18 @@ class Passes:
         workspace, reserve = (max(each[name] for each in sizes) for name in ("workSpaceSize", "reserveSpaceSize"))
         return workspace, reserve if self.training else 0
 
-    def data(self, schedule: Schedule) -> DataDescriptors:
-        """Return descriptors that have a batch's lengths until this thread asks for others."""
+    def data(self, handle: Handle, schedule: Schedule) -> DataDescriptors:
+        """Return descriptors that have a batch's lengths until others are asked for with this handle.
+
+        One thread at a time has a handle, and the next one to have it finds its descriptors. What belongs to a Python
+        thread does not last in XLA's own threads: Python forgets them after each callback.
+        """
         lengths = schedule.lengths
         if lengths is None:
             return self._equal
-        own: DataDescriptors | None = getattr(self._own, "data", None)
+        own = self._own.get(handle)
         if own is None:
-            own = self._own.data = self.data_of_its_own(schedule)
+            own = self._own[handle] = self.data_of_its_own(schedule)
         elif own.schedule is not schedule:
             before = None if own.schedule is None else own.schedule.lengths
             if before is not lengths and before != lengths:
@@ -136,7 +140,7 @@ class Passes:
         name = "dx" if data else "d_params"
         address = at[which.names.index(name)]
         if address is not None:
-            self.device.zero_at(address, self.slots[name].nbytes, handle.stream or 0)
+            self.device.zero_at(address, self.slots[name].nbytes, handle.stream_address)
 
     def run(
         self, which: Pass, handle: Handle, data: DataDescriptors, workspace: Any, arrays: Arrays, *,

@@ -27,7 +27,7 @@ class Piece:
     arrays: Arrays
 
     def run(self, which: Pass, handle: Handle, workspace: Any | None, arrays: Arrays) -> None:
-        data = self.passes.data(self.schedule)
+        data = self.passes.data(handle, self.schedule)
         self.passes.run(which, handle, data, workspace, self.arrays | arrays)
 
 

@@ -89,7 +89,7 @@ class Runtime:
     def handle_on(self, stream: Any) -> Handle:
         """Give this thread's handle, set to a stream."""
         handle = self.handles.get()
-        handle.use(self.device.stream_address(stream))
+        handle.use(stream, self.device.stream_address(stream))
         return handle
 
     def layout(self, spec: RNNSpec) -> ParamLayout:

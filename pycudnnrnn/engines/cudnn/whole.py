@@ -38,7 +38,7 @@ class Whole:
         reserve, workspace = scratch(device, passes.reserve_nbytes), scratch(device, passes.workspace_nbytes)
         scratch_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
         launch = passes.launch if batch.dropout is None else batch.dropout.launching(stream, passes.launch)
-        launch(FORWARD, handle, passes.data(schedule), scratch_at, (*at, *results_at))
+        launch(FORWARD, handle, passes.data(handle, schedule), scratch_at, (*at, *results_at))
         if not batch.keeps:
             return y, hy, cy, None
         pieces = [Piece(passes, schedule, inputs | {"y": y, "reserve": reserve})]
