@@ -13,6 +13,7 @@ import jax
 
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
+from pycudnnrnn.engines.cudnn.stream_states import Masks
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Traced, in_place, scratch
 from pycudnnrnn.passes import INPUTS, RESULTS, UPSTREAM, Batch
@@ -38,7 +39,8 @@ class CudnnRunner:
         run = _CudnnForward(call, keep)
         batch = run.batch(self.engine)
         plain = call.there(*RESULTS)
-        shapes = [*map(call.shapes.__getitem__, plain), *(scratch(getattr(batch, size)) for size in _SIZES)]
+        sizes = batch.states_nbytes if call.carries else 0, batch.reserve_nbytes, batch.workspace_nbytes
+        shapes = [*map(call.shapes.__getitem__, plain), *map(scratch, sizes)]
         ins, aliases = ([dropout, *arguments], {0: len(plain)}) if call.carries else (arguments, None)
         found = in_place(run, shapes, ins, aliases)
         return found[: len(call.results)], found[len(plain) : -1]
@@ -143,17 +145,20 @@ class _CudnnForward(_CudnnPass):
         return self.keep or self.call.drops
 
     @functools.cached_property
-    def seed(self) -> int | None:
-        """What stands for dropout's position, where it has one."""
+    def masks(self) -> Masks | None:
+        """What follows from dropout's position, where it has one: masks of a seed, whatever ran before."""
         position = self.call.position
-        return None if position is None else seed_at(self.call.spec.seed, position)
+        if position is None:
+            return None
+        seed = seed_at(self.call.spec.seed, position)
+        return Masks(seed, lambda: seed)
 
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
         call = self.call
         ins_are = [*(["moved"] if call.carries else []), *call.there(*INPUTS)]
         outs_are = [*call.there(*RESULTS), "states", "reserve", "workspace"]
         batch, stream, at = self.at(context, outs, ins, outs_are, ins_are)
-        batch.forward(stream, call.schedule, at, states=at["states"], seed=self.seed)
+        batch.forward(stream, call.schedule, at, states=at["states"], masks=self.masks)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,14 +7,17 @@ data goes as it is, too, with equal lengths as with any others, so that they sha
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 from pycudnnrnn import passes
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.stream_states import Masks
 from pycudnnrnn.errors import MissingDependencyError, TorchArgumentError
 from pycudnnrnn.interop._torch_call import Arguments
+from pycudnnrnn.interop._torch_chains import chain_on
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import TIME_MAX
 
@@ -66,8 +69,8 @@ class Batch:
         x = given["x"]
         found = {name: x.new_empty(wanted[name]) for name in passes.RESULTS}
         spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
-        seed = None if call.seed is None else int(call.seed)
-        native.forward(_stream(x.device), self._lengths(call), _at(given | found | spaces), seed=seed)
+        masks = None if call.seed is None else Masks(int(call.seed), functools.partial(chain_on, x.device))
+        native.forward(_stream(x.device), self._lengths(call), _at(given | found | spaces), masks=masks)
         y, hy, cy = found.values()
         return y, hy, cy, spaces["reserve"] if keep else _bytes(x, 0)
 

@@ -7,8 +7,9 @@ forward that nothing will be differentiated through keeps none. The backward wor
 that it is given and `retain_graph=True` gives the same gradients again: the copy takes 2 to 6 % of a step (LSTM, 128 to
 512 units), and running the forward again 30 %.
 
-Dropout's seed is an argument, drawn by the caller from torch's generator. Masks depend only on it: they come again
-with `torch.manual_seed`, in the backward, and where activation checkpointing runs a forward a second time.
+Dropout's seed is an argument, drawn by the caller from torch's generator. On the CPU masks depend only on it. On CUDA
+they follow from what ran on the stream since `torch.manual_seed`, and a seed has its masks again as long as they are
+kept (`_torch_chains`): where activation checkpointing runs a forward a second time, in eager code or compiled.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ batch_sizes and seed are int64 on the CPU. dropout is what acts in this call: 0 
 _TAGS: Final = tuple(
     getattr(torch.Tag, name) for name in ("pt2_compliant_tag", "cudagraph_unsafe") if hasattr(torch.Tag, name)
 )
-"""Fake tensors and compilers may have the operators; a CUDA graph may not: memory is taken, and dropout seeded."""
+"""Fake tensors and compilers may have the operators; a CUDA graph may not, because memory is taken."""
 
 _library: Final = torch.library.Library("pycudnnrnn", "DEF")
 

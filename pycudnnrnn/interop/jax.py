@@ -68,8 +68,8 @@ def rnn(
     or what the call before gave: the moved ones are the last result, and the masks are those of an op with that seed,
     forward by forward. `dropout_position` is an integer that has to differ from step to step. On the CPU it may be
     traced, and the masks are those of an op whose dropout stands there. On CUDA it has to be known while the trace is
-    made, because cuDNN's states are seeded from the host: each call seeds them anew, with
-    `engines.cudnn.dropout.seed_at` of the spec's seed and it.
+    made, because cuDNN's states are seeded from the host, with `engines.cudnn.dropout.seed_at` of the spec's seed and
+    it; those of the latest 16 positions are kept.
 
     `vmap` over data and states runs as one larger batch, and its gradient as one, too. One element runs after the other
     where params are mapped, where dropout acts, and in `vmap` of a gradient: no engine gives each element's gradient of

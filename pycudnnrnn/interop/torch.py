@@ -210,8 +210,10 @@ class LSTM(_RNN):
         num_layers: layers, each on the output of the one below.
         bias: whether each gate has its two biases.
         batch_first: whether data is [B, T, ...]; states are [L * D, B, ...] either way.
-        dropout: the probability that a unit between two layers is dropped, in training; the seed of each call comes
-            from torch's generator.
+        dropout: the probability that a unit between two layers is dropped, in training. The seed of each call comes
+            from torch's generator, so that `torch.manual_seed` gives the same masks again. On CUDA, activation
+            checkpointing has the masks of the latest 16 forwards on a stream, and raises `EngineError` for an earlier
+            one.
         bidirectional: whether each layer runs backward in time too, beside forward.
         proj_size: width of h after its projection; 0 for none.
         device: where `params` is made; None for torch's default.

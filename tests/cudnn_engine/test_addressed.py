@@ -68,8 +68,8 @@ def test_states_of_a_stream_live_as_long_as_they_are_used(play):
 
     handle = engine.runtime.handles.get()
     device.empty = watched
-    dropout = engine.runtime.dropout_on(handle, STREAM, 0.5)
+    own = engine.runtime.states_on(handle, STREAM)
     gc.collect()
     (states,) = made
     assert states() is not None
-    assert engine.runtime.dropout_on(handle, STREAM, 0.5) is dropout
+    assert engine.runtime.states_on(handle, STREAM) is own

@@ -15,6 +15,7 @@ from jax.experimental.buffer_callback import Buffer
 from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, use_engine
 from pycudnnrnn.engines.cudnn.dropout import seed_at
+from pycudnnrnn.engines.cudnn.stream_states import KEPT_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
 from pycudnnrnn.interop import _jax_cudnn
 from pycudnnrnn.interop.jax import dropout_states, rnn
@@ -217,6 +218,36 @@ def test_dropout_is_seeded_by_the_seed_and_the_position(play):
     assert np.array_equal(outputs[1], outputs[2])
     assert not np.array_equal(outputs[0], outputs[1])
     assert not played.complaints
+
+
+def test_a_hundred_runs_of_a_compiled_step_seed_each_of_its_positions_once(play):
+    played, _, device = play()
+    problem = problem_of(dropout=0.5, seed=3)
+    arguments, options = arguments_of(problem), {"spec": problem.spec, "platform": "cuda"}
+
+    def loss(params, *rest):
+        return sum((rnn(params, *rest, dropout_position=k, **options)[0] ** (k + 1)).sum() for k in range(2))
+
+    compiled = jax.jit(jax.grad(loss))
+    found = [np.asarray(compiled(*arguments)) for _ in range(3)]
+    allocated, waited = len(device.allocations), (device.copies, device.synchronized, device.waits)
+    found += [np.asarray(compiled(*arguments)) for _ in range(97)]
+    seeded = [given for name, given, _ in played.calls if name == "cudnnSetDropoutDescriptor" and given[3]]
+    assert {given[-1] for given in seeded} == {seed_at(problem.spec.seed, k) for k in range(2)}
+    assert len(seeded) == 2
+    assert all(np.array_equal(each, found[0]) for each in found)
+    assert len(device.allocations) == allocated
+    assert (device.copies, device.synchronized, device.waits) == waited
+    assert not played.complaints
+
+
+def test_a_position_that_is_not_kept_any_more_is_seeded_again(play):
+    played, _, _ = play()
+    problem = problem_of(dropout=0.5, seed=3)
+    found = [run(problem, lambda f: f, dropout_position=k)[0] for k in (*range(KEPT_MAX + 1), 0)]
+    assert np.array_equal(found[0], found[-1])
+    seeded = [given[-1] for name, given, _ in played.calls if name == "cudnnSetDropoutDescriptor" and given[3]]
+    assert seeded == [seed_at(problem.spec.seed, k) for k in (*range(KEPT_MAX + 1), 0)]
 
 
 def first_forwards(problem, count):

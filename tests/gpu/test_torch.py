@@ -1,12 +1,14 @@
 """The torch modules on a GPU, over cuDNN: torch's own modules in float64 on the CPU are the oracle."""
 
 import copy
+import functools
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tests.gpu.numbers import ALLOWED, EPS  # noqa: E402
 from tests.interop.pairs import KINDS, gradients, make_call, make_pair, worst  # noqa: E402
@@ -142,6 +144,27 @@ def test_evaluation_gives_gradients_and_dropout_comes_again():
         return mine(z)[0].square().sum()
 
     assert torch.autograd.gradcheck(loss, x)
+
+
+def test_masks_come_again_with_the_seed_and_in_a_checkpoint():
+    """Over more forwards than are kept; what torch itself drops after the RNN comes again with it."""
+    _, mine = make_pair("LSTM", 3, 6, 2, dropout=0.5)
+    drops = torch.nn.Dropout(0.5)
+    mine.cuda()
+    x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda", requires_grad=True)
+
+    def run(z):
+        return drops(mine(z)[0])
+
+    def steps(through):
+        torch.manual_seed(7)
+        return [torch.autograd.grad(through(x).square().sum(), [x, mine.params]) for _ in range(20)]
+
+    expected = steps(run)
+    assert not torch.equal(expected[0][0], expected[1][0])
+    for through in (run, functools.partial(checkpoint, run, use_reentrant=False)):
+        for found, wanted in zip(steps(through), expected, strict=True):
+            assert all(map(torch.equal, found, wanted))
 
 
 def test_autocast_runs_in_half():

@@ -4,13 +4,14 @@ import contextlib
 import types
 
 import numpy as np
+import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
-from pycudnnrnn.interop import _torch_cudnn
+from pycudnnrnn.interop import _torch_chains, _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
 from tests.stand_in import shim
 from tests.stand_in.host_device import HostDevice
@@ -57,12 +58,50 @@ class NumpyDevice(HostDevice):
         return array.ctypes.data
 
 
+class Generator:
+    """What the default generator of a CUDA device is: a seed, and an offset that whatever draws there moves on.
+
+    `moves` counts how often it was moved by hand.
+    """
+
+    def __init__(self):
+        self.moves = 0
+        self.manual_seed(67280421310721)
+
+    def manual_seed(self, seed):
+        self._seed, self._offset = seed, 0
+
+    def initial_seed(self):
+        return self._seed
+
+    def get_offset(self):
+        return self._offset
+
+    def set_offset(self, offset):
+        assert offset % 4 == 0
+        self._offset = offset
+        self.moves += 1
+
+    def get_state(self):
+        return self._seed, self._offset
+
+    def set_state(self, state):
+        self._seed, self._offset = state
+
+
 def playing(shim_path, monkeypatch):
-    """Give the stand-in, which CPU tensors are CUDA tensors to; `stream` is torch's current one."""
+    """Give the stand-in, which CPU tensors are CUDA tensors to.
+
+    `stream` is torch's current one, and `generator` the device's own, which `torch.manual_seed` sets.
+    """
     played = shim.Shim(shim_path)
     played.native, played.device = engine, _ = played.engine_and_device(NumpyDevice())
     engine.device, played.stream = "cpu", STREAM
+    played.generator = Generator()
     monkeypatch.setattr(_torch_cudnn, "_stream", lambda device: played.stream)
+    monkeypatch.setattr(_torch_chains, "_generator", lambda device: played.generator)
+    monkeypatch.setattr(_torch_chains, "_latest", {})
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", played.generator.manual_seed)
     with use_engine(engine):
         yield played
     assert not played.complaints
@@ -79,10 +118,24 @@ def step(module, x, lengths=None, hx=None):
     return [y.detach().clone(), *(state.detach().clone() for state in final), module.params.grad.clone()]
 
 
-def on_numpy(*arguments, **keywords):
-    """The same step on the NumPy engine, which the stand-in computes with."""
-    with use_engine(NumpyEngine()):
-        return step(*arguments, **keywords)
+def on_numpy(*arguments, run=step, chain=None):
+    """The same step on the NumPy engine, which the stand-in computes with.
+
+    `chain` is a seed of dropout, and how many forwards have carried its states on.
+    """
+    state = _torch_ops.DropoutState
+    with use_engine(NumpyEngine()), pytest.MonkeyPatch.context() as patch:
+        if chain:
+            patch.setattr(_torch_ops, "DropoutState", lambda name, _: state(name, *chain))
+        return run(*arguments)
+
+
+def first_seed(number):
+    """The seed that the first forward with dropout after `torch.manual_seed` draws."""
+    torch.manual_seed(number)
+    seed = int(torch.randint(_torch_ops.SEEDS, ()))
+    torch.manual_seed(number)
+    return seed
 
 
 def equal(found, expected):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
@@ -11,6 +11,7 @@ from pycudnnrnn.engines.cudnn.dropout import DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.engines.cudnn.stream_states import Masks, StreamStates
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, Batch, Name, Pass
 from pycudnnrnn.schedule import Schedule
@@ -25,8 +26,8 @@ class Addressed:
     """One kind of batch that one native call takes, on addresses; nothing is made or asked at a repeated call.
 
     Workspace and reserve are the caller's, of the sizes given here, None where that is 0. Where it drops, so may the
-    random states be: a forward moves them on from where they are. Without such states it uses the device's own, those
-    of its stream. From a `seed` either are written anew first, for which cuDNN itself may wait.
+    random states be: a forward moves them on from where they are. Without such states it uses the stream's own, and
+    `masks` say which; see `StreamStates`.
 
     Units:
         workspace_nbytes, reserve_nbytes, states_nbytes: bytes; the reserve is 0 without training, the states are 0
@@ -49,16 +50,17 @@ class Addressed:
         self.workspace_nbytes, self.reserve_nbytes = self._passes.workspace_nbytes, self._passes.reserve_nbytes
 
     def forward(
-        self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None, seed: int | None = None
+        self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None, masks: Masks | None = None
     ) -> None:
         """Write the results and the reserve, and move the random states on.
 
         Raises:
             ArgumentError: params that cuDNN cannot read where they are.
             CaptureError: the stream is being captured.
-            EngineError: cuDNN asks for more memory with these random states than it did when this was made.
+            EngineError: cuDNN asks for more memory with these random states than it did when this was made; or a
+                repetition that comes too late for its masks.
         """
-        self._run((FORWARD,), "an eager forward, which takes memory", stream, schedule, at, states, seed, starts=True)
+        self._run((FORWARD,), "an eager forward, which takes memory", stream, schedule, at, states, masks)
 
     def backward(self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None) -> None:
         """Write the gradients, rewriting the reserve, and add that of params to `d_params`, where there is one.
@@ -75,19 +77,17 @@ class Addressed:
 
     def _run(
         self, which: Sequence[Pass], what: str, stream: int, schedule: Schedule, at: Addresses, states: int | None,
-        seed: int | None = None, *, starts: bool = False,
+        masks: Masks | None = None,
     ) -> None:  # fmt: skip
-        """Put passes on a stream; with `starts` the random states are made ready for a forward."""
+        """Put passes on a stream, a forward with the random states made ready for it."""
         for name in ("params", "d_params"):
             address = at.get(name) or 0
             if address % ALIGNMENT_NBYTES:
                 raise ArgumentError(name, f"memory aligned to {ALIGNMENT_NBYTES} bytes", hex(address))
         with self._runtime.device.active():
-            handle, passes, dropout = self._ready(stream, what, states)
+            handle, passes, dropout, own = self._ready(stream, what, states)
             data = passes.data(handle, schedule)
-            with _NOTHING if dropout is None else dropout.lock:  # nobody seeds the descriptor meanwhile
-                if starts and dropout is not None:
-                    dropout.start(handle, seed)
+            with _NOTHING if dropout is None else _held(handle, dropout, own, masks, starts=FORWARD in which):
                 for each in which:
                     passes.launch(each, handle, data, at["workspace"], [at.get(name) for name in each.names])
 
@@ -97,18 +97,35 @@ class Addressed:
         self._runtime.device.refuse_capture(stream, what)
         return self._runtime.handle_on(stream)
 
-    def _ready(self, stream: int, what: str, states: int | None) -> tuple[Handle, Passes, DropoutAt | None]:
-        """Return what runs on a stream, and the random states."""
+    def _ready(
+        self, stream: int, what: str, states: int | None
+    ) -> tuple[Handle, Passes, DropoutAt | None, StreamStates | None]:
+        """Return what runs on a stream, what describes the random states, and those that are the stream's own."""
         handle = self._handle(stream, what)
         if not self._drops:
-            return handle, self._passes, None
-        runtime, rate = self._runtime, self._batch.spec.dropout
+            return handle, self._passes, None, None
+        runtime, own = self._runtime, None
         if states is None:
-            dropout = runtime.dropout_on(handle, stream, rate)
-        else:
-            dropout = runtime.dropout_at(handle, states, rate)
+            own = runtime.states_on(handle, stream)
+            states = own.address
+        dropout = runtime.dropout_at(handle, states, self._batch.spec.dropout)
         passes = runtime.passes(handle, self._batch, dropout)
         if passes.workspace_nbytes > self.workspace_nbytes or passes.reserve_nbytes > self.reserve_nbytes:
             found, told = (f"{p.workspace_nbytes} and {p.reserve_nbytes} bytes" for p in (passes, self))
             raise EngineError(f"cuDNN asks for workspace and reserve of {found} here, of {told} before")
-        return handle, passes, dropout
+        return handle, passes, dropout, own
+
+
+@contextlib.contextmanager
+def _held(
+    handle: Handle, dropout: DropoutAt, own: StreamStates | None, masks: Masks | None, *, starts: bool
+) -> Iterator[None]:
+    """Let nobody else write the random states, or seed their descriptor; if a forward `starts`, they are its own."""
+    with dropout.lock:
+        if own is not None and masks is not None:
+            with own.forward(handle, dropout, masks):
+                yield
+        else:
+            if starts:
+                dropout.start(handle, None)
+            yield

@@ -33,8 +33,19 @@ def states_nbytes(handle: Handle) -> int:
     return nbytes
 
 
+@contextlib.contextmanager
+def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
+    """Put states back as they were, after what the block launches on the current stream."""
+    before = device.copy(states)
+    try:
+        yield
+    finally:
+        if not device.watch.lost:
+            device.copy_bytes(states, before)
+
+
 class DropoutAt:
-    """Random states at one address; `compiled` are the passes whose descriptors point there.
+    """What describes random states at one address; `compiled` are the passes whose descriptors point there.
 
     Who launches what moves the states on, or writes them, holds `lock` meanwhile.
     """
@@ -130,12 +141,8 @@ class CudnnDropout(DropoutAt):
         """Let something run that moves the states on, and put them back after it; all of it on or after `stream`."""
         with self.lock:
             self._turns.on(stream)
-            before = self._device.copy(self._states)
-            try:
+            with put_back(self._device, self._states):
                 yield
-            finally:
-                if not self._device.watch.lost:
-                    self._device.copy_bytes(self._states, before)
 
     def snapshot(self, stream: Any) -> Any:
         """Copy the states on `stream` as the next launch will find them; the caller holds the lock."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import Results
@@ -21,6 +22,7 @@ from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.stream_states import StreamStates
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import Arrays, Batch
 from pycudnnrnn.schedule import Chunk, Schedule
@@ -29,11 +31,11 @@ from pycudnnrnn.spec import RNNSpec
 INDICES_MAX: Final = 64
 """Sets of rows kept on the device, of batches in parts."""
 
-STREAMS_MAX: Final = 16
-"""Streams whose random states are kept: megabytes each."""
+STREAMS_MAX: Final = 8
+"""Streams whose random states are kept, with copies of them: up to 100 MB each."""
 
 STATES_MAX: Final = 64
-"""Addresses of other libraries' random states, whose descriptors are kept."""
+"""Addresses of random states whose descriptors are kept."""
 
 TURNS_MAX: Final = 4
 """Batches whose reversed order is kept on the device: two indices for each step of each sequence."""
@@ -61,8 +63,9 @@ class Runtime:
         self.choices = ChoiceBook(device.gpu, library.version)
         self.compiled: Recent[Passes] = Recent(PASSES_MAX)
         self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
-        self._own_states: Recent[DropoutAt] = Recent(STREAMS_MAX)
-        self._other_states: Recent[DropoutAt] = Recent(STATES_MAX)
+        self._own_states: Recent[StreamStates] = Recent(STREAMS_MAX)
+        self._dropouts: Recent[DropoutAt] = Recent(STATES_MAX)
+        self._lock = _locks.lock()
         self._rows: Recent[Sent] = Recent(INDICES_MAX)
         self._turns: Recent[Sent] = Recent(TURNS_MAX)
 
@@ -121,35 +124,25 @@ class Runtime:
         descriptor = None if dropout is None else dropout.descriptor
         return compiled.keep(key, Passes(handle, self.device, batch, descriptor))
 
-    def dropout_on(self, handle: Handle, stream: int, rate: float) -> DropoutAt:
-        """Return the random states of a stream, by its address; whoever uses them writes them anew first.
-
-        Work on one stream is done in its order, so that states there are written and read in turns.
-        """
-        found = self._own_states.get((stream, rate))
-        if found is None:
-            nbytes = states_nbytes(handle)
-            with self.device.using(self.device.stream_at(stream)):  # what the stream's memory is taken from
-                states = self.device.empty((nbytes,), BYTES)
-            found = self._dropout(handle, rate, self.device.address(states), nbytes, states)
-            self._own_states.keep((stream, rate), found)
+    def states_on(self, handle: Handle, stream: int) -> StreamStates:
+        """Return the random states of a stream, by its address."""
+        with self._lock:  # two of one stream would not know of each other's forwards
+            found = self._own_states.get(stream)
+            if found is None:
+                found = self._own_states.keep(stream, StreamStates(self.device, stream, states_nbytes(handle)))
         return found
 
     def dropout_at(self, handle: Handle, address: int | None, rate: float) -> DropoutAt:
-        """Return the random states at an address in another library's memory; None stands for any, to ask for sizes."""
-        found = self._other_states.get((address, rate))
+        """Return what describes the random states at an address; None stands for any, to ask for sizes."""
+        found = self._dropouts.get((address, rate))
         if found is None:
             nbytes = 0 if address is None else states_nbytes(handle)
-            found = self._dropout(handle, rate, address or 0, nbytes)
-            self._other_states.keep((address, rate), found)
+            restore = bool(address)  # which leaves the states as they are
+            descriptor = DropoutDescriptor(
+                handle, rate, None, address=address or 0, states_nbytes=nbytes, seed=0, restore=restore
+            )
+            found = self._dropouts.keep((address, rate), DropoutAt(descriptor))
         return found
-
-    @staticmethod
-    def _dropout(handle: Handle, rate: float, address: int, nbytes: int, states: Any = None) -> DropoutAt:
-        restore = bool(address)  # which leaves the states as they are
-        return DropoutAt(
-            DropoutDescriptor(handle, rate, states, address=address, states_nbytes=nbytes, seed=0, restore=restore)
-        )
 
     def part(self, schedule: Schedule, chunk: Chunk, stream: Any) -> Part:
         """Return a chunk's place in a batch, for work on `stream`; its rows' indices are sent to the device once."""
