@@ -31,6 +31,13 @@ def test_what_ends_by_itself_is_returned_with_its_code_and_both_its_texts():
     assert processes.run(["bash", "-c", "echo a; echo b >&2"], 600, stderr=subprocess.STDOUT) == (0, "a\nb\n", "")
 
 
+def test_what_ends_by_itself_leaves_nothing_that_it_has_started(tmp_path):
+    pid = tmp_path / "pid"
+    background = f"sleep 1000 & echo $! > {pid}; echo begun"
+    assert processes.run(["bash", "-c", background], 600) == (0, "begun\n", "")
+    until(lambda: gone(pid.read_text().strip()))
+
+
 def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path):
     pid = tmp_path / "pid"
     code, out, err = processes.run(["bash", "-c", STARTS_A_CHILD.format(pid=pid)], 3)
