@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.gpu.processes import stoppable
 from tests.gpu.results_file import ResultsFile, load
+from tests.gpu.shards import SHARDS, VARIABLE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "tests/gpu"
@@ -49,16 +50,18 @@ def run_once(command, environment, file, hang_s, stop_at):
     return "" if process.returncode >= 0 else f"signal {-process.returncode}"
 
 
-def run(out, arguments, seconds, hang_s):
-    """Start processes until one comes to the end of the suite; return whether one did.
+def run(out, arguments, seconds, hang_s, shard=""):
+    """Start processes until one comes to the end of the suite, or of one shard of it; return whether one did.
 
     Plugins that happen to be installed are left out: the suite uses none, and none can then be in its way.
     """
     file, stop_at = ResultsFile(out), time.time() + seconds
     words = ["-c", f"{FOLDER}/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", FOLDER, *arguments]
+    sharded = ["--shard", shard] if shard else []
     environment = os.environ | {
         "PYCUDNNRNN_GPU_RESULTS": str(out.resolve()),
-        "PYCUDNNRNN_GPU_COMMAND": " ".join(["python -m tests.gpu.suite --", *arguments]),
+        "PYCUDNNRNN_GPU_COMMAND": " ".join(["python -m tests.gpu.suite", *sharded, "--", *arguments]),
+        VARIABLE: shard,
         "PYCUDNNRNN_REQUIRE_GPU": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONPATH": str(ROOT),
@@ -78,13 +81,14 @@ def run(out, arguments, seconds, hang_s):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="results file; one that is there is continued")
+    parser.add_argument("--shard", choices=SHARDS, default="", help="this part alone; each test is in one")
     parser.add_argument("--seconds", type=float, default=3600, help="for all of it")
     parser.add_argument("--hang", type=float, default=150, help="seconds without a test that begins or ends")
     parser.add_argument("arguments", nargs="*", help="pytest's, after --")
     asked = parser.parse_args()
     stoppable()
     asked.out.parent.mkdir(parents=True, exist_ok=True)
-    whole = run(asked.out, asked.arguments, asked.seconds, asked.hang)
+    whole = run(asked.out, asked.arguments, asked.seconds, asked.hang, asked.shard)
     sys.exit(0 if whole and not load(asked.out)["failures"] else 1)
 
 
