@@ -1,6 +1,7 @@
 """Programs that are ended, with all that they have started: on a GPU nothing may be left that works on it."""
 
 import contextlib
+import contextvars
 import os
 import signal
 import subprocess
@@ -53,16 +54,41 @@ def run(command, limit_s, **options):
 
     Who is stopped while it waits (a signal that raises, as `stoppable` makes SIGTERM) ends the program, too.
     """
-    program = Program(command, limit_s, **options)
+    program = None
     try:
+        with unstopped():
+            program = Program(command, limit_s, **options)
         while not program.over():
             time.sleep(LOOK_EVERY_S)
     except BaseException:
-        program.end()
+        if program is not None:
+            program.end()
         raise
     return program.code, *program.texts
 
 
+_held = contextvars.ContextVar("_held", default=None)
+"""The stops that came while a program was being started; None while none is."""
+
+
 def stoppable():
     """Let SIGTERM, which `timeout` sends, raise as Ctrl-C does, so that what was started is ended."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def stop(number, frame):
+        if _held.get() is None:
+            raise KeyboardInterrupt
+        _held.get().append(number)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+@contextlib.contextmanager
+def unstopped():
+    """Let a stop wait for the end of the block: what is started in it is known then to the one who ends it."""
+    before = _held.set(held := [])
+    try:
+        yield
+    finally:
+        _held.reset(before)
+    if held:
+        raise KeyboardInterrupt

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.gpu.processes import stoppable
+from tests.gpu.processes import stoppable, unstopped
 from tests.gpu.results_file import ResultsFile, load
 from tests.gpu.shards import SHARDS, VARIABLE
 
@@ -37,8 +37,10 @@ def end(process):
 
 def run_once(command, environment, file, hang_s, stop_at):
     """Run one process to its end; return why it had to be ended, or nothing."""
-    process, started = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True), time.time()
+    process, started = None, time.time()
     try:
+        with unstopped():
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
         while process.poll() is None:
             time.sleep(LOOK_EVERY_S)
             if time.time() > stop_at:
@@ -46,7 +48,8 @@ def run_once(command, environment, file, hang_s, stop_at):
             if time.time() - max(started, file.written()) > hang_s:
                 return f"nothing ended for {hang_s:g} s"
     finally:
-        end(process)
+        if process is not None:
+            end(process)
     return "" if process.returncode >= 0 else f"signal {-process.returncode}"
 
 

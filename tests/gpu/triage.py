@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.gpu import checks, framework_checks, machine_checks
 from tests.gpu.children import ROOT, lines_of
 from tests.gpu.machine import ON_SHIM, environment, machine
-from tests.gpu.processes import LOOK_EVERY_S, Program, stoppable
+from tests.gpu.processes import LOOK_EVERY_S, Program, stoppable, unstopped
 from tests.gpu.results_file import ResultsFile
 
 COMMAND = "python -m tests.gpu.triage"
@@ -128,7 +128,8 @@ def ask(file, names, at_once, stop_at):
                     continue
                 file.add(begin=f"triage.py::{name}")
                 limit_s = min(CHECKS[name].limit_s, left)
-                running[name] = start(name, limit_s), limit_s
+                with unstopped():
+                    running[name] = start(name, limit_s), limit_s
             for name in [name for name, (program, _) in running.items() if program.over()]:
                 to_mend[name] = report(file, name, *running.pop(name))
             time.sleep(LOOK_EVERY_S)
@@ -179,11 +180,14 @@ def main():
     file = ResultsFile(given.out)
     file.start(COMMAND, environment(None))
     read = [] if ON_SHIM else libraries()
-    reader = Program(["cat", os.devnull, *read], given.seconds, stdout=subprocess.DEVNULL)
+    reader = None
     try:
+        with unstopped():
+            reader = Program(["cat", os.devnull, *read], given.seconds, stdout=subprocess.DEVNULL)
         to_mend = triage(file, given.names or CHECKS, given.seconds, given.at_once)
     finally:
-        reader.end()
+        if reader is not None:
+            reader.end()
     print("\nmend before the long calls:" if to_mend else "\nnothing to mend")  # noqa: T201
     for text, names in by_text(to_mend).items():
         print(f"- {', '.join(names)}: {text}")  # noqa: T201

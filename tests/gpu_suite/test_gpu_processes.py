@@ -58,6 +58,32 @@ def test_who_is_stopped_while_it_waits_ends_what_it_waits_for(tmp_path):
     until(lambda: gone(pid.read_text().strip()))
 
 
+def test_who_is_stopped_while_it_starts_a_program_knows_it_and_ends_it(tmp_path):
+    """The stop comes in the moment in which the program runs, and nobody has been told of it."""
+    pid = tmp_path / "pid"
+    program = f"""
+import os, signal, subprocess, sys
+from pathlib import Path
+from tests.gpu import processes
+
+def started_and_stopped(*given, right=subprocess.Popen, **keywords):
+    process = right(*given, **keywords)
+    Path({str(pid)!r}).write_text(str(process.pid))
+    os.kill(os.getpid(), signal.SIGTERM)
+    return process
+
+processes.stoppable()
+subprocess.Popen = started_and_stopped
+processes.run(["sleep", "1000"], 1000)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "KeyboardInterrupt" in done.stderr
+    left = not gone(pid.read_text())
+    if left:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert not left
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("program", ["triage", "suite"])
 def test_stopping_a_run_stops_what_it_started(tmp_path, program):
