@@ -14,12 +14,13 @@ import ctypes
 import importlib.metadata
 import os
 import re
+import shlex
 import site
 import stat
 import struct
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -249,8 +250,8 @@ def _open(candidate: Candidate) -> Opened:
     parts = tuple(_sublibrary(path.parent, f"libcudnn_{part}.so.{major}") for part in SUBLIBRARIES[major])
     if len({part.parent for part in parts}) > 1:
         raise LibraryUnusableError(f"its sub-libraries lie in several folders: {', '.join(map(str, parts))}")
+    _check_trust((path, *parts))
     for file in (path, *parts):
-        _check_trust(file)
         _check_whole(file)
     _check_alone(path, parts, major)
     # The sub-libraries look for each other by bare name, in LD_LIBRARY_PATH first, unless they are loaded already.
@@ -273,18 +274,25 @@ def _sublibrary(folder: Path, name: str) -> Path:
         raise LibraryUnusableError(f"{name} is not beside it") from None
 
 
-def _check_trust(file: Path) -> None:
-    """Refuse a file that anyone may replace.
+def _check_trust(files: Sequence[Path]) -> None:
+    """Refuse files that anyone may replace; the error has the commands that mend every place which allows it.
 
     Owners may be root, the user, and whoever owns the interpreter or this package: they run code here already.
     """
     owners = {0, os.geteuid(), Path(sys.prefix).stat().st_uid, Path(__file__).stat().st_uid}
-    for place in (file, *file.parents):
+    reasons: list[str] = []
+    mends: dict[str, list[str]] = {"chmod o-w": [], "chown 0": []}
+    for place in sorted({place for file in files for place in (file, *file.parents)}):
         status = place.stat()
         if status.st_mode & stat.S_IWOTH and not (status.st_mode & stat.S_ISVTX and place.is_dir()):
-            raise LibraryUnusableError(f"{place} can be written by everyone")
+            reasons.append(f"{place} can be written by everyone")
+            mends["chmod o-w"].append(str(place))
         if status.st_uid not in owners:
-            raise LibraryUnusableError(f"{place} belongs to user {status.st_uid}, neither to root nor to you")
+            reasons.append(f"{place} belongs to user {status.st_uid}, neither to root nor to you")
+            mends["chown 0"].append(str(place))
+    if reasons:
+        commands = " && ".join(f"{command} {shlex.join(places)}" for command, places in mends.items() if places)
+        raise LibraryUnusableError(f"{reasons[0]}. If you trust what is there, this mends it: {commands}")
 
 
 def _check_whole(file: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,21 @@ def test_what_belongs_to_another_user_is_refused(attack, plant, tmp_path, parts,
     os.chown({"file": folder / parts[0], "folder": folder}[place], 54321, -1)
     expect = r"LibraryUnusableError .*belongs to user 54321"
     attack(env={"PYCUDNNRNN_LIBRARY": str(folder / parts[0])}, expect=expect)
+
+
+def test_the_error_has_the_commands_that_mend_every_place(attack, plant, tmp_path, parts):
+    """The fakes end early, so that even where all of them may be used none is."""
+    folder = plant(tmp_path / "a parent" / "planted")
+    for name in parts:
+        (folder / name).write_bytes(b"no library")
+    for place in (folder, folder.parent, folder / parts[0], folder / parts[-1]):
+        place.chmod(0o777)
+        if os.geteuid() == 0:
+            os.chown(place, 54321, -1)
+    env = {"PYCUDNNRNN_LIBRARY": str(folder / parts[0])}
+    said = attack(env=env, expect="LibraryUnusableError .*a parent can be written by everyone")
+    subprocess.run(["bash", "-c", said.rpartition("this mends it: ")[2].splitlines()[0]], check=True)
+    attack(env=env, expect="LibraryUnusableError .*is not a 64-bit ELF file")
 
 
 def test_the_trap_works_for_a_bare_name(child, plant, tmp_path, parts):

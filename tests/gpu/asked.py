@@ -77,7 +77,9 @@ def null_states(cuda, lengths):
         plan.backward_weights(x, hx, y, d_params, reserve)
         found.append({"y": y, "hy": hy, "cy": cy, "dx": dx, "d_params": d_params})
     null, zero = ({name: cuda.get(array) for name, array in results.items()} for results in found)
-    off = {name: largest(null[name], zero[name]) / max(np.abs(zero[name]).max(initial=0), 1e-30) for name in null}
+    off = {
+        name: largest(null[name], zero[name]) / max(float(np.abs(zero[name]).max(initial=0)), 1e-30) for name in null
+    }
     return off, {name: bool(np.array_equal(null[name], zero[name])) for name in null}
 
 

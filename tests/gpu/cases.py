@@ -1,5 +1,7 @@
 """Small cases of every path, for `tests.gpu.sanitize` to watch: `python -m tests.gpu.cases` runs them and names each.
 
+With names behind it, `python -m tests.gpu.cases NAME...` runs those alone.
+
 Each array is an allocation of its own, so that a byte beside one is nobody's.
 """
 
@@ -60,7 +62,8 @@ def main():
     with machine() as cuda:
         if not cuda.on_shim:
             cuda.device.xp.cuda.set_allocator(None)
-        for name, (kind, options, lengths, how) in CASES.items():
+        for name in sys.argv[1:] or CASES:
+            kind, options, lengths, how = CASES[name]
             print(f"case: {name}", flush=True)  # noqa: T201  the log says by it where a finding belongs
             given = {"num_layers": 2, "num_units": U, "input_size": INPUTS} | options
             run(cuda, kind(**given), lengths, **how)

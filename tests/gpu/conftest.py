@@ -15,6 +15,7 @@ from tests.conftest import measured  # noqa: F401  a fixture; pytest.ini ends th
 from tests.gpu.machine import REQUIRED, environment, machine
 from tests.gpu.processes import stoppable
 from tests.gpu.results_file import ResultsFile
+from tests.gpu.shards import arrange
 
 SUITE = pytest.StashKey()
 
@@ -83,14 +84,18 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Mark what is here, and leave out what began in this results file already."""
+    """Mark what is here, put it in its order, and leave out other shards and what began in this file already."""
     begun = set(config.stash[SUITE].file.begun())
-    again = [item for item in items if item.nodeid in begun]
-    items[:] = [item for item in items if item.nodeid not in begun]
-    config.hook.pytest_deselected(items=again)
+    theirs, ours = [], []
     for item in items:
-        if Path(__file__).parent in Path(item.path).parents:
-            item.add_marker(pytest.mark.gpu)
+        (ours if Path(__file__).parent in Path(item.path).parents else theirs).append(item)
+    chosen, left_out = arrange(ours)
+    left_out += [item for item in chosen if item.nodeid in begun]
+    chosen = [item for item in chosen if item.nodeid not in begun]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = theirs + chosen
+    for item in chosen:
+        item.add_marker(pytest.mark.gpu)
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,9 @@ class Cuda:
     def get(self, array):
         return self.device.to_host(array)
 
+    def copy_into(self, target, values):
+        self.device.copy_into(target, values)
+
 
 @contextlib.contextmanager
 def machine():

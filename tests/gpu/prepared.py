@@ -38,6 +38,12 @@ class Prepared:
     def backward_weights(self):
         self.plan.backward_weights(self.x, self.hx, self.y, self.d_params, self.reserve)
 
+    def step(self):
+        """A forward, and both backward passes."""
+        self.forward()
+        self.backward_data()
+        self.backward_weights()
+
     def results(self, cuda):
         """Every result, on the host."""
         return {name: cuda.get(getattr(self, name)).copy() for name in self.RESULTS}
@@ -103,6 +109,82 @@ def captured(cuda, problem, *, training=True, **keywords):
     T, B, _ = problem.x.shape
     plan = problem.op.prepare(T, B, is_training=training, sequence_lengths=problem.lengths, device="cuda")
     return plan.capture(put_params(cuda, problem), **keywords)
+
+
+class OnTorch:
+    """The way to and from the device for tensors of torch's."""
+
+    @staticmethod
+    def put(array):
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(array)).cuda()
+
+    @staticmethod
+    def get(tensor):
+        return tensor.cpu().numpy()
+
+    @staticmethod
+    def copy_into(target, values):
+        target.copy_(values)
+
+
+def captured_by_cupy(cuda, work):
+    """Capture work as a caller does, on a stream of the caller's own; return what replays it and waits."""
+    if cuda.on_shim:
+        from tests.stand_in.host_device import Stream
+
+        stream = Stream()
+        cuda.device.streams[stream.ptr] = stream
+        with cuda.device.using(stream), cuda.device.recording(stream) as recorded:
+            work()
+        return lambda: [each() for each in recorded]
+    runtime, stream = cuda.device.xp.cuda.runtime, cuda.device.xp.cuda.Stream(non_blocking=True)
+    runtime.deviceSynchronize()
+    with stream:
+        stream.begin_capture(runtime.streamCaptureModeThreadLocal)
+        try:
+            work()
+        finally:
+            graph = stream.end_capture()
+
+    def replay():
+        graph.launch(stream)
+        stream.synchronize()
+
+    return replay
+
+
+def captured_by_torch(work):
+    """The same, by torch."""
+    import torch
+
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+
+    def replay():
+        graph.replay()
+        torch.cuda.synchronize()
+
+    return replay
+
+
+def wrong_in_a_callers_graph(way, capture, lengths):
+    """What of a prepared training step is wrong where a caller has captured it: what ran at once, and what differs.
+
+    `way` is to and from the device for arrays of the caller's kind.
+    """
+    b = Prepared(way, lengths=None if lengths is None else list(lengths))
+    b.step()
+    expected = b.results(way)
+    for name in b.RESULTS:
+        way.copy_into(getattr(b, name), way.put(np.full_like(expected[name], 77)))
+    replay = capture(b.step)
+    wrong = [f"{name} was written at once" for name, array in b.results(way).items() if (array != 77).any()]
+    replay()
+    return wrong + [name for name, array in b.results(way).items() if not np.array_equal(array, expected[name])]
 
 
 def fill(cuda, graph, problem):

@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from tests.gpu.processes import stoppable
+from tests.gpu.processes import stoppable, unstopped
 from tests.gpu.results_file import ResultsFile, load
+from tests.gpu.shards import SHARDS, VARIABLE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "tests/gpu"
@@ -36,8 +37,10 @@ def end(process):
 
 def run_once(command, environment, file, hang_s, stop_at):
     """Run one process to its end; return why it had to be ended, or nothing."""
-    process, started = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True), time.time()
+    process, started = None, time.time()
     try:
+        with unstopped():
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
         while process.poll() is None:
             time.sleep(LOOK_EVERY_S)
             if time.time() > stop_at:
@@ -45,20 +48,23 @@ def run_once(command, environment, file, hang_s, stop_at):
             if time.time() - max(started, file.written()) > hang_s:
                 return f"nothing ended for {hang_s:g} s"
     finally:
-        end(process)
+        if process is not None:
+            end(process)
     return "" if process.returncode >= 0 else f"signal {-process.returncode}"
 
 
-def run(out, arguments, seconds, hang_s):
-    """Start processes until one comes to the end of the suite; return whether one did.
+def run(out, arguments, seconds, hang_s, shard=""):
+    """Start processes until one comes to the end of the suite, or of one shard of it; return whether one did.
 
     Plugins that happen to be installed are left out: the suite uses none, and none can then be in its way.
     """
     file, stop_at = ResultsFile(out), time.time() + seconds
     words = ["-c", f"{FOLDER}/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", FOLDER, *arguments]
+    sharded = ["--shard", shard] if shard else []
     environment = os.environ | {
         "PYCUDNNRNN_GPU_RESULTS": str(out.resolve()),
-        "PYCUDNNRNN_GPU_COMMAND": " ".join(["python -m tests.gpu.suite --", *arguments]),
+        "PYCUDNNRNN_GPU_COMMAND": " ".join(["python -m tests.gpu.suite", *sharded, "--", *arguments]),
+        VARIABLE: shard,
         "PYCUDNNRNN_REQUIRE_GPU": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONPATH": str(ROOT),
@@ -78,13 +84,14 @@ def run(out, arguments, seconds, hang_s):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="results file; one that is there is continued")
+    parser.add_argument("--shard", choices=SHARDS, default="", help="this part alone; each test is in one")
     parser.add_argument("--seconds", type=float, default=3600, help="for all of it")
     parser.add_argument("--hang", type=float, default=150, help="seconds without a test that begins or ends")
     parser.add_argument("arguments", nargs="*", help="pytest's, after --")
     asked = parser.parse_args()
     stoppable()
     asked.out.parent.mkdir(parents=True, exist_ok=True)
-    whole = run(asked.out, asked.arguments, asked.seconds, asked.hang)
+    whole = run(asked.out, asked.arguments, asked.seconds, asked.hang, asked.shard)
     sys.exit(0 if whole and not load(asked.out)["failures"] else 1)
 
 

@@ -9,7 +9,7 @@ from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu import asked
 from tests.gpu.numbers import ALGORITHMS
-from tests.gpu.prepared import captured, eager, fill
+from tests.gpu.prepared import captured, captured_by_cupy, eager, fill, wrong_in_a_callers_graph
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -49,6 +49,11 @@ def test_each_algorithm_is_captured_or_says_that_it_cannot_be(cuda, answer, algo
         "as eager" if equal else "differs from eager",
     )
     assert equal
+
+
+@pytest.mark.parametrize("lengths", [None, asked.RAGGED], ids=["equal", "ragged"])
+def test_prepared_calls_run_in_a_graph_that_the_caller_captures(cuda, lengths):
+    assert wrong_in_a_callers_graph(cuda, lambda work: captured_by_cupy(cuda, work), lengths) == []
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])

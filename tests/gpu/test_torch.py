@@ -10,7 +10,10 @@ torch = pytest.importorskip("torch")
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from tests.gpu import asked  # noqa: E402
+from tests.gpu.framework_checks import autocast_difference  # noqa: E402
 from tests.gpu.numbers import ALLOWED, EPS  # noqa: E402
+from tests.gpu.prepared import OnTorch, captured_by_torch, wrong_in_a_callers_graph  # noqa: E402
 from tests.interop.pairs import KINDS, gradients, make_call, make_pair, worst  # noqa: E402
 
 
@@ -167,15 +170,24 @@ def test_masks_come_again_with_the_seed_and_in_a_checkpoint():
             assert all(map(torch.equal, found, wanted))
 
 
-def test_autocast_runs_in_half():
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_runs_in_half(dtype, answer):
     _, mine = make_pair("GRU", 8, 16, dtype=torch.float32)
     mine.cuda()
     x = torch.randn(5, 2, 8, device="cuda")
-    with torch.autocast("cuda", torch.float16):
+    with torch.autocast("cuda", dtype):
         y, _ = mine(x)
-    assert y.dtype == torch.float16
+    assert y.dtype == dtype
     y.float().square().sum().backward()
     assert mine.params.grad.dtype == torch.float32
+    difference, where = autocast_difference("cuda", dtype)
+    answer(f"autocast {dtype}: largest difference from torch's module", {"difference": difference, "of": where})
+    assert difference <= 2e-2, where
+
+
+@pytest.mark.parametrize("lengths", [None, asked.RAGGED], ids=["equal", "ragged"])
+def test_prepared_calls_run_in_a_graph_that_torch_captures(lengths):
+    assert wrong_in_a_callers_graph(OnTorch, captured_by_torch, lengths) == []
 
 
 def test_a_compiled_module_is_one_graph():

@@ -104,4 +104,4 @@ def test_the_process_for_jax_runs(how, monkeypatch):
     monkeypatch.setenv("PYCUDNNRNN_GPU_ON_SHIM", "1")
     monkeypatch.setattr(children, "ON_SHIM", True)
     said, code, err = children.child(children.jax_process, how)
-    assert (code, said) == (0, [{"started": True} if how == "in flight" else {"finite": True}]), err
+    assert (code, said) == (0, [{"begun": True} if how == "in flight" else {"finite": True}]), err

@@ -5,19 +5,25 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from benchmarks.results_files import load as load_benchmarks
 from docs.generate import gpu_outcomes, gpu_suite
-from tests.gpu.results_file import load
+from tests.gpu.results_file import ResultsFile, load
+from tests.gpu.shards import SHARDS, SIDE_BY_SIDE
 from tests.reliability.measures import copy_tree
 
 ROOT = Path(__file__).parents[2]
 PLAN = (ROOT / "tests/gpu/PLAN.md").read_text()
-CALLS = re.findall(r"^## Call \d.*?```bash\n(.*?)```", PLAN, re.MULTILINE | re.DOTALL)
-NEEDED = ("bash", "timeout", "tee", "gcc", "as", "ld", "cat", "sleep", "uname")
+COMMIT = "0123456789ab"
+CALLS = {
+    int(number): text.replace("THE_COMMIT", COMMIT)
+    for number, text in re.findall(r"^## Call (\d)(?:(?!^## ).)*?```bash\n(.*?)```", PLAN, re.MULTILINE | re.DOTALL)
+}
+NEEDED = ("bash", "timeout", "tee", "gcc", "as", "ld", "cat", "sleep", "uname", "cp", "sed", "head", "tail")
 ROWS = 2
 """What a benchmark measures here of all its rows."""
 
@@ -26,21 +32,29 @@ FILES = 8
 
 
 def test_every_call_is_short_ends_in_ten_minutes_and_needs_no_git_and_no_make():
-    assert len(CALLS) == len(re.findall(r"^## Call \d", PLAN, re.MULTILINE)) == 6
-    told = [[int(n) for n in row.split("+")] for row in re.findall(r"^\| \d \| ([\d +]+) \|", PLAN, re.MULTILINE)]
-    for call, seconds in zip(CALLS, told, strict=True):
+    rows = dict(re.findall(r"^\| (\d) \| .*? \| ([\d +]+|rest) \|$", PLAN, re.MULTILINE))
+    told = {int(call): [int(n) for n in row.split("+")] for call, row in rows.items() if row != "rest"}
+    assert set(told) == set(CALLS) == {0, 1, 2, 3, 5, 6}, "call 4 is one of these"
+    for number, call in CALLS.items():
         assert len(call) <= 2000
+        assert f"PYCUDNNRNN_COMMIT={COMMIT} " in call
         limits = [int(a) + int(b) for a, b in re.findall(r"timeout -k (\d+) (\d+) python3 -m", call)]
-        assert len(limits) == call.count("python3") >= 1
-        assert limits == seconds
+        assert limits == told[number]
         assert sum(limits) <= 600
+        assert call.count("timeout -k") == call.count("python3") == len(limits)
         assert not re.search(r"\b(git|make|pip|curl|sudo)\b", call)
-        assert call.count('| tee "$OUT/') == len(limits)
         inner = [int(n) for n in re.findall(r"--seconds (\d+)", call)]
-        assert all(3 * n < all_ if "sanitize" in call else n < all_ for n, all_ in zip(inner, limits, strict=True))
-    half_an_hour = sum(map(sum, told[:4]))
-    assert f"Those are {half_an_hour:,} seconds" in PLAN
+        timed = limits[len(limits) - len(inner) :]  # `info` has no such option
+        assert all(3 * n < all_ if "sanitize" in call else n < all_ for n, all_ in zip(inner, timed, strict=True))
+    half_an_hour = sum(sum(told[number]) for number in range(4))
+    assert f"Calls 0 to 3 are {half_an_hour:,} seconds" in PLAN
     assert half_an_hour <= 30 * 60 - 2 * 90, "two machines are started"
+
+
+def test_the_calls_have_every_shard_and_side_by_side_only_those_that_may():
+    assert re.findall(r"\bshard (\w+) \d+ &", CALLS[1]) == list(SIDE_BY_SIDE)
+    found = [*SIDE_BY_SIDE, *re.findall(r"--shard (\w+)", CALLS[3])]
+    assert found == list(SHARDS)
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +82,15 @@ echo "========= ERROR SUMMARY: 0 errors"
         (programs / name).chmod(0o755)
 
     def run(number):
-        out = folder / f"out{number}"
-        out.mkdir()
+        out = Path(tempfile.mkdtemp(prefix=f"out{number}-", dir=folder))
         environment = {
-            "PATH": str(programs), "HOME": str(folder), "OUT": str(out), "PYCUDNNRNN_COMMIT": "0123456789abcdef",
-            "PYCUDNNRNN_GPU_ON_SHIM": "1", "CUPY_CACHE_DIR": str(folder / "cupy"),
+            "PATH": str(programs), "HOME": str(folder), "OUT": str(out), "PYCUDNNRNN_GPU_ON_SHIM": "1",
+            "CUPY_CACHE_DIR": str(folder / "cupy"),
         }  # fmt: skip
         environment |= {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
         # A machine that is busy has more time, and the stand-in is not worth more than a few rows of a benchmark.
         call = re.sub(r"(timeout -k \d+|--seconds|--hang) \d+", r"\1 3600", CALLS[number])
+        call = re.sub(r"(shard \w+) \d+ &", r"\1 3600 &", call)
         call = re.sub(r"(benchmarks.gpu)", rf"\1 --rows {ROWS}", call)
         done = subprocess.run(
             ["/usr/bin/bash", "-c", call], cwd=tree, env=environment, capture_output=True, text=True, check=False
@@ -86,6 +100,7 @@ echo "========= ERROR SUMMARY: 0 errors"
         assert not [path for path in files if path.stat().st_size > 16 << 20]
         return done, out
 
+    run.results = tree / "tests/gpu/results"
     return run
 
 
@@ -97,30 +112,36 @@ def test_the_triage_finds_nothing_to_mend_on_the_stand_in(machine):
 
 
 @pytest.mark.long
-def test_the_suite_runs_in_parts_that_are_all_of_it_and_are_counted_together(machine):
+def test_the_suite_runs_in_shards_that_are_all_of_it_and_are_counted_together(machine):
     found = []
-    for number, names in ((1, ("main", "apart")), (3, ("soak", "accepted"))):
-        done, out = machine(number)
+    for number, names in ((1, SIDE_BY_SIDE), (3, ("soak", "accepted"))):
+        _, out = machine(number)
         for name in names:
-            result = load(out / f"{name}.jsonl")
-            assert result["failures"] == {}, done.stdout[-3000:]
-            assert (result["commit"], result["on_shim"]) == ("0123456789abcdef", True)
+            result = load(out / f"{name}-{COMMIT}.jsonl")
+            assert result["failures"] == {}
+            assert (result["commit"], result["on_shim"]) == (COMMIT, True)
             assert result["collected"] == result["passed"] + result["skipped"] > 0
+            shutil.copy(out / f"{name}-{COMMIT}.jsonl", machine.results)
             found.append(result)
     cases = [case for result in found for case in result["cases"]]
-    assert len(cases) == len(set(cases)), "no case is in two parts"
+    assert len(cases) == len(set(cases)), "no case is in two shards"
     outcomes = gpu_outcomes(found)
     assert outcomes.keys() == {asked.name for asked in gpu_suite()}
     assert sum(sum(counts.values()) for counts in outcomes.values()) == len(cases)
     assert found[0]["questions"]["layout"]["compared"] >= 200
+    _, out = machine(1)  # once more, as for a call that was stopped
+    for name, before in zip(SIDE_BY_SIDE, found, strict=False):
+        assert load(out / f"{name}-{COMMIT}.jsonl")["cases"] == before["cases"]
+        lines = ResultsFile(out / f"{name}-{COMMIT}.jsonl").lines()
+        assert [line["complete"] for line in lines if "complete" in line] == [before["collected"], 0], "none ran again"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [2, 5])
+@pytest.mark.parametrize("number", [2, 6])
 def test_the_benchmarks_write_into_the_output_folder_under_the_commit_that_was_told(machine, number):
     done, out = machine(number)
     (path,) = out.rglob("*.jsonl")
-    assert path.stem.endswith("-0123456"), done.stdout[-2000:]
+    assert path.stem.endswith(f"-{COMMIT[:7]}"), done.stdout[-2000:]
     run = load_benchmarks(path)
     assert "finished" in run.environment
     assert run.environment["dirty"] is None
@@ -131,13 +152,13 @@ def test_the_benchmarks_write_into_the_output_folder_under_the_commit_that_was_t
     assert "microseconds, median" in done.stdout
 
 
-OURS = {2: {"eager", "plan", "graph", "auto"}, 5: {"rule", "standard", "persist_static", "small_h"}}
+OURS = {2: {"eager", "plan", "graph", "auto"}, 6: {"rule", "standard", "persist_static", "small_h"}}
 """By call, who runs the first rows on the stand-in."""
 
 
 @pytest.mark.long
 def test_the_sanitizers_results_are_written_tool_by_tool(machine):
-    done, out = machine(4)
+    done, out = machine(5)
     result = load(out / "sanitizer.jsonl")
     assert result["failures"] == {}, done.stdout[-2000:]
     assert result["reliability"]["R11"]["measured"]["tools"] == 3

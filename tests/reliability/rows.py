@@ -73,7 +73,7 @@ ROWS = (
     ),
     Row(
         "R6", "no foreign library is loaded", "0 loads in 8 scenarios", ("tests/abi/test_hijack.py",),
-        Fault("pycudnnrnn/_discovery.py", "        _check_trust(file)\n", ""),
+        Fault("pycudnnrnn/_discovery.py", "    _check_trust((path, *parts))\n", ""),
     ),
     Row(
         "R7", "properties hold for drawn inputs", "2,000 examples per layout property, 300 per numeric one",
