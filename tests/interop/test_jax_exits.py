@@ -41,11 +41,12 @@ SHAPES = {
     ),
     "in flight in an exit handler": "atexit.register(lambda: gradient(params))",
     "left by a thread that has ended": """
-import threading, time
-slow = jax.jit(lambda m: jax.lax.fori_loop(0, 400, lambda _, n: jnp.tanh(n @ m), m)[0, :1])
-found = []
-thread = threading.Thread(target=lambda: found.append(forward(params * slow(jnp.ones((500, 500))))))
-atexit.register(lambda: found[0].is_ready() or os._exit(5))
+import threading
+large, found = jnp.ones((500, 500)), []
+atexit.register(lambda: found[0].is_ready() or os._exit(5))  # before the first call, so that it comes after the wait
+slow = jax.jit(lambda m: jax.lax.fori_loop(0, 100, lambda _, n: jnp.tanh(n @ m), m)[0, :1]).lower(large).compile()
+jax.block_until_ready(forward(params * slow(large)))  # compiled
+thread = threading.Thread(target=lambda: found.append(forward(params * slow(large))))
 thread.start()
 thread.join()
 """,
