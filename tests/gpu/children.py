@@ -44,6 +44,11 @@ def started(command, timeout_s, environment=None):
     return out.decode(errors="replace"), err.decode(errors="replace"), code
 
 
+def reached_cudnn(lines, code, err):
+    """Whether a child came as far as cuDNN, whatever that made of it: an error of ours is no answer."""
+    return bool(lines) or code != 1 or "CudnnError" in err
+
+
 def without_cupys(err):
     """What a process wrote, without CuPy's own complaints of objects that it cannot free on a lost device.
 
@@ -119,35 +124,28 @@ def lost(cuda, how):
 
 def by_cudnn_alone(cuda, problem, put, *, training=True):
     """Call cuDNN on a problem as the engine never does; yield the results of each pass as soon as it ran."""
-    from pycudnnrnn.engines.cudnn.device import addresses
-    from pycudnnrnn.engines.cudnn.passes import Passes
+    from pycudnnrnn.engines.cudnn import passes as native
+    from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, GRADIENTS, RESULTS, Batch
     from pycudnnrnn.schedule import Schedule
 
     device, (T, B, _) = cuda.device, problem.x.shape
     handle = cuda.engine.runtime.handle_on(device.stream())
     schedule = Schedule(T, B, None if problem.lengths is None else tuple(problem.lengths))
-    passes = Passes(handle, device, problem.spec, schedule, training=training, dropout=None)
-    workspace, reserve = (
-        cuda.put(np.zeros(nbytes, np.uint8)) if nbytes else None
-        for nbytes in (passes.workspace_nbytes, passes.reserve_nbytes)
-    )
-    params, cell = cuda.put(problem.params), problem.spec.has_cell_state
-    x, hx, cx, dy, dhy, dcy = (put(getattr(problem, name)) for name in ("x", "hx", "cx", "dy", "dhy", "dcy"))
-    y, hy, cy, dx, dhx, dcx = (
-        put(np.full_like(getattr(problem, name), 7)) for name in ("dy", "hx", "cx", "x", "hx", "cx")
-    )
-    cx, cy, dcy, dcx = (cx, cy, dcy, dcx) if cell else (None,) * 4
-
-    def on_host(**results):
-        return {name: cuda.get(array) for name, array in results.items() if array is not None}
-
-    call = handle, passes.data(handle, schedule)
-    passes.forward(*call, params, x, hx, cx, y, hy, cy, workspace, reserve)
-    yield on_host(y=y, hy=hy, cy=cy)
-    if training:
-        at = addresses(device, workspace, y, dy, dx, hx, dhy, dhx, cx, dcy, dcx, params, reserve)
-        passes.call_backward_data(handle.pointer, *call[1].pointers, *at)  # bare: nothing is filled before
-        yield on_host(dx=dx, dhx=dhx, dcx=dcx)
+    native.check_sizes = lambda _: None  # cuDNN is asked what it makes of what the engine refuses
+    passes = native.Passes(handle, device, Batch(problem.spec, schedule, training), None)
+    given = {name: put(getattr(problem, name)) for name in ("x", "hx", "cx", "dy", "dhy", "dcy")}
+    likes = {"y": "dy", "hy": "hx", "cy": "cx", "dx": "x", "dhx": "hx", "dcx": "cx"}
+    given |= {name: put(np.full_like(getattr(problem, like), 7)) for name, like in likes.items()}
+    given |= {"params": cuda.put(problem.params)}
+    for name in ("workspace", "reserve"):
+        nbytes = getattr(passes, f"{name}_nbytes")
+        given[name] = cuda.put(np.zeros(nbytes, np.uint8)) if nbytes else None
+    if not problem.spec.has_cell_state:
+        given |= dict.fromkeys(("cx", "cy", "dcy", "dcx"))
+    for which, names in [(FORWARD, RESULTS), (BACKWARD_DATA, GRADIENTS)][: 1 + training]:
+        at = device.addresses(*map(given.get, ("workspace", *which.names)))
+        passes.calls[which](handle.pointer, *passes.data(handle, schedule).pointers, *at)  # bare: nothing is filled
+        yield {name: cuda.get(given[name]) for name in names if given[name] is not None}
 
 
 def zero_length(cuda, mode):

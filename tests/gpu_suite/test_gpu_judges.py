@@ -105,3 +105,26 @@ def test_the_process_for_jax_runs(how, monkeypatch):
     monkeypatch.setattr(children, "ON_SHIM", True)
     said, code, err = children.child(children.jax_process, how)
     assert (code, said) == (0, [{"begun": True} if how == "in flight" else {"finite": True}]), err
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("fill", ()), ("small_h", ("lstm",)), ("zero_length", ("inference",)), ("zero_length", ("training",)),
+        ("unaligned", ("float32",)),
+    ],
+)  # fmt: skip
+def test_what_the_engine_never_does_reaches_cudnn(name, arguments, monkeypatch):
+    """What it would make of it there, a GPU says; here the process itself is whole."""
+    monkeypatch.setenv("PYCUDNNRNN_GPU_ON_SHIM", "1")
+    monkeypatch.setattr(children, "ON_SHIM", True)
+    lines, code, err = children.child(getattr(children, name), *arguments)
+    assert children.reached_cudnn(lines, code, err), err
+
+
+def test_an_error_of_ours_is_no_answer_of_cudnns():
+    assert not children.reached_cudnn([], 1, "TypeError: Passes() takes 3 arguments")
+    assert children.reached_cudnn([], 1, "CudnnError: cudnnRNNForward returned CUDNN_STATUS_NOT_SUPPORTED")
+    assert children.reached_cudnn([], -6, "")
+    assert children.reached_cudnn([], None, "")
+    assert children.reached_cudnn([{"forward": "ran"}], 1, "")
