@@ -11,6 +11,8 @@ from unittest import mock
 from pycudnnrnn.engines import use_engine
 from tests.stand_in import shim
 
+from . import torch_rules
+
 Taken = TypeVar("Taken")
 
 T, B, WIDTH = 20, 16, 64
@@ -32,7 +34,8 @@ def measured(
     engine, _ = played.engine_and_device()
     engine.device = "cpu"
     try:
-        with use_engine(engine), mock.patch.object(_torch_cudnn, "_stream", return_value=0x7000):
+        as_cuda = mock.patch.multiple(_torch_cudnn, _stream=lambda _: 0x7000, _gpu=lambda _: torch_rules.H200)
+        with use_engine(engine), as_cuda:
             every = _calls()
             for _, _, call in every.values():
                 call()

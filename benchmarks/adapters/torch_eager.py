@@ -45,7 +45,8 @@ class Torch:
         if device == "cuda":
             if not torch.cuda.is_available():
                 raise NotRun("torch finds no CUDA device")
-            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+            allowed = dtype != "float32"  # torch's default, and bfloat16 without it is FMA's
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
         elif dtype == "tf32":
             raise NotRun("TF32 is a mode of GPUs")
         elif "OMP_NUM_THREADS" in os.environ:

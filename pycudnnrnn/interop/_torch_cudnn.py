@@ -3,6 +3,8 @@
 Results, reserve and workspace are tensors, from torch's allocator, which gives memory again only to the same stream.
 So nothing is exchanged, nothing waits, and no device is made current that is. cuDNN's packed layout is torch's: packed
 data goes as it is, too, with equal lengths as with any others, so that they share what is compiled.
+
+Algorithms and math type are those that torch's own modules take (`_torch_rules`), so that a module here is no slower.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.stream_states import Masks
-from pycudnnrnn.errors import MissingDependencyError, TorchArgumentError
+from pycudnnrnn.errors import CudnnError, LayoutError, MissingDependencyError, TorchArgumentError
+from pycudnnrnn.interop import _torch_rules as rules
 from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.interop._torch_chains import chain_on
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import TIME_MAX
+from pycudnnrnn.spec import TIME_MAX, Algorithm
 
 try:
     import torch
@@ -29,13 +32,22 @@ except ImportError as error:
 BATCHES_MAX: Final = 64
 """Kinds of batches that are remembered."""
 
+REFUSED: Final = ("BAD_PARAM", "NOT_SUPPORTED")
+"""What cuDNN reports where an algorithm does not run a batch."""
+
+_precision: Any = torch.backends.cudnn.rnn
+"""Where torch's user chooses TF32 for RNNs: looked up at each call, it takes four times as long."""
+
 
 class Batch:
     """One kind of batch: same spec, T, B and axes, packed or padded, for training or not. Batch sizes may differ."""
 
-    def __init__(self, engine: Any, call: Arguments, T: int, B: int, *, training: bool) -> None:
+    def __init__(
+        self, engine: Any, call: Arguments, T: int, B: int, *, training: bool, tf32: bool, standard: bool
+    ) -> None:
+        """Prepare what `_as_torch` returns."""
         self._schedule = Schedule(T, B, None, call.time_major, packed=call.batch_sizes is not None)
-        batch = passes.Batch(call.spec, self._schedule, training)
+        batch = _as_torch(engine, call, self._schedule, training=training, tf32=tf32, standard=standard)
         self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
         self.reserve_nbytes: int = self._native.reserve_nbytes
         self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
@@ -95,24 +107,75 @@ class Batch:
         return self._schedule if packing is None else packing.schedule
 
 
+def _as_torch(
+    engine: Any, call: Arguments, like: Schedule, *, training: bool, tf32: bool, standard: bool
+) -> passes.Batch:
+    """Return what runs batches like one as torch's module would; with `standard` by that algorithm.
+
+    Raises:
+        CudnnError: cuDNN does not say which layout of params an algorithm has.
+        LayoutError: it is not the one of the module's parameter.
+    """
+    own, gpu, packed = call.spec, _gpu(call.x.device), call.batch_sizes is not None
+    spec = own.replace(math_type=rules.math_type(own.dtype, gpu, tf32=tf32))
+    algo, backward_algo = (
+        Algorithm.STANDARD if standard else rules.algorithm(spec, like.T, like.B, gpu, packed=packed, backward=backward)
+        for backward in (False, True)
+    )
+    for each in (algo, backward_algo):
+        if engine.layout(spec.replace(algo=each)) != engine.layout(own):
+            words = f"algo {str(each)!r} and math_type {str(spec.math_type)!r}"
+            raise LayoutError(f"cuDNN lays params out in another way for {words} than the module's are")
+    return passes.Batch(spec.replace(algo=algo), like, training, backward_algo=backward_algo if training else None)
+
+
 _batches: Recent[Batch] = Recent(BATCHES_MAX)
 
 
-def batch_of(call: Arguments, *, training: bool) -> Batch | None:
+def batch_of(call: Arguments, *, training: bool, standard: bool = False) -> Batch | None:
     """Return what runs a call on cuDNN; None where another engine does, or more or less than one native call.
 
-    Numbers may be missing: a compiler asks for sizes before there are any.
+    With `standard` that algorithm runs it from now on, and also where cuDNN refuses torch's, or has another layout for
+    it. Numbers may be missing: a compiler asks for sizes before there are any.
     """
     engine = engine_for(str(call.x.device))
     if engine.name != "cudnn" or (call.batch_sizes is None and call.x.dim() != 3):
         return None
     T, B = map(int, call.size)
-    drops, packed = call.seed is not None, call.batch_sizes is not None
-    key = engine, call.spec_json, call.params.dtype, call.dropout, T, B, call.batch_first, packed, drops, training
-    found = _batches.get(key)
+    drops, packed, tf32 = call.seed is not None, call.batch_sizes is not None, _precision.fp32_precision == "tf32"
+    key = engine, call.spec_json, call.params.dtype, call.dropout, T, B, call.batch_first, packed, drops, training, tf32
+    found = None if standard else _batches.get(key)
     if found is None and 0 < T <= TIME_MAX and B:
-        found = _batches.keep(key, Batch(engine, call, T, B, training=training or drops))
+        make = functools.partial(Batch, engine, call, T, B, training=training or drops, tf32=tf32)
+        try:
+            found = make(standard=standard)
+        except (CudnnError, LayoutError) as error:
+            if standard or not _is_refusal(error):
+                raise
+            found = make(standard=True)
+        _batches.keep(key, found)
     return found
+
+
+def forward(call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any] | None:
+    """Run a forward on cuDNN, see `Batch.forward`; None as for `batch_of`.
+
+    cuDNN may report only now that it does not support an algorithm; then the standard one runs.
+    """
+    batch = batch_of(call, training=keep)
+    if batch is None:
+        return None
+    try:
+        return batch.forward(call, keep=keep)
+    except CudnnError as error:
+        if not _is_refusal(error):
+            raise
+    batch = batch_of(call, training=keep, standard=True)
+    return None if batch is None else batch.forward(call, keep=keep)
+
+
+def _is_refusal(error: Exception) -> bool:
+    return not isinstance(error, CudnnError) or error.family in REFUSED
 
 
 def _bytes(like: Any, count: int) -> Any:
@@ -141,3 +204,8 @@ def _stream(device: Any) -> int:
     """Return torch's current stream on a device, by its address."""
     address: int = torch.cuda.current_stream(device).cuda_stream
     return address
+
+
+def _gpu(device: Any) -> rules.Gpu:
+    found = torch.cuda.get_device_properties(device)
+    return rules.Gpu(found.major, found.minor, found.multi_processor_count)

@@ -23,8 +23,8 @@ from pycudnnrnn import _arrays, ops
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.errors import EngineError, MissingDependencyError
+from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop._torch_call import Arguments
-from pycudnnrnn.interop._torch_cudnn import batch_of
 from pycudnnrnn.spec import RNNSpec, parse_dtype
 
 try:
@@ -71,9 +71,9 @@ def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     """Run an RNN; the reserve has no elements unless it is to be kept."""
     *plain, keep = arguments
     call = Arguments(*plain)
-    batch = batch_of(call, training=keep)
-    if batch is not None:
-        return batch.forward(call, keep=keep)
+    found = _torch_cudnn.forward(call, keep=keep)
+    if found is not None:
+        return found
     call = Arguments(*map(_plain, plain))
     lengths, padded = _lengths(call), call.padded(call.x)  # in this order: lengths are checked
     x, hx, cx, params = map(_native, (padded, call.hx, call.cx, call.params))
@@ -113,7 +113,7 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     dy, dhy, dcy, y, reserve, *rest, params_too = arguments
     call = Arguments(*rest)
     dy, dhy, dcy = call.upstream(dy, dhy, dcy)
-    batch = batch_of(call, training=True)
+    batch = _torch_cudnn.batch_of(call, training=True)
     if batch is not None:
         return batch.backward(call, dy, dhy, dcy, y, reserve, params_too=params_too)
     dy, dhy, dcy, y, reserve = map(_plain, (dy, dhy, dcy, y, reserve))
@@ -284,7 +284,7 @@ def _reserve_nbytes(call: Arguments) -> Any:
     """The bytes of the reserve: by arithmetic on the CPU, where sizes may be symbols; asked of cuDNN elsewhere."""
     if _reads_no_output(call.x):
         return reserve_nbytes(call.spec, call.num_rows, drops=call.seed is not None)
-    batch = batch_of(call, training=True)
+    batch = _torch_cudnn.batch_of(call, training=True)
     return 0 if batch is None else batch.reserve_nbytes  # none: the call itself will say why
 
 

@@ -6,8 +6,9 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
@@ -19,6 +20,10 @@ try:
     import torch
 except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
+
+
+COMPARED_MAX: Final = 256
+"""Specs whose layouts in two dtypes were compared, and are remembered."""
 
 
 class _Parameters(dict[str, Any]):
@@ -120,6 +125,12 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             return arithmetic_layout(spec)
         return engine_for(str(tensor.device)).layout(spec)
 
+    def _cast(self, params: Any, dtype: Any) -> Any:
+        """Return params in another dtype, in the layout that the engine has for it; gradients come back in this one."""
+        other = _other_layout(self._spec_json, str(params.device), params.dtype, dtype)
+        cast = params.to(dtype)
+        return cast if other is None else _rearranged(cast, self._layout, other)
+
     def _place(self, layout: ParamLayout) -> None:
         self._layout = layout
         self._places = _places(RNNSpec.from_json(self._spec_json), layout)
@@ -181,6 +192,22 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             named.update((name, both[name]) for name in named)
             own.update((name, both[name]) for name in others)
             self._parameters = own
+
+
+_compared: Recent[tuple[ParamLayout | None]] = Recent(COMPARED_MAX)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _other_layout(spec_json: str, device: str, old: Any, new: Any) -> ParamLayout | None:
+    """Return a device's layout in a new dtype, None where it is that of the old one; both are compared once."""
+    engine = engine_for(device)
+    key = engine, spec_json, old, new
+    found = _compared.get(key)
+    if found is None:
+        spec = RNNSpec.from_json(spec_json)
+        before, after = (engine.layout(spec.replace(dtype=dtype)) for dtype in (old, new))
+        found = _compared.keep(key, (None if before == after else after,))
+    return found[0]
 
 
 def _with_own_storage(weight: Any) -> Any:

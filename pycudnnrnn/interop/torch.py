@@ -117,8 +117,9 @@ class _RNN(FlatParams):
             data = data.unsqueeze(batch_axis)
         params = self.params
         self._check_input(data, params, batch_sizes)
-        if _autocasts(data):
-            data, params = _cast(data, params)
+        if _autocasts(data) and params.dtype is not torch.float64:  # which autocast leaves alone everywhere
+            dtype = torch.get_autocast_dtype(data.device.type)
+            data, params = data.to(dtype), self._cast(params, dtype)
         B = data.size(batch_axis) if not packed else _num_sequences(batch_sizes, order)
         states = self._states(hx, data, B, unbatched=unbatched)
         if packed and not states:  # the operator knows the batch of packed data by its states
@@ -206,6 +207,9 @@ class LSTM(_RNN):
     attributes and the state dict. Gradients come in evaluation mode too. Gradients of gradients, forward-mode gradients
     and `vmap` are refused.
 
+    On CUDA tensors, algorithm and math type are those that torch's module takes: TF32 is used for float32 where torch's
+    user allows it (`torch.backends.cudnn.rnn.fp32_precision`), and that is torch's default.
+
     Args:
         num_layers: layers, each on the output of the one below.
         bias: whether each gate has its two biases.
@@ -271,14 +275,6 @@ def _autocasts(data: Any) -> bool:
     """Whether autocast is on where the data is; torch has none for "meta"."""
     on: bool = data.device.type != "meta" and torch.is_autocast_enabled(data.device.type)
     return on
-
-
-def _cast(data: Any, params: Any) -> tuple[Any, Any]:
-    """Give data and params autocast's dtype; float64 is left alone, as everywhere in autocast."""
-    if params.dtype is torch.float64:
-        return data, params
-    dtype = torch.get_autocast_dtype(data.device.type)
-    return data.to(dtype), params.to(dtype)
 
 
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:

@@ -104,6 +104,13 @@ def test_torchs_rules_are_read_as_they_are_written(cell, sizes, dtype, backward,
     assert torch_rules.algorithm(Problem(cell, 1, 1, B, T, I, H), dtype, backward=backward) == wanted
 
 
+@pytest.mark.parametrize("ragged", [{"lengths": "sorted"}, {"layout": "packed"}, {"P": 4}])
+def test_torchs_rules_know_what_else_a_row_says(ragged):
+    problem = Problem("lstm", 1, 1, 4, 10, 40, 64)
+    assert torch_rules.algorithm(problem, "tf32", backward=True) == "persist_static_small_h"
+    assert torch_rules.algorithm(problem.replace(**ragged), "tf32", backward=True) == "standard"
+
+
 def test_the_other_groups_have_the_sizes_of_their_sources():
     assert {(16, 1024), (2, 1024), (256, 1024), (16, 256), (16, 2048)} < set(sizes("flashrnn", "B", "T"))
     assert set(sizes("flashrnn", "cell", "L", "I", "H")) == {("lstm", 1, 768, 768)}

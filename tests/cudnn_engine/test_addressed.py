@@ -13,6 +13,7 @@ from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Batch
 from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import Algorithm
 
 STREAM = 0x7000
 SCHEDULE = Schedule(4, 3)
@@ -73,3 +74,29 @@ def test_states_of_a_stream_live_as_long_as_they_are_used(play):
     (states,) = made
     assert states() is not None
     assert engine.runtime.states_on(handle, STREAM) is own
+
+
+def test_a_backward_of_another_algorithm_is_checked_by_itself(play):
+    played, engine, _ = play()
+    small_h = Batch(ops.CudnnLSTM(1, 192, 4, algo="persist_static_small_h").spec, SCHEDULE, True)
+    made = engine.addressed(STREAM, small_h._replace(backward_algo=Algorithm.STANDARD), drops=False)
+    sizes = [
+        engine.addressed(
+            STREAM, Batch(ops.CudnnLSTM(1, 192, 4, algo=algo).spec, SCHEDULE, algo == "standard"), drops=False
+        )
+        for algo in ("standard", "persist_static_small_h")
+    ]
+    assert made.workspace_nbytes == max(each.workspace_nbytes for each in sizes)
+    both = Batch(ops.CudnnLSTM(1, 8, 4).spec, SCHEDULE, True)
+    found = [
+        engine.addressed(STREAM, both._replace(backward_algo=algo), drops=False).workspace_nbytes
+        for algo in (None, Algorithm.PERSIST_STATIC_SMALL_H, Algorithm.STANDARD)
+    ]
+    assert found[0] == found[2] < found[1], "the larger one, of a batch of its own"
+    played.calls.clear()
+    with pytest.raises(ArgumentError, match="Invalid num_units: 192, expecting at most 128 in training"):
+        engine.addressed(STREAM, small_h, drops=False)
+    standard = Batch(ops.CudnnLSTM(1, 8, 4).spec, SCHEDULE.hardly_ragged(), True)
+    with pytest.raises(ArgumentError, match=r"Invalid sequence_lengths: .*persist_static_small_h"):
+        engine.addressed(STREAM, standard._replace(backward_algo=Algorithm.PERSIST_STATIC_SMALL_H), drops=False)
+    assert not played.calls

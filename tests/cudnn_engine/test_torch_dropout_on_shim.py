@@ -314,6 +314,8 @@ def test_all_shares_of_a_stream_are_in_one_chain(played):
 
 def test_copies_of_states_are_made_on_the_stream_of_the_forward(played, monkeypatch):
     module, x = make(dropout=0.5)
+    module.eval()(x)  # which asks for layouts
+    module.train()
     x.requires_grad_()
     device, streams, before = played.device, [], played.device.current
 

@@ -19,6 +19,8 @@ from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.interop import _torch_call, _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_call import Arguments
+from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.testing.permuted import PermutedLayoutEngine
 from tests.stand_in import shim
 from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, make, on_numpy, playing, step
 
@@ -105,7 +107,7 @@ def test_lengths_are_found_once(played, monkeypatch):
 def test_what_is_counted_is_seen(played, monkeypatch):
     """The same counts, of the way that arrays take."""
     module, x = make(dropout=0.375)  # a spec of its own: ops are kept, and with them an engine's dropout
-    monkeypatch.setattr(_torch_ops, "batch_of", lambda *_, **__: None)
+    monkeypatch.setattr(_torch_cudnn, "batch_of", lambda *_, **__: None)
     step(module, x)
     counted = Counted(monkeypatch, played)
     step(module, x)
@@ -267,7 +269,8 @@ def test_a_compiler_is_told_the_size_that_the_reserve_has(played, lengths, dropo
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         tensors = [None if t is None else fake.from_tensor(t) for t in (x, sizes, *hx, module.params.detach(), seed)]
         told = _torch_ops.rnn(*tensors, module._spec_json, dropout, False, True)
-    assert len(played.device.allocations) == before, "no memory is taken for it"
+    taken = [memory.nbytes for memory in played.device.allocations[before:]]
+    assert set(taken) <= {module.params.nbytes}, "no memory is taken for it, but to ask for a layout"
     found = _torch_ops.rnn(x, sizes, *hx, module.params.detach(), seed, module._spec_json, dropout, False, True)
     assert [tensor.shape for tensor in told] == [tensor.shape for tensor in found]
 
@@ -292,6 +295,56 @@ def test_autocast_gives_cudnn_its_dtype(played):
     assert y.dtype == torch.bfloat16
     y.float().sum().backward()
     assert module.params.grad.dtype == torch.float32
+
+
+class OneDtypePermuted(PermutedLayoutEngine):
+    """The NumPy engine with another layout, and another size of params, in bfloat16."""
+
+    def layout(self, spec):
+        return (super() if spec.dtype == "bfloat16" else NumpyEngine()).layout(spec)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
+def test_autocast_gives_each_weight_to_the_layout_of_its_dtype(played, seed, lengths):
+    """Against a module in that dtype on the plain NumPy engine; gradients come in the module's own layout."""
+    played.engine = OneDtypePermuted(seed)
+    module, x = make(dtype=torch.float32)
+    plain, casts = played.engine.layout(RNNSpec.from_json(module._spec_json)), module._layout_for(x.bfloat16())
+    assert plain == module._layout != casts
+    with torch.autocast("cpu", torch.bfloat16):
+        found = step(module, x.float(), lengths)
+    with use_engine(NumpyEngine()):
+        other, _ = make(dtype=torch.bfloat16)
+        other.load_state_dict(module.state_dict())
+    *results, gradient = on_numpy(other, x.bfloat16(), lengths)
+    equal(found[:-1], results)
+    assert found[-1].dtype == torch.float32
+    gradients = dict(other.named_weights(gradient))
+    for name, found_ in module.named_weights(found[-1]):
+        torch.testing.assert_close(found_, gradients[name].float(), rtol=0, atol=0, msg=name)
+
+
+def test_autocast_compares_layouts_once(played, monkeypatch):
+    module, x = make(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        step(module, x.float())
+        monkeypatch.setattr(played.native, "layout", lambda spec: pytest.fail("it asks again"))
+        step(module, x.float())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
+@pytest.mark.parametrize("permuted", [False, True])
+def test_a_compiled_step_under_autocast_is_the_same(played, permuted):
+    played.engine = OneDtypePermuted(1) if permuted else played.engine
+    torch.manual_seed(3)
+    module, x = ours.GRU(4, 6), torch.randn(5, 3, 4)
+    torch.compiler.reset()
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = step(module, x)
+        module.compile(backend="aot_eager", fullgraph=True)
+        equal(step(module, x), expected)
 
 
 class Zeros(TorchDispatchMode):

@@ -190,6 +190,37 @@ def test_prepared_calls_run_in_a_graph_that_torch_captures(lengths):
     assert wrong_in_a_callers_graph(OnTorch, captured_by_torch, lengths) == []
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "width", "units", "dtype", "within"),
+    [
+        ("LSTM", 40, 96, torch.float32, 1e-4),  # small H
+        ("GRU", 40, 160, torch.float32, 1e-4),  # small H forward, the standard algorithm backward
+        ("LSTM", 256, 256, torch.float16, 2e-2),  # static
+        ("tanh", 128, 384, torch.float16, 2e-2),  # small H forward, static backward
+        ("tanh", 40, 96, torch.bfloat16, 1e-1),
+    ],
+)
+def test_by_torchs_algorithms_results_and_gradients_are_torchs(
+    monkeypatch, kind, width, units, dtype, within, batch_first
+):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    theirs, mine = (module.cuda() for module in make_pair(kind, width, units, dtype=dtype, batch_first=batch_first))
+    x = torch.randn(16, 16, width, device="cuda", dtype=dtype)
+    found = []
+    for module in (theirs, mine):
+        leaf = x.detach().requires_grad_()
+        y, _ = module(leaf)
+        y.float().square().sum().backward()
+        found.append([y.detach(), leaf.grad])
+    named = dict(mine.named_weights(mine.params.grad))
+    found[0] += [parameter.grad for parameter in theirs.parameters()]
+    found[1] += [named[name] for name, _ in theirs.named_parameters()]
+    for expected, ours in zip(*found, strict=True):
+        scale = float(expected.abs().max())
+        assert float((ours.float() - expected.float()).abs().max()) <= within * scale
+
+
 def test_a_compiled_module_is_one_graph():
     _, mine = make_pair("LSTM", 3, 6, 2)
     mine.cuda()

@@ -16,6 +16,7 @@ from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import Algorithm
 from tests.stand_in import native
 
 LAYOUTS = libcudnn.cudnnRNNDataLayout_t
@@ -378,4 +379,5 @@ def _scratch(spec, data, mode):
     T, lengths = data["maxSeqLength"], data["seqLengthArray"]
     cells = T * data["batchSize"] * spec.num_pseudo_layers * spec.num_units
     more = 96 * (set(lengths) != {T}) + 160 * (data["layout"] is LAYOUTS.SEQ_MAJOR_PACKED)
+    more += 32 * list(Algorithm).index(spec.algo)
     return 512 + 2 * cells + sum(lengths) + more, 64 + 4 * cells + mode + more

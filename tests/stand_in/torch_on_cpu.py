@@ -13,10 +13,13 @@ from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.interop import _torch_chains, _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
+from pycudnnrnn.interop._torch_rules import Gpu
 from tests.stand_in import shim
 from tests.stand_in.host_device import HostDevice
 
 STREAM = 0x7000
+
+H200 = Gpu(9, 0, 132)
 
 
 class _AnyNumpy(type):
@@ -92,13 +95,14 @@ class Generator:
 def playing(shim_path, monkeypatch):
     """Give the stand-in, which CPU tensors are CUDA tensors to.
 
-    `stream` is torch's current one, and `generator` the device's own, which `torch.manual_seed` sets.
+    `stream` is torch's current one, `gpu` what it is, and `generator` the device's own, which `torch.manual_seed` sets.
     """
     played = shim.Shim(shim_path)
     played.native, played.device = engine, _ = played.engine_and_device(NumpyDevice())
-    engine.device, played.stream = "cpu", STREAM
+    engine.device, played.stream, played.gpu = "cpu", STREAM, H200
     played.generator = Generator()
     monkeypatch.setattr(_torch_cudnn, "_stream", lambda device: played.stream)
+    monkeypatch.setattr(_torch_cudnn, "_gpu", lambda device: played.gpu)
     monkeypatch.setattr(_torch_chains, "_generator", lambda device: played.generator)
     monkeypatch.setattr(_torch_chains, "_latest", {})
     monkeypatch.setattr(torch.cuda, "manual_seed_all", played.generator.manual_seed)

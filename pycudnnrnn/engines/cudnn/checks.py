@@ -53,8 +53,11 @@ def check_sizes(batch: Batch) -> None:
         raise ArgumentError(
             "input_h", f"at most {INT32_MAX} elements", (spec.num_pseudo_layers, B, spec.num_units), aspect="shape"
         )
-    if schedule.is_ragged and spec.algo not in STANDARD_ALGORITHMS:
-        raise ArgumentError("sequence_lengths", f"equal lengths with algo {str(spec.algo)!r}", "ragged or packed ones")
-    if batch.training and spec.algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > SMALL_H_TRAINED[spec.mode]:
-        most = f"at most {SMALL_H_TRAINED[spec.mode]} in training with algo {str(spec.algo)!r}"
+    backward_algo = batch.backward_algo or spec.algo
+    for algo in (spec.algo, backward_algo):
+        if schedule.is_ragged and algo not in STANDARD_ALGORITHMS:
+            raise ArgumentError("sequence_lengths", f"equal lengths with algo {str(algo)!r}", "ragged or packed ones")
+    trained = SMALL_H_TRAINED[spec.mode]
+    if batch.training and backward_algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > trained:
+        most = f"at most {trained} in training with algo {str(backward_algo)!r}"
         raise ArgumentError("num_units", most, spec.num_units)

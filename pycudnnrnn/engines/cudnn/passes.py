@@ -49,17 +49,22 @@ class Passes:
         self.device, self.spec, self.training = device, spec, training
         self.ragged = schedule.is_ragged
         self.batch = dataclasses.replace(schedule, lengths=None)
-        self._rnn = RNNDescriptor(
-            library, spec, dropout or DropoutDescriptor.of_none(handle),
-            algo=spec.untuned_algo, padded_io=not schedule.packed,
-        )  # fmt: skip
-        if spec.untuned_algo is Algorithm.PERSIST_DYNAMIC:
+        algo = spec.untuned_algo
+        backward_algo = batch.backward_algo or algo
+        self._rnns = {
+            each: RNNDescriptor(
+                library, spec, dropout or DropoutDescriptor.of_none(handle), algo=each, padded_io=not schedule.packed
+            )
+            for each in dict.fromkeys((algo, backward_algo))
+        }
+        dynamic = self._rnns.get(Algorithm.PERSIST_DYNAMIC)
+        if dynamic is not None:
             load_nvrtc()
-            library.cudnnBuildRNNDynamic(handle, self._rnn, schedule.B)
+            library.cudnnBuildRNNDynamic(handle, dynamic, schedule.B)
         self._equal = DataDescriptors(library, spec, self.batch)
         self._own: dict[Handle, DataDescriptors] = {}
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
-        self.params_nbytes = weight_space_nbytes(handle, self._rnn)
+        self.params_nbytes = weight_space_nbytes(handle, self._rnns[algo])
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
         reserve_nbytes = self.reserve_nbytes if training else None
         self.slots = slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize, reserve_nbytes)
@@ -69,12 +74,15 @@ class Passes:
             for shape in (self.slots["hx"].shape, self.slots["cx"].shape)
         )
         self._fixed = fixed = {  # which has to live as long as the calls
-            "rnnDesc": self._rnn, "fwdMode": mode, "devSeqLengths": None, "hDesc": h, "cDesc": c,
+            "fwdMode": mode, "devSeqLengths": None, "hDesc": h, "cDesc": c,
             "addGrad": cudnnWgradMode_t.ADD,  # cuDNN documents only ADD
             "weightSpaceSize": self.params_nbytes, "workSpaceSize": self.workspace_nbytes,
             "reserveSpaceSize": self.reserve_nbytes,
         }  # fmt: skip
-        self.calls = {which: _bound(library, which, fixed) for which in self.passes}
+        self.calls = {
+            which: _bound(library, which, fixed | {"rnnDesc": self._rnns[algo if which is FORWARD else backward_algo]})
+            for which in self.passes
+        }
         """By pass: call it with a handle, the descriptors of x and of y, the workspace, and the pass's arrays, by their
         addresses."""
 
@@ -82,12 +90,14 @@ class Passes:
         """Ask for the workspace and the reserve that any lengths take, once.
 
         What lengths change is not documented. Most is taken by as many steps as there can be: with equal lengths, and
-        where they may be ragged, with those that are hardly so.
+        where they may be ragged, with those that are hardly so. Both algorithms are asked, since
+        they share the memory.
         """
         asked = [self._equal]
         if self.ragged:
             asked.append(self.data_of_its_own(self.batch.hardly_ragged()))
-        sizes = [self._library.cudnnGetRNNTempSpaceSizes.read(handle, self._rnn, mode, data.x) for data in asked]
+        ask = self._library.cudnnGetRNNTempSpaceSizes.read
+        sizes = [ask(handle, rnn, mode, data.x) for rnn in self._rnns.values() for data in asked]
         workspace, reserve = (max(each[name] for each in sizes) for name in ("workSpaceSize", "reserveSpaceSize"))
         return workspace, reserve if self.training else 0
 

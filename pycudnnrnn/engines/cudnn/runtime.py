@@ -117,7 +117,8 @@ class Runtime:
         dropout = dropout or batch.dropout
         compiled = self.compiled if dropout is None else dropout.compiled
         spec, schedule, training = batch.spec, batch.schedule, batch.training
-        key = (spec, schedule.T, schedule.B, schedule.is_ragged, schedule.time_major, schedule.packed, training)
+        sizes = schedule.T, schedule.B, schedule.is_ragged, schedule.time_major, schedule.packed
+        key = (spec, batch.backward_algo, *sizes, training)
         found = compiled.get(key)
         if found is not None:
             return found

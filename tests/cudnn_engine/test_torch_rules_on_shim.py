@@ -1,0 +1,326 @@
+"""What torch's modules on the stand-in ask cuDNN for: algorithms, math and data types, as torch's own modules do.
+
+The expected words were worked out by hand from PyTorch's text, which is named beside them. The stand-in shows what the
+library is told; which algorithm a GPU runs, and how fast, it cannot show.
+"""
+
+import warnings
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from pycudnnrnn.errors import CudnnError, LayoutError
+from pycudnnrnn.interop import torch as ours
+from pycudnnrnn.interop._torch_rules import Gpu
+from pycudnnrnn.testing.permuted import PermutedLayoutEngine
+from tests.stand_in import native, shim
+from tests.stand_in.torch_on_cpu import H200, equal, make, on_numpy, playing, step
+
+P100, V100, T4 = Gpu(6, 0, 56), Gpu(7, 0, 80), Gpu(7, 5, 40)
+A100, A30, A40, GB202 = Gpu(8, 0, 108), Gpu(8, 0, 56), Gpu(8, 6, 84), Gpu(12, 0, 170)
+MAXWELL = Gpu(5, 2, 24)
+
+STANDARD, STATIC, SMALL_H = "standard", "persist_static", "persist_static_small_h"
+
+
+@pytest.fixture
+def played(shim_path, monkeypatch):
+    yield from playing(shim_path, monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _torchs_own_precision():
+    """TF32 as torch begins with it, whatever a test sets."""
+
+    def begin():
+        torch.backends.fp32_precision = torch.backends.cudnn.fp32_precision = "none"
+        torch.backends.cudnn.allow_tf32 = True
+
+    begin()
+    yield
+    begin()
+
+
+def run(kind, units, width, dtype, *, layers=1, T=2, B=2, packed=False, **options):
+    """Train one step of a module; nothing is asked of its numbers."""
+    with warnings.catch_warnings():
+        module = kind(width, units, layers, dtype=dtype, **options)
+    x = torch.zeros((B, T, width) if module.batch_first else (T, B, width), dtype=dtype, requires_grad=True)
+    y, _ = module(pack_padded_sequence(x, [T] * B) if packed else x)
+    (y.data if packed else y).backward(torch.ones_like(y.data if packed else y))
+
+
+def told(played):
+    """(algorithm, math type, data type, type that is computed in) of each pass, read from its RNN descriptor."""
+    passes = [arguments for name, arguments, _ in played.calls if name in shim.PASSES]
+    found = [native.rnn(played.library, rnn) for _, rnn, *_ in passes]
+    return [(d["algo"].name, d["mathType"].name, d["dataType"].name, d["mathPrec"].name) for d in found]
+
+
+def algorithms(played):
+    (forward, *_), *others = [(algo, *_) for algo, *_ in told(played)]
+    assert len(others) == 2
+    assert others[0] == others[1], "both passes of a backward"
+    return forward.lower(), others[0][0].lower()
+
+
+TANH, RELU = {"kind": ours.RNN, "nonlinearity": "tanh"}, {"kind": ours.RNN, "nonlinearity": "relu"}
+LSTM, GRU = {"kind": ours.LSTM}, {"kind": ours.GRU}
+F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+SMALL_H_CASES = [
+    # use_rnn_persist_small_h, forward: relu and tanh hidden_size <= 384, LSTM and GRU <= 192; backward: 256 and 128.
+    (RELU, 384, 8, F32, {}, (SMALL_H, STANDARD)),
+    (RELU, 385, 8, F32, {}, (STANDARD, STANDARD)),
+    (TANH, 384, 8, F32, {}, (SMALL_H, STANDARD)),
+    (TANH, 385, 8, F32, {}, (STANDARD, STANDARD)),
+    (RELU, 256, 8, F32, {}, (SMALL_H, SMALL_H)),
+    (RELU, 257, 8, F32, {}, (SMALL_H, STANDARD)),
+    (TANH, 256, 8, F32, {}, (SMALL_H, SMALL_H)),
+    (TANH, 257, 8, F32, {}, (SMALL_H, STANDARD)),
+    (LSTM, 192, 8, F32, {}, (SMALL_H, STANDARD)),
+    (LSTM, 193, 8, F32, {}, (STANDARD, STANDARD)),
+    (GRU, 192, 8, F32, {}, (SMALL_H, STANDARD)),
+    (GRU, 193, 8, F32, {}, (STANDARD, STANDARD)),
+    (LSTM, 128, 8, F32, {}, (SMALL_H, SMALL_H)),
+    (LSTM, 129, 8, F32, {}, (SMALL_H, STANDARD)),
+    (GRU, 128, 8, F32, {}, (SMALL_H, SMALL_H)),
+    (GRU, 129, 8, F32, {}, (SMALL_H, STANDARD)),
+    # get_algo looks at neither layers nor directions nor the batch before it; and batch_first is a transpose to it.
+    (LSTM, 16, 8, F32, {"layers": 3, "bidirectional": True}, (SMALL_H, SMALL_H)),
+    (LSTM, 160, 8, F32, {"layers": 2, "dropout": 0.5}, (SMALL_H, STANDARD)),
+    (LSTM, 16, 8, F32, {"B": 300, "batch_first": True}, (SMALL_H, SMALL_H)),
+    # get_algo: every type but CUDNN_DATA_DOUBLE.
+    (LSTM, 16, 8, BF16, {}, (SMALL_H, SMALL_H)),
+    (LSTM, 16, 8, F16, {}, (SMALL_H, SMALL_H)),
+    (LSTM, 16, 8, F64, {}, (STANDARD, STANDARD)),
+    # get_algo: proj_size != 0, and is_input_packed, also where all lengths are equal.
+    (LSTM, 16, 8, F32, {"proj_size": 4}, (STANDARD, STANDARD)),
+    (LSTM, 16, 8, F32, {"packed": True}, (STANDARD, STANDARD)),
+    # cudnnSetRNNDescriptor_v8 has no other algorithm for CUDNN_RNN_NO_BIAS (observed, 8.9.7 to 9.28).
+    (LSTM, 16, 8, F32, {"bias": False}, (STANDARD, STANDARD)),
+    # use_rnn_persist_small_h: prop->major < 6.
+    (LSTM, 16, 8, F32, {"gpu": P100}, (SMALL_H, SMALL_H)),
+    (LSTM, 16, 8, F32, {"gpu": MAXWELL}, (STANDARD, STANDARD)),
+]
+
+STATIC_CASES = [
+    # get_algo: CUDNN_DATA_HALF alone.
+    (LSTM, 256, 128, F16, {"B": 8}, (STATIC, STATIC)),
+    (LSTM, 256, 128, BF16, {"B": 8}, (STANDARD, STANDARD)),
+    (LSTM, 256, 128, F32, {"B": 8}, (STANDARD, STANDARD)),
+    # Small H is asked first, in each pass by itself.
+    (LSTM, 128, 128, F16, {"B": 8}, (SMALL_H, SMALL_H)),
+    (RELU, 384, 128, F16, {"B": 8}, (SMALL_H, STATIC)),
+    # use_persist_common_heuristics: one layer, one direction, hidden_size <= 1024, both sizes multiples of 128.
+    (RELU, 1024, 128, F16, {"B": 8}, (STATIC, STATIC)),
+    (RELU, 1152, 128, F16, {"B": 8}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 8, "layers": 2}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 8, "bidirectional": True}, (STANDARD, STANDARD)),
+    (RELU, 500, 128, F16, {"B": 8}, (STANDARD, STANDARD)),
+    (RELU, 512, 120, F16, {"B": 8}, (STANDARD, STANDARD)),
+    # use_persist_device_heuristics, major >= 8: no GRU; bsize % 8 == 0 and bsize <= 128.
+    (GRU, 256, 128, F16, {"B": 8}, (STANDARD, STANDARD)),
+    (LSTM, 256, 128, F16, {"B": 12}, (STANDARD, STANDARD)),
+    (LSTM, 256, 128, F16, {"B": 128}, (STATIC, STATIC)),
+    (LSTM, 256, 128, F16, {"B": 136}, (STANDARD, STANDARD)),
+    # ... and for relu and tanh, bsize < 96 or hidden_size < 896.
+    (RELU, 896, 128, F16, {"B": 88}, (STATIC, STATIC)),
+    (RELU, 896, 128, F16, {"B": 96}, (STANDARD, STANDARD)),
+    (TANH, 768, 128, F16, {"B": 96}, (STATIC, STATIC)),
+    (TANH, 512, 128, F16, {"B": 12}, (STANDARD, STANDARD)),
+    (LSTM, 896, 128, F16, {"B": 96}, (STATIC, STATIC)),
+    # ... where multiProcessorCount >= 98 and minor != 6.
+    (LSTM, 256, 128, F16, {"B": 8, "gpu": A100}, (STATIC, STATIC)),
+    (LSTM, 256, 128, F16, {"B": 8, "gpu": Gpu(8, 0, 98)}, (STATIC, STATIC)),
+    (LSTM, 256, 128, F16, {"B": 8, "gpu": Gpu(8, 0, 97)}, (STANDARD, STANDARD)),
+    (LSTM, 256, 128, F16, {"B": 8, "gpu": A30}, (STANDARD, STANDARD)),
+    (LSTM, 256, 128, F16, {"B": 8, "gpu": Gpu(8, 6, 128)}, (STANDARD, STANDARD)),
+    (LSTM, 256, 128, F16, {"B": 8, "gpu": A40}, (STANDARD, STANDARD)),
+    (LSTM, 256, 128, F16, {"B": 8, "gpu": GB202}, (STATIC, STATIC)),
+    # ... major == 7: no 7.5; bsize % 16 == 0 but 80 and 112, or 8; and as many steps as the batch is large.
+    (GRU, 256, 128, F16, {"B": 16, "T": 40, "gpu": V100}, (STATIC, STATIC)),
+    (GRU, 256, 128, F16, {"B": 16, "T": 40, "gpu": T4}, (STANDARD, STANDARD)),
+    (GRU, 256, 128, F16, {"B": 16, "T": 10, "gpu": V100}, (STATIC, STATIC)),
+    (GRU, 256, 128, F16, {"B": 16, "T": 9, "gpu": V100}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 32, "T": 10, "gpu": V100}, (STATIC, STATIC)),
+    (RELU, 512, 128, F16, {"B": 48, "T": 19, "gpu": V100}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 96, "T": 20, "gpu": V100}, (STATIC, STATIC)),
+    (RELU, 512, 128, F16, {"B": 128, "T": 39, "gpu": V100}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 128, "T": 40, "gpu": V100}, (STATIC, STATIC)),
+    (RELU, 512, 128, F16, {"B": 144, "T": 40, "gpu": V100}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 8, "T": 10, "gpu": V100}, (STATIC, STATIC)),
+    (RELU, 512, 128, F16, {"B": 24, "T": 40, "gpu": V100}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 80, "T": 40, "gpu": V100}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 112, "T": 40, "gpu": V100}, (STANDARD, STANDARD)),
+    (RELU, 512, 128, F16, {"B": 16, "T": 40, "gpu": P100}, (STANDARD, STANDARD)),
+]
+
+
+@pytest.mark.parametrize(("cell", "units", "width", "dtype", "options", "expected"), SMALL_H_CASES + STATIC_CASES)
+def test_each_pass_has_torchs_algorithm(played, monkeypatch, cell, units, width, dtype, options, expected):
+    """By get_algo in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp @00fc08a, and by what it calls."""
+    options = dict(options)
+    played.gpu = options.pop("gpu", H200)
+    for name in shim.PASSES:  # which are recorded, and computed below, of small batches
+        monkeypatch.setattr(played, name, lambda *_: 0)
+    run(units=units, width=width, dtype=dtype, **cell, **options)
+    assert algorithms(played) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpu", "tf32", "expected"),
+    [
+        # RNNDescriptor::set in ATen/cudnn/Descriptors.h (2.13): half has tensor cores; else allow_tf32 decides.
+        (F16, H200, True, "TENSOR_OP_MATH"),
+        (F16, H200, False, "TENSOR_OP_MATH"),
+        (BF16, H200, True, "DEFAULT_MATH"),
+        (BF16, H200, False, "FMA_MATH"),
+        (F32, H200, True, "DEFAULT_MATH"),
+        (F32, H200, False, "FMA_MATH"),
+        (F64, H200, True, "DEFAULT_MATH"),
+        (F64, H200, False, "FMA_MATH"),
+        (F16, V100, False, "TENSOR_OP_MATH"),
+        # ... where prop->major >= 7.
+        (F16, P100, False, "DEFAULT_MATH"),
+        (F32, P100, False, "DEFAULT_MATH"),
+    ],
+)
+def test_math_and_data_types_are_torchs(played, dtype, gpu, tf32, expected):
+    played.gpu = gpu
+    torch.backends.cudnn.allow_tf32 = tf32
+    run(ours.LSTM, 256, 8, dtype)
+    data = {F16: "HALF", BF16: "BFLOAT16", F32: "FLOAT", F64: "DOUBLE"}[dtype]
+    compute = "DOUBLE" if dtype is F64 else "FLOAT"  # promote_rnn_math_type in RNN.cpp
+    assert told(played) == [("STANDARD", expected, data, compute)] * 3
+
+
+def test_tf32_is_what_torchs_user_says_when_the_call_is_made(played):
+    """Context::allowTF32CuDNN(RNN): what holds for RNNs alone, else for cuDNN, else everywhere."""
+    cudnn = torch.backends.cudnn
+    module, x = make(dtype=F32)
+    settings = [
+        (cudnn, "allow_tf32", True, "DEFAULT_MATH"),
+        (cudnn, "allow_tf32", False, "FMA_MATH"),
+        (torch.backends, "fp32_precision", "tf32", "DEFAULT_MATH"),
+        (cudnn, "fp32_precision", "ieee", "FMA_MATH"),
+        (cudnn.rnn, "fp32_precision", "tf32", "DEFAULT_MATH"),
+        (cudnn.conv, "fp32_precision", "ieee", "DEFAULT_MATH"),
+        (cudnn.rnn, "fp32_precision", "ieee", "FMA_MATH"),
+    ]
+    for where, name, value, expected in settings:
+        setattr(where, name, value)
+        played.calls.clear()
+        step(module, x.float())
+        assert {math for _, math, *_ in told(played)} == {expected}, (where, value)
+
+
+def test_a_backward_has_the_precision_of_its_own_moment(played):
+    torch.backends.cudnn.allow_tf32 = False
+    module, x = make(dtype=F32)
+    y, _ = module(x.float())
+    torch.backends.cudnn.allow_tf32 = True
+    y.sum().backward()
+    assert [math for _, math, *_ in told(played)] == ["FMA_MATH", "DEFAULT_MATH", "DEFAULT_MATH"]
+
+
+def test_autocast_has_the_algorithms_of_its_dtype(played):
+    module, x = ours.RNN(128, 384, nonlinearity="relu"), torch.zeros(2, 8, 128)
+    with torch.autocast("cpu", F16):
+        y, _ = module(x)
+    y.sum().backward()
+    assert algorithms(played) == (SMALL_H, STATIC)
+    assert {kind for _, _, kind, _ in told(played)} == {"HALF"}
+
+
+def test_a_forward_without_a_backward_is_one_call_by_the_forwards_algorithm(played):
+    module, x = ours.LSTM(8, 192), torch.zeros(2, 2, 8)
+    with torch.no_grad():
+        module(x)
+    assert [(name, algo) for name, algo, _ in played.ran] == [("forward", SMALL_H)]
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"batch_first": True}], ids=str)
+def test_two_algorithms_share_one_reserve_that_is_large_enough_for_both(played, options):
+    """The stand-in refuses scratch memory that is smaller than what it has asked for with a descriptor's algorithm."""
+    torch.manual_seed(3)
+    module, x = ours.LSTM(8, 132, 2, **options), torch.randn(3, 2, 8)
+    found = []
+    for way in (step, on_numpy):
+        torch.manual_seed(4)
+        found.append(way(module, x))
+    equal(*found)
+    assert {algo for name, algo, _ in played.ran if name == "forward"} == {SMALL_H}
+    assert {algo for name, algo, _ in played.ran if name != "forward"} == {STANDARD}
+
+
+# --- what cuDNN refuses
+
+
+@pytest.mark.parametrize("status", [native.BAD_VALUE, native.NOT_SUPPORTED])
+@pytest.mark.parametrize("function", ["cudnnGetRNNTempSpaceSizes", "cudnnRNNForward"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_where_cudnn_refuses_torchs_algorithm_the_standard_one_runs(played, function, status, dropout):
+    """Torch's own module raises there."""
+    played.refused[function, SMALL_H] = status
+    module, x = make(dtype=F32, dropout=dropout)
+    found = []
+    for way in (step, on_numpy):
+        torch.manual_seed(4)
+        found.append(way(module, x.float()))
+    equal(*found)
+    assert {refusal.partition(":")[0] for refusal in played.complaints} == {function}
+    played.complaints.clear()
+    played.calls.clear()
+    step(module, x.float())
+    assert {algo for algo, *_ in told(played)} == {"STANDARD"}
+    assert {math for _, math, *_ in told(played)} == {"DEFAULT_MATH"}, "TF32 stays as torch's user wants it"
+    assert {name for name, *_ in played.calls} <= {*shim.PASSES, "cudnnSetDropoutDescriptor"}, "it is asked once"
+
+
+def test_where_cudnn_refuses_one_way_both_have_the_standard_algorithm(played):
+    """Reserves of algorithms that torch never joins are not joined here."""
+    played.refused["cudnnGetRNNTempSpaceSizes", STATIC] = native.NOT_SUPPORTED
+    run(ours.RNN, 384, 128, F16, B=8, nonlinearity="relu")
+    assert algorithms(played) == (STANDARD, STANDARD)
+    played.complaints.clear()
+
+
+def test_params_are_never_read_in_another_layout(played):
+    played.layouts[SMALL_H] = PermutedLayoutEngine(1)
+    module, x = make(dtype=F32)
+    equal(step(module, x.float()), on_numpy(module, x.float()))
+    assert algorithms(played) == (STANDARD, STANDARD)
+
+
+def test_a_layout_that_depends_on_the_math_type_is_refused(played, monkeypatch):
+    layout, other = played._layout, PermutedLayoutEngine(1)
+    monkeypatch.setattr(played, "_layout", lambda s: other.layout(s) if s.math_type == "default" else layout(s))
+    module, x = make(dtype=F32)
+    with pytest.raises(LayoutError, match="another way for algo 'standard' and math_type 'default'"):
+        module(x.float())
+    torch.backends.cudnn.allow_tf32 = False
+    equal(step(module, x.float()), on_numpy(module, x.float()))
+
+
+@pytest.mark.parametrize("function", ["cudnnGetRNNTempSpaceSizes", "cudnnRNNForward"])
+@pytest.mark.parametrize(("units", "status"), [(6, native.EXECUTION_FAILED), (193, native.NOT_SUPPORTED)])
+def test_other_statuses_and_refusals_of_the_standard_algorithm_are_errors(played, function, units, status):
+    algo = SMALL_H if units == 6 else STANDARD
+    played.refused[function, algo] = status
+    module = ours.LSTM(8, units)
+    with pytest.raises(CudnnError, match=function):
+        module(torch.zeros(2, 2, 8))
+    assert set(played.complaints) == {f"{function}: {function} with {algo}"}
+    played.complaints.clear()
+
+
+def test_an_algorithm_that_only_its_backward_refuses_is_an_error_as_in_torch(played):
+    """What another algorithm makes of this reserve nobody has promised."""
+    module, x = make(dtype=F32)
+    y, _ = module(x.float())
+    played.refused["cudnnRNNBackwardData_v8", SMALL_H] = native.NOT_SUPPORTED
+    with pytest.raises(CudnnError, match="cudnnRNNBackwardData_v8"):
+        y.sum().backward()
+    played.complaints.clear()
