@@ -8,7 +8,7 @@ CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
-.PHONY: demo test test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
+.PHONY: demo test test-numpy test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
 	free-threaded clean
 
 demo: $(VENV)/.demo
@@ -19,6 +19,10 @@ demo: $(VENV)/.demo
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 test: $(VENV)/.test $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# What runs on the CPU, once more with NumPy's kernels: `test` has numba, whose compiled ones run then.
+test-numpy: $(VENV)/.test
+	PYCUDNNRNN_CPU_KERNELS=numpy $(BIN)/python -m pytest $(PARALLEL) tests/numpy_engine tests/ops tests/properties $(ARGS)
 
 # What takes long, and nothing else: soaks, ends of processes, counts of fuzzing, benchmark suites, suites in children, and
 # the rows of a product that `make test` leaves out, where it has every pair of values.

@@ -18,6 +18,7 @@ from pycudnnrnn._checks import one_of
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
 from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.numpy_engine.choice import choice
 from pycudnnrnn.errors import ArgumentError, LibraryError, PycudnnrnnError, install_text, version_text
 from pycudnnrnn.spec import DType, MathType, RNNMode, RNNSpec
 
@@ -27,6 +28,7 @@ OPTIONAL: Final = {
     "cuda12": ("cupy-cuda12x", "nvidia-cudnn-cu12"),
     "cuda13": ("cupy-cuda13x", "nvidia-cudnn-cu13"),
     "bfloat16": ("ml_dtypes",),
+    "fast": ("numba", "threadpoolctl"),
     "cli": ("click", "rich"),
     "plot": ("matplotlib",),
     "testing": ("hypothesis",),
@@ -115,7 +117,7 @@ def library(_: Report) -> Report:
 
 def engines(report: Report) -> Report:
     """Say what runs which arrays, from what is installed: whether there is a GPU is not asked here."""
-    found, missing = report["library"], []
+    found, missing, cpu = report["library"], [], choice()
     if not found["found"]:
         missing.append(f"no libcudnn can be used ({found['problem']})")
     if importlib.util.find_spec("cupy") is None:
@@ -124,7 +126,12 @@ def engines(report: Report) -> Report:
     if missing:
         cuda = f"{'; '.join(missing)}; such arrays are refused, and never moved to the CPU"
     return {
-        "NumPy arrays": {"engine": "numpy", "why": "arrays on the CPU, torch's and JAX's too, run on no other"},
+        "NumPy arrays": {
+            "engine": "numpy",
+            "why": "arrays on the CPU, torch's and JAX's too, run on no other",
+            "kernels": cpu.kernels,
+            "why these kernels": cpu.why,
+        },
         "CUDA arrays": {"engine": None if missing else "cudnn", "why": cuda},
     }
 

@@ -19,7 +19,7 @@ import sys
 opened = []
 sys.addaudithook(lambda event, args: opened.append(args) if event == "ctypes.dlopen" else None)
 import pycudnnrnn
-heavy = {"torch", "jax", "cupy", "matplotlib", "hypothesis", "rich", "click", "safetensors", "ctypes"}
+heavy = {"torch", "jax", "cupy", "matplotlib", "hypothesis", "rich", "click", "safetensors", "ctypes", "numba"}
 print(sorted(heavy & sys.modules.keys()), opened)
 from pycudnnrnn import ops, layers, saveable, cells, layout, spec, errors
 print(sorted((heavy - {"ctypes"}) & sys.modules.keys()), opened[1:])  # numpy itself opens the process once

@@ -14,9 +14,8 @@ broadcasts, and `dot`, which takes less time to start than `matmul`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -38,9 +37,13 @@ class CellArithmetic(Protocol):
     `steps` are rows of the tape's arrays and of `out` and `dy`. State arrays are updated in place; the rows running at
     a step are a prefix of theirs.
 
+    `turns` says whether `forward` gains by a small recurrent matrix in column order.
+
     Shapes:
         h, dh: [B, P]; c, dc: [B, U]; out, dy: [rows, P]; tape["gates"]: [rows, G * U].
     """
+
+    turns: bool
 
     def extra(self) -> dict[str, int]:
         """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
@@ -60,6 +63,8 @@ class PlainCell:
 
     It works on rows as they are: with one gate, seeing them across costs more than the product gains.
     """
+
+    turns = True
 
     def __init__(self, spec: RNNSpec) -> None:
         self.relu = spec.mode is RNNMode.RNN_RELU
@@ -110,6 +115,8 @@ class LSTMCell:
 
     sigmoid(x) is computed as (1 + tanh(x / 2)) / 2, which turns four gates into one tanh between two scalings.
     """
+
+    turns = True
 
     def __init__(self, spec: RNNSpec) -> None:
         self.units, self.state = spec.num_units, spec.state_size
@@ -229,6 +236,8 @@ class GRUCell:
     "gates" and the n gate's on the input side in "q": they differ by the factor r.
     """
 
+    turns = True
+
     def __init__(self, spec: RNNSpec) -> None:
         self.units = spec.num_units
         self.half = np.array(0.5, spec.compute_dtype.numpy)
@@ -327,21 +336,9 @@ class GRUCell:
         return [(slice(2 * units), tape["gates"][:, : 2 * units]), (slice(2 * units, None), tape["q"])]
 
 
-CELLS: dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]] = {
+CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {
     RNNMode.LSTM: LSTMCell,
     RNNMode.GRU: GRUCell,
     RNNMode.RNN_TANH: PlainCell,
     RNNMode.RNN_RELU: PlainCell,
 }
-
-
-@functools.lru_cache(maxsize=256)
-def cell_of(spec: RNNSpec) -> CellArithmetic:
-    """Return the cell of a spec; it has constants and no state."""
-    return CELLS[spec.mode](spec)
-
-
-def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
-    """Return the columns of a pseudo-layer's tape arrays; fewer arrays where no backward will come."""
-    widths = {"gates": spec.num_gates * spec.num_units}
-    return widths | {"h_before": spec.state_size} | cell_of(spec).extra() if keep else widths

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import numpy as np
 
 from pycudnnrnn.engines import Results
-from pycudnnrnn.engines.numpy_engine.cells import cell_of
+from pycudnnrnn.engines.numpy_engine.choice import cell_of
 from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
 from pycudnnrnn.engines.numpy_engine.recompute import RecomputeReserve
@@ -52,7 +52,7 @@ def forward(
             for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                w = for_steps(weights[p], len(steps))
+                w = for_steps(cell, weights[p], len(steps))
                 run(cell, spec, w, rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
             if drawn and layer + 1 < spec.num_layers:
                 mask = dropout_mask(drawn, spec, layer + 1, 0, above.shape)

@@ -9,7 +9,8 @@ import itertools
 from typing import Final
 
 from pycudnnrnn.engines import Memory
-from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS, tape_widths
+from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS
+from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks
 from pycudnnrnn.engines.numpy_engine.recompute import Strand, running, walks
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
@@ -75,7 +76,7 @@ def _weights_nbytes(spec: RNNSpec, schedule: Schedule, params_size: int, every: 
     """Copies of params: all of them in another dtype, and small recurrent matrices in column order, all or in turn."""
     itemsize = spec.compute_dtype.numpy.itemsize
     recurrent = spec.num_gates * spec.num_units * spec.state_size
-    turned = recurrent <= COLUMN_ELEMENTS and len(schedule.steps) >= COLUMN_STEPS
+    turned = cell_of(spec).turns and recurrent <= COLUMN_ELEMENTS and len(schedule.steps) >= COLUMN_STEPS
     number = 1 if every is None else spec.num_pseudo_layers
     copies = params_size if spec.compute_dtype != spec.dtype else 0
     return (copies + (number * recurrent if turned else 0)) * itemsize

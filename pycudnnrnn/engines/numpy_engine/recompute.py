@@ -16,7 +16,7 @@ import numpy as np
 
 from pycudnnrnn._arrays import new
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.numpy_engine.cells import cell_of, tape_widths
+from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
 from pycudnnrnn.engines.numpy_engine.gradients import GradientSums, bounds, walk_in_blocks
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, pack
@@ -66,7 +66,8 @@ class RecomputeReserve(Kept):
 
     def __post_init__(self) -> None:
         # The whole sequence decides, not a chunk: another order of a matrix gives other bits.
-        self._forwards = [for_steps(w, len(self.schedule.steps)) for w in self.weights]
+        cell, num_steps = cell_of(self.spec), len(self.schedule.steps)
+        self._forwards = [for_steps(cell, w, num_steps) for w in self.weights]
 
     def copy(self) -> RecomputeReserve:
         return dataclasses.replace(self, gradients=[])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.cells import cell_of, tape_widths
+from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.gradients import GradientSums
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic, tape_widths
+from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic
+from pycudnnrnn.engines.numpy_engine.choice import tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks, bounds, walk_in_blocks
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
@@ -43,9 +44,9 @@ def counted_from(base: int, steps: Sequence[Step]) -> list[Step]:
     return [(first - base, last - base) for first, last in steps]
 
 
-def for_steps(w: Weights, num_steps: int) -> Weights:
+def for_steps(cell: CellArithmetic, w: Weights, num_steps: int) -> Weights:
     """The weights for this many steps forwards: a small recurrent matrix in column order, where that pays."""
-    if w.R.size <= COLUMN_ELEMENTS and num_steps >= COLUMN_STEPS:
+    if cell.turns and w.R.size <= COLUMN_ELEMENTS and num_steps >= COLUMN_STEPS:
         return dataclasses.replace(w, R=np.asfortranarray(w.R))
     return w
 

@@ -1,0 +1,75 @@
+"""Which cells run: those whose time loops numba compiles, where it is installed, and NumPy's where it is not."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from pycudnnrnn._checks import one_of, shorten
+from pycudnnrnn.engines.numpy_engine import cells
+from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic
+from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
+from pycudnnrnn.spec import DType, RNNMode, RNNSpec
+
+VARIABLE: Final = "PYCUDNNRNN_CPU_KERNELS"
+"""Names one of KERNELS; it is read when a process first runs an RNN on the CPU."""
+
+KERNELS: Final = ("numba", "numpy")
+
+
+COMPILED: Final = (DType.FLOAT32, DType.FLOAT64)
+"""What compiled cells compute in; float16 as a compute dtype stays NumPy's."""
+
+
+class Choice(NamedTuple):
+    """What runs, why, and the cells by mode."""
+
+    kernels: str
+    why: str
+    cells: Mapping[RNNMode, Callable[[RNNSpec], CellArithmetic]]
+
+
+@functools.cache
+def choice() -> Choice:
+    """Return what runs in this process from now on: forward and backward leave each other what only they can read.
+
+    Raises:
+        ArgumentError: VARIABLE has another word.
+        MissingDependencyError: it asks for numba, which is not installed.
+        EngineError: it asks for numba, which cannot be used.
+    """
+    asked = os.environ.get(VARIABLE) or None
+    if asked not in (*KERNELS, None):
+        raise ArgumentError(VARIABLE, one_of([*KERNELS]), shorten(asked))
+    if asked == "numpy":
+        return Choice("numpy", f"{VARIABLE}={asked}", cells.CELLS)
+    if importlib.util.find_spec("numba") is None:
+        if asked:
+            raise MissingDependencyError("numba", "fast", f"{VARIABLE}={asked}")
+        return Choice("numpy", "numba is not installed", cells.CELLS)
+    try:
+        from pycudnnrnn.engines.numpy_engine import compiled  # noqa: PLC0415  numba takes a while to import
+    except Exception as error:  # whatever is wrong with it, NumPy is there
+        why = f"numba cannot be used: {type(error).__name__}: {error}"
+        if asked:
+            raise EngineError(why) from error
+        warnings.warn(f"the CPU runs without compiled kernels, for {why}", RuntimeWarning, stacklevel=2)
+        return Choice("numpy", why, cells.CELLS)
+    return Choice("numba", f"{VARIABLE}={asked}" if asked else "numba is installed", compiled.CELLS)
+
+
+@functools.lru_cache(maxsize=256)
+def cell_of(spec: RNNSpec) -> CellArithmetic:
+    """Return the cell of a spec; it has constants and no state."""
+    found = choice().cells if spec.compute_dtype in COMPILED else cells.CELLS
+    return found[spec.mode](spec)
+
+
+def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
+    """Return the columns of a pseudo-layer's tape arrays; fewer arrays where no backward will come."""
+    widths = {"gates": spec.num_gates * spec.num_units}
+    return widths | {"h_before": spec.state_size} | cell_of(spec).extra() if keep else widths

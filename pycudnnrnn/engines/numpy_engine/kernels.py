@@ -1,0 +1,242 @@
+"""The time loops of the cells, for numba to compile: one pass over a step's gates, no interpreter between steps.
+
+A kernel walks the sequences [start, stop) of one direction of one layer, so that threads share a batch without
+waiting for each other. It works on rows as they lie: a step's gates are `[sequences, G * U]` at its packed rows, and
+`steps` has the first and the end of each step's rows. Arrays that a call does not have are empty. The recurrent product
+is a call of BLAS by name (`blas`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from pathlib import Path
+from typing import Any, Final
+
+import numba
+import numpy as np
+from numba import types
+
+from pycudnnrnn.engines.numpy_engine import vectors
+from pycudnnrnn.engines.numpy_engine.vectors import (
+    OPTIONS,
+    add,
+    clip,
+    copy,
+    gru_h,
+    gru_n,
+    gru_n_back,
+    gru_z_back,
+    keep_open,
+    lstm_c,
+    lstm_f_back,
+    lstm_h,
+    lstm_ig_back,
+    lstm_o_back,
+    product,
+    relu_back,
+    relu_of,
+    sigmoid_of,
+    tanh_back,
+    tanh_of,
+    within,
+)  # fmt: skip
+
+_SOURCE: Final = b"".join(Path(file).read_bytes() for file in (__file__, vectors.__file__))
+STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE).digest()[:6], "big")
+"""What the source is. A parameter of every kernel: what numba keeps on disk it finds by a kernel's own code and types,
+and the size and time of its file alone, and the files of all wheels have the same time."""
+
+VECTORS: Final = ("bias", "n_bias", "bounds")
+READ: Final = (*VECTORS, "R", "proj", "dy")
+"""Parameters of one axis, and those whose memory may be read-only."""
+
+
+def kernel(function: Any) -> Any:
+    """Return a kernel, compiled when it is first used, and kept on disk where a folder for that can be written."""
+    options = OPTIONS | {"nogil": True}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no such folder
+        return numba.njit(**options)(function)
+
+
+def ready(function: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a kernel that is compiled for a type."""
+    real, kinds = types.float32 if dtype == np.float32 else types.float64, []
+    for name in inspect.signature(function.py_func).parameters:
+        if name in ("start", "stop"):
+            kinds.append(types.int64)
+        elif name == "relu":
+            kinds.append(types.boolean)
+        elif name == "stamp":
+            kinds.append(types.Omitted(STAMP))
+        elif name == "steps":
+            kinds.append(types.Array(types.int64, 2, "C"))
+        else:  # the caller's memory may be at any address
+            axes = 1 if name in VECTORS else 2
+            kinds.append(types.Array(real, axes, "C", readonly=name in READ, aligned=False))
+    function.disable_compile(False)
+    function.compile(tuple(kinds))
+    function.disable_compile()
+    return function
+
+
+@kernel
+def lstm(
+    gates: Any, R: Any, bias: Any, bounds: Any, proj: Any, h: Any, c: Any, y: Any, h_before: Any, c_before: Any,
+    inside: Any, tanh_c: Any, hidden: Any, steps: Any, start: Any, stop: Any, stamp: Any = STAMP,  # noqa: ARG001
+) -> None:  # fmt: skip
+    one, zero, units, state = c.dtype.type(1), c.dtype.type(0), c.shape[1], h.shape[1]
+    keeps, clips, projects = h_before.shape[0] > 0, bounds.size > 0, proj.shape[0] > 0
+    scratch = np.empty((stop - start) * (4 * units + state), c.dtype)
+    for k in range(steps.shape[0]):
+        first = steps[k, 0] + start
+        n = min(steps[k, 1] - first, stop - start)
+        if n <= 0:
+            continue
+        h_now = h[start : start + n]
+        if keeps:
+            for b in range(n):
+                copy(h_before[first + b], h_now[b])
+        product(gates[first : first + n], h_now, R, True, one, scratch)
+        place = first if keeps else start
+        made = hidden[place : place + n] if projects else h_now
+        for b in range(n):
+            row, own = gates[first + b], c[start + b]
+            if keeps:
+                copy(c_before[first + b], own)
+            sigmoid_of(row[: 2 * units], bias[: 2 * units])
+            tanh_of(row[2 * units : 3 * units], bias[2 * units : 3 * units])
+            sigmoid_of(row[3 * units :], bias[3 * units :])
+            lstm_c(own, row[:units], row[units : 2 * units], row[2 * units : 3 * units])
+            if clips:
+                if keeps:
+                    within(inside[first + b], own, bounds[0], bounds[1])
+                clip(own, bounds[0], bounds[1])
+            lstm_h(made[b], tanh_c[place + b], own, row[3 * units :])
+        if projects:
+            product(h_now, made, proj, True, zero, scratch)
+        for b in range(n):
+            copy(y[first + b], h_now[b])
+
+
+@kernel
+def lstm_back(
+    gates: Any, R: Any, proj: Any, dy: Any, dh: Any, dc: Any, c_before: Any, tanh_c: Any, inside: Any, dh_kept: Any,
+    hidden: Any, steps: Any, start: Any, stop: Any, stamp: Any = STAMP,  # noqa: ARG001
+) -> None:  # fmt: skip
+    zero, units, projects, clips = dc.dtype.type(0), dc.shape[1], proj.shape[0] > 0, inside.shape[0] > 0
+    for k in range(steps.shape[0]):
+        first = steps[k, 0] + start
+        n = min(steps[k, 1] - first, stop - start)
+        if n <= 0:
+            continue
+        dh_now = dh[start : start + n]
+        for b in range(n):
+            add(dh_now[b], dy[first + b])
+        dm = dh_now
+        if projects:
+            dm = hidden[start : start + n]
+            for b in range(n):
+                copy(dh_kept[first + b], dh_now[b])
+            product(dm, dh_now, proj, False, zero, dc[0])
+        for b in range(n):
+            row, own = gates[first + b], dc[start + b]
+            lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], own)
+            if clips:
+                keep_open(own, inside[first + b])
+            lstm_ig_back(row[:units], row[2 * units : 3 * units], own)
+            lstm_f_back(row[units : 2 * units], c_before[first + b], own)
+        product(dh_now, gates[first : first + n], R, False, zero, dc[0])
+
+
+@kernel
+def gru(
+    gates: Any, R: Any, bias: Any, n_bias: Any, h: Any, y: Any, h_before: Any, q: Any, steps: Any, start: Any,
+    stop: Any, stamp: Any = STAMP,  # noqa: ARG001
+) -> None:  # fmt: skip
+    zero, units, keeps = h.dtype.type(0), h.shape[1], h_before.shape[0] > 0
+    products = np.empty((stop - start, 3 * units), h.dtype)
+    scratch = np.empty((stop - start) * 4 * units, h.dtype)
+    for k in range(steps.shape[0]):
+        first = steps[k, 0] + start
+        n = min(steps[k, 1] - first, stop - start)
+        if n <= 0:
+            continue
+        product(products[:n], h[start : start + n], R, True, zero, scratch)
+        for b in range(n):
+            row, own, now = gates[first + b], products[b], h[start + b]
+            add(row[: 2 * units], own[: 2 * units])
+            sigmoid_of(row[: 2 * units], bias[: 2 * units])
+            gru_n(row[2 * units :], own[2 * units :], bias[2 * units :], row[:units], n_bias)
+            if keeps:
+                copy(h_before[first + b], now)
+                copy(q[first + b], own[2 * units :])
+            gru_h(now, row[units : 2 * units], row[2 * units :])
+            copy(y[first + b], now)
+
+
+@kernel
+def gru_back(
+    gates: Any, R: Any, dy: Any, dh: Any, h_before: Any, q: Any, steps: Any, start: Any, stop: Any,
+    stamp: Any = STAMP,  # noqa: ARG001
+) -> None:  # fmt: skip
+    one, units = dh.dtype.type(1), dh.shape[1]
+    for k in range(steps.shape[0]):
+        first = steps[k, 0] + start
+        n = min(steps[k, 1] - first, stop - start)
+        if n <= 0:
+            continue
+        for b in range(n):
+            row, now = gates[first + b], dh[start + b]
+            add(now, dy[first + b])
+            gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], now)
+            gru_n_back(row[:units], row[2 * units :], q[first + b])
+        product(dh[start : start + n], gates[first : first + n], R, False, one, dh[0])
+
+
+@kernel
+def plain(
+    gates: Any, R: Any, bias: Any, h: Any, y: Any, h_before: Any, relu: Any, steps: Any, start: Any, stop: Any,
+    stamp: Any = STAMP,  # noqa: ARG001
+) -> None:  # fmt: skip
+    one, keeps = h.dtype.type(1), h_before.shape[0] > 0
+    scratch = np.empty((stop - start) * 2 * h.shape[1], h.dtype)
+    for k in range(steps.shape[0]):
+        first = steps[k, 0] + start
+        n = min(steps[k, 1] - first, stop - start)
+        if n <= 0:
+            continue
+        product(gates[first : first + n], h[start : start + n], R, True, one, scratch)
+        for b in range(n):
+            row, now = gates[first + b], h[start + b]
+            if keeps:
+                copy(h_before[first + b], now)
+            if relu:
+                relu_of(row, bias)
+            else:
+                tanh_of(row, bias)
+            copy(now, row)
+            copy(y[first + b], row)
+
+
+@kernel
+def plain_back(
+    gates: Any, R: Any, dy: Any, dh: Any, relu: Any, steps: Any, start: Any, stop: Any,
+    stamp: Any = STAMP,  # noqa: ARG001
+) -> None:  # fmt: skip
+    zero = dh.dtype.type(0)
+    for k in range(steps.shape[0]):
+        first = steps[k, 0] + start
+        n = min(steps[k, 1] - first, stop - start)
+        if n <= 0:
+            continue
+        for b in range(n):
+            now = dh[start + b]
+            add(now, dy[first + b])
+            if relu:
+                relu_back(gates[first + b], now)
+            else:
+                tanh_back(gates[first + b], now)
+        product(dh[start : start + n], gates[first : first + n], R, False, zero, dh[0])

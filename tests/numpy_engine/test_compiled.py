@@ -1,0 +1,344 @@
+"""The compiled cells beside NumPy's: the same numbers and the same NaN, whatever the spec, the lengths and the threads.
+
+Where the environment names NumPy's kernels for the whole run, what compares the two still runs both.
+"""
+
+import dataclasses
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines.numpy_engine import blas, choice, compiled, kernels, vectors
+from pycudnnrnn.engines.numpy_engine.cells import CELLS
+from pycudnnrnn.errors import ArgumentError, MissingDependencyError
+from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.together import together
+from tests.numpy_engine.test_forks import forked
+
+ROOT = Path(__file__).parents[2]
+RAGGED = [3, 7, 0, 5, 7, 1, 2, 7, 6]
+EPS_MOST = 32
+"""Units in the last place, of the largest number of an array, that the order of sums and another tanh may make."""
+
+SPECS = {
+    "lstm": RNNSpec("lstm", 2, 11, 6),
+    "lstm projected": RNNSpec("lstm", 2, 11, 6, num_proj=5),
+    "lstm clipped": RNNSpec("lstm", 2, 11, 6, cell_clip=0.3),
+    "lstm projected, clipped, bidirectional": RNNSpec(
+        "lstm", 2, 11, 6, num_proj=5, cell_clip=0.2, direction="bidirectional"
+    ),
+    "gru": RNNSpec("gru", 2, 11, 6),
+    "gru bidirectional": RNNSpec("gru", 2, 11, 6, direction="bidirectional"),
+    "tanh": RNNSpec("rnn_tanh", 2, 11, 6, direction="bidirectional"),
+    "relu": RNNSpec("rnn_relu", 2, 11, 6),
+}
+CHOICES = {
+    "numpy": choice.Choice("numpy", "asked for by a test", CELLS),
+    "numba": choice.Choice("numba", "asked for by a test", compiled.CELLS),
+}
+
+
+@pytest.fixture
+def running(monkeypatch):
+    """Run what follows by the kernels that are named."""
+
+    def chosen(name):
+        monkeypatch.setattr(choice, "choice", lambda: CHOICES[name])
+        choice.cell_of.cache_clear()
+
+    yield chosen
+    choice.cell_of.cache_clear()
+
+
+def problem_of(spec, lengths=None, T=7, B=9, **changed):
+    return dataclasses.replace(make_problem(ops.from_spec(spec), T, B, lengths, seed=1), **changed)
+
+
+def found_in(problem):
+    """All results and gradients, and the output of inference, in float64."""
+    found = problem.results() | {"inference": problem.forward(is_training=False).output}
+    return {name: np.asarray(array, np.float64) for name, array in found.items()}
+
+
+def assert_alike(found, expected, dtype):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(np.isnan(found[name]), np.isnan(array), err_msg=name)
+        off = np.nanmax(np.abs(found[name] - array), initial=0) / max(1, np.nanmax(np.abs(array), initial=0))
+        assert off <= EPS_MOST * np.finfo(dtype).eps, name
+
+
+@pytest.mark.parametrize("lengths", [None, RAGGED], ids=["equal", "ragged"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SPECS)
+def test_compiled_cells_give_the_numbers_of_numpys(running, name, dtype, lengths):
+    problem = problem_of(SPECS[name].replace(dtype=dtype), lengths)
+    running("numpy")
+    expected = found_in(problem)
+    running("numba")
+    assert_alike(found_in(problem), expected, dtype)
+
+
+@pytest.mark.parametrize("bias_mode", ["none", "single_input", "single_recurrent"])
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
+def test_each_bias_mode(running, mode, bias_mode):
+    problem = problem_of(RNNSpec(mode, 2, 11, 6, bias_mode=bias_mode))
+    running("numpy")
+    expected = found_in(problem)
+    running("numba")
+    assert_alike(found_in(problem), expected, "float32")
+
+
+@pytest.mark.parametrize("B", [1, 2, 5, 16, 33])
+@pytest.mark.parametrize("T", [1, 40])
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_each_number_of_sequences_has_a_product_of_its_own(running, name, T, B):
+    """One sequence is a product with a vector, few are turned first, and many are split among threads."""
+    problem = problem_of(SPECS[name].replace(dtype="float64", num_units=64), T=T, B=B)
+    running("numpy")
+    expected = found_in(problem)
+    running("numba")
+    assert_alike(found_in(problem), expected, "float64")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["x", "hx", "params", "dy"])
+@pytest.mark.parametrize("name", ["lstm", "lstm clipped", "gru", "relu", "tanh"])
+def test_nan_and_infinity_go_where_numpys_cells_send_them(running, name, where, value):
+    problem = problem_of(SPECS[name], RAGGED)
+    array = getattr(problem, where).copy()
+    array.reshape(-1)[array.size // 3] = value
+    problem = dataclasses.replace(problem, **{where: array})
+    running("numpy")
+    expected = found_in(problem)
+    running("numba")
+    found = found_in(problem)
+    for key, wanted in expected.items():
+        np.testing.assert_array_equal(np.isnan(found[key]), np.isnan(wanted), err_msg=key)
+
+
+def test_tanh_is_right_to_three_units_in_the_last_place():
+    for dtype in (np.float32, np.float64):
+        x = np.concatenate([np.linspace(-50, 50, 20001), np.linspace(-1e-3, 1e-3, 1001), [1e-30, 0]]).astype(dtype)
+        found, expected = x.copy(), np.tanh(x.astype(np.longdouble))
+        _tanh_rows(found)
+        off = np.abs(found - expected) / np.spacing(np.abs(expected).astype(dtype))
+        assert off.max() <= 3
+        edges = np.array([np.nan, np.inf, -np.inf], dtype)
+        _tanh_rows(edges)
+        np.testing.assert_array_equal(edges, [np.nan, 1, -1])
+
+
+def _tanh_rows(row):
+    """Run `vectors.tanh_of` as the kernels do: a plain cell of one unit, without a product."""
+    steps, empty = np.array([[0, len(row)]]), np.empty((0, 1), row.dtype)
+    h, y, R, bias = (np.zeros(shape, row.dtype) for shape in ((len(row), 1), (len(row), 1), (1, 1), 1))
+    run = kernels.ready(kernels.plain, row.dtype)
+    run(row[:, None], R, bias, h, y, empty, False, steps, 0, len(row))
+
+
+@pytest.mark.parametrize("offset", [1, 2, 5])
+def test_memory_at_any_address_is_worked_on_as_it_lies(running, offset):
+    running("numba")
+    spec = SPECS["gru bidirectional"]
+    problem = problem_of(spec)
+    expected = found_in(problem)
+
+    def moved(array):
+        raw = np.empty(array.nbytes + offset, np.uint8)[offset:]
+        out = raw.view(array.dtype).reshape(array.shape)
+        out[...] = array
+        return out
+
+    names = ("params", "x", "hx", "dy", "dhy")
+    shifted = dataclasses.replace(problem, **{name: moved(getattr(problem, name)) for name in names})
+    assert_alike(found_in(shifted), expected, "float32")
+    plan = problem.op.prepare(7, 9, is_training=True)
+    y, hy, reserve = moved(np.empty_like(expected["y"], np.float32)), moved(problem.hx), None
+    reserve = np.empty(plan.reserve_nbytes + offset, np.uint8)[offset:]
+    plan.forward(problem.params, problem.x, problem.hx, None, y, hy, None, reserve)
+    np.testing.assert_array_equal(y, expected["y"])
+    np.testing.assert_array_equal(hy, expected["hy"])
+
+
+def test_params_that_may_only_be_read(running):
+    running("numba")
+    problem = problem_of(SPECS["lstm projected"])
+    expected = found_in(problem)
+    for name in ("params", "x", "hx", "cx", "dy", "dhy", "dcy"):
+        getattr(problem, name).flags.writeable = False
+    assert_alike(found_in(problem), expected, "float32")
+
+
+def test_a_batch_split_among_threads_has_the_same_bits_each_time(running, monkeypatch):
+    running("numba")
+    monkeypatch.setattr(compiled, "WORK_MIN", 1)
+    problem = problem_of(SPECS["lstm projected"], T=20, B=32)
+    submitted = []
+    pool = compiled._pool()
+    submit = pool.submit
+    monkeypatch.setattr(pool, "submit", lambda *given: (submitted.append(given[-2:]), submit(*given))[1])
+    with threadpoolctl.threadpool_limits(3, user_api="blas"):
+        first = {name: array.tobytes() for name, array in problem.results().items()}
+        assert set(submitted) == {(10, 21), (21, 32)}
+        for _ in range(20):
+            assert {name: array.tobytes() for name, array in problem.results().items()} == first
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        submitted.clear()
+        problem.results()
+    assert not submitted
+
+
+def test_blas_has_its_threads_again_after_a_call_that_fails(running, monkeypatch):
+    running("numba")
+    library = compiled._blas._library
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+
+        def fail(*_):
+            assert library.get_num_threads() == 1
+            raise MemoryError
+
+        monkeypatch.setattr(compiled, "_ready", lambda *_: fail)
+        with pytest.raises(MemoryError):
+            problem_of(SPECS["gru"]).results()
+        assert library.get_num_threads() == 2
+
+
+def test_blas_has_its_threads_again_after_many_calls_at_once(running):
+    running("numba")
+    library = compiled._blas._library
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        problem = problem_of(SPECS["gru"])
+        together(8, lambda _: [problem.forward() for _ in range(20)])
+        assert library.get_num_threads() == 2
+
+
+def test_a_fork_has_threads_of_its_own(running, monkeypatch):
+    running("numba")
+    monkeypatch.setattr(compiled, "WORK_MIN", 1)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        problem = problem_of(SPECS["gru"], T=4, B=16)
+        problem.forward()
+        assert forked(problem.forward) == 0
+
+
+def test_what_is_kept_on_disk_is_found_by_the_whole_source():
+    source = b"".join(Path(module.__file__).read_bytes() for module in (kernels, vectors))
+    assert int.from_bytes(hashlib.sha256(source).digest()[:6], "big") == kernels.STAMP
+    run = kernels.ready(kernels.plain_back, np.dtype("float64"))
+    assert all(f"omitted(default={kernels.STAMP})" in str(signature) for signature in run.signatures)
+
+
+def test_without_a_folder_to_keep_them_in_kernels_are_compiled_all_the_same(monkeypatch):
+    njit, kept = kernels.numba.njit, []
+
+    def refusing(**options):
+        kept.append(options.get("cache", False))
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    monkeypatch.setattr(kernels.numba, "njit", refusing)
+    made = kernels.kernel(kernels.plain_back.py_func)
+    assert kept == [True, False]
+    assert made.py_func is kernels.plain_back.py_func
+
+
+def test_a_long_compilation_is_said_on_a_terminal_alone(monkeypatch):
+    monkeypatch.setattr(compiled, "NOTICE_S", 0)
+    said = threading.Event()
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+        def write(self, text):
+            super().write(text)
+            said.set()
+
+    terminal, file = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with compiled._said():
+        assert said.wait(60)
+    assert "compiling CPU kernels" in terminal.getvalue()
+    monkeypatch.setattr(sys, "stderr", file)
+    with compiled._said():
+        pass
+    assert not file.getvalue()
+
+
+def choice_of(monkeypatch, word=None):
+    monkeypatch.delenv(choice.VARIABLE, raising=False)
+    if word is not None:
+        monkeypatch.setenv(choice.VARIABLE, word)
+    return choice.choice.__wrapped__()
+
+
+def test_the_environment_names_the_kernels(monkeypatch):
+    assert choice_of(monkeypatch).kernels == "numba"
+    assert choice_of(monkeypatch, "").kernels == "numba"
+    assert choice_of(monkeypatch, "numba").cells is compiled.CELLS
+    assert choice_of(monkeypatch, "numpy").cells is CELLS
+    with pytest.raises(ArgumentError, match=r"Invalid PYCUDNNRNN_CPU_KERNELS: 'cython', expecting 'numba' or 'numpy'"):
+        choice_of(monkeypatch, "cython")
+
+
+def test_without_numba_numpys_kernels_run_and_nothing_is_said(monkeypatch):
+    monkeypatch.setattr(choice.importlib.util, "find_spec", lambda _: None)
+    found = choice_of(monkeypatch)
+    assert (found.kernels, found.why) == ("numpy", "numba is not installed")
+    with pytest.raises(MissingDependencyError, match=r"fast"):
+        choice_of(monkeypatch, "numba")
+
+
+BROKEN = """
+import numpy as np
+from pycudnnrnn import ops
+op = ops.CudnnGRU(1, 3, 2)
+print(op.forward(np.ones((2, 1, 2), "f"), None, op.init_params(0)).output.shape)
+"""
+
+
+@pytest.mark.parametrize(
+    "text", ["raise RuntimeError('an ABI of another year')", "raise ImportError('Numba needs NumPy 2.4 or less')"]
+)
+def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path, text):
+    (tmp_path / "numba.py").write_text(text)
+    paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths}
+    environment.pop(choice.VARIABLE, None)
+
+    def ran(**more):
+        return subprocess.run(
+            [sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False, env=environment | more
+        )
+
+    done = ran()
+    assert (done.returncode, done.stdout) == (0, "(2, 1, 3)\n")
+    assert "RuntimeWarning: the CPU runs without compiled kernels, for numba cannot be used" in done.stderr
+    quiet = ran(PYCUDNNRNN_CPU_KERNELS="numpy")
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+    asked = ran(PYCUDNNRNN_CPU_KERNELS="numba")
+    assert asked.returncode == 1
+    assert "EngineError: numba cannot be used" in asked.stderr
+
+
+def test_another_blas_is_said(monkeypatch):
+    class Controller:
+        def select(self, **_):
+            return types.SimpleNamespace(lib_controllers=[])
+
+    monkeypatch.setattr(blas.threadpoolctl, "ThreadpoolController", Controller)
+    with pytest.raises(ImportError, match="NumPy's BLAS is not the OpenBLAS of its wheels"):
+        blas.Blas()
