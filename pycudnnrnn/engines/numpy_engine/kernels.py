@@ -40,7 +40,7 @@ from pycudnnrnn.engines.numpy_engine.vectors import (
     tanh_back,
     tanh_of,
     within,
-)  # fmt: skip
+)
 
 _SOURCE: Final = b"".join(Path(file).read_bytes() for file in (__file__, vectors.__file__))
 STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE).digest()[:6], "big")
@@ -54,7 +54,7 @@ READ: Final = (*VECTORS, "R", "proj", "dy")
 
 def kernel(function: Any) -> Any:
     """Return a kernel, compiled when it is first used, and kept on disk where a folder for that can be written."""
-    options = OPTIONS | {"nogil": True}
+    options: dict[str, Any] = {**OPTIONS, "nogil": True}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no such folder

@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload, register_jitable
 
-OPTIONS: Final = {"fastmath": {"contract"}, "error_model": "numpy"}
+OPTIONS: Final[dict[str, Any]] = {"fastmath": {"contract"}, "error_model": "numpy"}
 """With Python's error model each division would be checked, and no loop with one be made vector instructions."""
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
