@@ -8,7 +8,7 @@ CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
-.PHONY: demo test test-numpy test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
+.PHONY: demo test test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
 	free-threaded clean
 
 demo: $(VENV)/.demo
@@ -17,15 +17,19 @@ demo: $(VENV)/.demo
 # On all cores, and no more than eight: each worker imports what it tests. ARGS="-k name" goes to pytest, ARGS="-n 0" runs
 # in one process.
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+#
+# The CPU's kernels are NumPy's: tests start some hundred processes, and each would load numba.
+test: export PYCUDNNRNN_CPU_KERNELS ?= numpy
 test: $(VENV)/.test $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-# What runs on the CPU, once more with NumPy's kernels: `test` has numba, whose compiled ones run then.
-test-numpy: $(VENV)/.test
-	PYCUDNNRNN_CPU_KERNELS=numpy $(BIN)/python -m pytest $(PARALLEL) tests/numpy_engine tests/ops tests/properties $(ARGS)
+# The CPU engine's tests once more, with the kernels that numba compiles.
+test-compiled: $(VENV)/.test
+	PYCUDNNRNN_CPU_KERNELS=numba $(BIN)/python -m pytest $(PARALLEL) tests/numpy_engine tests/ops tests/properties $(ARGS)
 
 # What takes long, and nothing else: soaks, ends of processes, counts of fuzzing, benchmark suites, suites in children, and
 # the rows of a product that `make test` leaves out, where it has every pair of values.
+test-long: export PYCUDNNRNN_CPU_KERNELS ?= numpy
 test-long: $(VENV)/.test $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
 

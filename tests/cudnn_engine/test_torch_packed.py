@@ -11,7 +11,7 @@ from pycudnnrnn import RNNSpec
 from pycudnnrnn.engines.cudnn import passes as native_passes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.errors import ArgumentError, CudnnError, TorchArgumentError
-from pycudnnrnn.interop import _torch_ops
+from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
 from tests.interop.pairs import KINDS, Call, make_call, make_pair, worst
@@ -79,7 +79,7 @@ def test_a_training_step_neither_pads_nor_packs(played, monkeypatch):
     both = {"aten::_pad_packed_sequence", "aten::_pack_padded_sequence"}
     assert operators(module, x, [5, 4, 2]) & both == set()
     assert played.described
-    monkeypatch.setattr(_torch_ops, "batch_of", lambda *_, **__: None)  # the way of padded arrays
+    monkeypatch.setattr(_torch_cudnn, "batch_of", lambda *_, **__: None)  # the way of padded arrays
     assert operators(module, x, [5, 4, 2]) & both == both
 
 
@@ -108,7 +108,7 @@ def test_packed_and_padded_batches_of_one_size_share_nothing(played, monkeypatch
     for lengths in batches:
         found = [step(module, x, lengths)]
         with monkeypatch.context() as patched:
-            patched.setattr(_torch_ops, "batch_of", lambda *_, **__: None)  # the way of padded arrays
+            patched.setattr(_torch_cudnn, "batch_of", lambda *_, **__: None)  # the way of padded arrays
             found.append(step(module, x, lengths))
         equal(*found)
     assert played.described == [(layout, tuple(b)) for b in batches for layout in (PACKED, UNPACKED) for _ in range(3)]
@@ -125,7 +125,9 @@ def test_padded_io_goes_with_the_layout(played, monkeypatch, lengths):
     monkeypatch.setattr(native_passes, "RNNDescriptor", turned)
     with pytest.raises(CudnnError, match="BAD_PARAM"):
         step(module, x, lengths)
-    assert "padded I/O" in played.complaints.pop()
+    assert played.complaints
+    while played.complaints:  # of torch's algorithm, and of the standard one after it
+        assert "padded I/O" in played.complaints.pop()
 
 
 @pytest.mark.parametrize("sizes", [[2, 1, 0], [2, 2, 2], [1, 2], [3, 2, 1]], ids=str)

@@ -64,7 +64,8 @@ class Passes:
         self._equal = DataDescriptors(library, spec, self.batch)
         self._own: dict[Handle, DataDescriptors] = {}
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
-        self.params_nbytes = weight_space_nbytes(handle, self._rnns[algo])
+        self._rnn = self._rnns[algo]
+        self.params_nbytes = weight_space_nbytes(handle, self._rnn)
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
         reserve_nbytes = self.reserve_nbytes if training else None
         self.slots = slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize, reserve_nbytes)
