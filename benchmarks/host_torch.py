@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from pycudnnrnn.engines import use_engine
-from tests.stand_in import shim
+from tests.stand_in import shim, torch_on_cpu
 
 from . import torch_rules
 
@@ -26,16 +26,17 @@ def measured(
     """Time them with `each`, which takes calls in turn: (what it is, its problem, its bar, times)."""
     import torch
 
-    from pycudnnrnn.interop import _torch_cudnn
+    from pycudnnrnn.interop import _torch_chains, _torch_cudnn
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     played = shim.Shim(path)
     engine, _ = played.engine_and_device()
-    engine.device = "cpu"
+    engine.device, generator = "cpu", torch_on_cpu.Generator()
     try:
         as_cuda = mock.patch.multiple(_torch_cudnn, _stream=lambda _: 0x7000, _gpu=lambda _: torch_rules.H200)
-        with use_engine(engine), as_cuda:
+        drawing = mock.patch.multiple(_torch_chains, _generator=lambda _: generator, _latest={})
+        with use_engine(engine), as_cuda, drawing:
             every = _calls()
             for _, _, call in every.values():
                 call()
