@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest import mock
 
 from pycudnnrnn.engines import use_engine
 from tests.stand_in import shim, torch_on_cpu
@@ -26,17 +25,14 @@ def measured(
     """Time them with `each`, which takes calls in turn: (what it is, its problem, its bar, times)."""
     import torch
 
-    from pycudnnrnn.interop import _torch_chains, _torch_cudnn
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     played = shim.Shim(path)
     engine, _ = played.engine_and_device()
-    engine.device, generator = "cpu", torch_on_cpu.Generator()
+    engine.device = "cpu"
+    played.stream, played.gpu, played.generator = 0x7000, torch_rules.H200, torch_on_cpu.Generator()
     try:
-        as_cuda = mock.patch.multiple(_torch_cudnn, _stream=lambda _: 0x7000, _gpu=lambda _: torch_rules.H200)
-        drawing = mock.patch.multiple(_torch_chains, _generator=lambda _: generator, _latest={})
-        with use_engine(engine), as_cuda, drawing:
+        with use_engine(engine), torch_on_cpu.as_cuda(played):
             every = _calls()
             for _, _, call in every.values():
                 call()

@@ -2,6 +2,7 @@
 
 import contextlib
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -92,6 +93,16 @@ class Generator:
         self._seed, self._offset = state
 
 
+@contextlib.contextmanager
+def as_cuda(played):
+    """Let CPU tensors be CUDA tensors to our modules, on the `stream`, `gpu` and `generator` that `played` has."""
+    with (
+        mock.patch.multiple(_torch_cudnn, _stream=lambda _: played.stream, _gpu=lambda _: played.gpu),
+        mock.patch.multiple(_torch_chains, _generator=lambda _: played.generator, _latest={}),
+    ):
+        yield
+
+
 def playing(shim_path, monkeypatch):
     """Give the stand-in, which CPU tensors are CUDA tensors to.
 
@@ -101,12 +112,8 @@ def playing(shim_path, monkeypatch):
     played.native, played.device = engine, _ = played.engine_and_device(NumpyDevice())
     engine.device, played.stream, played.gpu = "cpu", STREAM, H200
     played.generator = Generator()
-    monkeypatch.setattr(_torch_cudnn, "_stream", lambda device: played.stream)
-    monkeypatch.setattr(_torch_cudnn, "_gpu", lambda device: played.gpu)
-    monkeypatch.setattr(_torch_chains, "_generator", lambda device: played.generator)
-    monkeypatch.setattr(_torch_chains, "_latest", {})
     monkeypatch.setattr(torch.cuda, "manual_seed_all", played.generator.manual_seed)
-    with use_engine(engine):
+    with use_engine(engine), as_cuda(played):
         yield played
     assert not played.complaints
 
