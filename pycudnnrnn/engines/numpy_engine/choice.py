@@ -20,7 +20,6 @@ VARIABLE: Final = "PYCUDNNRNN_CPU_KERNELS"
 
 KERNELS: Final = ("numba", "numpy")
 
-
 COMPILED: Final = (DType.FLOAT32, DType.FLOAT64)
 """What compiled cells compute in; float16 as a compute dtype stays NumPy's."""
 

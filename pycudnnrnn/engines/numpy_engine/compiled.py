@@ -70,18 +70,24 @@ def _said() -> Iterator[None]:
         timer.cancel()
 
 
-def _walk(kernel: Any, R: Array, steps: Sequence[Step], *arguments: Any) -> None:
-    """Run a kernel over all sequences, in as many threads as the work is worth."""
+def _walk(kernel: Any, R: Array, steps: Sequence[Step], states: Sequence[Array], *arguments: Any) -> None:
+    """Run a kernel over all sequences, in as many threads as the work is worth; `states` are arrays by sequence."""
     run = _ready(kernel, R.dtype)
     places = np.array(steps, np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
     B, work = int(sizes.max(initial=0)), int(sizes.sum()) * R.size
+
+    def share(start: int, stop: int) -> None:
+        """Run sequences [start, stop), at the steps where some of them run."""
+        rows = places[:, :1] + np.minimum([start, stop], sizes[:, None])
+        run(*(state[start:stop] for state in states), *arguments, rows[rows[:, 0] < rows[:, 1]])
+
     with _blas.single() as threads:
         count = max(1, min(threads, B // SEQUENCES_MIN, work // WORK_MIN))
-        (_, own), *shares = itertools.pairwise(B * n // count for n in range(count + 1))
-        others = [_pool().submit(run, *(*arguments, places, first, last)) for first, last in shares]
+        own, *shares = itertools.pairwise(B * n // count for n in range(count + 1))
+        others = [_pool().submit(share, *ends) for ends in shares]
         try:
-            run(*arguments, places, 0, own)
+            share(*own)
         finally:
             for other in others:
                 other.result()
@@ -113,11 +119,11 @@ class CompiledPlainCell(PlainCell):
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         R, h_before = _given(w.R, h), _given(tape.get("h_before"), h)
         with _contiguous(out) as y:
-            _walk(kernels.plain, R, steps, tape["gates"], R, _bias(w.bias, R), h, y, h_before, self.relu)
+            _walk(kernels.plain, R, steps, [h], tape["gates"], R, _bias(w.bias, R), y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         R = _given(w.R, dh)
-        _walk(kernels.plain_back, R, steps[::-1], tape["gates"], R, _given(dy, dh), dh, self.relu)
+        _walk(kernels.plain_back, R, steps[::-1], [dh], tape["gates"], R, _given(dy, dh), self.relu)
 
 
 class CompiledLSTMCell(LSTMCell):
@@ -125,18 +131,16 @@ class CompiledLSTMCell(LSTMCell):
 
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
         R, proj, bounds = _given(w.R, h), _given(w.proj, h), np.array(self.clip or (), h.dtype)
-        kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "inside")]
-        # What lasts for a step alone where nothing is kept: rows by sequence then.
-        kept += [tape[name] if name in tape else np.empty(c.shape, c.dtype) for name in ("tanh_c", "hidden")]
+        kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
+        states = h, c, np.empty_like(c), np.empty_like(c)  # the last two for a step alone
         with _contiguous(out) as y:
-            _walk(kernels.lstm, R, steps, tape["gates"], R, _bias(w.bias, R), bounds, proj, h, c, y, *kept)
+            _walk(kernels.lstm, R, steps, states, tape["gates"], R, _bias(w.bias, R), bounds, proj, y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
         R, proj = _given(w.R, dh), _given(w.proj, dh)
         kept = [_given(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
-        _walk(
-            kernels.lstm_back, R, steps[::-1], tape["gates"], R, proj, _given(dy, dh), dh, dc, *kept, np.empty_like(dc)
-        )
+        states = dh, dc, np.empty_like(dc)  # the last for a step alone
+        _walk(kernels.lstm_back, R, steps[::-1], states, tape["gates"], R, proj, _given(dy, dh), *kept)
 
 
 class CompiledGRUCell(GRUCell):
@@ -147,11 +151,11 @@ class CompiledGRUCell(GRUCell):
         kept = [_given(tape.get(name), h) for name in ("h_before", "q")]
         with _contiguous(out) as y:
             n_bias = _bias(outside, R[: self.units])
-            _walk(kernels.gru, R, steps, tape["gates"], R, _bias(inside, R), n_bias, h, y, *kept)
+            _walk(kernels.gru, R, steps, [h], tape["gates"], R, _bias(inside, R), n_bias, y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         R = _given(w.R, dh)
-        _walk(kernels.gru_back, R, steps[::-1], tape["gates"], R, _given(dy, dh), dh, tape["h_before"], tape["q"])
+        _walk(kernels.gru_back, R, steps[::-1], [dh], tape["gates"], R, _given(dy, dh), tape["h_before"], tape["q"])
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {

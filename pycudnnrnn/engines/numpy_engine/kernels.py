@@ -1,9 +1,9 @@
 """The time loops of the cells, for numba to compile: one pass over a step's gates, no interpreter between steps.
 
-A kernel walks the sequences [start, stop) of one direction of one layer, so that threads share a batch without
-waiting for each other. It works on rows as they lie: a step's gates are `[sequences, G * U]` at its packed rows, and
-`steps` has the first and the end of each step's rows. Arrays that a call does not have are empty. The recurrent product
-is a call of BLAS by name (`blas`).
+A kernel walks one share of the sequences, in one direction of one layer, so that threads share a batch without waiting
+for each other. Its first arguments are arrays by sequence, of the share alone. The others are arrays by packed row as
+they lie: a step's gates are `[sequences, G * U]`. `steps` has the first and the end of the share's rows at each step.
+Arrays that a call does not have are empty. The recurrent product is a call of BLAS by name (`blas`).
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
     """Return a kernel that is compiled for a type."""
     real, kinds = types.float32 if dtype == np.float32 else types.float64, []
     for name in inspect.signature(function.py_func).parameters:
-        if name in ("start", "stop"):
-            kinds.append(types.int64)
-        elif name == "relu":
+        if name == "relu":
             kinds.append(types.boolean)
         elif name == "stamp":
             kinds.append(types.Omitted(STAMP))
@@ -84,26 +82,24 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
 
 @kernel
 def lstm(
-    gates: Any, R: Any, bias: Any, bounds: Any, proj: Any, h: Any, c: Any, y: Any, h_before: Any, c_before: Any,
-    inside: Any, tanh_c: Any, hidden: Any, steps: Any, start: Any, stop: Any, stamp: Any = STAMP,  # noqa: ARG001
+    h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, R: Any, bias: Any, bounds: Any, proj: Any, y: Any,
+    h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     one, zero, units, state = c.dtype.type(1), c.dtype.type(0), c.shape[1], h.shape[1]
     keeps, clips, projects = h_before.shape[0] > 0, bounds.size > 0, proj.shape[0] > 0
-    scratch = np.empty((stop - start) * (4 * units + state), c.dtype)
+    scratch = np.empty(len(h) * (4 * units + state), c.dtype)
     for k in range(steps.shape[0]):
-        first = steps[k, 0] + start
-        n = min(steps[k, 1] - first, stop - start)
-        if n <= 0:
-            continue
-        h_now = h[start : start + n]
+        first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
+        h_now = h[:n]
         if keeps:
             for b in range(n):
                 copy(h_before[first + b], h_now[b])
         product(gates[first : first + n], h_now, R, True, one, scratch)
-        place = first if keeps else start
-        made = hidden[place : place + n] if projects else h_now
+        made = h_now
+        if projects:
+            made = hidden[first : first + n] if keeps else spare_m[:n]
         for b in range(n):
-            row, own = gates[first + b], c[start + b]
+            row, own = gates[first + b], c[b]
             if keeps:
                 copy(c_before[first + b], own)
             sigmoid_of(row[: 2 * units], bias[: 2 * units])
@@ -114,7 +110,7 @@ def lstm(
                 if keeps:
                     within(inside[first + b], own, bounds[0], bounds[1])
                 clip(own, bounds[0], bounds[1])
-            lstm_h(made[b], tanh_c[place + b], own, row[3 * units :])
+            lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], own, row[3 * units :])
         if projects:
             product(h_now, made, proj, True, zero, scratch)
         for b in range(n):
@@ -123,26 +119,23 @@ def lstm(
 
 @kernel
 def lstm_back(
-    gates: Any, R: Any, proj: Any, dy: Any, dh: Any, dc: Any, c_before: Any, tanh_c: Any, inside: Any, dh_kept: Any,
-    hidden: Any, steps: Any, start: Any, stop: Any, stamp: Any = STAMP,  # noqa: ARG001
+    dh: Any, dc: Any, spare_m: Any, gates: Any, R: Any, proj: Any, dy: Any, c_before: Any, tanh_c: Any, inside: Any,
+    dh_kept: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     zero, units, projects, clips = dc.dtype.type(0), dc.shape[1], proj.shape[0] > 0, inside.shape[0] > 0
     for k in range(steps.shape[0]):
-        first = steps[k, 0] + start
-        n = min(steps[k, 1] - first, stop - start)
-        if n <= 0:
-            continue
-        dh_now = dh[start : start + n]
+        first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
+        dh_now = dh[:n]
         for b in range(n):
             add(dh_now[b], dy[first + b])
         dm = dh_now
         if projects:
-            dm = hidden[start : start + n]
+            dm = spare_m[:n]
             for b in range(n):
                 copy(dh_kept[first + b], dh_now[b])
             product(dm, dh_now, proj, False, zero, dc[0])
         for b in range(n):
-            row, own = gates[first + b], dc[start + b]
+            row, own = gates[first + b], dc[b]
             lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], own)
             if clips:
                 keep_open(own, inside[first + b])
@@ -153,20 +146,17 @@ def lstm_back(
 
 @kernel
 def gru(
-    gates: Any, R: Any, bias: Any, n_bias: Any, h: Any, y: Any, h_before: Any, q: Any, steps: Any, start: Any,
-    stop: Any, stamp: Any = STAMP,  # noqa: ARG001
+    h: Any, gates: Any, R: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any, steps: Any,
+    stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     zero, units, keeps = h.dtype.type(0), h.shape[1], h_before.shape[0] > 0
-    products = np.empty((stop - start, 3 * units), h.dtype)
-    scratch = np.empty((stop - start) * 4 * units, h.dtype)
+    products = np.empty((len(h), 3 * units), h.dtype)
+    scratch = np.empty(len(h) * 4 * units, h.dtype)
     for k in range(steps.shape[0]):
-        first = steps[k, 0] + start
-        n = min(steps[k, 1] - first, stop - start)
-        if n <= 0:
-            continue
-        product(products[:n], h[start : start + n], R, True, zero, scratch)
+        first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
+        product(products[:n], h[:n], R, True, zero, scratch)
         for b in range(n):
-            row, own, now = gates[first + b], products[b], h[start + b]
+            row, own, now = gates[first + b], products[b], h[b]
             add(row[: 2 * units], own[: 2 * units])
             sigmoid_of(row[: 2 * units], bias[: 2 * units])
             gru_n(row[2 * units :], own[2 * units :], bias[2 * units :], row[:units], n_bias)
@@ -179,38 +169,31 @@ def gru(
 
 @kernel
 def gru_back(
-    gates: Any, R: Any, dy: Any, dh: Any, h_before: Any, q: Any, steps: Any, start: Any, stop: Any,
-    stamp: Any = STAMP,  # noqa: ARG001
+    dh: Any, gates: Any, R: Any, dy: Any, h_before: Any, q: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     one, units = dh.dtype.type(1), dh.shape[1]
     for k in range(steps.shape[0]):
-        first = steps[k, 0] + start
-        n = min(steps[k, 1] - first, stop - start)
-        if n <= 0:
-            continue
+        first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         for b in range(n):
-            row, now = gates[first + b], dh[start + b]
+            row, now = gates[first + b], dh[b]
             add(now, dy[first + b])
             gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], now)
             gru_n_back(row[:units], row[2 * units :], q[first + b])
-        product(dh[start : start + n], gates[first : first + n], R, False, one, dh[0])
+        product(dh[:n], gates[first : first + n], R, False, one, dh[0])
 
 
 @kernel
 def plain(
-    gates: Any, R: Any, bias: Any, h: Any, y: Any, h_before: Any, relu: Any, steps: Any, start: Any, stop: Any,
+    h: Any, gates: Any, R: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     one, keeps = h.dtype.type(1), h_before.shape[0] > 0
-    scratch = np.empty((stop - start) * 2 * h.shape[1], h.dtype)
+    scratch = np.empty(2 * h.size, h.dtype)
     for k in range(steps.shape[0]):
-        first = steps[k, 0] + start
-        n = min(steps[k, 1] - first, stop - start)
-        if n <= 0:
-            continue
-        product(gates[first : first + n], h[start : start + n], R, True, one, scratch)
+        first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
+        product(gates[first : first + n], h[:n], R, True, one, scratch)
         for b in range(n):
-            row, now = gates[first + b], h[start + b]
+            row, now = gates[first + b], h[b]
             if keeps:
                 copy(h_before[first + b], now)
             if relu:
@@ -223,20 +206,16 @@ def plain(
 
 @kernel
 def plain_back(
-    gates: Any, R: Any, dy: Any, dh: Any, relu: Any, steps: Any, start: Any, stop: Any,
-    stamp: Any = STAMP,  # noqa: ARG001
+    dh: Any, gates: Any, R: Any, dy: Any, relu: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     zero = dh.dtype.type(0)
     for k in range(steps.shape[0]):
-        first = steps[k, 0] + start
-        n = min(steps[k, 1] - first, stop - start)
-        if n <= 0:
-            continue
+        first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         for b in range(n):
-            now = dh[start + b]
+            now = dh[b]
             add(now, dy[first + b])
             if relu:
                 relu_back(gates[first + b], now)
             else:
                 tanh_back(gates[first + b], now)
-        product(dh[start : start + n], gates[first : first + n], R, False, zero, dh[0])
+        product(dh[:n], gates[first : first + n], R, False, zero, dh[0])
