@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -155,6 +155,16 @@ STANDARD_ALGORITHMS: Final = (Algorithm.STANDARD, Algorithm.AUTO)
 
 AUTO_SELECT: Final = "auto_select"
 """TF's third input mode: skip when input_size == num_units, linear otherwise. `RNNSpec` resolves it."""
+
+
+ModeLike = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"] | RNNMode
+DirectionLike = Literal["unidirectional", "bidirectional"] | Direction
+InputModeLike = Literal["linear_input", "skip_input", "auto_select"] | InputMode
+BiasModeLike = Literal["none", "single_input", "double", "single_recurrent"] | BiasMode
+DTypeLike = Literal["float16", "bfloat16", "float32", "float64"] | Any
+"""A dtype by name, or the dtype object of NumPy, torch, JAX or TensorFlow."""
+AlgorithmLike = Literal["standard", "persist_static", "persist_dynamic", "persist_static_small_h", "auto"] | Algorithm
+MathTypeLike = Literal["default", "tensor_op", "tensor_op_allow_conversion", "fma"] | MathType
 
 
 def parse_dtype(name: str, value: Any) -> DType:
