@@ -76,7 +76,7 @@ def failing(nth):
         set_handler(before)
 
 
-def until_it_works(call, after_each_failure, most=500):
+def until_it_works(call, after_each_failure, most=1000):
     """Let each allocation of a call fail in turn; return what it returns at last, and how many there were."""
     for nth in range(most):
         try:

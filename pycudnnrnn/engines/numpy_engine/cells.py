@@ -14,21 +14,36 @@ broadcasts, and `dot`, which takes less time to start than `matmul`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from pycudnnrnn.engines.numpy_engine.tape import Tape, runs
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
-from pycudnnrnn.schedule import Step
+from pycudnnrnn.schedule import Schedule, Step
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
 FACTOR_ELEMENTS = 1 << 17
 """Gate elements whose factors a backward computes at a time. Measured flat from 2**16 to 2**20."""
 
+COLUMN_ELEMENTS = 1 << 16
+COLUMN_STEPS = 16
+"""A recurrent matrix no larger than this, used for at least this many steps, is copied to column order first: its
+product with few sequences is up to a third faster then. A larger one gains no more than its copy costs
+(with OpenBLAS)."""
+
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
+
+
+class Sizes(NamedTuple):
+    """Elements of the matrices of a pseudo-layer."""
+
+    W: int
+    R: int
+    proj: int
 
 
 class CellArithmetic(Protocol):
@@ -37,13 +52,24 @@ class CellArithmetic(Protocol):
     `steps` are rows of the tape's arrays and of `out` and `dy`. State arrays are updated in place; the rows running at
     a step are a prefix of theirs.
 
-    `turns` says whether `forward` gains by a small recurrent matrix in column order.
-
     Shapes:
         h, dh: [B, P]; c, dc: [B, U]; out, dy: [rows, P]; tape["gates"]: [rows, G * U].
     """
 
-    turns: bool
+    def forwards(self, w: Weights, schedule: Schedule) -> Weights:
+        """The weights as `input_product` and `forward` take them.
+
+        The whole schedule decides, not the steps of one call: another order of a matrix gives other bits.
+        """
+
+    def backwards(self, w: Weights, schedule: Schedule) -> Weights:
+        """The weights as `backward` takes them, W as it is."""
+
+    def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
+        """Elements that `forwards` and `backwards` copy of matrices of these sizes."""
+
+    def input_product(self, w: Weights, x: Array, gates: Array) -> None:
+        """Write W x to the gates; x itself to each gate where there is no W."""
 
     def extra(self) -> dict[str, int]:
         """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
@@ -58,13 +84,31 @@ class CellArithmetic(Protocol):
         """Gradients of what the input product was added to, after backward."""
 
 
-class PlainCell:
+class NumpyCell:
+    """Weights as they lie in params, and NumPy's products."""
+
+    def forwards(self, w: Weights, schedule: Schedule) -> Weights:
+        copies, _ = self.copied(Sizes(0, w.R.size, 0), schedule)
+        return dataclasses.replace(w, R=np.asfortranarray(w.R)) if copies else w
+
+    def backwards(self, w: Weights, schedule: Schedule) -> Weights:  # noqa: ARG002
+        return w
+
+    def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
+        return (sizes.R if sizes.R <= COLUMN_ELEMENTS and len(schedule.steps) >= COLUMN_STEPS else 0), 0
+
+    def input_product(self, w: Weights, x: Array, gates: Array) -> None:
+        if w.W is None:
+            gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
+        else:
+            np.matmul(x, w.W.T, out=gates)
+
+
+class PlainCell(NumpyCell):
     """h' = act(W x + bW + R h + bR), act being tanh or relu.
 
     It works on rows as they are: with one gate, seeing them across costs more than the product gains.
     """
-
-    turns = True
 
     def __init__(self, spec: RNNSpec) -> None:
         self.relu = spec.mode is RNNMode.RNN_RELU
@@ -110,13 +154,11 @@ class PlainCell:
         return [(slice(None), tape["gates"])]
 
 
-class LSTMCell:
+class LSTMCell(NumpyCell):
     """c' = clip(f * c + i * g), h' = o * tanh(c') or its projection; gates i, f, g, o.
 
     sigmoid(x) is computed as (1 + tanh(x / 2)) / 2, which turns four gates into one tanh between two scalings.
     """
-
-    turns = True
 
     def __init__(self, spec: RNNSpec) -> None:
         self.units, self.state = spec.num_units, spec.state_size
@@ -229,14 +271,12 @@ class LSTMCell:
         return [(slice(None), tape["gates"])]
 
 
-class GRUCell:
+class GRUCell(NumpyCell):
     """n = tanh(Wn x + bWn + r * (Rn h + bRn)), h' = n + z * (h - n); gates r, z, n, reset after the product.
 
     The n gate's product is kept ("q"), since r multiplies it. Backward leaves the gradients on the recurrent side in
     "gates" and the n gate's on the input side in "q": they differ by the factor r.
     """
-
-    turns = True
 
     def __init__(self, spec: RNNSpec) -> None:
         self.units = spec.num_units

@@ -7,24 +7,24 @@ process's affinity and `threadpoolctl.threadpool_limits`. Results have the same 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
 
 from pycudnnrnn import _locks
-from pycudnnrnn.engines.numpy_engine import kernels
-from pycudnnrnn.engines.numpy_engine.blas import Blas
-from pycudnnrnn.engines.numpy_engine.cells import GRUCell, LSTMCell, PlainCell
+from pycudnnrnn.engines.numpy_engine import kernels, products, threads
+from pycudnnrnn.engines.numpy_engine.cells import GRUCell, LSTMCell, NumpyCell, PlainCell, Sizes
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
-from pycudnnrnn.schedule import Step
+from pycudnnrnn.schedule import Schedule, Step
 from pycudnnrnn.spec import RNNMode
 
 SEQUENCES_MIN: Final = 4
@@ -34,7 +34,9 @@ WORK_MIN: Final = 1 << 20
 NOTICE_S: Final = 1.0
 """Seconds after which a compilation is said on a terminal."""
 
-_blas = Blas()
+PACKED_ROWS: Final = 32
+"""Packed rows of a batch that are worth packing its matrices for."""
+
 _lock = _locks.lock()
 
 
@@ -70,27 +72,85 @@ def _said() -> Iterator[None]:
         timer.cancel()
 
 
-def _walk(kernel: Any, R: Array, steps: Sequence[Step], states: Sequence[Array], *arguments: Any) -> None:
+def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
     """Run a kernel over all sequences, in as many threads as the work is worth; `states` are arrays by sequence."""
-    run = _ready(kernel, R.dtype)
+    run = _ready(kernel, gates.dtype)
     places = np.array(steps, np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
-    B, work = int(sizes.max(initial=0)), int(sizes.sum()) * R.size
 
     def share(start: int, stop: int) -> None:
         """Run sequences [start, stop), at the steps where some of them run."""
         rows = places[:, :1] + np.minimum([start, stop], sizes[:, None])
-        run(*(state[start:stop] for state in states), *arguments, rows[rows[:, 0] < rows[:, 1]])
+        run(*(state[start:stop] for state in states), gates, R, *arguments, rows[rows[:, 0] < rows[:, 1]])
 
-    with _blas.single() as threads:
-        count = max(1, min(threads, B // SEQUENCES_MIN, work // WORK_MIN))
-        own, *shares = itertools.pairwise(B * n // count for n in range(count + 1))
-        others = [_pool().submit(share, *ends) for ends in shares]
-        try:
-            share(*own)
-        finally:
-            for other in others:
-                other.result()
+    _shared(share, int(sizes.max(initial=0)), int(sizes.sum()) * R.size)
+
+
+def _shared(share: Callable[[int, int], None], rows: int, work: int) -> None:
+    """Run `share` over [0, rows), in as many threads as so many multiplications are worth."""
+    count = max(1, min(threads.number(), rows // SEQUENCES_MIN, work // WORK_MIN))
+    own, *shares = itertools.pairwise(rows * n // count for n in range(count + 1))
+    others = [_pool().submit(share, *ends) for ends in shares]
+    try:
+        share(*own)
+    finally:
+        for other in others:
+            other.result()
+
+
+def _packed(matrix: Array, *, transposed: bool) -> Array:
+    """Return a matrix in panels."""
+    depth, columns = matrix.shape[::-1] if transposed else matrix.shape
+    room = products.panels(depth, columns, matrix.dtype)
+    _ready(kernels.packed, matrix.dtype)(room, np.ascontiguousarray(matrix), transposed)
+    return room
+
+
+class CompiledCell(NumpyCell):
+    """Weights in panels, where a batch has enough rows; where it has few, W and R as they are, and NumPy's products."""
+
+    def forwards(self, w: Weights, schedule: Schedule) -> Weights:
+        few = schedule.num_rows < PACKED_ROWS
+        return dataclasses.replace(
+            w,
+            W=w.W if few or w.W is None else _packed(w.W, transposed=True),
+            R=w.R if few else _packed(w.R, transposed=True),
+            proj=None if w.proj is None else _packed(w.proj, transposed=True),
+        )
+
+    def backwards(self, w: Weights, schedule: Schedule) -> Weights:
+        return dataclasses.replace(
+            w,
+            R=w.R if schedule.num_rows < PACKED_ROWS else _packed(w.R, transposed=False),
+            proj=None if w.proj is None else _packed(w.proj, transposed=False),
+        )
+
+    def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
+        R = sizes.R if schedule.num_rows >= PACKED_ROWS else 0
+        return R + sizes.proj + (sizes.W if R else 0), R + sizes.proj
+
+    def input_product(self, w: Weights, x: Array, gates: Array) -> None:
+        W = w.W
+        if W is None or W.ndim == 2:
+            super().input_product(w, x, gates)
+            return
+        run = _ready(kernels.multiplied, W.dtype)
+        rows = np.ascontiguousarray(x)
+        _shared(lambda start, stop: run(gates[start:stop], rows[start:stop], W, False), len(x), len(x) * W.size)
+
+
+def _parts(R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], slice | None, slice]]:
+    """Give what a kernel runs at a time: all steps with R in panels; without, each, with its rows and its sequences."""
+    if R.ndim == 3:
+        yield steps, None, slice(0)
+        return
+    for first, last in steps:
+        yield [(first, last)], slice(first, last), slice(last - first)
+
+
+def _panels(R: Array) -> Array:
+    """R as kernels take it: no panels where it is not in any."""
+    return R if R.ndim == 3 else R[:0, :0, None]
 
 
 def _given(array: Array | None, like: Array) -> Array:
@@ -98,8 +158,12 @@ def _given(array: Array | None, like: Array) -> Array:
     return np.empty((0, 1), like.dtype) if array is None else np.ascontiguousarray(array)
 
 
-def _bias(bias: Array | None, R: Array) -> Array:
-    return np.zeros(len(R), R.dtype) if bias is None else bias
+def _bias(bias: Array | None, gates: Array) -> Array:
+    return np.zeros(gates.shape[1], gates.dtype) if bias is None else bias
+
+
+def _proj(proj: Array | None, like: Array) -> Array:
+    return np.empty((0, 0, 1), like.dtype) if proj is None else proj
 
 
 @contextlib.contextmanager
@@ -113,49 +177,62 @@ def _contiguous(out: Array) -> Iterator[Array]:
     out[...] = rows
 
 
-class CompiledPlainCell(PlainCell):
-    turns = False
-
+class CompiledPlainCell(CompiledCell, PlainCell):
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        R, h_before = _given(w.R, h), _given(tape.get("h_before"), h)
+        gates, bias, h_before = tape["gates"], _bias(w.bias, tape["gates"]), _given(tape.get("h_before"), h)
         with _contiguous(out) as y:
-            _walk(kernels.plain, R, steps, [h], tape["gates"], R, _bias(w.bias, R), y, h_before, self.relu)
+            for part, rows, now in _parts(w.R, steps):
+                if rows:
+                    gates[rows] += h[now] @ w.R.T
+                _walk(kernels.plain, part, [h], gates, _panels(w.R), bias, y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        R = _given(w.R, dh)
-        _walk(kernels.plain_back, R, steps[::-1], [dh], tape["gates"], R, _given(dy, dh), self.relu)
+        gates, dy_rows = tape["gates"], _given(dy, dh)
+        for part, rows, now in _parts(w.R, steps[::-1]):
+            _walk(kernels.plain_back, part, [dh], gates, _panels(w.R), dy_rows, self.relu)
+            if rows:
+                np.matmul(gates[rows], w.R, out=dh[now])
 
 
-class CompiledLSTMCell(LSTMCell):
-    turns = False
-
+class CompiledLSTMCell(CompiledCell, LSTMCell):
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        R, proj, bounds = _given(w.R, h), _given(w.proj, h), np.array(self.clip or (), h.dtype)
+        gates, bias, bounds = tape["gates"], _bias(w.bias, tape["gates"]), np.array(self.clip or (), h.dtype)
         kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two for a step alone
         with _contiguous(out) as y:
-            _walk(kernels.lstm, R, steps, states, tape["gates"], R, _bias(w.bias, R), bounds, proj, y, *kept)
+            for part, rows, now in _parts(w.R, steps):
+                if rows:
+                    gates[rows] += h[now] @ w.R.T
+                _walk(kernels.lstm, part, states, gates, _panels(w.R), bias, bounds, _proj(w.proj, h), y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
-        R, proj = _given(w.R, dh), _given(w.proj, dh)
+        gates, dy_rows, proj = tape["gates"], _given(dy, dh), _proj(w.proj, dh)
         kept = [_given(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last for a step alone
-        _walk(kernels.lstm_back, R, steps[::-1], states, tape["gates"], R, proj, _given(dy, dh), *kept)
+        for part, rows, now in _parts(w.R, steps[::-1]):
+            _walk(kernels.lstm_back, part, states, gates, _panels(w.R), proj, dy_rows, *kept)
+            if rows:
+                np.matmul(gates[rows], w.R, out=dh[now])
 
 
-class CompiledGRUCell(GRUCell):
-    turns = False
-
+class CompiledGRUCell(CompiledCell, GRUCell):
     def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        R, (inside, outside) = _given(w.R, h), self._biases(w)
+        gates, (inside, outside) = tape["gates"], self._biases(w)
         kept = [_given(tape.get(name), h) for name in ("h_before", "q")]
+        bias, n_bias = _bias(inside, gates), _bias(outside, gates[:, : self.units])
+        recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
         with _contiguous(out) as y:
-            n_bias = _bias(outside, R[: self.units])
-            _walk(kernels.gru, R, steps, [h], tape["gates"], R, _bias(inside, R), n_bias, y, *kept)
+            for part, rows, now in _parts(w.R, steps):
+                if rows:
+                    np.matmul(h[now], w.R.T, out=recurrent[now])
+                _walk(kernels.gru, part, [h, recurrent], gates, _panels(w.R), bias, n_bias, y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        R = _given(w.R, dh)
-        _walk(kernels.gru_back, R, steps[::-1], [dh], tape["gates"], R, _given(dy, dh), tape["h_before"], tape["q"])
+        gates, dy_rows = tape["gates"], _given(dy, dh)
+        for part, rows, now in _parts(w.R, steps[::-1]):
+            _walk(kernels.gru_back, part, [dh], gates, _panels(w.R), dy_rows, tape["h_before"], tape["q"])
+            if rows:
+                dh[now] += gates[rows] @ w.R
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {

@@ -18,7 +18,7 @@ from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
 from pycudnnrnn.engines.numpy_engine.recompute import RecomputeReserve
 from pycudnnrnn.engines.numpy_engine.reserve import make_reserve
-from pycudnnrnn.engines.numpy_engine.walk import directions_of, for_steps, run
+from pycudnnrnn.engines.numpy_engine.walk import directions_of, run
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import Arrays, Batch
@@ -52,7 +52,7 @@ def forward(
             for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                w = for_steps(cell, weights[p], len(steps))
+                w = cell.forwards(weights[p], schedule)
                 run(cell, spec, w, rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
             if drawn and layer + 1 < spec.num_layers:
                 mask = dropout_mask(drawn, spec, layer + 1, 0, above.shape)

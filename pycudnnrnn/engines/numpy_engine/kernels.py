@@ -3,7 +3,8 @@
 A kernel walks one share of the sequences, in one direction of one layer, so that threads share a batch without waiting
 for each other. Its first arguments are arrays by sequence, of the share alone. The others are arrays by packed row as
 they lie: a step's gates are `[sequences, G * U]`. `steps` has the first and the end of the share's rows at each step.
-Arrays that a call does not have are empty. The recurrent product is a call of BLAS by name (`blas`).
+Arrays that a call does not have are empty. Matrices are packed (`products`); without R a kernel runs a single step,
+whose recurrent product its caller computes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numba
 import numpy as np
 from numba import types
 
-from pycudnnrnn.engines.numpy_engine import vectors
+from pycudnnrnn.engines.numpy_engine import products, vectors
+from pycudnnrnn.engines.numpy_engine.products import OPTIONS, pack, product
 from pycudnnrnn.engines.numpy_engine.vectors import (
-    OPTIONS,
     add,
     clip,
     copy,
@@ -33,7 +34,6 @@ from pycudnnrnn.engines.numpy_engine.vectors import (
     lstm_h,
     lstm_ig_back,
     lstm_o_back,
-    product,
     relu_back,
     relu_of,
     sigmoid_of,
@@ -42,14 +42,15 @@ from pycudnnrnn.engines.numpy_engine.vectors import (
     within,
 )
 
-_SOURCE: Final = b"".join(Path(file).read_bytes() for file in (__file__, vectors.__file__))
+_SOURCE: Final = b"".join(Path(file).read_bytes() for file in (__file__, products.__file__, vectors.__file__))
 STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE).digest()[:6], "big")
 """What the source is. A parameter of every kernel: what numba keeps on disk it finds by a kernel's own code and types,
 and the size and time of its file alone, and the files of all wheels have the same time."""
 
-VECTORS: Final = ("bias", "n_bias", "bounds")
-READ: Final = (*VECTORS, "R", "proj", "dy")
-"""Parameters of one axis, and those whose memory may be read-only."""
+AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "proj": 3, "packed": 3}
+READ: Final = ("bias", "n_bias", "bounds", "R", "proj", "dy", "matrix", "x")
+FLAGS: Final = ("relu", "transposed", "adds")
+"""Parameters that have not two axes, those whose memory may be read-only, and those that are true or false."""
 
 
 def kernel(function: Any) -> Any:
@@ -65,15 +66,14 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
     """Return a kernel that is compiled for a type."""
     real, kinds = types.float32 if dtype == np.float32 else types.float64, []
     for name in inspect.signature(function.py_func).parameters:
-        if name == "relu":
+        if name in FLAGS:
             kinds.append(types.boolean)
         elif name == "stamp":
             kinds.append(types.Omitted(STAMP))
         elif name == "steps":
             kinds.append(types.Array(types.int64, 2, "C"))
         else:  # the caller's memory may be at any address
-            axes = 1 if name in VECTORS else 2
-            kinds.append(types.Array(real, axes, "C", readonly=name in READ, aligned=False))
+            kinds.append(types.Array(real, AXES.get(name, 2), "C", readonly=name in READ, aligned=False))
     function.disable_compile(False)
     function.compile(tuple(kinds))
     function.disable_compile()
@@ -85,16 +85,15 @@ def lstm(
     h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, R: Any, bias: Any, bounds: Any, proj: Any, y: Any,
     h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    one, zero, units, state = c.dtype.type(1), c.dtype.type(0), c.shape[1], h.shape[1]
+    units = c.shape[1]
     keeps, clips, projects = h_before.shape[0] > 0, bounds.size > 0, proj.shape[0] > 0
-    scratch = np.empty(len(h) * (4 * units + state), c.dtype)
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         h_now = h[:n]
         if keeps:
             for b in range(n):
                 copy(h_before[first + b], h_now[b])
-        product(gates[first : first + n], h_now, R, True, one, scratch)
+        product(gates[first : first + n], h_now, R, True)
         made = h_now
         if projects:
             made = hidden[first : first + n] if keeps else spare_m[:n]
@@ -112,7 +111,7 @@ def lstm(
                 clip(own, bounds[0], bounds[1])
             lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], own, row[3 * units :])
         if projects:
-            product(h_now, made, proj, True, zero, scratch)
+            product(h_now, made, proj, False)
         for b in range(n):
             copy(y[first + b], h_now[b])
 
@@ -122,7 +121,7 @@ def lstm_back(
     dh: Any, dc: Any, spare_m: Any, gates: Any, R: Any, proj: Any, dy: Any, c_before: Any, tanh_c: Any, inside: Any,
     dh_kept: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    zero, units, projects, clips = dc.dtype.type(0), dc.shape[1], proj.shape[0] > 0, inside.shape[0] > 0
+    units, projects, clips = dc.shape[1], proj.shape[0] > 0, inside.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         dh_now = dh[:n]
@@ -133,7 +132,7 @@ def lstm_back(
             dm = spare_m[:n]
             for b in range(n):
                 copy(dh_kept[first + b], dh_now[b])
-            product(dm, dh_now, proj, False, zero, dc[0])
+            product(dm, dh_now, proj, False)
         for b in range(n):
             row, own = gates[first + b], dc[b]
             lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], own)
@@ -141,22 +140,20 @@ def lstm_back(
                 keep_open(own, inside[first + b])
             lstm_ig_back(row[:units], row[2 * units : 3 * units], own)
             lstm_f_back(row[units : 2 * units], c_before[first + b], own)
-        product(dh_now, gates[first : first + n], R, False, zero, dc[0])
+        product(dh_now, gates[first : first + n], R, False)
 
 
 @kernel
 def gru(
-    h: Any, gates: Any, R: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any, steps: Any,
+    h: Any, recurrent: Any, gates: Any, R: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any, steps: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    zero, units, keeps = h.dtype.type(0), h.shape[1], h_before.shape[0] > 0
-    products = np.empty((len(h), 3 * units), h.dtype)
-    scratch = np.empty(len(h) * 4 * units, h.dtype)
+    units, keeps = h.shape[1], h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
-        product(products[:n], h[:n], R, True, zero, scratch)
+        product(recurrent[:n], h[:n], R, False)
         for b in range(n):
-            row, own, now = gates[first + b], products[b], h[b]
+            row, own, now = gates[first + b], recurrent[b], h[b]
             add(row[: 2 * units], own[: 2 * units])
             sigmoid_of(row[: 2 * units], bias[: 2 * units])
             gru_n(row[2 * units :], own[2 * units :], bias[2 * units :], row[:units], n_bias)
@@ -171,7 +168,7 @@ def gru(
 def gru_back(
     dh: Any, gates: Any, R: Any, dy: Any, h_before: Any, q: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    one, units = dh.dtype.type(1), dh.shape[1]
+    units = dh.shape[1]
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         for b in range(n):
@@ -179,7 +176,7 @@ def gru_back(
             add(now, dy[first + b])
             gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], now)
             gru_n_back(row[:units], row[2 * units :], q[first + b])
-        product(dh[:n], gates[first : first + n], R, False, one, dh[0])
+        product(dh[:n], gates[first : first + n], R, True)
 
 
 @kernel
@@ -187,11 +184,10 @@ def plain(
     h: Any, gates: Any, R: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    one, keeps = h.dtype.type(1), h_before.shape[0] > 0
-    scratch = np.empty(2 * h.size, h.dtype)
+    keeps = h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
-        product(gates[first : first + n], h[:n], R, True, one, scratch)
+        product(gates[first : first + n], h[:n], R, True)
         for b in range(n):
             row, now = gates[first + b], h[b]
             if keeps:
@@ -208,7 +204,6 @@ def plain(
 def plain_back(
     dh: Any, gates: Any, R: Any, dy: Any, relu: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    zero = dh.dtype.type(0)
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         for b in range(n):
@@ -218,4 +213,14 @@ def plain_back(
                 relu_back(gates[first + b], now)
             else:
                 tanh_back(gates[first + b], now)
-        product(dh[:n], gates[first : first + n], R, False, zero, dh[0])
+        product(dh[:n], gates[first : first + n], R, False)
+
+
+@kernel
+def packed(packed: Any, matrix: Any, transposed: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+    pack(packed, matrix, transposed)
+
+
+@kernel
+def multiplied(out: Any, x: Any, packed: Any, adds: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+    product(out, x, packed, adds)

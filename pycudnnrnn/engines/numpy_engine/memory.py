@@ -9,12 +9,12 @@ import itertools
 from typing import Final
 
 from pycudnnrnn.engines import Memory
-from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS
+from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS, Sizes
 from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks
 from pycudnnrnn.engines.numpy_engine.recompute import Strand, running, walks
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
-from pycudnnrnn.engines.numpy_engine.walk import COLUMN_ELEMENTS, COLUMN_STEPS, groups
+from pycudnnrnn.engines.numpy_engine.walk import groups
 from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNMode, RNNSpec
@@ -73,13 +73,14 @@ def memory(batch: Batch, params_size: int) -> Memory:
 
 
 def _weights_nbytes(spec: RNNSpec, schedule: Schedule, params_size: int, every: int | None) -> int:
-    """Copies of params: all of them in another dtype, and small recurrent matrices in column order, all or in turn."""
-    itemsize = spec.compute_dtype.numpy.itemsize
-    recurrent = spec.num_gates * spec.num_units * spec.state_size
-    turned = cell_of(spec).turns and recurrent <= COLUMN_ELEMENTS and len(schedule.steps) >= COLUMN_STEPS
-    number = 1 if every is None else spec.num_pseudo_layers
-    copies = params_size if spec.compute_dtype != spec.dtype else 0
-    return (copies + (number * recurrent if turned else 0)) * itemsize
+    """Copies of params: all of them in another dtype, and those that the cell works with, all or in turn."""
+    gates, units = spec.num_gates * spec.num_units, spec.num_units
+    copied = [
+        cell_of(spec).copied(Sizes(gates * width, gates * spec.state_size, units * (spec.num_proj or 0)), schedule)
+        for width in map(spec.layer_input_size, range(spec.num_layers))
+    ]
+    found = max(map(max, copied)) if every is None else sum(map(sum, copied)) * spec.num_dirs
+    return (found + (params_size if spec.compute_dtype != spec.dtype else 0)) * spec.compute_dtype.numpy.itemsize
 
 
 def _saved_nbytes(spec: RNNSpec, strand: Strand) -> int:

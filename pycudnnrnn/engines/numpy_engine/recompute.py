@@ -22,7 +22,7 @@ from pycudnnrnn.engines.numpy_engine.gradients import GradientSums, bounds, walk
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, pack
 from pycudnnrnn.engines.numpy_engine.reserve import Kept
 from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.walk import counted_from, directions_of, for_steps, run, run_back
+from pycudnnrnn.engines.numpy_engine.walk import counted_from, directions_of, run, run_back
 from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, all_stacks
 from pycudnnrnn.schedule import Schedule, Step, joined
 from pycudnnrnn.spec import RNNSpec
@@ -65,9 +65,7 @@ class RecomputeReserve(Kept):
     touched: bool = False
 
     def __post_init__(self) -> None:
-        # The whole sequence decides, not a chunk: another order of a matrix gives other bits.
-        cell, num_steps = cell_of(self.spec), len(self.schedule.steps)
-        self._forwards = [for_steps(cell, w, num_steps) for w in self.weights]
+        self._forwards = [cell_of(self.spec).forwards(w, self.schedule) for w in self.weights]
 
     def copy(self) -> RecomputeReserve:
         return dataclasses.replace(self, gradients=[])
@@ -103,6 +101,7 @@ class RecomputeReserve(Kept):
 
     def _back(self, drows: Array, dh: Array, dc: Array, out: Array | None) -> Array:  # noqa: ARG002
         spec = self.spec
+        self._backwards = [cell_of(spec).backwards(w, self.schedule) for w in self.weights]
         self.gradients = [GradientSums(spec, own) for own in all_stacks(self.layout, spec)]
         for level, strands in reversed(list(enumerate(self.levels))):
             rows = self.inputs[level - 1] if level else pack(self.x, self.schedule, drows.dtype)
@@ -158,7 +157,7 @@ class RecomputeReserve(Kept):
         for place, p in reversed(list(enumerate(strand.pseudo_layers))):
             tape, rows, mask = left.pop()
             into = np.empty(rows.shape, rows.dtype) if place else below
-            run_back(cell, spec, self.weights[p], steps, tape, dy, dh[p], dc[p], into, add=add and not place)
+            run_back(cell, spec, self._backwards[p], steps, tape, dy, dh[p], dc[p], into, add=add and not place)
             self.gradients[p].add_run(cell, steps, tape, rows)
             if mask is not None:
                 drop(into, mask, spec.dropout)

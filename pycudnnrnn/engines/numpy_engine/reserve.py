@@ -85,7 +85,7 @@ class NumpyReserve(Kept):
             for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                w, tape = self.weights[p], self.tapes[p]
+                w, tape = cell.backwards(self.weights[p], schedule), self.tapes[p]
                 run_back(cell, spec, w, steps, tape, own, dh[p], dc[p], below, add=direction > 0)
             mask = self.masks[layer]
             if mask is not None:

@@ -12,36 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
+from numba.extending import overload
 
-OPTIONS: Final[dict[str, Any]] = {"fastmath": {"contract"}, "error_model": "numpy"}
-"""With Python's error model each division would be checked, and no loop with one be made vector instructions."""
-
-ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
-"""Source: cblas.h, CBLAS_LAYOUT and CBLAS_TRANSPOSE."""
-
-BLOCK: Final = 16
-"""Columns that are turned at a time."""
-
-
-def inner(function: Any) -> Any:
-    """Return a part of kernels, which is compiled with them."""
-    return register_jitable(**OPTIONS)(function)
-
-
-def _external(name: str, real: Any) -> tuple[Any, Any]:
-    """Declare gemm and gemv of a type, as `blas` makes them known: 64-bit integers, addresses as integers."""
-    size, at = types.int64, types.uintp
-    gemm = types.void(size, size, size, size, size, size, real, at, size, at, size, real, at, size)
-    gemv = types.void(size, size, size, size, real, at, size, at, size, real, at, size)
-    return (
-        types.ExternalFunction(f"pycudnnrnn_{name}gemm", gemm),
-        types.ExternalFunction(f"pycudnnrnn_{name}gemv", gemv),
-    )
-
-
-_sgemm, _sgemv = _external("s", types.float32)
-_dgemm, _dgemv = _external("d", types.float64)
+from pycudnnrnn.engines.numpy_engine.products import inner
 
 
 def tanh(x: Any) -> Any:
@@ -96,58 +69,6 @@ def _tanh64(x: Any) -> Any:
 def _tanh_of(x: Any) -> Any:
     """tanh(x) = expm1(2 x) / (expm1(2 x) + 2), with expm1 as 2**k * p(r) + (2**k - 1), by Taylor's series."""
     return _tanh32 if x == types.float32 else _tanh64
-
-
-def product(out: Any, x: Any, w: Any, transposed: Any, beta: Any, scratch: Any) -> None:
-    """Write beta * out + x @ w, or with w transposed."""
-
-
-def _product_by(gemm: Any, gemv: Any) -> Any:
-    def multiply(out: Any, x: Any, w: Any, transposed: Any, beta: Any, scratch: Any) -> None:
-        one, zero = out.dtype.type(1), out.dtype.type(0)
-        n, k, m = x.shape[0], x.shape[1], out.shape[1]
-        to, at, by, columns, across = out.ctypes.data, x.ctypes.data, w.ctypes.data, w.shape[1], scratch.ctypes.data
-        if n == 1:
-            way = PLAIN if transposed else TRANSPOSED
-            gemv(ROW_MAJOR, way, w.shape[0], columns, one, by, columns, at, 1, beta, to, 1)
-        elif transposed and (out.itemsize == 4 or n < 16):
-            # OpenBLAS takes up to twice as long for x @ w.T as for (w @ x.T).T, where x has few rows.
-            turn(scratch[: k * n], x)
-            below = scratch[k * n : (k + m) * n]
-            gemm(ROW_MAJOR, PLAIN, PLAIN, m, n, k, one, by, k, across, n, zero, below.ctypes.data, n)
-            turn_back(out, below, beta != zero)
-        else:
-            way = TRANSPOSED if transposed else PLAIN
-            gemm(ROW_MAJOR, PLAIN, way, n, m, k, one, at, k, by, columns, beta, to, m)
-
-    return multiply
-
-
-_sproduct, _dproduct = _product_by(_sgemm, _sgemv), _product_by(_dgemm, _dgemv)
-
-
-@overload(product, inline="never")  # type: ignore[untyped-decorator]
-def _product_of(out: Any, x: Any, w: Any, transposed: Any, beta: Any, scratch: Any) -> Any:  # noqa: ARG001
-    return _sproduct if out.dtype == types.float32 else _dproduct
-
-
-@inner
-def turn(out: Any, x: Any) -> None:
-    n = x.shape[0]
-    for b in range(n):
-        for u in range(x.shape[1]):
-            out[u * n + b] = x[b, u]
-
-
-@inner
-def turn_back(out: Any, x: Any, adds: Any) -> None:
-    n = out.shape[0]
-    for first in range(0, out.shape[1], BLOCK):
-        last = first + BLOCK if first + BLOCK < out.shape[1] else out.shape[1]
-        for b in range(n):
-            row = out[b]
-            for u in range(first, last):
-                row[u] = x[u * n + b] + row[u] if adds else x[u * n + b]
 
 
 @inner

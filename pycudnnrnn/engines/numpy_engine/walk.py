@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -18,12 +17,6 @@ from pycudnnrnn.spec import RNNSpec
 GROUP_ELEMENTS = 1 << 20
 """Gate elements worked on at a time. Measured flat from 2**19 to 2**22 for 256 to 1024 units: fewer make the input
 GEMM too thin, more only take memory."""
-
-COLUMN_ELEMENTS = 1 << 16
-COLUMN_STEPS = 16
-"""A recurrent matrix no larger than this, used for at least this many steps, is copied to column order first: its
-product with few sequences is up to a third faster then. A larger one gains no more than its copy costs
-(with OpenBLAS)."""
 
 
 def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
@@ -42,13 +35,6 @@ def groups(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[int, int, lis
 
 def counted_from(base: int, steps: Sequence[Step]) -> list[Step]:
     return [(first - base, last - base) for first, last in steps]
-
-
-def for_steps(cell: CellArithmetic, w: Weights, num_steps: int) -> Weights:
-    """The weights for this many steps forwards: a small recurrent matrix in column order, where that pays."""
-    if cell.turns and w.R.size <= COLUMN_ELEMENTS and num_steps >= COLUMN_STEPS:
-        return dataclasses.replace(w, R=np.asfortranarray(w.R))
-    return w
 
 
 def run(
@@ -70,7 +56,7 @@ def run(
         scratch = Tape({name: np.empty((most, width), x.dtype) for name, width in widths.items()})
     for base, end, local in parts:
         here = scratch.rows(0, end - base) if tape is None else tape.rows(base, end)
-        _input_product(w, x[base:end], here["gates"])
+        cell.input_product(w, x[base:end], here["gates"])
         cell.forward(w, here, local, h, c, out[base:end])
 
 
@@ -101,10 +87,3 @@ def run_back(
             if into is None:
                 below[base:end] += part
             into = None
-
-
-def _input_product(w: Weights, x: Array, gates: Array) -> None:
-    if w.W is None:
-        gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
-    else:
-        np.matmul(x, w.W.T, out=gates)

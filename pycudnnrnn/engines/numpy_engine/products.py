@@ -1,0 +1,190 @@
+"""Matrix products for compiled kernels: `x @ w` with w packed once in panels, each tile of results held in registers.
+
+A kernel's recurrent product has few rows and the same matrix at each step. A general BLAS packs that matrix again in
+each call; here it is packed before the time loop. Sums are in the order of the columns of x.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
+
+OPTIONS: Final[dict[str, Any]] = {"fastmath": {"contract"}, "error_model": "numpy"}
+"""With Python's error model each division would be checked, and no loop with one be made vector instructions."""
+
+BLOCK: Final = 128
+"""Rows of x that stay in cache while the panels pass by."""
+
+_FEATURES: Final = binding.get_host_cpu_features()
+VECTOR_NBYTES: Final = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx2") else 16
+VECTORS: Final = {64: 2, 32: 3, 16: 2}[VECTOR_NBYTES]
+PANEL_NBYTES: Final = VECTORS * VECTOR_NBYTES
+"""Bytes of a row of a panel. With TALL rows of x a tile fills the registers: 32 with AVX-512, 16 without."""
+TALL: Final = 8 if VECTOR_NBYTES == 64 else 4
+SUMS: Final = 8
+"""Sums that a core adds to at a time: what a tile of fewer lacks, it gets by splitting each in several."""
+
+
+def inner(function: Any) -> Any:
+    """Return a part of kernels, which is compiled with them."""
+    return register_jitable(**OPTIONS)(function)
+
+
+def panels(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return room for a packed matrix of so many rows and columns, as `x @ w` takes it: [panels, rows, width]."""
+    width = PANEL_NBYTES // dtype.itemsize
+    count = -(-columns // width)
+    memory = np.empty(count * rows * PANEL_NBYTES + VECTOR_NBYTES, np.uint8)
+    start = -memory.ctypes.data % VECTOR_NBYTES  # vectors that cross cache lines take twice as long to load
+    return memory[start : start + count * rows * PANEL_NBYTES].view(dtype).reshape(count, rows, width)
+
+
+def _tile(rows: int) -> Any:
+    """Return a function of compiled code that computes `rows` rows of a panel's columns."""
+    parts = max(1, SUMS // (rows * VECTORS))
+
+    def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.FloatType() if signature.args[0] == types.float32 else ir.DoubleType()
+        itemsize = 4 if signature.args[0] == types.float32 else 8
+        lanes = VECTOR_NBYTES // itemsize
+        vector, integer, fused = ir.VectorType(number, lanes), ir.IntType(64), ("contract",)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        _, x, x_stride, w, depth, out, out_stride, adds = arguments
+        cells = [(row, place) for row in range(rows) for place in range(VECTORS)]
+
+        def moved(address: Any, index: Any, nbytes: int) -> Any:
+            return builder.add(address, builder.mul(index, integer(nbytes)))
+
+        def at(address: Any, kind: Any) -> Any:
+            return builder.inttoptr(address, kind.as_pointer())
+
+        x_rows = [moved(x, builder.mul(integer(row), x_stride), itemsize) for row in range(rows)]
+        outs = {
+            (row, place): at(
+                moved(moved(out, builder.mul(integer(row), out_stride), itemsize), integer(place), VECTOR_NBYTES),
+                vector,
+            )
+            for row, place in cells
+        }
+        sums = [{cell: cgutils.alloca_once(builder, vector) for cell in cells} for _ in range(parts)]
+        for part in sums:
+            for cell in cells:
+                builder.store(ir.Constant(vector, None), part[cell])
+
+        def multiply(k: Any, part: dict[tuple[int, int], Any]) -> None:
+            line = moved(w, k, PANEL_NBYTES)
+            others = [
+                builder.load(at(moved(line, integer(place), VECTOR_NBYTES), vector), align=itemsize)
+                for place in range(VECTORS)
+            ]
+            for row, address in enumerate(x_rows):
+                value = builder.load(at(moved(address, k, itemsize), number), align=1)
+                one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
+                values = builder.shuffle_vector(one, one, everywhere)
+                for place, other in enumerate(others):
+                    sum_ = part[row, place]
+                    product = builder.fmul(values, other, flags=fused)
+                    builder.store(builder.fadd(builder.load(sum_), product, flags=fused), sum_)
+
+        turns = builder.udiv(depth, integer(parts))
+        with cgutils.for_range(builder, turns) as loop:
+            for n, part in enumerate(sums):
+                multiply(builder.add(builder.mul(loop.index, integer(parts)), integer(n)), part)
+        done = builder.mul(turns, integer(parts))
+        with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
+            multiply(builder.add(done, loop.index), sums[0])
+        for cell in cells:
+            total = builder.load(sums[0][cell])
+            for part in sums[1:]:
+                total = builder.fadd(total, builder.load(part[cell]))
+            builder.store(total, sums[0][cell])
+        with builder.if_then(adds):
+            for cell, place in outs.items():
+                total = builder.fadd(builder.load(place, align=1), builder.load(sums[0][cell]))
+                builder.store(total, sums[0][cell])
+        for cell, place in outs.items():
+            builder.store(builder.load(sums[0][cell]), place, align=1)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def tile(
+        _: Any, like: Any, x: Any, x_stride: Any, w: Any, depth: Any, out: Any, out_stride: Any, _adds: Any
+    ) -> Any:
+        integers = (types.intp for _ in (x, x_stride, w, depth, out, out_stride))
+        return types.void(like, *integers, types.boolean), emit
+
+    return tile
+
+
+_tile_8, _tile_4, _tile_2, _tile_1 = (_tile(rows) for rows in (8, 4, 2, 1))
+
+
+@inner
+def _rows_of(n: Any, like: Any, x: Any, x_stride: Any, w: Any, depth: Any, out: Any, out_stride: Any, adds: Any) -> Any:
+    """Compute as many of n rows as a tile has; return how many."""
+    if TALL == 8 and n >= 8:
+        _tile_8(like, x, x_stride, w, depth, out, out_stride, adds)
+        return 8
+    if n >= 4:
+        _tile_4(like, x, x_stride, w, depth, out, out_stride, adds)
+        return 4
+    if n >= 2:
+        _tile_2(like, x, x_stride, w, depth, out, out_stride, adds)
+        return 2
+    _tile_1(like, x, x_stride, w, depth, out, out_stride, adds)
+    return 1
+
+
+@inner
+def product(out: Any, x: Any, w: Any, adds: Any) -> None:
+    """Write x @ w, or add it; w in panels.
+
+    Shapes:
+        out: [n, columns]; x: [n, depth]; w: [panels, depth, width].
+    """
+    like, itemsize = out.dtype.type(0), out.itemsize
+    n, depth, columns, width = x.shape[0], x.shape[1], out.shape[1], w.shape[2]
+    edge = np.empty((TALL, width), out.dtype)
+    for top in range(0, n, BLOCK):
+        end = min(n, top + BLOCK)
+        for p in range(w.shape[0]):
+            panel, first, row = w.ctypes.data + p * depth * width * itemsize, p * width, top
+            whole = first + width <= columns
+            while row < end:
+                at, to = x.ctypes.data + row * depth * itemsize, out.ctypes.data + (row * columns + first) * itemsize
+                if whole:
+                    row += _rows_of(end - row, like, at, depth, panel, depth, to, columns, adds)
+                    continue
+                done = _rows_of(end - row, like, at, depth, panel, depth, edge.ctypes.data, width, False)
+                for r in range(done):
+                    for u in range(columns - first):
+                        out[row + r, first + u] = edge[r, u] + out[row + r, first + u] if adds else edge[r, u]
+                row += done
+
+
+@inner
+def pack(out: Any, w: Any, transposed: Any) -> None:
+    """Lay out w, or w transposed, in panels; what is past the last column is zero.
+
+    Shapes:
+        out: [panels, depth, width]; w: [depth, columns], or transposed [columns, depth].
+    """
+    width, depth, columns = PANEL_NBYTES // out.itemsize, out.shape[1], w.shape[0] if transposed else w.shape[1]
+    for p in range(out.shape[0]):
+        first = p * width
+        for k in range(depth):
+            row = out[p, k]
+            if first + width > columns:
+                for u in range(width):
+                    inside = first + u < columns
+                    row[u] = (w[first + u, k] if transposed else w[k, first + u]) if inside else 0
+            elif transposed:
+                for u in range(width):
+                    row[u] = w[first + u, k]
+            else:
+                for u in range(width):
+                    row[u] = w[k, first + u]
