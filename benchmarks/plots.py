@@ -27,7 +27,7 @@ def draw(found: Sequence[Run], folder: Path) -> None:
     wanted: dict[str, Figure] = {}
     run = next((r for r in newest(list(found), "speed", "cpu") if "cpu" in r.groups), None)
     if run is not None:
-        wanted["cpu-ratios"] = ratios(run, "numpy", _problem_line)
+        wanted["cpu-ratios"] = ratios(run, "compiled", _problem_line)
     for machine in dict.fromkeys(
         r.path.parent.name for r in found if "speed" in r.suites and r.path.parent.name != "cpu"
     ):

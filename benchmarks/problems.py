@@ -239,7 +239,9 @@ def _groups() -> Iterable[Group]:
     grid = tuple(_square(cell, H, B, 100, dtypes=("float16", "float32")) for cell, H, B in _GRID)
     yield Group("grid", "which algorithm is fastest where: cell, H and B at T100", "own choice", grid)
     cpu = tuple(
-        Problem(cell, L, 1, B, T, I, H, dtypes=("float32",)) for T, B, I, H, L in _CPU for cell in ("lstm", "gru")
+        Problem(cell, L, 1, B, T, I, H, dtypes=("float32", "float64"))
+        for T, B, I, H, L in _CPU
+        for cell in ("lstm", "gru")
     )
     yield Group("cpu", "the NumPy engine beside other CPU libraries", "own choice", cpu)
     beside = tuple(_square("lstm", H, B, T, dtypes=("float32",)) for H, B, T in _JAX)

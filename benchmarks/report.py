@@ -70,7 +70,7 @@ def cpu(found: Sequence[Run]) -> str:
     rows = run.select(group="cpu")
     picture = f"![ratios on the CPU]({PICTURES}/cpu-ratios.svg)"
     return _section(
-        "CPU", _where(run), picture, _comparison(rows, "numpy"), _ratios(run, "numpy"), _without(run, "cpu")
+        "CPU", _where(run), picture, _comparison(rows, "compiled"), _ratios(run, "compiled"), _without(run, "cpu")
     )
 
 

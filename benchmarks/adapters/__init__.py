@@ -83,7 +83,8 @@ class Competitor:
 COMPETITORS: Final = {
     competitor.name: competitor
     for competitor in (
-        Competitor("numpy", "numpy_engine", "cpu", "", "ours, on the NumPy engine"),
+        Competitor("compiled", "numpy_engine", "cpu", "numba", "ours on the CPU, with compiled kernels", "numba"),
+        Competitor("numpy", "numpy_engine", "cpu", "numpy", "ours on the CPU, with NumPy's kernels"),
         Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU", "torch"),
         Competitor("torch-ours-cpu", "torch_eager", "cpu", "cpu ours", "ours as torch's modules", "torch"),
         Competitor("jax-cpu", "jax_scan", "cpu", "cpu", "jit of lax.scan", "jax"),
@@ -110,7 +111,7 @@ COMPETITORS: Final = {
 }
 
 
-OURS: Final = {"cpu": ("numpy",), "cuda": ("eager", "plan", "graph")}
+OURS: Final = {"cpu": ("compiled", "numpy"), "cuda": ("eager", "plan", "graph")}
 """What a comparison is of, by device."""
 
 AGAINST: Final = {"cpu": ("torch-cpu", "onnxruntime", "jax-cpu"), "cuda": ("torch", "torch-graph", "raw")}

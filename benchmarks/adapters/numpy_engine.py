@@ -1,14 +1,17 @@
-"""Ours, on the NumPy engine."""
+"""Ours on the CPU, with the kernels that the option names: NumPy's, or those that numba compiles."""
 
 from __future__ import annotations
 
 import itertools
+import os
 from typing import Any
 
 import numpy as np
 
 import pycudnnrnn
 from pycudnnrnn import ops
+from pycudnnrnn.engines.numpy_engine.choice import VARIABLE, choice
+from pycudnnrnn.errors import EngineError, MissingDependencyError
 
 from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
 from ..problems import Problem
@@ -19,11 +22,18 @@ def versions() -> dict[str, Any]:
     return {"numpy": np.__version__, "pycudnnrnn": pycudnnrnn.__version__}
 
 
-def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) -> Prepared:
+def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
     if problem.layout == "packed":
         raise NotRun("ops take only padded arrays")
     if dtype == "tf32":
         raise NotRun("TF32 is a mode of GPUs")
+    os.environ.setdefault(VARIABLE, option)  # read once a process, when it first runs an RNN
+    try:
+        kernels = choice().kernels
+    except (MissingDependencyError, EngineError) as error:
+        raise NotRun(str(error)) from error
+    if kernels != option:
+        raise NotRun(f"this process runs the kernels of {kernels}")
     spec = spec_of(problem, dtype)
     op = ops.from_spec(spec)
     cast = [np.asarray(a, spec.dtype.numpy) for a in (data.dy, *data.canonical.weights, *data.canonical.biases)]
