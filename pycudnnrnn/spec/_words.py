@@ -156,15 +156,26 @@ STANDARD_ALGORITHMS: Final = (Algorithm.STANDARD, Algorithm.AUTO)
 AUTO_SELECT: Final = "auto_select"
 """TF's third input mode: skip when input_size == num_units, linear otherwise. `RNNSpec` resolves it."""
 
-
 ModeLike = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"] | RNNMode
+"""A cell, as its word or its `RNNMode`."""
+
 DirectionLike = Literal["unidirectional", "bidirectional"] | Direction
+"""A direction, as its word or its `Direction`."""
+
 InputModeLike = Literal["linear_input", "skip_input", "auto_select"] | InputMode
+"""An input mode, as its word or its `InputMode`; "auto_select" has a word only."""
+
 BiasModeLike = Literal["none", "single_input", "double", "single_recurrent"] | BiasMode
+"""A bias mode, as its word or its `BiasMode`."""
+
 DTypeLike = Literal["float16", "bfloat16", "float32", "float64"] | Any
-"""A dtype by name, or the dtype object of NumPy, torch, JAX or TensorFlow."""
+"""A dtype, as its word, its `DType`, or the dtype object of NumPy, torch, JAX or TensorFlow."""
+
 AlgorithmLike = Literal["standard", "persist_static", "persist_dynamic", "persist_static_small_h", "auto"] | Algorithm
+"""An algorithm, as its word or its `Algorithm`."""
+
 MathTypeLike = Literal["default", "tensor_op", "tensor_op_allow_conversion", "fma"] | MathType
+"""A math type, as its word or its `MathType`."""
 
 
 def parse_dtype(name: str, value: Any) -> DType:
