@@ -403,8 +403,9 @@ class CudnnGRU(_WithoutCellState):
         n  = tanh(W_n x + bW_n + r * (R_n h + bR_n))  new value
         h' = (1 - z) * n + z * h
 
-    `*` multiplies element by element. The reset gate acts after the recurrent product, as in cuDNN and torch, so the two
-    biases of n have different effects. Layer 0 reads the input data; each other layer reads the h of the layer below.
+    `*` multiplies element by element. The reset gate acts after the recurrent product, as in cuDNN and torch. The two
+    biases of n therefore differ in effect. Layer 0 reads the input data; each other layer reads the h of the layer
+    below.
 
     Letters: T steps, B sequences, I `input_size`, L `num_layers`, D directions (1 or 2), U `num_units`.
 
