@@ -221,8 +221,9 @@ class CudnnLSTM(CudnnRNN):
                 of one more forward; see `memory`. None: keep the reserve. Default: None.
 
         Returns:
-            A `Forward` with arrays of the kind of `input_data`: `output`, [T, B, D * S] or [B, T, D * S]; `output_h`,
-            like `input_h`; `output_c`, like `input_c`. Its `backward` methods compute gradients.
+            A `Forward` with arrays of the same kind as `input_data`: `output` is [T, B, D * S] or [B, T, D * S],
+            `output_h` and `output_c` have the shapes of `input_h` and `input_c`. Its `backward` methods compute
+            gradients.
 
         Raises:
             ArgumentError: an array of a wrong shape, dtype or device, or a sequence length outside 0 to T.
@@ -262,7 +263,7 @@ class CudnnLSTM(CudnnRNN):
                 states does not depend on it. Default: True.
 
         Returns:
-            (output, output_h, output_c), arrays of the kind of `input_data`. The output is [T, B, D * S] or
+            (output, output_h, output_c), arrays of the same kind as `input_data`. The output is [T, B, D * S] or
             [B, T, D * S]; the final states have the shapes of `input_h` and `input_c`.
 
         Raises:
@@ -339,8 +340,8 @@ class _WithoutCellState(CudnnRNN):
                 of one more forward; see `memory`. None: keep the reserve. Default: None.
 
         Returns:
-            A `Forward` with arrays of the kind of `input_data`: `output`, [T, B, D * U] or [B, T, D * U], and
-            `output_h`, like `input_h`. Its `backward` methods compute gradients.
+            A `Forward` with arrays of the same kind as `input_data`: `output` is [T, B, D * U] or [B, T, D * U],
+            `output_h` has the shape of `input_h`. Its `backward` methods compute gradients.
 
         Raises:
             ArgumentError: an array of a wrong shape, dtype or device, or a sequence length outside 0 to T.
@@ -378,8 +379,8 @@ class _WithoutCellState(CudnnRNN):
                 states does not depend on it. Default: True.
 
         Returns:
-            (output, output_h), arrays of the kind of `input_data`. The output is [T, B, D * U] or [B, T, D * U]; the
-            final state has the shape of `input_h`.
+            (output, output_h), arrays of the same kind as `input_data`. The output is [T, B, D * U] or [B, T, D * U];
+            the final state has the shape of `input_h`.
 
         Raises:
             ArgumentError: an array of a wrong shape, dtype or device, or a sequence length outside 0 to T.

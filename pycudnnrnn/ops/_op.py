@@ -273,8 +273,7 @@ class CudnnRNN:
             >>> op.canonical_to_params(canonical).shape
             (336,)
         """
-        if biases is None or not isinstance(weights, (list, tuple)):
-            weights, biases = self._lists(weights, biases)
+        weights, biases = self._lists(weights, biases)
         if not len(weights):
             raise ArgumentError("weights", f"{len(self.layout().weights)} arrays", "0 arrays")
         kind = _arrays.kind_of("weights[0]", weights[0])
@@ -294,9 +293,13 @@ class CudnnRNN:
             from_canonical(weights, biases, layout, native)
             return _arrays.to_caller(native, kind) if out is None else out
 
-    def _lists(self, weights: Any, biases: Any) -> tuple[Any, Any]:
-        """Return the lists that `canonical_to_params` was given, or those of a `Canonical` of this model."""
-        from pycudnnrnn.convert import Canonical  # noqa: PLC0415  whoever has one has imported it
+    def _lists(
+        self, weights: Sequence[Any] | Canonical, biases: Sequence[Any] | None
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the given lists of weights and biases, or those of a `Canonical` of this model."""
+        if biases is not None and isinstance(weights, (list, tuple)):
+            return weights, biases
+        from pycudnnrnn.convert import Canonical  # noqa: PLC0415  slow to import, and rarely needed
 
         if not isinstance(weights, Canonical):
             if biases is None:
