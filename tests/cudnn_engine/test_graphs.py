@@ -434,3 +434,16 @@ def test_a_layer_on_the_cpu_has_no_graph():
     layer.build((None, None, 4))
     with pytest.raises(CaptureError, match="CPU"):
         layer.capture(1, 1)
+
+
+def test_a_graph_prints_its_buffers(play):
+    _, _, device = play()
+    inference = captured(device, make_problem(LSTM, 3, 2, None, 0), training=False)
+    assert repr(inference).startswith(
+        "<Graph: x [3, 2, 4], hx [2, 2, 3], cx [2, 2, 3], y [3, 2, 3], hy [2, 2, 3], cy ["
+    )
+    assert repr(inference).endswith(" on cuda:0>")
+    assert "dx" not in repr(inference)
+    training = captured(device, make_problem(GRU, 3, 2, None, 0))
+    assert "dy [3, 2, 3], dhy [1, 2, 3], dx [3, 2, 5], dhx [1, 2, 3], d_params [" in repr(training)
+    assert "cx" not in repr(training)
