@@ -19,7 +19,7 @@ from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 class Canonical:
     """Hold a model between two frameworks: its spec, and the weights and biases that exist, in cuDNN's order.
 
-    `ops.from_spec(c.spec)` runs it, on the params that its `canonical_to_params(c.weights, c.biases)` makes.
+    `ops.from_spec(c.spec)` runs it, on the params that its `canonical_to_params(c)` makes.
 
     Shapes:
         weights: [rows = output, cols = input] each; biases: [rows] each; both pseudo-layer by pseudo-layer in linear
