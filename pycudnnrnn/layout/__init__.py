@@ -243,8 +243,8 @@ def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
     if len(left) == 1:
         return left[0]
     unsaid = [f"{name} ({_values(left, name)})" for name in _WORDS if len({getattr(r, name) for r in left}) > 1]
-    expected = f"what only one region is, not {len(left)}: give its {', its '.join(unsaid)} as well"
-    raise ArgumentError("region", expected, so_far or "nothing asked for")
+    expected = f"criteria for one region; {len(left)} match: add {', '.join(unsaid)}"
+    raise ArgumentError("region", expected, so_far or "no criteria")
 
 
 def _values(regions: list[Region], name: str) -> str:

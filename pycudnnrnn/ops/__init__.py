@@ -221,7 +221,7 @@ class CudnnLSTM(CudnnRNN):
                 of one more forward; see `memory`. None: keep the reserve. Default: None.
 
         Returns:
-            A `Forward` with arrays of the same kind as `input_data`: `output` is [T, B, D * S] or [B, T, D * S],
+            A `Forward` with arrays of the same kind as `input_data`. Its `output` is [T, B, D * S] or [B, T, D * S];
             `output_h` and `output_c` have the shapes of `input_h` and `input_c`. Its `backward` methods compute
             gradients.
 
@@ -340,7 +340,7 @@ class _WithoutCellState(CudnnRNN):
                 of one more forward; see `memory`. None: keep the reserve. Default: None.
 
         Returns:
-            A `Forward` with arrays of the same kind as `input_data`: `output` is [T, B, D * U] or [B, T, D * U],
+            A `Forward` with arrays of the same kind as `input_data`. Its `output` is [T, B, D * U] or [B, T, D * U];
             `output_h` has the shape of `input_h`. Its `backward` methods compute gradients.
 
         Raises:

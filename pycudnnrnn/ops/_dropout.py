@@ -48,7 +48,7 @@ class Dropouts:
                     ran_on |= {name: device} if ran else {}
                 elif ran and state != found[name]:
                     raise StateError(
-                        f"dropout stands differently on {ran_on[name]} and {device}, and one state can be kept: give "
-                        f"each an op, or let both go on from one, as by set_dropout_state(dropout_state({device!r}))"
+                        f"the dropout states of {ran_on[name]} and {device} differ, and one can be kept: use one op "
+                        f"per device, or choose a state, for example set_dropout_state(dropout_state({device!r}))"
                     )
             return list(found.values())

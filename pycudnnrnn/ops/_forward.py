@@ -86,11 +86,11 @@ class Forward(Generic[ArrayT]):
     """The results of a forward, with the methods of its backward pass.
 
     - `output`: the output of the last layer at each step; 0 after the end of a sequence.
-    - `output_h`: the final h of each layer and direction.
+    - `output_h`: the final h of each layer and direction. For a sequence of length 0 it is the initial h.
     - `output_c`: the final c of each layer and direction (LSTM only, otherwise None).
 
-    All are arrays of the same kind as `input_data`. Do not change them, `params` or the other arguments before the
-    backward pass is done, because cuDNN reads `output` and the arguments again.
+    All are arrays of the same kind as `input_data`. Do not change `output`, `params` or the other arguments before the
+    backward pass is done, because it reads them again.
 
     A backward pass uses up the reserve that the forward kept. With `retain=True` it works on a copy, and another one
     can follow.
@@ -167,8 +167,8 @@ class Forward(Generic[ArrayT]):
             accumulate: whether to add the gradient of params to the values in `out`. Default: False.
 
         Returns:
-            `out`, or the new buffer. Padding of the layout gets 0; with `accumulate` it keeps its values. If memory
-            runs out, nothing was added.
+            `out`, or the new buffer. Padding of the layout gets 0; with `accumulate` it keeps its values. If the call
+            fails because memory runs out, it has added nothing.
 
         Raises:
             StateError: `backward_data` was not called before.
@@ -229,9 +229,9 @@ class Forward(Generic[ArrayT]):
 
         Raises:
             StateError: the forward kept no reserve, or an earlier backward pass used it up.
-            ArgumentError: a gradient of another shape, dtype or device than its result, or no gradient at all;
-                an `out` that cannot hold the gradient or shares memory with `output` or an argument of the
-                forward, or `accumulate` without `out`.
+            ArgumentError: an upstream gradient of another shape, dtype or device than its result; no upstream gradient;
+                an `out` that cannot hold the gradient, or that shares memory with `output` or an argument of the
+                forward; or `accumulate` without `out`.
         """
         upstream = d_output, d_output_h, d_output_c
         return self._backward(upstream, out=out, accumulate=accumulate, retain=retain, names=OP_NAMES)

@@ -363,8 +363,8 @@ def cudnn_rnn_opaque_params_to_canonical(
         name: ignored. TF called its graph node by this name. Default: None.
 
     Returns:
-        (weights, biases), two lists in cuDNN's order: layer by layer, in each direction by direction, then by gate. A
-        weight is [output width, input width], a bias [output width].
+        (weights, biases), two lists in cuDNN's order. That is layer by layer, then direction by direction, then gate by
+        gate. A weight is [output width, input width], a bias [output width].
 
     Raises:
         ArgumentError: a value, or a combination of values, that cuDNN does not support, or an array that is

@@ -61,7 +61,7 @@ class Graph:
             if check_lengths(sequence_lengths, schedule.T, schedule.B) != schedule.lengths:
                 raise CaptureError(
                     f"sequence_lengths {sequence_lengths}: the graph was captured with "
-                    f"{'equal ones' if schedule.lengths is None else list(schedule.lengths)}; prepare and capture anew"
+                    f"{'equal ones' if schedule.lengths is None else list(schedule.lengths)}; prepare and capture again"
                 )
         self._replay()
 

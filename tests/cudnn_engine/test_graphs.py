@@ -286,7 +286,7 @@ def test_other_lengths_are_refused_and_the_captured_ones_may_be_said_again(play,
     _, _, device = play()
     graph = captured(device, make_problem(LSTM, 3, 2, lengths, seed=1))
     graph.replay(sequence_lengths=lengths or np.array([3, 3]))
-    with pytest.raises(CaptureError, match="prepare and capture anew"):
+    with pytest.raises(CaptureError, match="prepare and capture again"):
         graph.replay(sequence_lengths=[2, 3])
     with pytest.raises(ArgumentError, match="sequence_lengths"):
         graph.replay(sequence_lengths=[4, 3])

@@ -35,9 +35,9 @@ class AlgorithmTrial:
     """One algorithm that `algo="auto"` measured, or left out.
 
     - `algo` and `math_type`: the candidate.
-    - `time_us`: the median time of a forward in microseconds, in training with both backward passes; None if it was
-      not measured.
-    - `reason`: why it was not measured; empty otherwise.
+    - `time_us`: the median time of a forward in microseconds, in training with both backward passes; None if it
+      failed or was left out.
+    - `reason`: why there is no time; otherwise empty.
     """
 
     algo: Algorithm
