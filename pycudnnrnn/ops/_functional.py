@@ -75,10 +75,10 @@ def cudnn_lstm(
     Example:
         >>> import numpy as np
         >>> from pycudnnrnn import ops
-        >>> params = ops.CudnnLSTM(num_layers=1, num_units=8, input_size=4).init_params(seed=1)
+        >>> params = ops.CudnnLSTM(1, num_units=8, input_size=4).init_params(seed=1)
         >>> x, zeros = np.ones((5, 3, 4), np.float32), np.zeros((1, 3, 8), np.float32)
-        >>> output, output_h, output_c = ops.cudnn_lstm(x, zeros, zeros, params, is_training=False)
-        >>> output.shape, output_h.shape
+        >>> output, h, c = ops.cudnn_lstm(x, zeros, zeros, params, is_training=False)
+        >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
     op = CudnnRNN(_spec_of(RNNMode.LSTM, inputs, input_c, "input_c", input_mode, direction, dropout, seed, num_proj))
@@ -142,10 +142,10 @@ def cudnn_gru(
     Example:
         >>> import numpy as np
         >>> from pycudnnrnn import ops
-        >>> params = ops.CudnnGRU(num_layers=1, num_units=8, input_size=4).init_params(seed=1)
+        >>> params = ops.CudnnGRU(1, num_units=8, input_size=4).init_params(seed=1)
         >>> x, zeros = np.ones((5, 3, 4), np.float32), np.zeros((1, 3, 8), np.float32)
-        >>> output, output_h = ops.cudnn_gru(x, zeros, params, is_training=False)
-        >>> output.shape, output_h.shape
+        >>> output, h = ops.cudnn_gru(x, zeros, params, is_training=False)
+        >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
     return _without_cell_state(
@@ -207,10 +207,10 @@ def cudnn_rnn_tanh(
     Example:
         >>> import numpy as np
         >>> from pycudnnrnn import ops
-        >>> params = ops.CudnnRNNTanh(num_layers=1, num_units=8, input_size=4).init_params(seed=1)
+        >>> params = ops.CudnnRNNTanh(1, num_units=8, input_size=4).init_params(seed=1)
         >>> x, zeros = np.ones((5, 3, 4), np.float32), np.zeros((1, 3, 8), np.float32)
-        >>> output, output_h = ops.cudnn_rnn_tanh(x, zeros, params, is_training=False)
-        >>> output.shape, output_h.shape
+        >>> output, h = ops.cudnn_rnn_tanh(x, zeros, params, is_training=False)
+        >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
     return _without_cell_state(
@@ -272,10 +272,10 @@ def cudnn_rnn_relu(
     Example:
         >>> import numpy as np
         >>> from pycudnnrnn import ops
-        >>> params = ops.CudnnRNNRelu(num_layers=1, num_units=8, input_size=4).init_params(seed=1)
+        >>> params = ops.CudnnRNNRelu(1, num_units=8, input_size=4).init_params(seed=1)
         >>> x, zeros = np.ones((5, 3, 4), np.float32), np.zeros((1, 3, 8), np.float32)
-        >>> output, output_h = ops.cudnn_rnn_relu(x, zeros, params, is_training=False)
-        >>> output.shape, output_h.shape
+        >>> output, h = ops.cudnn_rnn_relu(x, zeros, params, is_training=False)
+        >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
     return _without_cell_state(
@@ -373,7 +373,7 @@ def cudnn_rnn_opaque_params_to_canonical(
 
     Example:
         >>> from pycudnnrnn import ops
-        >>> params = ops.CudnnGRU(num_layers=1, num_units=8, input_size=4).init_params(seed=1)
+        >>> params = ops.CudnnGRU(1, num_units=8, input_size=4).init_params(seed=1)
         >>> weights, biases = ops.cudnn_rnn_opaque_params_to_canonical("gru", 1, 8, 4, params)
         >>> len(weights), weights[0].shape, biases[0].shape
         (6, (8, 4), (8,))
@@ -427,7 +427,7 @@ def cudnn_rnn_canonical_to_opaque_params(
 
     Example:
         >>> from pycudnnrnn import ops
-        >>> params = ops.CudnnGRU(num_layers=1, num_units=8, input_size=4).init_params(seed=1)
+        >>> params = ops.CudnnGRU(1, num_units=8, input_size=4).init_params(seed=1)
         >>> lists = ops.cudnn_rnn_opaque_params_to_canonical("gru", 1, 8, 4, params)
         >>> ops.cudnn_rnn_canonical_to_opaque_params("gru", 1, 8, 4, *lists).shape
         (336,)
