@@ -1,4 +1,4 @@
-"""`RNNSpec`: one frozen, validated description of an RNN, and the words that it is made of."""
+"""`RNNSpec`: one immutable, validated description of an RNN, and the words that its arguments take."""
 
 from __future__ import annotations
 
@@ -23,13 +23,20 @@ from pycudnnrnn.spec._words import (
     STANDARD_ALGORITHMS,
     TIME_MAX,
     Algorithm,
+    AlgorithmLike,
     BiasMode,
+    BiasModeLike,
     Direction,
+    DirectionLike,
     DType,
+    DTypeLike,
     GRUGate,
     InputMode,
+    InputModeLike,
     LSTMGate,
     MathType,
+    MathTypeLike,
+    ModeLike,
     PlainGate,
     RNNMode,
     parse_dtype,
@@ -47,13 +54,20 @@ __all__ = [
     "STANDARD_ALGORITHMS",
     "TIME_MAX",
     "Algorithm",
+    "AlgorithmLike",
     "BiasMode",
+    "BiasModeLike",
     "DType",
+    "DTypeLike",
     "Direction",
+    "DirectionLike",
     "GRUGate",
     "InputMode",
+    "InputModeLike",
     "LSTMGate",
     "MathType",
+    "MathTypeLike",
+    "ModeLike",
     "PlainGate",
     "RNNMode",
     "RNNSpec",
@@ -61,50 +75,63 @@ __all__ = [
 ]
 
 SPEC_JSON_SCHEMA: Final = 1
-"""Version of what `RNNSpec.to_json` writes."""
+"""Version of the JSON that `RNNSpec.to_json` writes."""
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
 class RNNSpec:
-    """Describe an RNN: everything that decides its params, its layout and its arithmetic, validated once.
+    """Describe an RNN: its cell, sizes, precision and options, validated once.
 
-    Strings stand for enum members. What may be left open is resolved here and read back resolved: "auto_select", and
-    None for `math_type` and `compute_dtype`.
+    Words can be given as strings or as members of the matching enum; the fields hold the members. Where "auto_select"
+    or None asks for a choice, the field holds the choice. A spec is immutable and hashable.
 
     Args:
-        mode: the cell: "lstm", "gru" (reset after the recurrent product), "rnn_tanh" or "rnn_relu".
-        num_layers: layers, each on the output of the one below.
-        num_units: width U of the gates and states of each layer and direction.
-        input_size: width I of the input.
-        input_mode: what layer 0 does with its input: "linear_input" multiplies it by matrices; "skip_input" adds it to
-            every gate as it is, where I == U; "auto_select" is skip where I == U, and linear otherwise.
-        direction: "unidirectional" is from the first step to the last. "bidirectional" is the other way too, with
-            params of its own: a layer's output has both, one after the other, and the next layer reads both.
-        dtype: of data and params: "float16", "bfloat16", "float32" or "float64", or a library's dtype of that name.
-        dropout: the probability, 0 to 1, that a value on its way from one layer to the next is dropped, in training;
-            what survives is multiplied by 1 / (1 - dropout). With one layer it does nothing.
-        seed: where dropout's masks start, and `init_params` that is given none; 0 to 2**64 - 1.
-        num_proj: width P, below U, that an LSTM's h is projected to; None or 0: no projection.
-        bias_mode: the biases of each gate. "double": one beside the input's product and one beside the recurrent one;
-            "single_input", "single_recurrent": that one; "none". In a GRU the two single modes differ.
-        cell_clip: bounds of an LSTM's c: a positive c for [-c, c], or a pair (low, high); None: no bounds. They are
-            rounded to float32 in every dtype, since cuDNN does not say whether it clips doubles with doubles.
-        algo: how cuDNN computes; the NumPy engine has one way. "standard" runs everything. "persist_static",
-            "persist_dynamic" and "persist_static_small_h" run batches of equal lengths, with double biases, without
-            projection and not in float16 arithmetic; of the three only "persist_dynamic" runs float64. "auto" measures
-            each that can run, and takes the fastest.
-        math_type: what cuDNN may do in a product; the NumPy engine ignores it. "fma": multiply and add, and no TF32;
-            "default": cuDNN's choice, TF32 included; "tensor_op": tensor cores; "tensor_op_allow_conversion": tensor
-            cores on operands of a narrower type. None: "fma" for float32 and float64, "tensor_op" for 16-bit types.
-        compute_dtype: what is computed in: for float16 "float32" or "float16", for the others one choice. None:
-            "float32" for 16-bit types, `dtype` for the others.
+        mode: the cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        dtype: type of data and params: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
+            torch, JAX or TensorFlow. Default: "float32".
+        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
+            multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
+        seed: seed of the dropout masks, and of `init_params` if that gets none. From 0 to 2**64 - 1. Default: 0.
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+        cell_clip: bounds of an LSTM's cell state c: a positive number x for [-x, x], a pair (low, high), or None for no
+            bounds. They are rounded to float32 with every dtype. Default: None.
+        algo: algorithm of cuDNN; the NumPy engine ignores it. "standard" runs everything. "persist_static",
+            "persist_dynamic" and "persist_static_small_h" need sequences of equal length, double biases, no
+            projection and no float16 arithmetic. Of these three, only "persist_dynamic" runs float64. "auto" measures
+            all that can run and takes the fastest. Default: "standard".
+        math_type: what cuDNN may use for matrix products; the NumPy engine ignores it. "fma": fused multiply-add,
+            without TF32. "default": cuDNN's choice, which may be TF32. "tensor_op": tensor cores.
+            "tensor_op_allow_conversion": tensor cores, also after conversion to a narrower type. None: "fma" for
+            float32 and float64, "tensor_op" for 16-bit types. Default: None.
+        compute_dtype: type of the arithmetic: "float32" or "float16" for float16; the other dtypes have one choice.
+            None: "float32" for 16-bit types, otherwise `dtype`. Default: None.
 
     Raises:
-        ArgumentError: a value, or a combination of values, that cuDNN has no RNN for.
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
         ArgumentTypeError: a value of the wrong type.
 
-    Source: cudnnSetRNNDescriptor_v8, cudnnRNNSetClip_v9 and the enums of their arguments (cudnn_adv.h, 9.x); which
-    combinations it accepts: observed, 8.9.7 to 9.28.
+    Example:
+        >>> from pycudnnrnn import RNNSpec
+        >>> spec = RNNSpec("lstm", 2, num_units=8, input_size=4, direction="bidirectional")
+        >>> spec
+        RNNSpec('lstm', 2, 8, 4, direction='bidirectional')
+        >>> spec.output_size, str(spec.math_type)
+        (16, 'fma')
+
+    Source: cudnnSetRNNDescriptor_v8, cudnnRNNSetClip_v9 and the enums of their arguments (cudnn_adv.h, 9.x). Supported
+    combinations: observed with cuDNN 8.9.7 to 9.28. cuDNN does not document in which type it clips float64.
     """
 
     mode: RNNMode
@@ -125,21 +152,21 @@ class RNNSpec:
 
     def __init__(
         self,
-        mode: str,
+        mode: ModeLike,
         num_layers: int,
         num_units: int,
         input_size: int,
-        input_mode: str = InputMode.LINEAR_INPUT,
-        direction: str = Direction.UNIDIRECTIONAL,
-        dtype: Any = DType.FLOAT32,
+        input_mode: InputModeLike = "linear_input",
+        direction: DirectionLike = "unidirectional",
+        dtype: DTypeLike = "float32",
         dropout: float = 0.0,
         seed: int = 0,
         num_proj: int | None = None,
-        bias_mode: str = BiasMode.DOUBLE,
+        bias_mode: BiasModeLike = "double",
         cell_clip: float | tuple[float, float] | None = None,
-        algo: str = Algorithm.STANDARD,
-        math_type: str | None = None,
-        compute_dtype: Any = None,
+        algo: AlgorithmLike = "standard",
+        math_type: MathTypeLike | None = None,
+        compute_dtype: DTypeLike | None = None,
     ) -> None:
         def keep(**fields: Any) -> None:
             for name, value in fields.items():
@@ -236,7 +263,7 @@ class RNNSpec:
                 raise ArgumentError("algo", f"'standard' (or 'auto') with {reason}", repr(str(self.algo)))
 
     def __hash__(self) -> int:
-        """Hash once: specs are looked up at every call, and hashing fifteen fields takes longer than some of these."""
+        """Hash once: each call looks specs up, and hashing fifteen fields can take longer than the call."""
         known = self.__dict__.get("_hash")
         if known is None:
             known = hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
@@ -244,72 +271,88 @@ class RNNSpec:
         return int(known)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Not the hash: those of strings differ from process to process.
+        # Without the hash: hashes of strings differ from process to process.
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     def num_dirs(self) -> int:
-        """Directions: 1 or 2."""
+        """Number of directions, D: 1 or 2."""
         return 2 if self.direction is Direction.BIDIRECTIONAL else 1
 
     @property
     def num_pseudo_layers(self) -> int:
-        """Layers times directions; pseudo-layer = layer * num_dirs + direction."""
+        """Number of pseudo-layers, L * D: one for each direction of each layer, layer * num_dirs + direction."""
         return self.num_layers * self.num_dirs
 
     @property
     def num_gates(self) -> int:
-        """4 for LSTM, 3 for GRU, 1 for tanh and relu."""
+        """Number of gates: 4 for LSTM, 3 for GRU, 1 for tanh and relu."""
         return len(GATES[self.mode])
 
     @functools.cached_property
     def without_dropout(self) -> RNNSpec:
-        """The same RNN with neither dropout nor seed: what decides its params and their layout."""
+        """The same RNN with `dropout` and `seed` set to 0. Specs that share it have the same params layout."""
         return self.replace(seed=0, dropout=0.0) if self.seed or self.dropout else self
 
     @property
     def untuned_algo(self) -> Algorithm:
-        """`algo`, or the standard one where "auto" has measured nothing."""
+        """`algo`, with "standard" in place of "auto": the algorithm until something was measured."""
         return Algorithm.STANDARD if self.algo is Algorithm.AUTO else self.algo
 
     @property
     def state_size(self) -> int:
-        """Width of h, and of one direction's output: num_proj if there is one, else num_units."""
+        """Width of h and of one direction's output: `num_proj` with a projection, otherwise `num_units`."""
         return self.num_proj or self.num_units
 
     @property
     def output_size(self) -> int:
-        """Width of the output: num_dirs * state_size."""
+        """Width of the output: `num_dirs * state_size`."""
         return self.num_dirs * self.state_size
 
     @property
     def has_cell_state(self) -> bool:
-        """Whether there is a c beside h: LSTM only."""
+        """Whether the cell has a state c in addition to h: LSTM only."""
         return self.mode is RNNMode.LSTM
 
     @property
     def has_input_bias(self) -> bool:
+        """Whether the input product of each gate has a bias."""
         return self.bias_mode in (BiasMode.DOUBLE, BiasMode.SINGLE_INPUT)
 
     @property
     def has_recurrent_bias(self) -> bool:
+        """Whether the recurrent product of each gate has a bias."""
         return self.bias_mode in (BiasMode.DOUBLE, BiasMode.SINGLE_RECURRENT)
 
     def layer_input_size(self, layer: int) -> int:
-        """Width of what `layer` reads."""
+        """Return the width of a layer's input.
+
+        Args:
+            layer: number of the layer, from 0.
+        """
         return self.input_size if layer == 0 else self.output_size
 
     def replace(self, **changes: Any) -> RNNSpec:
-        """Return a copy with some fields changed, validated anew.
+        """Return a copy with some arguments changed, validated again.
 
-        A changed dtype resolves `math_type` and `compute_dtype` afresh unless they are given too.
+        Args:
+            **changes: arguments of `RNNSpec` by name. With a new `dtype`, `math_type` and `compute_dtype` return to
+                their defaults unless you pass them as well.
+
+        Raises:
+            ArgumentError: a value, or a combination of values, that cuDNN does not support.
+            ArgumentTypeError: a value of the wrong type.
+
+        Example:
+            >>> RNNSpec("gru", 1, 8, 4).replace(num_layers=2)
+            RNNSpec('gru', 2, 8, 4)
         """
         if "dtype" in changes:
             changes = {"math_type": None, "compute_dtype": None} | changes
         return dataclasses.replace(self, **changes)
 
     def __repr__(self) -> str:
-        """Python that builds an equal spec: only what differs from the defaults, as plain strings and numbers."""
+        """Return Python source of an equal spec: only what differs from the defaults, as strings and numbers."""
         shown = [repr(str(self.mode)), str(self.num_layers), str(self.num_units), str(self.input_size)]
         plain = RNNSpec(self.mode, self.num_layers, self.num_units, self.input_size, dtype=self.dtype)
         for field in dataclasses.fields(self)[4:]:
@@ -320,9 +363,15 @@ class RNNSpec:
         return f"RNNSpec({', '.join(shown)})"
 
     def to_json(self) -> str:
-        """Write every field as one JSON object; `from_json` reads it back to an equal spec.
+        """Return all fields as one JSON object, as text. `from_json` makes an equal spec of it.
 
-        An infinite clip bound is written as null, since JSON has no infinity.
+        Returns:
+            The JSON. An infinite clip bound is null, because JSON has no infinity.
+
+        Example:
+            >>> spec = RNNSpec("gru", 1, 8, 4)
+            >>> RNNSpec.from_json(spec.to_json()) == spec
+            True
         """
         fields = dataclasses.asdict(self)
         if self.cell_clip is not None:
@@ -331,7 +380,15 @@ class RNNSpec:
 
     @classmethod
     def from_json(cls, text: str) -> RNNSpec:
-        """Read what `to_json` wrote, strictly: every field once, nothing else, and valid as a spec.
+        """Make a spec from the JSON of `to_json`.
+
+        Reading is strict: each field must be there exactly once, and nothing else.
+
+        Args:
+            text: the JSON object, as text.
+
+        Returns:
+            The spec.
 
         Raises:
             ArgumentError: not a JSON object of this schema, a missing, unknown or repeated field, or a bad value.

@@ -1,4 +1,4 @@
-"""A bound of `cell_clip`: a float32, whatever the dtype."""
+"""A bound of `cell_clip`: a float32 with every dtype."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 
 
 def as_float32(value: float) -> float:
-    """Round to float32; what is beyond its largest number is infinite."""
+    """Round to float32; numbers beyond its range become infinite."""
     try:
         (rounded,) = struct.unpack("f", struct.pack("f", value))
     except OverflowError:
@@ -16,7 +16,7 @@ def as_float32(value: float) -> float:
 
 
 def bound_source(bound: float) -> str:
-    """Return the shortest number that rounds to this clip bound: what was given, mostly."""
+    """Return the shortest number that rounds to this clip bound: usually the one the user gave."""
     if math.isinf(bound):
         return f"float('{bound}')"
     texts = (repr(float(f"{bound:.{digits}g}")) for digits in range(1, 10))

@@ -1,4 +1,4 @@
-"""The words that describe an RNN: modes, dtypes, math types, algorithms and gates, and the limits that go with them."""
+"""The words that describe an RNN: modes, dtypes, math types, algorithms and gates, with their limits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pycudnnrnn._checks import check_word, one_of, shorten
 from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
 
 INT32_MAX: Final = 2**31 - 1
-"""Largest size that crosses the ABI. Source: `int` arguments of cudnnSetRNNDescriptor_v8 (cudnn_adv.h)."""
+"""Largest size that cuDNN takes. Source: `int` arguments of cudnnSetRNNDescriptor_v8 (cudnn_adv.h)."""
 
 SEED_MAX: Final = 2**64 - 1
 """Largest dropout seed. Source: `unsigned long long seed` of cudnnSetDropoutDescriptor (cudnn_ops.h)."""
 
 TIME_MAX: Final = 65535
-"""Most time steps of one native call. Source: cudnnSetRNNDataDescriptor (cudnn_adv.h; observed, 8.9.7 to 9.28)."""
+"""Most time steps of one cuDNN call. Source: cudnnSetRNNDataDescriptor (cudnn_adv.h; observed, 8.9.7 to 9.28)."""
 
 
 class RNNMode(StrEnum):
-    """The four cells. Values are TF's names (tf.contrib.cudnn_rnn)."""
+    """The four cells, by TF's names (tf.contrib.cudnn_rnn)."""
 
     LSTM = "lstm"
     GRU = "gru"
@@ -30,21 +30,21 @@ class RNNMode(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which way a layer goes through the steps: forward, or forward and backward."""
+    """The directions in which a layer reads a sequence: forward, or forward and backward."""
 
     UNIDIRECTIONAL = "unidirectional"
     BIDIRECTIONAL = "bidirectional"
 
 
 class InputMode(StrEnum):
-    """What layer 0 does with its input: multiply it by matrices, or add it to every gate as it is."""
+    """How layer 0 uses its input: multiply it by matrices, or add it to every gate unchanged."""
 
     LINEAR_INPUT = "linear_input"
     SKIP_INPUT = "skip_input"
 
 
 class BiasMode(StrEnum):
-    """Which biases exist. Source: cudnnRNNBiasMode_t (cudnn_adv.h)."""
+    """The biases of each gate. Source: cudnnRNNBiasMode_t (cudnn_adv.h)."""
 
     NONE = "none"
     SINGLE_INPUT = "single_input"
@@ -62,7 +62,7 @@ class DType(StrEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype; bfloat16 needs the `ml_dtypes` package.
+        """The NumPy dtype. bfloat16 needs the package `ml_dtypes`.
 
         Raises:
             MissingDependencyError: bfloat16 without ml_dtypes.
@@ -88,7 +88,7 @@ _NUMPY_DTYPES: Final = {DType(name): np.dtype(name) for name in ("float16", "flo
 
 
 class MathType(StrEnum):
-    """What the matrix units may do. Source: cudnnMathType_t (cudnn_graph.h); "default" permits TF32."""
+    """What cuDNN may use for matrix products; "default" permits TF32. Source: cudnnMathType_t (cudnn_graph.h)."""
 
     DEFAULT = "default"
     TENSOR_OP = "tensor_op"
@@ -97,7 +97,7 @@ class MathType(StrEnum):
 
 
 class Algorithm(StrEnum):
-    """cudnnRNNAlgo_t (cudnn_adv.h), and "auto": measure and choose among those of equal layout."""
+    """cuDNN's algorithms, and "auto": the fastest by measurement. Source: cudnnRNNAlgo_t (cudnn_adv.h)."""
 
     STANDARD = "standard"
     PERSIST_STATIC = "persist_static"
@@ -145,30 +145,55 @@ COMPUTE_DTYPES: Final[dict[DType, tuple[DType, ...]]] = {
     DType.FLOAT32: (DType.FLOAT32,),
     DType.FLOAT64: (DType.FLOAT64,),
 }
-"""mathPrec values that cudnnSetRNNDescriptor_v8 accepts for each dataType, the default first (observed, 9.28)."""
+"""Types of arithmetic for each dtype, the default first: cudnnSetRNNDescriptor_v8's mathPrec (observed, 9.28)."""
 
 FLOAT64_ALGORITHMS: Final = (Algorithm.STANDARD, Algorithm.PERSIST_DYNAMIC, Algorithm.AUTO)
-"""Algorithms that cudnnSetRNNDescriptor_v8 accepts with CUDNN_DATA_DOUBLE (observed, 8.9.7 to 9.28)."""
+"""Algorithms that run float64. Source: cudnnSetRNNDescriptor_v8 (observed, 8.9.7 to 9.28)."""
 
 STANDARD_ALGORITHMS: Final = (Algorithm.STANDARD, Algorithm.AUTO)
-"""What projection, bias modes other than double, and float16 arithmetic run with (observed, 8.9.7 to 9.28)."""
+"""Algorithms for projection, bias modes other than double, and float16 arithmetic (observed, 8.9.7 to 9.28)."""
 
 AUTO_SELECT: Final = "auto_select"
-"""TF's third input mode: skip when input_size == num_units, linear otherwise. `RNNSpec` resolves it."""
-
+"""TF's third input mode: "skip_input" if input_size == num_units, otherwise "linear_input"."""
 
 ModeLike = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"] | RNNMode
+"""A cell, as its word or its `RNNMode`."""
+
 DirectionLike = Literal["unidirectional", "bidirectional"] | Direction
+"""A direction, as its word or its `Direction`."""
+
 InputModeLike = Literal["linear_input", "skip_input", "auto_select"] | InputMode
+"""An input mode, as its word or its `InputMode`; "auto_select" has a word only."""
+
 BiasModeLike = Literal["none", "single_input", "double", "single_recurrent"] | BiasMode
+"""A bias mode, as its word or its `BiasMode`."""
+
 DTypeLike = Literal["float16", "bfloat16", "float32", "float64"] | Any
-"""A dtype by name, or the dtype object of NumPy, torch, JAX or TensorFlow."""
+"""A dtype, as its word, its `DType`, or the dtype object of NumPy, torch, JAX or TensorFlow."""
+
 AlgorithmLike = Literal["standard", "persist_static", "persist_dynamic", "persist_static_small_h", "auto"] | Algorithm
+"""An algorithm, as its word or its `Algorithm`."""
+
 MathTypeLike = Literal["default", "tensor_op", "tensor_op_allow_conversion", "fma"] | MathType
+"""A math type, as its word or its `MathType`."""
 
 
 def parse_dtype(name: str, value: Any) -> DType:
-    """Read a dtype as a string, a NumPy dtype or scalar type, or the dtype object of torch, JAX or TensorFlow."""
+    """Return the `DType` of a dtype by any library.
+
+    Args:
+        name: what error texts call the argument.
+        value: a word, a `DType`, a NumPy dtype or scalar type, or the dtype object of torch, JAX or TensorFlow.
+
+    Raises:
+        ArgumentError: a dtype that cuDNN's RNNs do not have.
+        ArgumentTypeError: None, a number or a bool.
+
+    Example:
+        >>> import numpy as np
+        >>> str(parse_dtype("dtype", np.float32))
+        'float32'
+    """
     if not isinstance(value, str):
         if value is None or isinstance(value, (bool, int, float)):
             raise ArgumentTypeError(name, one_of([str(d) for d in DType]), shorten(value))
