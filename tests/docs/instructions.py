@@ -28,7 +28,7 @@ MAKERS = {"install_text": install_text, "MissingDependencyError": MissingDepende
 ABOUT = {
     ("CHANGELOG.md", "`pip install`"),
     ("CONTRIBUTING.md", "`pip install` that a text tells"),
-    ("docs/errors.md", "`pip install` line"),
+    ("docs/errors.md", "`pip install` commands in the message"),
     ("pycudnnrnn/errors.py", "pip install {packages}, or"),
     ("pycudnnrnn/errors.py", "pip install '.[{extra}]'"),
 }
