@@ -49,7 +49,7 @@ def tensorflow_checkpoint(folder):
 FILES = {"docs/how-to/convert.md": files_to_convert, "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint}
 """What the commands of a page find in the folder where they run."""
 
-LONG = {"demo"}
+LONG = {"bench", "demo"}
 """Commands that are looked up and not run here; other tests run them."""
 
 
