@@ -210,9 +210,9 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         ("System", "Linux, x86-64 and aarch64", "x86-64"),
     ]
     accepted = (
-        f"Accepted versions: {version_text(_discovery.OLDEST)} and every 9.x. Version 10 raises an error, because a new "
-        "major version may change any prototype. **We have never run cuDNN 8.x on hardware**: it is tested only against "
-        "its headers and with a stand-in for the GPU.\n"
+        f"Accepted versions: {version_text(_discovery.OLDEST)} and every 9.x. Version 10 raises an error, because a "
+        "new major version may change any prototype. **We have never run cuDNN 8.x on hardware**: it is tested only "
+        "against its headers and with a stand-in for the GPU.\n"
     )
     gpus = "No run on a GPU is recorded: see [GPU verification](gpu-verification.md).\n"
     if results:
@@ -225,8 +225,7 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         "## cuDNN\n",
         accepted,
         table(("version", "tested in CI", "ran on a GPU"), cudnn),
-        "bfloat16 needs cuDNN 9.13 or newer: earlier versions reject the descriptor (observed on 8.9.7, 9.0.0 and "
-        "9.12.0).\n",
+        "bfloat16 needs cuDNN 9.13 or newer: 8.9.7, 9.0.0 and 9.12.0 reject the descriptor (observed).\n",
         "## Everything else\n",
         table(("what", "accepted", "tested"), rows),
         "## GPUs\n",

@@ -35,7 +35,8 @@ def test_every_public_error_has_its_row():
     for name, also, cause, remedy in rows:
         bases = {base.__name__ for base in getattr(errors, name).__bases__}
         assert set(re.findall(r"`(\w+)`", also)) == bases - {"PycudnnrnnError", "Exception"}, name
-        assert cause.strip() and remedy.strip(), name
+        assert cause.strip(), name
+        assert remedy.strip(), name
 
 
 def test_every_error_that_a_user_can_meet_is_a_public_one():
