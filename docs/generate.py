@@ -1,4 +1,4 @@
-"""Write the pages that are not written by hand: `make docs` calls this.
+"""Write the generated pages: `make docs` calls this.
 
 `compatibility.md` and `gpu-verification.md` are committed, and a test compares. The API reference has one page per
 public module; those are only for the build.
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 def gpu_suite() -> Iterator[Asked]:
-    """What `tests/gpu` holds, read from its source: nothing is imported, and no CuPy is needed."""
+    """Yield the tests of `tests/gpu`, read from the source: nothing is imported, so CuPy is not needed."""
     for path in sorted((ROOT / "tests/gpu").glob("test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
@@ -135,9 +135,9 @@ def _for_users(results: list[dict[str, Any]], outcomes: dict[str, dict[str, int]
 
 
 def gpu_outcomes(results: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """By test, how many of its cases came out how; `results` are the newest first, and each may have some of the cases.
+    """Return the number of cases by test and outcome; `results` are the newest first, each with some of the cases.
 
-    What another commit had of a test does not count beside what a newer one has: its cases may be others.
+    Of each test, only the cases of the newest commit that ran it count: an older commit may have other cases.
     """
     commits: dict[str, str] = {}
     cases: dict[str, str] = {}
