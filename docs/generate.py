@@ -1,4 +1,4 @@
-"""Write the pages that are not written by hand: `make docs` calls this.
+"""Write the generated pages: `make docs` calls this.
 
 `compatibility.md` and `gpu-verification.md` are committed, and a test compares. The API reference has one page per
 public module; those are only for the build.
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 def gpu_suite() -> Iterator[Asked]:
-    """What `tests/gpu` holds, read from its source: nothing is imported, and no CuPy is needed."""
+    """Yield the tests of `tests/gpu`, read from the source: nothing is imported, so CuPy is not needed."""
     for path in sorted((ROOT / "tests/gpu").glob("test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
@@ -77,20 +77,12 @@ def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 
 def gpu_verification(results: list[dict[str, Any]]) -> str:
-    """Return the page that says what a GPU has shown, and what none has."""
+    """Return the page that lists what has run on a GPU and what has not."""
     outcomes, answers = gpu_outcomes(results), _answers(results)
     tests = [(f"`{a.name}`", _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
     open_questions = [(f"`{q}`", f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
-    about = (
-        "`make gpu-check` runs `tests/gpu` on a CUDA machine and writes to `tests/gpu/results/`; `tests/gpu/PLAN.md` "
-        "has the same in several calls. This page is made from those files and from the suite's source. The same suite "
-        "runs on every change over a stand-in for the GPU; that checks the suite's own code, and counts for nothing "
-        "here.\n"
-    )
-    parts = ["# What a GPU has verified\n", NOTE, about]
-    if not results:
-        parts.append("**Nothing has been verified on a GPU yet.** There is no results file. No row below has run.\n")
-    else:
+    parts = ["# GPU verification\n", NOTE, _for_users(results, outcomes)]
+    if results:
         runs = [
             (f"`{r['file']}`", r["date"], f"`{r['commit'][:12]}`", r["gpu"], version_text(r["cudnn"]),
              r["cuda_runtime"], r["cupy"], r["python"], r["passed"], r["failed"] + r["error"] + r["ended"],
@@ -99,25 +91,53 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
         ]  # fmt: skip
         head = ("file", "date", "commit", "GPU", "cuDNN", "CUDA", "CuPy", "Python", "passed", "failed", "skipped")
         parts += ["## Runs\n", table(head, runs)]
-        parts.append(
-            "Below, each case of a test counts as it came out last, in the runs of the newest commit that ran the "
-            "test; each question has its newest answer.\n"
-        )
-    parts += ["## What follows for users\n", _clipping(answers)]
-    parts += ["## Tests\n", table(("test", "outcome"), tests)]
+    parts += ["## Cell clipping\n", _clipping(answers)]
+    counted = "For each test, the last outcome of each case is counted, from the newest commit that ran the test.\n"
+    parts += ["## Tests\n", *([counted] if results else []), folded("tests", table(("test", "outcome"), tests))]
     if answers:
         rows = [(name, f"`{json.dumps(value)}`") for name, value in answers.items()]
-        parts += ["## Questions answered\n", table(("question", "answer"), rows)]
+        answered = folded("answers", table(("question", "answer"), rows))
+        parts += ["## Questions answered\n", "Each question has its newest answer.\n", answered]
     if open_questions:
-        explained = "Only a GPU can answer these. Until one has, the code takes the careful way.\n"
-        parts += ["## Questions not answered\n", explained, table(("question", "asked by"), open_questions)]
+        explained = (
+            "cuDNN's documentation leaves these questions open, and only a GPU can answer them. Until then the code "
+            "does not depend on the answers.\n"
+        )
+        questions = folded("questions", table(("question", "asked by"), open_questions))
+        parts += ["## Questions not answered\n", explained, questions]
     return "\n".join(parts)
 
 
-def gpu_outcomes(results: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """By test, how many of its cases came out how; `results` are the newest first, and each may have some of the cases.
+def folded(what: str, rows: str) -> str:
+    """Fold a table: a reader opens it by a click. `rows` is the table."""
+    return f"<details>\n<summary>{rows.count(chr(10)) - 2} {what}</summary>\n\n{rows}\n</details>\n"
 
-    What another commit had of a test does not count beside what a newer one has: its cases may be others.
+
+def _for_users(results: list[dict[str, Any]], outcomes: dict[str, dict[str, int]]) -> str:
+    """Return what has run, what it means, and how to run the suite: a line each."""
+    if results:
+        passed = sum(counts.get("passed", 0) for counts in outcomes.values())
+        every = sum(sum(counts.values()) for counts in outcomes.values())
+        gpus = ", ".join(dict.fromkeys(result["gpu"] for result in results))
+        state = f"**What has run**: {passed} of {every} cases passed on {gpus}. The tables below list all of them."
+        means = "versions, GPUs and questions that are not listed below are untested."
+    else:
+        state = "**What has run**: Nothing has been verified on a GPU yet. There is no results file."
+        means = (
+            "the calls to cuDNN are tested against the real library with a stand-in that computes in place of the GPU. "
+            "The numbers, speed and memory use on a real GPU are unknown."
+        )
+    how = (
+        "run `make gpu-check` on a CUDA machine. It runs `tests/gpu` and writes a file to `tests/gpu/results/`. Then "
+        "`make docs` updates this page. `tests/gpu/PLAN.md` splits the run into several short calls."
+    )
+    return f"{state}\n\n**What this means**: {means}\n\n**How to run the suite**: {how}\n"
+
+
+def gpu_outcomes(results: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return the number of cases by test and outcome; `results` are the newest first, each with some of the cases.
+
+    Of each test, only the cases of the newest commit that ran it count: an older commit may have other cases.
     """
     commits: dict[str, str] = {}
     cases: dict[str, str] = {}
@@ -143,15 +163,13 @@ def _answers(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _clipping(answers: dict[str, Any]) -> str:
-    """Say what a GPU has shown of the bounds of `cell_clip`, and the rule that needs no answer."""
+    """Return what a GPU has shown of the bounds of `cell_clip`, and the rule that needs no answer."""
     found = answers.get("clip bounds of float64, 0.3")
-    seen = "No GPU has shown yet whether cuDNN clips cells of float64 with bounds of that precision."
+    seen = "No GPU has shown yet whether cuDNN clips float64 cells with float64 bounds."
     if found is not None:
         taken = {"float": "a float", "double": "a double"}.get(found["taken as"], "neither a float nor a double")
-        seen = f"cuDNN takes a bound of 0.3 for cells of float64 as {taken}."
-    return (
-        f"{seen} `cell_clip` is rounded to float32 in every dtype, so that both engines clip with the same numbers.\n"
-    )
+        seen = f"cuDNN reads a bound of 0.3 for float64 cells as {taken}."
+    return f"{seen} `cell_clip` is rounded to float32 in every dtype, so both engines clip with the same numbers.\n"
 
 
 def _outcome(counts: dict[str, int]) -> str:
@@ -164,14 +182,14 @@ def _answered(question: str, answers: dict[str, Any]) -> bool:
 
 
 def compatibility(results: list[dict[str, Any]]) -> str:
-    """Return the page of versions, each with what it was held against."""
+    """Return the page of versions, each with what it was tested against."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
     headers = sorted(json.loads(p.read_text("utf-8"))["version"] for p in (ROOT / "tests/abi/headers").glob("*.json"))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     newest = next(line.split("==")[1] for line in makefile.splitlines() if line.startswith("CUDNN ")).rpartition(".")[0]
-    in_ci = {version_text(v): "every prototype and constant against its headers" for v in headers}
-    in_ci[newest] = "the same; the real library's descriptors, errors and limits (a stand-in computes)"
+    in_ci = {version_text(v): "every prototype and constant, against its headers" for v in headers}
+    in_ci[newest] = "the same, and the real library's descriptors, errors and limits (a stand-in computes)"
     on_gpu: dict[str, list[str]] = {}
     for result in results:
         on_gpu.setdefault(version_text(result["cudnn"]), []).append(result["gpu"])
@@ -181,33 +199,33 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         (
             "Python",
             project["requires-python"],
-            "3.11 runs all tests; `make dist` tries the wheel on what else is there",
+            "all tests on 3.11; `make dist` installs the wheel on every other installed Python",
         ),
         ("Python without the GIL", "3.14t, without checkpoints", _free_threaded()),
-        ("NumPy", _version(project["dependencies"], "numpy"), "the newest on PyPI when CI ran"),
-        ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI ran"),
+        ("NumPy", _version(project["dependencies"], "numpy"), "the newest on PyPI when CI runs"),
+        ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI runs"),
         ("CuPy, CUDA 12", _version(extras["cuda12"], "cupy"), "no"),
-        ("CuPy, CUDA 13", _version(extras["cuda13"], "cupy"), f"{simulated}, over host memory"),
+        ("CuPy, CUDA 13", _version(extras["cuda13"], "cupy"), f"{simulated}, with arrays in host memory"),
         ("torch", "any with DLPack", f"{_version(extras['test'], 'torch').removeprefix('==')}, on the CPU"),
         ("System", "Linux, x86-64 and aarch64", "x86-64"),
     ]
     accepted = (
-        f"{version_text(_discovery.OLDEST)} and every 9.x are accepted; 10 is refused, because a new major version may "
-        "change any prototype. **cuDNN 8.x never ran on hardware here**: it is bound, and checked against its headers "
-        "and a stand-in.\n"
+        f"Accepted versions: {version_text(_discovery.OLDEST)} and every 9.x. Version 10 raises an error, because a "
+        "new major version may change any prototype. **We have never run cuDNN 8.x on hardware**: it is tested only "
+        "against its headers and with a stand-in for the GPU.\n"
     )
-    gpus = "No GPU run is recorded. [What a GPU has verified](gpu-verification.md) lists what that leaves open.\n"
+    gpus = "No run on a GPU is recorded: see [GPU verification](gpu-verification.md).\n"
     if results:
         found = [(r["gpu"], r["compute_capability"], r["driver"], version_text(r["cudnn"]), r["date"]) for r in results]
         gpus = table(("GPU", "compute capability", "driver", "cuDNN", "date"), found)
     parts = [
         "# Compatibility\n",
         NOTE,
-        "Every row says what was tested, not what should work.\n",
+        "This page lists what has been tested, not everything that should work.\n",
         "## cuDNN\n",
         accepted,
         table(("version", "tested in CI", "ran on a GPU"), cudnn),
-        "bfloat16 needs cuDNN 9.13: earlier versions refuse the descriptor (observed on 8.9.7, 9.0.0 and 9.12.0).\n",
+        "bfloat16 needs cuDNN 9.13 or newer: 8.9.7, 9.0.0 and 9.12.0 reject the descriptor (observed).\n",
         "## Everything else\n",
         table(("what", "accepted", "tested"), rows),
         "## GPUs\n",
@@ -217,12 +235,12 @@ def compatibility(results: list[dict[str, Any]]) -> str:
 
 
 def _free_threaded() -> str:
-    """Say what ran without the GIL, and what could not."""
+    """Return what ran without the GIL, and what could not."""
     found = json.loads((ROOT / "tests" / "free_threaded.json").read_text(encoding="utf-8"))
     missing = ", ".join(f"`{name}`" for name in found["not_imported"])
     return (
         f"{found['python']}, {found['date']}: {found['tests']} tests (`make free-threaded`), {found['failed']} failed; "
-        f"the GIL {'on' if found['gil'] else 'off'} with {found['modules']} modules imported, all but {missing}"
+        f"the GIL was {'on' if found['gil'] else 'off'} with {found['modules']} modules imported; not tested: {missing}"
     )
 
 

@@ -55,8 +55,8 @@ def test_the_measured_table_is_the_results_files():
     results = load(ROOT / path)
     assert results.environment["date"][:10] in TEXT
     assert f"`{results.environment['command']}`" in TEXT
-    for case in ("weak", "apart", "strong"):
-        _, *found = row_of(case)
+    for case, name in (("weak", "weak:"), ("apart", "weak, without the all-reduce"), ("strong", "strong:")):
+        _, *found = row_of(name)
         one, two = (next(iter(results.select(group=case, which="step", ranks=ranks))) for ranks in (1, 2))
         share = 2 if case == "strong" else 1
         expected = []

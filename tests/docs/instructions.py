@@ -26,9 +26,8 @@ MAKERS = {"install_text": install_text, "MissingDependencyError": MissingDepende
 """What makes a text with the command in it, from words in the source."""
 
 ABOUT = {
-    ("CHANGELOG.md", "`pip install`"),
-    ("CONTRIBUTING.md", "`pip install` that a text tells"),
-    ("docs/errors.md", "`pip install` line"),
+    ("CONTRIBUTING.md", "`pip install` that a text contains"),
+    ("docs/errors.md", "`pip install` commands in the message"),
     ("pycudnnrnn/errors.py", "pip install {packages}, or"),
     ("pycudnnrnn/errors.py", "pip install '.[{extra}]'"),
 }

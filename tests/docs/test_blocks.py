@@ -49,25 +49,31 @@ def tensorflow_checkpoint(folder):
 FILES = {"docs/how-to/convert.md": files_to_convert, "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint}
 """What the commands of a page find in the folder where they run."""
 
-LONG = {"demo"}
+LONG = {"bench", "demo"}
 """Commands that are looked up and not run here; other tests run them."""
 
 
 @pytest.fixture
 def on_shim(shim_path):
-    """Give a context in which CuPy's arrays and functions are over host memory: one device for all blocks of a page."""
+    """Give a context in which CuPy's arrays and functions are over host memory: one device for all blocks of a page.
+
+    `libcudnn.load` returns the stand-in's library there.
+    """
+    from pycudnnrnn import libcudnn
     from pycudnnrnn.engines import use_engine
     from tests.stand_in.host_cupy import use_host_cupy
     from tests.stand_in.host_device import host_allocator
     from tests.stand_in.shim import Shim
 
-    engine, device = Shim(shim_path).engine_and_device()
+    shim = Shim(shim_path)
+    engine, device = shim.engine_and_device()
     cupy = use_host_cupy(device)
 
     @contextlib.contextmanager
     def block():
         with host_allocator(device), use_engine(engine), pytest.MonkeyPatch.context() as patch:
             patch.setitem(sys.modules, "cupy", cupy)
+            patch.setattr(libcudnn, "load", lambda: shim.library)
             yield
 
     return block

@@ -26,24 +26,21 @@ def test_a_generated_page_is_what_would_be_generated(path):
     assert path.read_text() == generate.committed_pages()[path], "make docs writes it anew"
 
 
-def test_every_public_error_has_its_section():
+def test_every_public_error_has_its_row():
+    """It names the other base classes, the cause and what to do."""
     public = {n for n, v in vars(errors).items() if inspect.isclass(v) and issubclass(v, errors.PycudnnrnnError)}
     page = (ROOT / "docs/errors.md").read_text()
-    _, *parts = re.split(r"^### `(\w+)`$", page, flags=re.MULTILINE)
-    sections = dict(zip(parts[::2], parts[1::2], strict=True))
-    assert len(sections) == len(parts) / 2
-    assert sections.keys() == public
-    for name, text in sections.items():
-        also = re.search(r"^Also an? (.+)\.$", text, re.MULTILINE)
-        kinds = re.findall(r"`(\w+)`", also[1]) if also else []
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|(.*)\|(.*)\|$", page, re.MULTILINE)
+    assert sorted(name for name, *_ in rows) == sorted(public)
+    for name, also, cause, remedy in rows:
         bases = {base.__name__ for base in getattr(errors, name).__bases__}
-        assert set(kinds) == bases - {"PycudnnrnnError", "Exception"}, name
-        assert re.search(r"^\*\*Cause\*\*: \w", text, re.MULTILINE), name
-        assert re.search(r"^\*\*Remedy\*\*: \S", text, re.MULTILINE), name
+        assert set(re.findall(r"`(\w+)`", also)) == bases - {"PycudnnrnnError", "Exception"}, name
+        assert cause.strip(), name
+        assert remedy.strip(), name
 
 
 def test_every_error_that_a_user_can_meet_is_a_public_one():
-    """What is raised from a private module has a name that a user can catch, and a section on the page."""
+    """What is raised from a private module has a name that a user can catch, and a row on the page."""
     public = {name for name, value in vars(errors).items() if inspect.isclass(value)}
     for path in sorted(ROOT.glob("pycudnnrnn/**/*.py")):
         if path == ROOT / "pycudnnrnn/errors.py":
@@ -94,7 +91,8 @@ def test_without_a_result_the_page_lists_every_test_as_not_run():
         ["grep", "-rhoE", "^def test_[a-z0-9_]+", ROOT / "tests/gpu"], capture_output=True, text=True, check=True
     ).stdout.split()[1::2]
     assert len(tests) > 20
-    assert "Nothing has been verified on a GPU yet" in page
+    assert "Nothing has been verified on a GPU yet" in page.partition("##")[0], "before any list"
+    assert "`make gpu-check`" in page.partition("##")[0]
     for test in tests:
         assert f"::{test}` | not run |" in page, test
     assert "| `SET mode` |" in page.partition("## Questions not answered")[2]
@@ -115,6 +113,7 @@ def test_a_result_shows_up_with_its_counts_and_answers(tmp_path):
     results = generate.gpu_results(tmp_path)
     page = generate.gpu_verification(results)
     assert "Nothing has been verified" not in page
+    assert "1 of 4 cases passed on NVIDIA X, NVIDIA W." in page
     assert page.index("| `new.jsonl` |") < page.index("| `old.jsonl` |")
     assert "9.28.0 | 13000 | 14.2.0 | 3.11.7 | 1 | 1 | 1 |" in page
     assert "test_set_mode_of_the_weight_gradient` | 1 passed |" in page
@@ -133,9 +132,9 @@ def test_a_result_shows_up_with_its_counts_and_answers(tmp_path):
 @pytest.mark.parametrize(
     ("taken", "sentence"),
     [
-        (None, "No GPU has shown yet whether cuDNN clips cells of float64"),
-        ("float", "cuDNN takes a bound of 0.3 for cells of float64 as a float."),
-        ("double", "cuDNN takes a bound of 0.3 for cells of float64 as a double."),
+        (None, "No GPU has shown yet whether cuDNN clips float64 cells"),
+        ("float", "cuDNN reads a bound of 0.3 for float64 cells as a float."),
+        ("double", "cuDNN reads a bound of 0.3 for float64 cells as a double."),
         ("neither", "as neither a float nor a double."),
     ],
 )
@@ -207,8 +206,14 @@ def test_what_tells_of_a_gpu_says_that_none_has_run_it_as_long_as_that_is_so(nam
     assert not misleads((ROOT / name).read_text(), generate.gpu_results()), name
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_says_at_most_once_that_no_gpu_has_run_it(page):
+    found = NOT_YET.findall(page.read_text())
+    assert len(found) <= 1
+
+
 def test_a_sentence_that_no_gpu_has_run_is_asked_for_and_refused():
-    said = "No GPU\nhas run it yet: [what one has verified](../gpu-verification.md)."
+    said = "No GPU\nhas run it yet: [GPU verification](../gpu-verification.md)."
     assert misleads("It runs on a GPU.", [])
     assert misleads("No GPU has run it yet.", [])
     assert not misleads(said, [])

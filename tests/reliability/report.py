@@ -18,24 +18,25 @@ DOCUMENT = ROOT / "docs" / "reliability.md"
 
 HEAD = """# Reliability, as measured
 
-Made by `make reliability` from `tests/reliability/results.json`; do not edit. Each row is a promise, the number it is
-held to, and what was counted when its tests last ran. A row counts as met only if a fault planted in the code turned
-one of its tests red: the second table names both. The tests of the cuDNN engine run on the real libcudnn's descriptors
-with a stand-in for the GPU: they show call discipline, not cuDNN's numerics. A row that needs a GPU has what the newest
-results file in `tests/gpu/results` measured; its fault is planted, and seen, on the stand-in. A fault is told as it
-was planted; where the code has moved since, its row names the commit that the text is of.
+`make reliability` writes this page from `tests/reliability/results.json`; do not edit it. Each row has a promise, its
+target, and the numbers from the last run of its tests. A row is "met" only if a fault planted in the code made one of
+its tests fail. The second table lists these faults. If the code has changed since, the row names the fault's commit.
+
+The tests of the cuDNN engine run with the real libcudnn's descriptors and a stand-in for the GPU. They check the calls,
+not cuDNN's results. A row that needs a GPU shows the newest file in `tests/gpu/results`. Its fault is planted on the
+stand-in.
 """
 
 
 def numbers(result: dict[str, Any]) -> str:
     found = [f"{value:,} {name.replace('_', ' ')}" for name, value in result.get("measured", {}).items()]
-    tests = f"{result['tests']} tests" if "tests" in result else ""
+    tests = f"{result['tests']} test{'s' * (result['tests'] != 1)}" if "tests" in result else ""
     skipped = f"{result['skipped']} skipped" if result.get("skipped") else ""
     return ", ".join(filter(None, [*found, tests, skipped])) or "-"
 
 
 def on_gpu(row: Row, result: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the newest run on a GPU that has the row says of it, beside the fault; the result as it is without one."""
+    """Return the row's result from the newest GPU run that has it, with its fault; else the result unchanged."""
     run = next((run for run in runs if row.name in run.get("reliability", {})), None)
     if not row.needs or run is None:
         return result
@@ -73,8 +74,9 @@ def loaded() -> list[str]:
     names = ("forwards", "threads", "checked", "save", "cancelled", "growth_bytes", "seconds")
     numbers = " | ".join(f"{found[name]:,}" for name in names)
     what = (
-        "What a server does, in one run: threads share a model, with changing T and B, ragged lengths, streams and "
-        f"gradients, saves and restores beside them, and calls cancelled half-way (`{found['command']}`)."
+        "A simulated server, in one run: threads share a model, with changing numbers of steps and sequences, unequal "
+        "lengths, streams and gradients. At the same time, checkpoints are saved and restored, and calls are cancelled "
+        f"(`{found['command']}`)."
     )
     head = "| forwards | threads | compared | saves | cancelled | bytes grown | seconds | wrong | when |"
     row = f"| {numbers} | {len(found['wrong'])} | {found['date']}, {found['commit'][:7]} |"
@@ -84,7 +86,7 @@ def loaded() -> list[str]:
 def fuzzed(targets: dict[str, dict[str, Any]]) -> list[str]:
     """Return the table of coverage-guided fuzzing: nightly, so that its results are a file of their own."""
     lines = [
-        "", "Coverage-guided fuzzing (R4 at night, `make fuzz`): what reads others' bytes, each target in turn.", "",
+        "", "Coverage-guided fuzzing (`make fuzz`, nightly) of each reader of untrusted data:", "",
         "| target | runs | seconds | branches | corpus | worst ms | peak bytes | found | when |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip

@@ -48,13 +48,13 @@ ROWS = (
         ),
     ),
     Row(
-        "R2", "descriptors that are made and freed leave nothing", "1,000,000 of each type, growth <= 1 MiB",
+        "R2", "creating and destroying descriptors leaks no memory", "1,000,000 of each type, growth <= 1 MiB",
         ("tests/abi/test_soak.py",),
         Fault("pycudnnrnn/engines/cudnn/owned.py", "            self._destroy(self._pointer)\n", "            pass\n"),
     ),
     Row(
-        "R3", "models that are made, run and closed leave no device memory",
-        "10,000 cycles: drift of the pool 0 B, growth of the last 5,000 at most 2 driver pages",
+        "R3", "creating, running and closing models leaks no device memory",
+        "10,000 cycles: the pool does not grow, the last 5,000 grow by at most 2 driver pages",
         ("-m", "gpu", "tests/gpu/test_soak.py", "-k", "ten_thousand"),
         Fault(
             "pycudnnrnn/engines/cudnn/whole.py", "        if not batch.keeps:\n",
@@ -63,20 +63,21 @@ ROWS = (
         needs=GPU,
     ),
     Row(
-        "R4", "mutated checkpoints are refused", "200,000; each reason 100 times; peak <= 16 MiB over twice the layout",
+        "R4", "mutated checkpoints raise an error",
+        "200,000 files; each reason 100 times; peak <= 16 MiB over twice the layout",
         ("tests/fuzz",),
         Fault("pycudnnrnn/checkpoint/_file.py", "if _digest(_whole(tensors), metadata) != ", "if None == "),
     ),
     Row(
-        "R5", "named attack files are refused", "12 of 12", ("tests/checkpoint/test_checkpoint_attacks.py",),
+        "R5", "known attack files raise an error", "12 of 12", ("tests/checkpoint/test_checkpoint_attacks.py",),
         Fault("pycudnnrnn/checkpoint/_file.py", "<= min(header_max, source.size - 8)", "<= 2**62"),
     ),
     Row(
-        "R6", "no foreign library is loaded", "0 loads in 8 scenarios", ("tests/abi/test_hijack.py",),
+        "R6", "no planted library is loaded", "0 loads in 8 scenarios", ("tests/abi/test_hijack.py",),
         Fault("pycudnnrnn/_discovery.py", "    _check_trust((path, *parts))\n", ""),
     ),
     Row(
-        "R7", "properties hold for drawn inputs", "2,000 examples per layout property, 300 per numeric one",
+        "R7", "properties hold for random inputs", "2,000 examples per layout property, 300 per numeric one",
         (
             "tests/properties", "tests/spec_and_layout/test_layout.py", "tests/spec_and_layout/test_schedule.py",
             "tests/cudnn_engine/test_numbers.py",
@@ -84,7 +85,7 @@ ROWS = (
         Fault("pycudnnrnn/layout/__init__.py", "        end += region.size\n", "        end += region.size + 1\n"),
     ),
     Row(
-        "R8", "an allocation that fails changes nothing", "every allocation, in turn",
+        "R8", "an allocation that fails changes nothing", "every allocation fails once",
         ("tests/cudnn_engine/test_failures.py", "tests/numpy_engine/test_allocations.py", "-k", "allocation"),
         Fault(
             "pycudnnrnn/engines/cudnn/whole.py", "        results = passes.new(",
@@ -92,12 +93,13 @@ ROWS = (
         ),
     ),
     Row(
-        "R9", "each status at each call is a typed error", "every code of 9.x, at the first and last of each call",
+        "R9", "each status of each call raises a typed error",
+        "every code of 9.x, at the first and the last call of each function",
         ("tests/cudnn_engine/test_failures.py", "-k", "each_status"),
         Fault("pycudnnrnn/_libcudnn.py", "            if status:\n", "            if status > 5000:\n"),
     ),
     Row(
-        "R10", "nothing is written beside an array", "guard bytes in every test of the native path",
+        "R10", "nothing is written outside an array", "guard bytes in every test of the native path",
         ("tests/cudnn_engine",),
         Fault(
             "pycudnnrnn/engines/cudnn/whole.py", "scratch(device, passes.reserve_nbytes)",
@@ -114,12 +116,13 @@ ROWS = (
         needs=GPU,
     ),
     Row(
-        "R12", "threads have handles of their own and equal results", "8 threads, 10,000 calls in CI, 80,000 at night",
+        "R12", "each thread has its own handle, and all get equal results",
+        "8 threads, 10,000 calls in CI, 80,000 nightly",
         ("tests/cudnn_engine/test_concurrency.py", "-k", "threads_have"),
         Fault("pycudnnrnn/engines/cudnn/handles.py", "threading.local()", "type('', (), {})()"),
     ),
     Row(
-        "R13", "the interpreter ends quietly with objects alive", "1,000 exits in 10 shapes",
+        "R13", "the interpreter exits without errors while objects are alive", "1,000 exits in 10 situations",
         ("tests/abi/test_exits.py", "tests/cudnn_engine/test_exits.py"),
         Fault(
             "pycudnnrnn/engines/cudnn/owned.py", "weakref.ref(owner, lambda _: self.free())",
@@ -127,17 +130,17 @@ ROWS = (
         ),
     ),
     Row(
-        "R14", "a forked child is refused, and its parent goes on", "100 of 100 children",
+        "R14", "a forked child gets an error, and its parent keeps working", "100 of 100 children",
         ("tests/cudnn_engine/test_concurrency.py", "-k", "forked"),
         Fault("pycudnnrnn/engines/cudnn/handles.py", "if self._count and self", "if not self._count and self"),
     ),
     Row(
-        "R15", "integers beyond a limit are refused, and nothing is called", "every integer a user can give",
+        "R15", "integers beyond a limit raise an error before any call", "every integer argument",
         ("tests/cudnn_engine/test_boundaries.py",),
         Fault("pycudnnrnn/engines/cudnn/checks.py", "if T * B * width > INT32_MAX", "if T * B * width > 2**32"),
     ),
     Row(
-        "R16", "every branch of the modules that decide is taken", "100 % of 7 modules, 95 % overall",
+        "R16", "every branch of the modules with decisions is tested", "100 % of 7 modules, 95 % overall",
         (
             "tests/spec_and_layout", "tests/ops", "tests/numpy_engine", "tests/tf1", "tests/checkpoint", "tests/files",
             "tests/api/test_package.py", "tests/api/test_wrong_types.py", "tests/helpers",
@@ -151,7 +154,7 @@ ROWS = (
         measure="coverage",
     ),
     Row(
-        "R17", "mutants of layout, checks, schedule, canonical and orders of gates are found out", "90 %", (),
+        "R17", "tests detect mutations of layout, checks, schedule, canonical and gate orders", "90 %", (),
         Fault("pyproject.toml", '"tests/spec_and_layout/test_error_texts.py", ', ""),
         measure="mutation",
     ),
@@ -168,7 +171,8 @@ ROWS = (
         needs=GPU,
     ),
     Row(
-        "R20", "an eager forward, all checks on, costs little host time", "20 us above the bare call (median)",
+        "R20", "a direct forward call with all checks costs little host time",
+        "20 us more than the bare C call (median)",
         measure="host_cost",
         fault=Fault(
             "pycudnnrnn/engines/cudnn/whole.py", "        handle = runtime.handle_on(stream)\n",

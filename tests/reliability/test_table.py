@@ -56,7 +56,7 @@ def test_a_row_that_needs_a_gpu_has_what_a_results_file_of_one_measured():
     red = {"R18": {"status": "not run: it needs a GPU", "red": "tests.gpu.test_lost::test_it", "fault": "a -> b"}}
     older = gpu_run("2029-01-01T00:00:00+00:00", R18={"worst_ms": 9.0}, R3={"cycles": 10_000, "bytes_drifted": 0})
     page = document(red, [gpu_run(R18={"calls_refused": 30, "worst_ms": 0.1}), older])
-    assert "| 30 calls refused, 0.1 worst ms, 1 tests | met | 2030-01-02, 0123456, NVIDIA X |" in row_of(page, "R18")
+    assert "| 30 calls refused, 0.1 worst ms, 1 test | met | 2030-01-02, 0123456, NVIDIA X |" in row_of(page, "R18")
     assert "10,000 cycles, 0 bytes drifted" in row_of(page, "R3"), "of an older run, where the newest has none"
     assert "not counted: no fault was seen" in row_of(page, "R3")
     assert "| - | not run | - |" in row_of(page, "R19")

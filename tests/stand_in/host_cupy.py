@@ -4,6 +4,7 @@ What it shows is that the code's calls fit together and reach the engine with Cu
 kernels, nor of a GPU.
 """
 
+import time
 import types
 
 import cupy
@@ -69,6 +70,23 @@ class HostArray(cupy.ndarray):
 
     def __array_finalize__(self, parent):
         self.device_ = getattr(parent, "device_", None)
+
+
+class Event:
+    """A CUDA event: the host's time when it was recorded."""
+
+    seconds = None
+
+    def record(self):
+        self.seconds = time.perf_counter()
+
+    def synchronize(self):
+        assert self.seconds is not None, "an event that was never recorded"
+
+
+def elapsed_ms(start, end):
+    """Return the milliseconds between two recorded events."""
+    return (end.seconds - start.seconds) * 1000
 
 
 def lower(value):
@@ -147,6 +165,7 @@ def use_host_cupy(device):
         return made
 
     namespace.from_dlpack = from_dlpack
+    namespace.cuda = types.SimpleNamespace(Event=Event, get_elapsed_time=elapsed_ms, get_current_stream=device.stream)
     device.xp = namespace
     device.empty = empty
     for dtype in ("float16", "float32", "float64", "int32", "int64"):

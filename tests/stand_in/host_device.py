@@ -47,6 +47,9 @@ class Stream:
         self.ptr = next(self._addresses) if address is None else address
         self.capturing = None
 
+    def synchronize(self):
+        """Return: what was put on it is done."""
+
 
 class NotCapturableError(RuntimeError):
     """Something was done during a capture that CUDA forbids there."""
