@@ -20,6 +20,14 @@ def with_blocks(language):
     return pytest.mark.parametrize("page", pages, ids=name_of)
 
 
+def torch_model(folder):
+    """What the README reads: the state dict of a torch model whose encoder is an LSTM."""
+    import torch
+    from safetensors.torch import save_file
+
+    save_file(torch.nn.ModuleDict({"encoder": torch.nn.LSTM(3, 4)}).state_dict(), folder / "model.safetensors")
+
+
 def files_to_convert(folder):
     """What docs/how-to/convert.md converts: a torch model whose encoder has an LSTM, and what a saver of two wrote."""
     import torch
@@ -46,8 +54,12 @@ def tensorflow_checkpoint(folder):
     saver.save(folder / "model.ckpt", 1000, format="tensorflow")
 
 
-FILES = {"docs/how-to/convert.md": files_to_convert, "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint}
-"""What the commands of a page find in the folder where they run."""
+FILES = {
+    "README.md": torch_model,
+    "docs/how-to/convert.md": files_to_convert,
+    "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint,
+}
+"""What the blocks and the commands of a page find in the folder where they run."""
 
 LONG = {"demo"}
 """Commands that are looked up and not run here; other tests run them."""
@@ -78,6 +90,7 @@ def on_shim(shim_path):
 @with_blocks("python")
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, on_shim):
     monkeypatch.chdir(tmp_path)
+    FILES.get(name_of(page), lambda _: None)(tmp_path)
     names = {"__name__": "page"}
     for block in blocks(page):
         if block.language != "python":
