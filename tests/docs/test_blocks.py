@@ -1,6 +1,7 @@
 """Every code block of the README and the pages runs."""
 
 import contextlib
+import os
 import re
 import shlex
 import sys
@@ -9,6 +10,8 @@ import tomllib
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT, blocks, check_names, commands
+
+os.environ.setdefault("KERAS_BACKEND", "torch")  # as tests/helpers/oracles.py does: Keras keeps the first it finds
 
 
 def name_of(page):
@@ -86,6 +89,7 @@ def on_shim(shim_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # torch's own
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # Keras's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
 @with_blocks("python")
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, on_shim):
