@@ -56,4 +56,4 @@ for update in range(1, UPDATES + 1):
     if update % 50 == 0:
         print(f"update {update:4d}  loss {float(loss):.4f}")
 
-print(f"trained {op.spec} on {device}; always predicting the mean has loss {2 / 12:.3f}")
+print(f"trained {op.spec} on {device}; predicting the mean gives {2 / 12:.3f}")

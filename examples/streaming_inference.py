@@ -2,9 +2,9 @@
 
 python examples/streaming_inference.py
 
-A plan computes all sizes and makes all descriptors before the first step. On cuDNN its calls allocate nothing; the NumPy
-engine allocates temporary memory in each call. For a GPU, make the arrays with CuPy and prepare with device="cuda". No
-GPU has run that yet: see docs/gpu-verification.md.
+A plan computes all sizes and makes all descriptors before the first step. On cuDNN its calls allocate nothing; the
+NumPy engine allocates temporary memory in each call. For a GPU, make the arrays with CuPy and prepare with
+device="cuda". No GPU has run that yet: see docs/gpu-verification.md.
 """
 
 import numpy as np

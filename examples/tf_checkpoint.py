@@ -3,8 +3,8 @@
 python examples/tf_checkpoint.py model.ckpt-1000 [SCOPE [ACTIVATION]]
 
 The checkpoint is named by its prefix, its .index or its folder. SCOPE is the part of the variables' names before "rnn/"
-or "stack_bidirectional_rnn/", often "cudnn_lstm". A file with one RNN does not need it. ACTIVATION, "tanh" or "relu", is
-required for CudnnRNNTanh and CudnnRNNRelu, because both write the same names.
+or "stack_bidirectional_rnn/", often "cudnn_lstm". A file with one RNN does not need it. ACTIVATION, "tanh" or "relu",
+is required for CudnnRNNTanh and CudnnRNNRelu, because both write the same names.
 """
 
 import argparse
