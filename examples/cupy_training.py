@@ -1,10 +1,10 @@
-"""Train an LSTM on CuPy arrays with cuDNN: the adding problem, with the gradients and Adam written out.
+"""Train an LSTM on CuPy arrays with cuDNN: the adding problem, with Adam written out.
 
-python examples/cupy_training.py            # a GPU, CuPy and cuDNN
+python examples/cupy_training.py            # needs a GPU, CuPy and cuDNN
 python examples/cupy_training.py cpu        # the same on NumPy arrays
 
-Two numbers of a sequence are marked, and the model has to give their sum. One name, xp, decides where everything runs.
-No GPU has run it yet: docs/gpu-verification.md says what one has verified.
+In each sequence two numbers are marked, and the model predicts their sum. The name xp selects NumPy or CuPy.
+No GPU has run it yet: see docs/gpu-verification.md.
 """
 
 import sys
@@ -24,7 +24,7 @@ else:
 
 rng = np.random.default_rng(0)
 op = ops.CudnnLSTM(num_layers=1, num_units=UNITS, input_size=2)
-params = op.init_params(seed=1, device=device)  # cuDNN's layout there, whatever it is
+params = op.init_params(seed=1, device=device)  # in cuDNN's layout on a GPU
 kernel = xp.asarray(rng.normal(size=(UNITS, 1), scale=0.2).astype("float32"))
 
 
@@ -56,4 +56,4 @@ for update in range(1, UPDATES + 1):
     if update % 50 == 0:
         print(f"update {update:4d}  loss {float(loss):.4f}")
 
-print(f"trained {op.spec} on {device}: the variance to beat is {2 / 12:.3f}")
+print(f"trained {op.spec} on {device}; predicting the mean gives {2 / 12:.3f}")

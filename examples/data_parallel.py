@@ -1,12 +1,12 @@
-"""A character model, trained on several ranks: each reads its part of the streams, and all have one model.
+"""Train a character model on several ranks. Each rank reads its part of the streams; all have the same model.
 
 mpiexec -n 4 python -m mpi4py examples/data_parallel.py --updates 200
 
-`-m mpi4py` lets an exception on one rank end the others. The losses are those of one rank on the whole batch.
+With `-m mpi4py`, an exception on one rank ends the others. The losses equal those of one rank with the whole batch.
 """
 
 import argparse
-from pydoc_data.topics import topics  # a text that every Python carries
+from pydoc_data.topics import topics  # a text that is part of every Python
 
 import numpy as np
 from mpi4py import MPI
@@ -17,7 +17,7 @@ from pycudnnrnn.distributed import all_reduce_gradients, broadcast_params
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--updates", type=int, default=200)
 parser.add_argument("--units", type=int, default=128)
-parser.add_argument("--streams", type=int, default=32, help="of all ranks together")
+parser.add_argument("--streams", type=int, default=32, help="number of streams, over all ranks")
 parser.add_argument("--steps", type=int, default=64)
 options = parser.parse_args()
 
@@ -45,11 +45,11 @@ def parts(buffer):
 bound = (6 / (options.units + len(alphabet))) ** 0.5
 kernel = np.random.default_rng(comm.rank).uniform(-bound, bound, options.units * len(alphabet))
 model = np.concatenate([op.init_params(seed=comm.rank), kernel, np.zeros(len(alphabet))], dtype="float32")
-broadcast_params(model, comm)  # the seeds differ, the models no longer
+broadcast_params(model, comm)  # the seeds differ; from here on the models are the same
 
 
 def loss_and_gradient(window, state, gradient):
-    """The mean loss of predicting each symbol from those before it; its gradient is written, the state returned."""
+    """Return the mean loss of predicting each symbol from those before it, and the state; write the gradient."""
     params, kernel, bias = parts(model)
     d_params, d_kernel, d_bias = parts(gradient)
     fwd = op.forward(one_hot[window[:-1]], *state, params)
@@ -67,7 +67,7 @@ def loss_and_gradient(window, state, gradient):
 
 
 first, second = np.zeros_like(model), np.zeros_like(model)  # Adam's moments
-message = np.zeros(len(model) + 1, "float32")  # the gradient, and the loss behind it: one all-reduce an update
+message = np.zeros(len(model) + 1, "float32")  # the gradient, then the loss: one all-reduce per update
 gradient = message[:-1]
 state, position = (None, None), 0
 for update in range(options.updates):

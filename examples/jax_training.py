@@ -11,7 +11,7 @@ op = ops.CudnnLSTM(num_layers=1, num_units=UNITS, input_size=INPUT)
 
 
 def loss(weights, x, wanted):
-    """How far a weighted sum of the last output is from what is wanted."""
+    """Return the mean squared error of a weighted sum of the last output."""
     params, readout = weights
     output, _, _ = rnn(params, x, spec=op)
     return jnp.mean((output[-1] @ readout - wanted) ** 2)

@@ -1,4 +1,4 @@
-"""From a Keras LSTM's file to a running op, on a machine without Keras.
+"""Run the LSTM of a Keras file as an op, without Keras.
 
 python examples/keras_to_op.py model.keras [LAYER ...]
 """

@@ -1,10 +1,10 @@
-"""Run a model over a stream, step by step with carried state, in buffers that are allocated once.
+"""Run a model over a stream, one step at a time, in arrays that are allocated once.
 
 python examples/streaming_inference.py
 
-A prepared plan asks every size and makes every descriptor before the first step. On cuDNN its calls allocate nothing;
-the NumPy engine takes scratch in each call and gives it back. On a GPU, make the buffers with CuPy and prepare with
-device="cuda"; no GPU has run that yet (docs/gpu-verification.md).
+A plan computes all sizes and makes all descriptors before the first step. On cuDNN its calls allocate nothing; the
+NumPy engine allocates temporary memory in each call. For a GPU, make the arrays with CuPy and prepare with
+device="cuda". No GPU has run that yet: see docs/gpu-verification.md.
 """
 
 import numpy as np
@@ -23,13 +23,13 @@ h, next_h = np.zeros((2, 2, BATCH, 32), "float32")
 
 outputs = np.empty((STEPS, BATCH, 32), "float32")
 for step in range(STEPS):
-    x[0] = stream[step]  # what has just come in
+    x[0] = stream[step]  # the input of this step
     plan.forward(params, x, h, None, y, next_h, None)
-    h, next_h = next_h, h  # the state goes on; no copy
+    h, next_h = next_h, h  # the next call starts from this state; no copy
     outputs[step] = y[0]
 
 whole, whole_h = op(stream, None, params, is_training=False)
 print(f"{STEPS} steps of {BATCH} streams")
-print(f"beside the whole sequence at once: worst difference {np.abs(outputs - whole).max():.1e}")
+print(f"compared with one call for the whole sequence: worst difference {np.abs(outputs - whole).max():.1e}")
 assert np.allclose(outputs, whole, atol=1e-6)
 assert np.allclose(h, whole_h, atol=1e-6)

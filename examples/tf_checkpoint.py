@@ -1,10 +1,10 @@
-"""Read a tf.contrib.cudnn_rnn model out of a TensorFlow checkpoint, and run it; TensorFlow is not needed.
+"""Read a tf.contrib.cudnn_rnn model from a TensorFlow checkpoint and run it, without TensorFlow.
 
 python examples/tf_checkpoint.py model.ckpt-1000 [SCOPE [ACTIVATION]]
 
-The checkpoint is named by its prefix, its .index or its folder. SCOPE is what stands before "rnn/" or
-"stack_bidirectional_rnn/" in the variables' names, "cudnn_lstm" most often; a file of one RNN does not need it.
-ACTIVATION, "tanh" or "relu", has to be given for CudnnRNNTanh and CudnnRNNRelu, which write the same names.
+The checkpoint is named by its prefix, its .index or its folder. SCOPE is the part of the variables' names before "rnn/"
+or "stack_bidirectional_rnn/", often "cudnn_lstm". A file with one RNN does not need it. ACTIVATION, "tanh" or "relu",
+is required for CudnnRNNTanh and CudnnRNNRelu, because both write the same names.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Train one model twice, with torch's LSTM and with ours.
+"""Train the same model with torch's LSTM and with ours.
 
 python examples/torch_drop_in.py
 
-A sequence of numbers comes in, and after each the model says whether the sum so far is positive.
+After each number of a sequence, the model predicts if the sum so far is positive.
 """
 
 import torch
@@ -11,7 +11,7 @@ from pycudnnrnn.interop.torch import LSTM
 
 
 def train(lstm_class: type[torch.nn.Module], steps: int = 60) -> list[float]:
-    """Return the losses of a training from seed 0."""
+    """Train from seed 0 and return the losses."""
     torch.manual_seed(0)
     lstm, head = lstm_class(1, 24), torch.nn.Linear(24, 1)
     optimizer = torch.optim.Adam([*lstm.parameters(), *head.parameters()], lr=0.01)

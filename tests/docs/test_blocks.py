@@ -1,6 +1,7 @@
 """Every code block of the README and the pages runs."""
 
 import contextlib
+import os
 import re
 import shlex
 import sys
@@ -10,6 +11,8 @@ import pytest
 
 from tests.docs.blocks import PAGES, ROOT, blocks, check_names, commands
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # as tests/helpers/oracles.py does: Keras keeps the first it finds
+
 
 def name_of(page):
     return str(page.relative_to(ROOT))
@@ -18,6 +21,14 @@ def name_of(page):
 def with_blocks(language):
     pages = [page for page in PAGES if any(block.language == language for block in blocks(page))]
     return pytest.mark.parametrize("page", pages, ids=name_of)
+
+
+def torch_model(folder):
+    """What the README reads: the state dict of a torch model whose encoder is an LSTM."""
+    import torch
+    from safetensors.torch import save_file
+
+    save_file(torch.nn.ModuleDict({"encoder": torch.nn.LSTM(3, 4)}).state_dict(), folder / "model.safetensors")
 
 
 def files_to_convert(folder):
@@ -46,8 +57,12 @@ def tensorflow_checkpoint(folder):
     saver.save(folder / "model.ckpt", 1000, format="tensorflow")
 
 
-FILES = {"docs/how-to/convert.md": files_to_convert, "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint}
-"""What the commands of a page find in the folder where they run."""
+FILES = {
+    "README.md": torch_model,
+    "docs/how-to/convert.md": files_to_convert,
+    "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint,
+}
+"""What the blocks and the commands of a page find in the folder where they run."""
 
 LONG = {"bench", "demo"}
 """Commands that are looked up and not run here; other tests run them."""
@@ -80,10 +95,12 @@ def on_shim(shim_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # torch's own
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # Keras's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
 @with_blocks("python")
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, on_shim):
     monkeypatch.chdir(tmp_path)
+    FILES.get(name_of(page), lambda _: None)(tmp_path)
     names = {"__name__": "page"}
     for block in blocks(page):
         if block.language != "python":
@@ -126,6 +143,16 @@ def test_every_block_is_of_a_kind_that_is_checked():
         assert kinds == [block.language for block in blocks(page)], name_of(page)
         assert set(kinds) <= {"python", "console", "text"}, name_of(page)
         assert not any(fences[1::2]), name_of(page)
+
+
+COLUMNS = 88
+"""Of a line of code: as much as a page shows without scrolling."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_line_of_code_is_wider_than_a_page_shows(page):
+    wide = [line for block in blocks(page) for line in block.code.splitlines() if len(line) > COLUMNS]
+    assert wide == []
 
 
 def test_names_that_are_not_there_are_found():

@@ -1,0 +1,37 @@
+"""The pictures are what their script draws, and the tour's page is its notebook."""
+
+import re
+
+import nbformat
+import pytest
+
+from docs import pictures, tour
+
+MATPLOTLIB = re.compile(r"<dc:title>(Matplotlib v[\d.]+)")
+
+
+@pytest.mark.parametrize("name", pictures.LAYOUTS)
+def test_a_picture_is_what_its_script_draws(name, tmp_path):
+    """To the byte with the matplotlib that drew it; with another, its words and numbers."""
+    pictures.draw(tmp_path)
+    drawn, committed = ((folder / name).read_text() for folder in (tmp_path, pictures.PICTURES))
+    words = [re.findall(r"<text[^>]*>([^<]*)<", picture) for picture in (drawn, committed)]
+    assert words[0] == words[1], "python -m docs.pictures draws it"
+    if MATPLOTLIB.search(drawn)[1] == MATPLOTLIB.search(committed)[1]:
+        assert drawn == committed
+
+
+def test_every_picture_is_made_by_a_script_and_shown_on_a_page():
+    made = {*pictures.LAYOUTS, *(path.name for path in tour.page(stored()) if path != tour.PAGE)}
+    assert {path.name for path in pictures.PICTURES.iterdir()} == made
+    pages = "".join(path.read_text() for path in pictures.PICTURES.parent.rglob("*.md"))
+    assert [name for name in made if f"pictures/{name})" not in pages] == []
+
+
+def test_the_page_of_the_tour_is_its_notebook():
+    for path, data in tour.page(stored()).items():
+        assert path.read_bytes() == data, f"python -m docs.tour writes {path.name}"
+
+
+def stored():
+    return nbformat.read(tour.NOTEBOOK, as_version=4)
