@@ -1,11 +1,11 @@
 """Time the host's share of the cuDNN path, without a GPU: `python -m benchmarks.host_cost`.
 
-The library is the tests' shim with a callback that does nothing, and memory is host memory, given out from a ring as a
-pool would: what is measured is this package, and CuPy's array objects. The floor, `raw`, is a C program's call, which
-on this library takes nanoseconds, so that a row's time is its cost over `raw`. A row that needs a GPU is not run.
+The library is the tests' stand-in for cuDNN, whose calls do no work. Memory is host memory, taken from a ring of blocks
+like that of a pool. So the times are those of this package and of CuPy's array objects. The library's own call takes
+nanoseconds. Rows that need a GPU are not run.
 
-Calls are timed in turn, a block of each: a slow spell of the machine falls on all of them, and most calls follow their
-like, as in a loop. What the first of a block takes, after calls of others, is told beside it. Times are microseconds.
+Calls are timed in turn, in blocks of the same call, so that a slow moment of the machine affects all of them. The first
+call of a block, which comes after other calls, is reported separately. Times are in microseconds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RingDevice(HostDevice):
 
 
 class Times(NamedTuple):
-    """What a call takes after its like, and what it takes after others, whose code and data are in the caches."""
+    """Times of a call after the same call, and of one after other calls, whose code and data fill the caches."""
 
     repeated: Sequence[float] = ()
     first: Sequence[float] = ()
@@ -77,7 +77,7 @@ NO_TIMES = Times()
 
 
 def row(name: str, bound: str, problem: str, which: str, times: Times = NO_TIMES, **more: Any) -> Record:
-    """Return a row; `goal` at its top says that it measures the named goal, `extras` has the rest."""
+    """Return a row. Its key `goal` names the goal that it measures; `extras` has the rest."""
     reason = more.pop("reason", None)
     stated = {"goal": name if more.pop("whole", True) else None, "unit": more.pop("unit", "us")}
     found = record(
@@ -90,7 +90,7 @@ def row(name: str, bound: str, problem: str, which: str, times: Times = NO_TIMES
 
 
 def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Times]:
-    """Time each call `rounds` times, in blocks; what the clock itself takes is taken off."""
+    """Time each call `rounds` times, in blocks, and subtract the time of reading the clock."""
     for call in calls.values():
         for _ in range(rounds // 10):
             call()
@@ -128,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
     options = parser.parse_args()
-    described = environment(command_line(), library="the tests' shim, with a callback that does nothing")
+    described = environment(command_line(), library="the tests' stand-in, whose calls do no work")
     described["versions"] |= {"numpy": np.__version__, "cupy": cupy.__version__}
     path = shim.build(Path(tempfile.mkdtemp()))
     played = shim.Shim(path)

@@ -1,9 +1,9 @@
 """Time and peak memory of training on long sequences, recomputing or not: `python -m benchmarks.long_sequences`.
 
-Ours on the NumPy engine and torch on the CPU, each keeping everything, or states every K steps (torch by
-`torch.utils.checkpoint`). A measurement is a process of its own. Memory is the resident peak of a step beyond what was
-resident before it, arguments included there: it is what training takes, imports aside. `section` and `figure` say the
-results in the report.
+The NumPy engine and torch on the CPU, each keeping all states, or the states of every K-th step (torch with
+`torch.utils.checkpoint`). Each measurement runs in a separate process. Memory is the peak resident memory of a step
+minus the resident memory before it, when the arguments are already there. `section` and `figure` make the part of the
+page.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import random
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from .results_files import FOLDER, Record, place, record, write
 
 SUITE = "long_sequences"
 COMPETITORS = ("numpy", "torch_cpu")
+TITLES = {"numpy": "ours", "torch_cpu": "torch"}
 
 B, I, H = 4, 64, 64
 TIMES = (1_000, 10_000, 100_000)
@@ -44,7 +46,7 @@ def every_choices(T: int) -> list[int | None]:
 
 
 def ours(T: int, every: int | None) -> tuple[Callable[[int], Any], int]:
-    """Return a step over the first so many time steps, and the bytes that `op.memory` tells."""
+    """Return a step over the first so many time steps, and the bytes that `op.memory` estimates."""
     from pycudnnrnn import ops
 
     op = ops.CudnnLSTM(1, H, I)
@@ -57,7 +59,7 @@ def ours(T: int, every: int | None) -> tuple[Callable[[int], Any], int]:
 
 
 def torchs(T: int, every: int | None) -> tuple[Callable[[int], Any], None]:
-    """Return the same for torch, which tells no bytes."""
+    """Return the same for torch, which has no estimate."""
     import torch
     from torch.utils.checkpoint import checkpoint
 
@@ -92,7 +94,7 @@ def _data(T: int) -> tuple[Any, Any]:
 
 def measure(competitor: str, T: int, every: int | None, rounds: int) -> Record:
     """Return the times of some steps in microseconds, and the peak of the first."""
-    step, told = PREPARE[competitor](T, every)
+    step, estimate = PREPARE[competitor](T, every)
     step(WARM_UP)
     ctypes.CDLL(None).malloc_trim(0)  # what glibc holds for reuse would hide what a step takes
     before = _status("VmRSS")
@@ -104,17 +106,17 @@ def measure(competitor: str, T: int, every: int | None, rounds: int) -> Record:
         step(T)
         taken.append((time.perf_counter_ns() - start) / 1000)
         peak = peak or _status("VmHWM") - before
-    return {"times": taken, "peak_bytes": peak, "process_bytes": peak + before, "estimated_bytes": told}
+    return {"times": taken, "peak_bytes": peak, "process_bytes": peak + before, "estimated_bytes": estimate}
 
 
 def _status(name: str) -> int:
-    """A figure of this process in bytes."""
+    """Return one of this process's memory figures in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
 
 
 def run(times: Sequence[int], rounds: int, threads: int, keep: Callable[[list[Record]], None]) -> list[Record]:
-    """Measure everything, in random order; a row that fails says why. `keep` gets all rows after each of them."""
+    """Measure everything, in random order; a failed row has its reason. `keep` gets all rows after each of them."""
     jobs = [(c, T, every) for c in COMPETITORS for T in times for every in every_choices(T)]
     found: dict[Any, Record] = {}
     flags = {name: str(threads) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -123,15 +125,15 @@ def run(times: Sequence[int], rounds: int, threads: int, keep: Callable[[list[Re
         worker = ["--worker", competitor, str(T), str(every), str(few)]
         command = [sys.executable, "-m", "benchmarks.long_sequences", *worker]
         done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True, check=False)
-        reason, told = None, {"peak_bytes": None, "process_bytes": None, "estimated_bytes": None}
+        reason, found_by = None, {"peak_bytes": None, "process_bytes": None, "estimated_bytes": None}
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         else:
-            told = json.loads(done.stdout)
+            found_by = json.loads(done.stdout)
         row = record(
             suite=SUITE, group="long", problem=f"lstm {T}/{B}/{I}/{H}/1", competitor=competitor, which="step",
-            threads=threads, status="failed" if reason else "ok", reason=reason, times_us=told.pop("times", ()),
-            T=T, checkpoint_every=every, **told,
+            threads=threads, status="failed" if reason else "ok", reason=reason, times_us=found_by.pop("times", ()),
+            T=T, checkpoint_every=every, **found_by,
         )  # fmt: skip
         found[competitor, T, every] = row
         print(
@@ -143,42 +145,56 @@ def run(times: Sequence[int], rounds: int, threads: int, keep: Callable[[list[Re
 
 
 def section(rows: Sequence[Record]) -> str:
-    """The part of the report, in Markdown; its picture is `figure`'s, by this name beside the document."""
+    """Return the part of the page, in Markdown; its picture is the one of `figure`."""
     rows = [row for row in rows if row["suite"] == SUITE]
     if not rows:
         return "## Long sequences\n\nNot measured.\n"
-    headings = ["T", "K", *(f"{c}, {unit}" for c in COMPETITORS for unit in ("s", "MiB")), "told by `op.memory`, MiB"]
+    headings = ["T", "K", *(f"{TITLES[c]}, {unit}" for unit in ("s", "MiB") for c in COMPETITORS), "`op.memory`, MiB"]
     lines = [headings, ["---"] * len(headings)]
     for T, every in dict.fromkeys((row["T"], row["checkpoint_every"]) for row in rows):
         own = {row["competitor"]: row for row in rows if (row["T"], row["checkpoint_every"]) == (T, every)}
-        cells = [f"{T:,}", "all" if every is None else f"{every:,}"]
-        for competitor in COMPETITORS:
-            cells += [_seconds(own.get(competitor)), _mib(own.get(competitor, {}).get("peak_bytes"))]
+        cells = [f"{T:,}", "all kept" if every is None else f"{every:,}"]
+        cells += [_seconds(own.get(competitor)) for competitor in COMPETITORS]
+        cells += [_mib(own.get(competitor, {}).get("peak_bytes")) for competitor in COMPETITORS]
         lines.append([*cells, _mib(own.get("numpy", {}).get("estimated_bytes"))])
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    said = [
-        f"The process that trained T = {row['T']:,} with K = {row['checkpoint_every']} on the NumPy engine held "
-        f"{_mib(row['process_bytes'])} MiB at most, data and libraries included."
-        for row in rows
-        if (row["competitor"], row["status"], row["T"]) == ("numpy", "ok", max(row["T"] for row in rows))
-        and row["checkpoint_every"] is not None
-    ]
-    said += [
-        f"Failed: {row['competitor']}, {row['problem']}, K = {row['checkpoint_every']}: {row['reason']}"
+    failed = [
+        f"- {TITLES[row['competitor']]}, T = {row['T']:,}, K = {row['checkpoint_every'] or 'all'}: {row['reason']}"
         for row in rows
         if row["status"] != "ok"
     ]
+    threads = rows[0]["threads"]
     text = (
-        f"One training step, forward and all gradients, of an LSTM (float32, B = {B}, input {I}, {H} units, threads: "
-        f"{rows[0]['threads']}). With K, states are kept every so many steps, and the backward computes the rest "
-        f"again; torch does it by `torch.utils.checkpoint`. Memory is the resident peak beyond what was before."
+        f"Time and memory of one training step of an LSTM: float32, {B} sequences, {I} inputs, {H} units, {threads} "
+        f"thread{'' if threads == 1 else 's'}. With `checkpoint_every=K`, only every K-th state is kept, and the "
+        "backward pass recomputes the rest. torch does the same with `torch.utils.checkpoint`. MiB is the peak memory "
+        "that the step adds; `op.memory` is our estimate of it."
     )
     picture = "![time and memory against T](performance/long-sequences.svg)"
-    return "\n\n".join(["## Long sequences", text, picture, table, *said]) + "\n"
+    parts = [
+        textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False),
+        picture,
+        table,
+        *(["Failed:\n\n" + "\n".join(failed)] if failed else []),
+        *_process(rows),
+    ]
+    return "\n\n".join(["## Long sequences", *parts]) + "\n"
+
+
+def _process(rows: Sequence[Record]) -> list[str]:
+    """Return a sentence about the smallest process that trained the longest sequence."""
+    longest = max(row["T"] for row in rows)
+    ours = [row for row in rows if (row["competitor"], row["status"], row["T"]) == ("numpy", "ok", longest)]
+    if not ours:
+        return []
+    least = min(ours, key=lambda row: int(row["process_bytes"]))
+    kept = "all states kept" if least["checkpoint_every"] is None else f"K = {least['checkpoint_every']:,}"
+    most = f"{_mib(least['process_bytes'])} MiB, data and libraries included"
+    return [f"At T = {longest:,} with {kept}, our whole process used at most {most}."]
 
 
 def figure(rows: Sequence[Record]) -> Any:
-    """Time and peak memory against T, a line for each competitor and each rule for K."""
+    """Draw time and peak memory against T, one line per competitor and rule for K."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -197,7 +213,7 @@ def figure(rows: Sequence[Record]) -> Any:
                     if row["competitor"] == competitor and every_choices(row["T"])[nth] == row["checkpoint_every"]
                 )
                 if points:
-                    label_of = f"{competitor}, {rule}"
+                    label_of = f"{TITLES[competitor]}, {rule}"
                     axes.plot(*zip(*points, strict=True), style, color=colour, label=label_of, markersize=4)
         axes.set(xscale="log", yscale="log", xlabel="T", ylabel=label)
         axes.spines[["top", "right"]].set_visible(False)
@@ -212,7 +228,9 @@ def _seconds(row: Record | None) -> str:
 
 
 def _mib(nbytes: int | None) -> str:
-    return "-" if nbytes is None else f"{nbytes / MIB:,.3g}"
+    if nbytes is None:
+        return "-"
+    return f"{nbytes / MIB:,.0f}" if nbytes >= 100 * MIB else f"{nbytes / MIB:.3g}"
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""The pictures of docs/performance.md, as SVG files that come out the same from the same results."""
+"""The pictures of docs/performance.md, as SVG files: the same results give the same bytes."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 
 from pycudnnrnn._atomic import write_atomically
 
+from . import cpu
+from .adapters import OURS
 from .model import H200, flops, least_nbytes
 from .problems import GROUPS
 from .results_files import Record, Run, newest
@@ -25,9 +27,9 @@ COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa337
 def draw(found: Sequence[Run], folder: Path) -> None:
     """Write the pictures that these runs have rows for, and remove those of other runs."""
     wanted: dict[str, Figure] = {}
-    run = next((r for r in newest(list(found), "speed", "cpu") if "cpu" in r.groups), None)
-    if run is not None:
-        wanted["cpu-ratios"] = ratios(run, "compiled", _problem_line)
+    run = cpu.newest_run(found)
+    if run is not None and cpu.has_picture(run):
+        wanted["cpu-ratios"] = bars(run)
     for machine in dict.fromkeys(
         r.path.parent.name for r in found if "speed" in r.suites and r.path.parent.name != "cpu"
     ):
@@ -37,7 +39,7 @@ def draw(found: Sequence[Run], folder: Path) -> None:
             "against-B": lambda of=of: against(of, "B", "flashrnn"),
             "against-H": lambda of=of: against(of, "H", "stream"),
             "roofline": lambda of=of: roofline(of),
-            "ratios": lambda of=of: ratios(of, "plan", _group_line),
+            "ratios": lambda of=of: ratios(of, "plan"),
         }
         wanted |= {f"{machine}-{name}": makers[name]() for name in of.gpu_pictures}
     long = next(newest(list(found), "long_sequences"), None)
@@ -56,23 +58,50 @@ def draw(found: Sequence[Run], folder: Path) -> None:
             write_atomically(folder / f"{name}.svg", image.getvalue())
 
 
-def ratios(run: Run, ours: str, line_of: Callable[[Record], str]) -> Figure:
-    """Who wins where: ours over each peer, one dot per row on the line that it belongs to, on a logarithmic axis."""
+def bars(run: Run) -> Figure:
+    """Our time divided by torch's, one bar per problem and kind of kernels: forwards left, training steps right."""
+    setting = cpu.main_setting(run)
+    lines = cpu.lines(run, setting)
+    labels = list(dict.fromkeys(cpu.label(_any(line)) for line in lines))
+    colours = dict(zip(OURS["cpu"], COLOURS, strict=False))
+    names = [n for n in colours if any(cpu.over_torch(run, n, setting, which).values for which in cpu.PASSES)]
+    height = 0.8 / len(names)
+    figure, _ = _figure(8, 1.4 + 0.2 * len(labels) * len(names), columns=len(cpu.PASSES))
+    for axes, (which, title) in zip(figure.axes, cpu.PASSES.items(), strict=True):
+        for nth, name in enumerate(names):
+            of = [row for row in map(_any, lines) if row["pass"] == which]
+            found = {labels.index(cpu.label(row)): cpu.ratio(run, name, cpu.TORCH, row) for row in of}
+            values = {y + (nth - (len(names) - 1) / 2) * height: value for y, value in found.items() if value}
+            drawn = axes.barh([*values], [*values.values()], height, color=colours[name], label=cpu.TITLES[name])
+            axes.bar_label(drawn, fmt="%.2f", fontsize=7, padding=2)
+        axes.axvline(1, color="#333333", linewidth=0.8)
+        axes.set_yticks(range(len(labels)), labels if axes is figure.axes[0] else [""] * len(labels), fontsize=8)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.set_title(f"{title}, {setting}", fontsize=9)
+        axes.set_xlabel("our time / torch's time: left of 1, ours is faster", fontsize=8)
+        axes.margins(x=0.12)
+    handles = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def ratios(run: Run, ours: str) -> Figure:
+    """Our time divided by each peer's, one dot per row and one line per group, pass and dtype; logarithmic."""
     rows = [row for row in run.rows if row["status"] == "ok"]
     own = {_key(row): row for row in rows if row["competitor"] == ours}
     peers = [n for n in dict.fromkeys(r["competitor"] for r in rows) if n not in (ours, ANYONE)]
-    lines = {line: y for y, line in enumerate(dict.fromkeys(map(line_of, own.values())))}
+    lines = {line: y for y, line in enumerate(dict.fromkeys(map(_group_line, own.values())))}
     figure, axes = _figure(8, 1.2 + 0.2 * max(len(lines), 4))
     for peer, colour in zip(peers, COLOURS * len(peers), strict=False):
         theirs = [row for row in rows if row["competitor"] == peer and _key(row) in own]
-        points = [(own[_key(row)]["median_us"] / row["median_us"], lines[line_of(row)]) for row in theirs]
+        points = [(own[_key(row)]["median_us"] / row["median_us"], lines[_group_line(row)]) for row in theirs]
         axes.plot(*zip(*points, strict=True), "o", color=colour, label=peer, markersize=4)
     axes.axvline(1, color="#777777", linewidth=0.8)
     axes.set_yticks(range(len(lines)), list(lines), fontsize=7)
     axes.invert_yaxis()
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel=f"time of {ours} over the peer's (left of 1: {ours} is faster)")
+    axes.set(xlabel=f"time of {ours} / time of the other: left of 1, {ours} is faster")
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -126,21 +155,23 @@ def _most_alike(rows: list[Record], size: str) -> list[Record]:
     return [row for row in rows if others(row) == best]
 
 
+def _any(line: dict[str, Record]) -> Record:
+    """Return the record of any competitor: all of a line have the same problem, pass and setting."""
+    return next(iter(line.values()))
+
+
 def _key(row: Record) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("group", "problem", "pass", "dtype", "threads"))
-
-
-def _problem_line(row: Record) -> str:
-    return f"{row['problem']}, {row['pass']}, {row['threads']} threads"
 
 
 def _group_line(row: Record) -> str:
     return f"{row['group']}, {row['pass']}, {row['dtype']}"
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Any]:
+def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, Any]:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasSVG(figure)
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    figure.subplots(1, columns, sharex=columns > 1)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, figure.axes[0]

@@ -1,6 +1,7 @@
 """The report: a function of the results files, complete, and with every goal as measured or not run."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from benchmarks.problems import GROUPS
 from benchmarks.results_files import KEYS, Run, load, newest, runs
 from benchmarks.runner import Part, _record, rows_of
 from pycudnnrnn.cli import bench
+from tests.docs.test_words import COMPRESSED
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
@@ -39,15 +41,35 @@ def untimed(row, competitor, reason="it was refused"):
     return _record(row, competitor, None, "not_run", reason)
 
 
-def test_the_document_is_what_the_committed_results_make():
+def test_the_documents_are_what_the_committed_results_make():
     found = report.document(runs())
     assert report.DOCUMENT.read_text() == found, "make docs-performance"
+    assert report.GOALS_DOCUMENT.read_text() == report.goals_document(runs()), "make docs-performance"
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", found)
     assert {str(p.relative_to(report.DOCUMENT.parent)) for p in report.DOCUMENT.parent.glob("performance/*")} == set(
         pictures
     )
-    for target in re.findall(r"\]\((\.\./.*?)\)", found):
-        assert (report.DOCUMENT.parent / target).exists(), target
+
+
+def test_links_of_the_documents_lead_to_files():
+    for path in (report.DOCUMENT, report.GOALS_DOCUMENT):
+        targets = re.findall(r"\]\(([^)]+)\)|^\[\d+\]: (\S+)$", path.read_text(), re.MULTILINE)
+        assert len(targets) > 3
+        for target in map("".join, targets):
+            assert (path.parent / target).exists(), target
+
+
+def test_the_page_is_short_plain_and_narrow():
+    """A reader gets the result first. Prose is wrapped, code has 88 columns, and goals are elsewhere."""
+    text = report.DOCUMENT.read_text()
+    lines = text.splitlines()
+    assert re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL).count("\n") <= 140
+    assert lines[4].startswith("**On a CPU, a forward takes ")
+    code = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^\$ .*$", text, re.MULTILINE)
+    assert max(map(len, code)) <= 88
+    assert [line for line in lines if len(line) > 120 and line[0] not in "|-"] == []
+    assert COMPRESSED.findall(text) == []
+    assert "moonshot" not in text
 
 
 def test_every_committed_results_file_is_one():
@@ -57,14 +79,14 @@ def test_every_committed_results_file_is_one():
         assert load(path).rows
 
 
-def test_every_goal_is_in_the_document_as_measured_or_not_run():
+def test_every_goal_is_listed_as_measured_or_not_run():
     text = report.goals([])
     wanted = [f"{letter}{n}" for letter, most in (("B", 8), ("C", 6), ("D", 11), ("P", 10)) for n in range(1, most + 1)]
     assert [goal.id for goal in GOALS] == wanted
     for goal in wanted:
         (line,) = re.findall(rf"^\| {goal} \|.*$", text, re.MULTILINE)
         assert line.endswith("| not run | not run |")
-    assert f"Goals without a figure: {', '.join(wanted)}." in report.not_measured([])
+    assert f"Goals without a result: {', '.join(wanted)}." in report.not_measured([])
 
 
 # --- ratios and goals
@@ -164,21 +186,130 @@ def statistic(run, name):
     ]
 
 
-def test_cpu_goals_take_two_threads_and_the_sizes_they_name():
+def test_cpu_goals_take_the_compiled_kernels_worst_row_of_the_sizes_they_name():
     records = []
     for row in rows_of(["cpu"]):
         for threads, factor in ((1, 9.0), (2, 2.0)):
             wide = row.problem.B >= 16
             records += [
-                timed(row, "numpy", factor * (1 if wide else 0.1), threads=threads),
+                timed(row, "compiled", factor * (1 if wide else 0.1), threads=threads),
+                timed(row, "numpy", 100.0, threads=threads),
                 timed(row, "torch-cpu", 1.0, threads=threads),
             ]
     run = made_run(records, "cpu")
     read = {goal.id: goal.read(run) for goal in GOALS if goal.id[0] == "C"}
-    assert [read[name].values for name in ("C1", "C2", "C3", "C5")] == [(2.0,), (2.0,), (2.0,), (0.2,)]
-    assert read["C4"].values == (0.2, 0.2)
+    assert [read[f"C{n}"].values for n in range(1, 6)] == [(9.0,), (9.0,), (9.0,), (0.9,), (0.9,)]
     assert read["C6"].text == "needs numpy>=1.26, safetensors>=0.4.3"
-    assert read["C1"].text.endswith("3 of 3 rows")
+    assert read["C1"].text.endswith("12 of 12 rows")
+
+
+# --- the CPU's comparison
+
+
+FACTORS = {"compiled": 0.8, "numpy": 1.5, "torch-cpu": 1.0, "onnxruntime": 2.0, "jax-cpu": 4.0}
+
+
+def cpu_run(factors=FACTORS, settings=(("float32", 1), ("float32", 2), ("float64", 1), ("float64", 2)), **changes):
+    """Every row of the group `cpu`: torch takes 1 ms, and each of the others its own multiple.
+
+    onnxruntime has no training step. `changes` maps a competitor to a function of its records.
+    """
+    records = []
+    for row in rows_of(["cpu"]):
+        for name, factor in factors.items():
+            for threads in (threads for dtype, threads in settings if dtype == row.dtype):
+                if name == "onnxruntime" and row.which == "step":
+                    records.append(untimed(row, name, "step: it has none") | {"threads": threads})
+                else:
+                    records.append(
+                        timed(row, name, 1000 * factor * (1.1 if row.which == "step" else 1), threads=threads)
+                    )
+    return made_run([changes.get(r["competitor"], lambda r: r)(r) for r in records], "cpu")
+
+
+def joined(text):
+    return " ".join(text.split())
+
+
+def rows_of_table(text):
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if re.match(r"\| (LSTM|GRU) T", line)]
+
+
+def test_the_page_has_float32_on_one_thread_first_and_folds_the_other_settings():
+    text = report.cpu([cpu_run()])
+    assert joined(text).startswith(
+        "**On a CPU, a forward takes 0.80 times as long as torch's (0.80 to 0.80), and a training step 0.80 times "
+        "(0.80 to 0.80).** Median (and range) of 10 problems, with our compiled kernels, float32, 1 thread. ![our time"
+    )
+    assert "Not in these results" not in text
+    first, *folded = text.split("<details>")
+    assert "## CPU: float32, 1 thread\n" in first
+    assert "| problem | pass | ours, compiled | ours, NumPy | torch | onnxruntime | JAX |" in first
+    table = rows_of_table(first)
+    assert [row[1] for row in table] == ["forward"] * 10 + ["training step"] * 10
+    assert len({tuple(row[:2]) for row in table}) == 20
+    ours = ["0.8", "1.5", "1 (**0.80**)", "2 (**0.40**)", "4 (**0.20**)"]
+    assert table[2] == ["LSTM T100 B64 U512 L2", "forward", *ours]
+    steps = ["0.88", "1.65", "1.1 (**0.80**)", "not run", "4.4 (**0.20**)"]
+    assert table[-1] == ["GRU T1 B1 U512", "training step", *steps]
+    summaries = [part.partition("<summary>")[2].partition("</summary>")[0] for part in folded]
+    medians = "(median: forward 0.80 of torch's time, training step 0.80 of torch's time)"
+    assert summaries == [
+        f"{setting} {medians}" for setting in ("float32, 2 threads", "float64, 1 thread", "float64, 2 threads")
+    ]
+    assert all(len(rows_of_table(part)) == 20 for part in folded)
+    assert "- onnxruntime, 40 rows: not run (step: it has none)" in text
+
+
+def test_the_chart_has_a_bar_for_each_problem_pass_and_kind_of_kernels():
+    figure = plots.bars(cpu_run())
+    for axes, title in zip(figure.axes, ("forward", "training step"), strict=True):
+        assert axes.get_title() == f"{title}, float32, 1 thread"
+        compiled, numpy = axes.containers
+        assert [len(compiled), len(numpy)] == [10, 10]
+        assert [bar.get_width() for bar in compiled] == pytest.approx([0.8] * 10)
+        assert [bar.get_width() for bar in numpy] == pytest.approx([1.5] * 10)
+        assert [compiled.get_label(), numpy.get_label()] == ["ours, compiled", "ours, NumPy"]
+
+
+def test_without_compiled_kernels_the_page_compares_numpys_and_says_so():
+    """Also when only two threads were measured, as in the oldest results."""
+    run = cpu_run({name: factor for name, factor in FACTORS.items() if name != "compiled"}, (("float32", 2),))
+    text = report.cpu([run])
+    assert "a forward takes 1.50 times as long as torch's" in text
+    assert "with our NumPy kernels, float32, 2 threads. Not in these results: our compiled kernels." in joined(text)
+    assert rows_of_table(text)[0] == ["LSTM T50 B32 U256", "forward", "1.5", "1 (1.50)", "2 (**0.75**)", "4 (**0.38**)"]
+    assert "<details>" not in text
+    assert [len(axes.containers) for axes in plots.bars(run).axes] == [1, 1]
+
+
+def test_what_a_run_does_not_have_is_not_invented(tmp_path):
+    """Failed rows have no ratio and no bar; rows that are not there are dashes; a run without torch has no chart."""
+
+    def fails(record):
+        if record["pass"] == "infer" and record["sizes"]["cell"] == "gru":
+            return record | {"status": "failed", "reason": "it | broke", "median_us": None}
+        return record
+
+    run = cpu_run(compiled=fails)
+    text = report.cpu([run])
+    table = rows_of_table(text.partition("<details>")[0])
+    assert table[1] == ["GRU T50 B32 U256", "forward", "failed", "1.5", "1", "2", "4"]
+    assert "Median (and range) of 5 and 10 problems" in text
+    assert "- ours, compiled, 20 rows: failed (it | broke)" in text
+    assert [len(bars) for bars in plots.bars(run).axes[0].containers] == [5, 10]
+    few = made_run([r for r in run.rows if r["competitor"] != "jax-cpu" or r["pass"] == "infer"], "cpu")
+    assert rows_of_table(report.cpu([few]))[-1][-1] == "-"
+    alone = cpu_run({"compiled": 1.0})
+    text = report.cpu([alone])
+    assert "been made yet. Not in these results: our NumPy kernels, torch, onnxruntime, JAX." in joined(text)
+    assert "![" not in text
+    plots.draw([alone], tmp_path)
+    assert [*tmp_path.iterdir()] == []
+    nobody = [_record(row, "*", None, "not_run", "not chosen") for row in rows_of(["cpu"])]
+    assert report.cpu([made_run(nobody, "cpu")]) == report.cpu([]) == "No comparison on a CPU has been made yet.\n"
+    left_out = made_run([*run.rows, *nobody], "cpu")
+    assert "- 40 rows: not run (not chosen)" in report.cpu([left_out])
 
 
 def test_a_row_can_say_which_goal_it_measures():
@@ -194,9 +325,20 @@ def test_a_row_can_say_which_goal_it_measures():
     assert goals.measured_by(by_id["B7"], [run])[0][1].text.startswith("0 calls")
     assert "| B5 |" in report.goals([run])
     text = report.host_cost([run])
-    assert "| infer | relu L1 D1 B2 T3 I5 H8 | B5 | 2.5 | - |" in text
-    assert "| B7 | 0 calls | - |" in text
-    assert "it was refused" in text
+    assert "| infer | relu L1 D1 B2 T3 I5 H8 | stand-in for cuDNN, host memory | 2.5 | - |" in text
+    assert "| stand-in for cuDNN, host memory | 0 calls | - |" in text
+    assert "- plan, 1 row: not run (it was refused)" in text
+
+
+def test_a_host_cost_says_in_its_row_what_it_was_measured_on():
+    row = timed(rows_of(["smoke"])[0], "ours", 2.5) | {"suite": "host_cost", "group": "binding"}
+    names = ("B1", "B8", "JAX", "torch")
+    text = report.host_cost([made_run([row | {"pass": f"{n}: x", "extras": {"row": n}} for n in names], "cpu")])
+    problem = rows_of(["smoke"])[0].problem.name
+    for on in ("stand-in for cuDNN, host memory", "this machine", "CPU, engine without arithmetic",
+               "stand-in for cuDNN, CPU tensors"):  # fmt: skip
+        assert f"| x | {problem} | {on} | 2.5 |" in text
+    assert text.index("<summary>torch modules") < text.index("| stand-in for cuDNN, CPU tensors |")
 
 
 def test_a_gpus_run_gets_its_tables_its_reasons_and_its_pictures(tmp_path):
@@ -206,10 +348,11 @@ def test_a_gpus_run_gets_its_tables_its_reasons_and_its_pictures(tmp_path):
     run = made_run([*few, untimed(row, "flashrnn", "does not | build")])
     text = report.document([run])
     assert "### nvidia-h200" in text
-    assert "#### ragged" in text
-    assert "does not \\| build" in text
-    assert "Not measured: no run on a GPU" not in text
-    assert "| lstm 256/16/150 | 1.3 | 0.5 | 4.07 |" in text
+    assert "<summary>ragged: what padding costs</summary>" in text
+    assert "- flashrnn, 1 row: not run (does not | build)" in text
+    assert "No speed has been measured on a GPU yet" not in text
+    assert "No speed has been measured on a GPU yet" in report.document([])
+    assert "| lstm 256/16/150 | 1.3 | 0.5 | 4.07 |" in report.goals_document([run])
     plots.draw([run], tmp_path)
     (tmp_path / "stale.svg").write_text("")
     first = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "stale.svg"}
@@ -310,12 +453,12 @@ def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
     assert written.environment["command"].startswith("python -m pycudnnrnn bench --group smoke")
 
 
-def test_unless_told_otherwise_the_command_compares_with_the_common_ones_on_all_processors(run, monkeypatch):
+def test_by_default_the_command_compares_with_the_common_ones_on_all_processors(run, monkeypatch):
     given = []
     monkeypatch.setattr(suite, "part", lambda rows, names, threads: given.append((names, threads)) or Part(rows, []))
     monkeypatch.setattr("os.cpu_count", lambda: 7)
     assert run("bench", "--group", "smoke", "--pass", "infer", "--dtype", "float32")[0] == 0
-    assert given == [(("numpy", "torch-cpu", "onnxruntime", "jax-cpu"), (7,))]
+    assert given == [(("compiled", "numpy", "torch-cpu", "onnxruntime", "jax-cpu"), (7,))]
 
 
 def test_a_competitor_that_is_asked_for_and_not_installed_is_refused_before_anything_runs(run, monkeypatch):
@@ -328,13 +471,18 @@ def test_a_competitor_that_is_asked_for_and_not_installed_is_refused_before_anyt
 
 
 def test_what_each_competitor_needs_is_what_it_loads():
-    """Without its package, and with all others there, none can say its versions."""
-    code = "import sys; sys.modules[{!r}] = None; from benchmarks.adapters import *; COMPETITORS[{!r}].versions()"
+    """Without its package, and with all others, a library has no version, and the compiled kernels do not run."""
+    version = "COMPETITORS[{!r}].versions()"
+    first_row = "COMPETITORS[{!r}].prepare(GROUPS['smoke'].problems[0], 'infer', 'float32', None)"
+    imports = "from benchmarks.adapters import COMPETITORS; from benchmarks.problems import GROUPS"
+    chosen = {name: value for name, value in os.environ.items() if name != "PYCUDNNRNN_CPU_KERNELS"}
     for competitor in COMPETITORS.values():
         if competitor.needs:
-            command = [sys.executable, "-c", code.format(competitor.needs, competitor.name)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-            assert f"{competitor.needs} is not installed" in done.stderr, competitor.name
+            ask = (first_row if competitor.name == "compiled" else version).format(competitor.name)
+            code = f"import sys; sys.modules[{competitor.needs!r}] = None; {imports}; {ask}"
+            command = [sys.executable, "-c", code]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=chosen)
+            assert re.search(rf"{competitor.needs}(, which)? is not installed", done.stderr), competitor.name
 
 
 @pytest.mark.parametrize(
@@ -342,7 +490,7 @@ def test_what_each_competitor_needs_is_what_it_loads():
     [
         (["--group", "smok"], 1, "Invalid --group: 'smok', expecting one of deepbench, "),
         (["--against", "tensorflow"], 1, "Invalid --against: 'tensorflow'"),
-        (["--group", "cpu", "--dtype", "float64"], 1, "no row of cpu has these passes and types"),
+        (["--group", "cpu", "--dtype", "float16"], 1, "no row of cpu has these passes and types"),
         (["--device", "cuda"], 1, "CuPy finds no CUDA device"),
         (["--rounds", "0"], 2, "--rounds"),
         (["--list"], 0, "flashrnn: 10 problems"),
