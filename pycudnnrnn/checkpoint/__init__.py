@@ -13,11 +13,12 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
+import numpy.typing as npt
 
-from pycudnnrnn import _locks, layers
+from pycudnnrnn import _arrays, _locks, layers
 from pycudnnrnn._atomic import resolve, write_atomically, write_together
 from pycudnnrnn._checks import check_bool, check_int, one_of, shorten
 from pycudnnrnn._overwriting import write_all
@@ -26,7 +27,17 @@ from pycudnnrnn.checkpoint import _bundle, _file, _tensorflow
 from pycudnnrnn.checkpoint._book import BOOK
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, TensorSpec
-from pycudnnrnn.checkpoint._items import DROPOUT_MAX, Item, SavedDropout, check_spec, dropout_states, item_of, of_an_op
+from pycudnnrnn.checkpoint._items import (
+    DROPOUT_MAX,
+    Item,
+    ModelItem,
+    SavedDropout,
+    check_spec,
+    dropout_states,
+    item_of,
+    model_of,
+    of_an_op,
+)
 from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, SavedCheckpoint, books, check_name, latest
 from pycudnnrnn.checkpoint._own_models import item_states
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
@@ -34,7 +45,9 @@ from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
 from pycudnnrnn.layers._layer import RNNLayer
+from pycudnnrnn.ops import CudnnRNN, from_spec
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
+from pycudnnrnn.saveable._format_converters import value_of
 from pycudnnrnn.spec import INT32_MAX, RNNMode, RNNSpec
 
 __all__ = [
@@ -47,6 +60,7 @@ __all__ = [
     "inspect",
     "latest_checkpoint",
     "load",
+    "load_op",
     "read_tensorflow",
     "save",
 ]
@@ -205,38 +219,98 @@ def _image(items: Mapping[str, Item]) -> bytes:
     return _file.image(tensors, {"items": states})
 
 
-def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path:
-    """Write one layer with its spec, its other variables left out; `load` makes it anew from nothing but the file.
+@overload
+def save(path: str | os.PathLike[str], layer: RNNLayer) -> Path: ...
+
+
+@overload
+def save(path: str | os.PathLike[str], layer: CudnnRNN, params: Any) -> Path: ...
+
+
+def save(path: str | os.PathLike[str], layer: RNNLayer | CudnnRNN, params: Any = None) -> Path:
+    """Save one model and its description: a layer, or an op with its params. `load` or `load_op` recreates it.
+
+    A layer's own variables that are not weights of the RNN are left out.
 
     Raises:
-        ArgumentTypeError: not a layer.
+        ArgumentTypeError: neither a layer nor an op, or an op without params.
+        ArgumentError: params that are not this op's, or are given for a layer; a name that stands for something
+            else, or a path to something else than a regular file.
         StateError: a layer that is not built.
-        ArgumentError: a name that stands for something else, or a path to something else than a regular file.
         OSError: it cannot be written. An older file of this name is untouched then.
     """
-    if not isinstance(layer, RNNLayer):
-        hint = ": save(path, layer)" if isinstance(path, RNNLayer) else of_an_op(layer, "rnn")
-        raise ArgumentTypeError("layer", f"a layer{hint}", type(layer))
-    item = item_of("", layer)
-    others = layer.variables_by_name()
-    tensors = {name: array for name, array in item.tensors().items() if name not in others}
-    data = _file.image(tensors, {"items": json.dumps({_MODEL: item.state()}, sort_keys=True)})
+    item = ModelItem("", *_model_to_save(path, layer, params))
+    data = _file.image(item.tensors(), {"items": json.dumps({_MODEL: item.state()}, sort_keys=True)})
     place = resolve(Path(path))
     check_name(place)
     write_atomically(place, data)
     return Path(path)
 
 
-def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLayer:
-    """Return the layer that `save` wrote.
+def _model_to_save(path: Any, layer: Any, params: Any) -> tuple[CudnnRNN, Any, str, str]:
+    """Return an op with its params, its name in the file and its device, from the arguments of `save`."""
+    if isinstance(layer, RNNLayer):
+        if params is not None:
+            raise ArgumentError("params", "None with a layer, which has its own", type(params))
+        return model_of(layer)
+    if not isinstance(layer, CudnnRNN):
+        ways = {RNNLayer: ": save(path, layer)", CudnnRNN: ": save(path, op, params)"}
+        hint = next((text for kind, text in ways.items() if isinstance(path, kind) or isinstance(params, kind)), "")
+        raise ArgumentTypeError("layer", f"a layer, or an op with its params{hint}", type(layer))
+    if params is None:
+        raise ArgumentTypeError("params", "the op's params: save(path, op, params)", None)
+    buffer = value_of(params)
+    layer.params_to_canonical(buffer, copy=False)  # which checks it against the op
+    return layer, buffer, f"cudnn_{layer.rnn_mode}", _arrays.kind_of("params", buffer).device
 
-    The spec in the file is validated as any spec, and what it asks for has to be there before anything is allocated.
+
+def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLayer:
+    """Recreate the layer that `save` wrote.
+
+    Raises:
+        CheckpointError: the file is damaged, or not one model.
+    """
+    model = _read_model(Path(path), require_finite)
+    layer = _layer_of(model.spec, model.name)
+    model.put_into(layer.op, layer.params)
+    return layer
+
+
+def load_op(path: str | os.PathLike[str], *, require_finite: bool = False) -> tuple[CudnnRNN, npt.NDArray[Any]]:
+    """Recreate the op that `save` wrote, and its params.
+
+    Raises:
+        CheckpointError: the file is damaged, or not one model.
+    """
+    model = _read_model(Path(path), require_finite)
+    op = from_spec(model.spec)
+    params = np.zeros(op.params_size(), model.spec.dtype.numpy)
+    model.put_into(op, params)
+    return op, params
+
+
+class _Model(NamedTuple):
+    """What `save` wrote."""
+
+    spec: RNNSpec
+    name: str
+    dropout: list[SavedDropout]
+    tensors: dict[str, Any]
+
+    def put_into(self, op: CudnnRNN, params: Any) -> None:
+        CudnnOpaqueParamsSaveable.of(params, self.spec, None, self.name).restore(self.tensors)
+        for state in self.dropout:
+            op.set_dropout_state(state.read("", self.tensors))
+
+
+def _read_model(path: Path, require_finite: bool) -> _Model:
+    """Read what `save` wrote. The spec in it is validated before anything of its size is allocated.
 
     Raises:
         CheckpointError: the file is damaged, or not one model.
     """
     check_bool("require_finite", require_finite)
-    if _tensorflow.is_one(Path(path)):
+    if _tensorflow.is_one(path):
         why = "a checkpoint of TensorFlow's describes no layer: build it, and restore it with Saver({scope: layer})"
         raise CheckpointError(path, "metadata", f"{why}; inspect(path).items has the scopes")
     found: list[tuple[RNNSpec, str, list[SavedDropout]]] = []
@@ -260,14 +334,8 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         expected = {tensor.name: TensorSpec(tensor.shape, dtype) for tensor in tf_tensors(spec)}
         return expected | {own.name(""): own.expected for own in dropout if own.nbytes}
 
-    contents = _file.read(Path(path), expect, data_max=None, require_finite=require_finite)
-    spec, name, dropout = found[0]
-    layer = _layer_of(spec, name)
-    weights = CudnnOpaqueParamsSaveable.of(layer.params, spec, None, name)
-    weights.restore(contents.tensors)
-    for state in dropout:
-        layer.op.set_dropout_state(state.read("", contents.tensors))
-    return layer
+    contents = _file.read(path, expect, data_max=None, require_finite=require_finite)
+    return _Model(*found[0], contents.tensors)
 
 
 class Inspection(NamedTuple):
@@ -338,7 +406,8 @@ def _of_a_saver(states: Mapping[str, Any]) -> Refusal:
     key, state = next(iter(states.items()))
     how = "build what it held, and restore it with a Saver of the same keys"
     if len(states) == 1 and isinstance(state, dict) and "spec" in state:
-        how = f"build the layer and restore it with Saver({{{shorten(key)}: layer}})"
+        thing = "layer" if "name" in state else "saveable"
+        how = f"build the {thing} and restore it with Saver({{{shorten(key)}: {thing}}})"
     return Refusal("metadata", f"not one model of checkpoint.save's, but of a Saver, under {_some(states)}: {how}")
 
 

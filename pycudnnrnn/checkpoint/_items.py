@@ -149,32 +149,24 @@ class _SaveableItem(Item):
         return [self.saveable.restoring(own)]
 
 
-class _LayerItem(Item):
-    """A layer: its weights under TF's names, its other variables, and where its dropout stands."""
+class ModelItem(Item):
+    """A model: an op's weights under TF's names, and its dropout state on each engine that ran it."""
 
-    def __init__(self, name: str, layer: RNNLayer) -> None:
-        if not layer.built:
-            raise StateError(f"the layer {layer.name!r} is not built, so what belongs to it is not known yet: build it")
-        self.layer = layer
-        # The place in the file names the layer's tensors, and not the layer's own name: two layers may share that.
-        self.weights = CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, name, layer.name)
-        self.prefix = self.scope = f"{name}/" if name else ""
-        self.spec = layer.spec
-        self.own_scope = layer.scope_name
-        self.others = {
-            self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
-        }
+    def __init__(self, prefix: str, op: CudnnRNN, params: Any, name: str, device: str) -> None:
+        self.op, self.name, self.device, self.spec = op, name, device, op.spec
+        # `prefix` names the tensors, and not the model's own name: two models may share that.
+        self.weights = CudnnOpaqueParamsSaveable.of(params, op.spec, prefix, name)
+        self.prefix = self.scope = f"{prefix}/" if prefix else ""
 
     def expected(self) -> dict[str, TensorSpec]:
-        dtype = self.layer.spec.dtype.numpy
-        found = {name: TensorSpec(shape, dtype) for name, shape in self.weights.shapes().items()}
-        return found | {name: TensorSpec(v.shape, v.dtype) for name, v in self.others.items()}
+        dtype = self.op.spec.dtype.numpy
+        return {name: TensorSpec(shape, dtype) for name, shape in self.weights.shapes().items()}
 
     def more(self, state: list[SavedDropout]) -> dict[str, TensorSpec]:
         return {dropout.name(self.prefix): dropout.expected for dropout in state if dropout.nbytes}
 
     def tensors(self) -> dict[str, Array]:
-        found = self.weights.tensors() | {name: _arrays.to_host(name, v.value) for name, v in self.others.items()}
+        found = self.weights.tensors()
         for state in self._dropout():
             if state.data:
                 found[f"{self.prefix}{DROPOUT}{state.engine}"] = np.frombuffer(state.data, np.uint8)
@@ -182,16 +174,16 @@ class _LayerItem(Item):
 
     def state(self) -> dict[str, Any]:
         rows = [[s.engine, s.seed, s.position, len(s.data)] for s in self._dropout()]
-        return {"spec": self.layer.spec.to_json(), "name": self.layer.name, "dropout": rows}
+        return {"spec": self.op.spec.to_json(), "name": self.name, "dropout": rows}
 
     def _dropout(self) -> list[DropoutState]:
-        """Where dropout stands on each engine that it ran on, and where it would start on the layer's own."""
-        op, engine = self.layer.op, engine_for(self.layer.device or "cpu").name
-        states = {state.engine: state for state in op.dropout_states()}
-        return list(({engine: DropoutState(engine, op.spec.seed)} | states).values())
+        """Return the dropout state of each engine that ran the model, and the first one of the model's own engine."""
+        engine = engine_for(self.device).name
+        states = {state.engine: state for state in self.op.dropout_states()}
+        return list(({engine: DropoutState(engine, self.op.spec.seed)} | states).values())
 
     def check(self, state: Any) -> list[SavedDropout]:
-        check_spec(state, self.layer.spec, {"name", "dropout"})
+        check_spec(state, self.op.spec, {"name", "dropout"})
         if not isinstance(state["name"], str):
             raise Refusal("metadata", "a layer's name is not a string")
         return dropout_states(state)
@@ -200,9 +192,40 @@ class _LayerItem(Item):
         states = [dropout.read(self.prefix, tensors) for dropout in state]
         return [
             self.weights.restoring(tensors),
-            *(variable.assigning(name, tensors[name]) for name, variable in self.others.items()),
-            *(functools.partial(self.layer.op.set_dropout_state, own) for own in states),
+            *(functools.partial(self.op.set_dropout_state, own) for own in states),
         ]
+
+
+class _LayerItem(ModelItem):
+    """A layer: a model with a name, and the layer's other variables."""
+
+    def __init__(self, prefix: str, layer: RNNLayer) -> None:
+        super().__init__(prefix, *model_of(layer))
+        self.own_scope = layer.scope_name
+        self.others = {
+            self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
+        }
+
+    def expected(self) -> dict[str, TensorSpec]:
+        return super().expected() | {name: TensorSpec(v.shape, v.dtype) for name, v in self.others.items()}
+
+    def tensors(self) -> dict[str, Array]:
+        return super().tensors() | {name: _arrays.to_host(name, v.value) for name, v in self.others.items()}
+
+    def writes(self, tensors: Mapping[str, Array], state: list[SavedDropout]) -> list[Callable[[], None]]:
+        others = [variable.assigning(name, tensors[name]) for name, variable in self.others.items()]
+        return [*super().writes(tensors, state), *others]
+
+
+def model_of(layer: RNNLayer) -> tuple[CudnnRNN, Any, str, str]:
+    """Return the op, params, name and device of a layer.
+
+    Raises:
+        StateError: a layer that is not built.
+    """
+    if not layer.built:
+        raise StateError(f"the layer {layer.name!r} is not built, so what belongs to it is not known yet: build it")
+    return layer.op, layer.params, layer.name, layer.device or "cpu"
 
 
 def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) -> RNNSpec | None:

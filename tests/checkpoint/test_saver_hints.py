@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnGRU, Saver, checkpoint, ops, saveable
+from pycudnnrnn import CudnnGRU, Saver, ops, saveable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from tests.helpers.layers import built
 
@@ -16,7 +16,6 @@ def test_what_a_saver_does_not_take_is_answered_with_what_to_give(tmp_path):
     )
     refused = {
         "items['rnn']": (lambda: Saver({"rnn": op}), saves_params),
-        "layer": (lambda: checkpoint.save(tmp_path / "m", op), saves_params),
         "items": (lambda: Saver(op), saves_params),
     }
     for argument, (call, text) in refused.items():
