@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from pycudnnrnn import CudnnGRU, Saver, ops, saveable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -47,3 +48,18 @@ def test_two_things_of_one_name_are_answered_with_how_to_name_them(tmp_path):
     named.build((None, None, 2))
     for things in ([first, named], {"a": first, "b": second}):
         assert Saver(things).save(tmp_path / "both").exists()
+
+
+def test_a_saver_shows_the_names_and_kinds_of_its_items():
+    layer, gru = built(CudnnGRU), built(CudnnGRU, name="a")
+    own = gru.add_weight("own", (2, 3), dtype="float16")
+    things = {"m": layer, "s": gru.saveable, "own": own, "n": np.array(3), "t": torch.zeros(2, 3)}
+    assert repr(Saver(things, max_to_keep=None)) == (
+        "Saver({'m': CudnnGRU, 's': CudnnGRUSaveable, 'own': Variable float16[2, 3], 'n': ndarray int64[], "
+        "'t': Tensor float32[2, 3]}, max_to_keep=None)"
+    )
+    by_own_names = "Saver({'cudnn_gru': CudnnGRU, 'a/own': Variable float16[2, 3]}, max_to_keep=None)"
+    assert repr(Saver([layer, own], 0)) == by_own_names
+    many = repr(Saver({f"{i:02d}" + 100 * "x": np.zeros(1) for i in range(100)}))
+    assert many.endswith(", and 84 more}, max_to_keep=5)")
+    assert (many.count("ndarray"), many.count("xxx..."), len(many) < 2000) == (16, 16, True)
