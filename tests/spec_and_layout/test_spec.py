@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn import RNNSpec, layers, ops
+from pycudnnrnn import RNNSpec, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, PycudnnrnnError
 from pycudnnrnn.spec import (
     INT32_MAX,
@@ -32,10 +32,7 @@ from pycudnnrnn.spec import (
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
 
-OPS, LAYERS = (
-    [getattr(module, name) for name in ("CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu")]
-    for module in (ops, layers)
-)
+OPS = [getattr(ops, name) for name in ("CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu")]
 every_kind_of_spec = specs(dtypes=["float16", "float32", "float64", "bfloat16"])
 
 
@@ -71,12 +68,10 @@ def test_every_argument_of_a_spec_is_explained_with_every_word_that_it_takes():
         assert set(re.findall(r'"(\w+)"', said[name])) >= set(map(str, values)), name
 
 
-@pytest.mark.parametrize("kind", [*OPS, *LAYERS], ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
-def test_every_argument_of_an_op_and_of_a_layer_is_explained_there_or_at_the_spec(kind):
-    own = explained(layers.RNNLayer) if kind in LAYERS else {}
-    assert set(inspect.signature(kind).parameters) <= explained(RNNSpec).keys() | own.keys()
-    pointer = "RNNLayer" if kind in LAYERS else "RNNSpec"
-    assert f"`{pointer}` says what" in inspect.getdoc(kind)
+@pytest.mark.parametrize("kind", OPS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_every_argument_of_an_op_is_explained_there_or_at_the_spec(kind):
+    assert set(inspect.signature(kind).parameters) <= explained(RNNSpec).keys()
+    assert "`RNNSpec` says what" in inspect.getdoc(kind)
 
 
 def test_the_repr_is_short_where_the_defaults_hold():
