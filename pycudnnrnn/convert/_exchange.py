@@ -15,7 +15,7 @@ from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Canonical:
     """Hold a model between two frameworks: its spec, and the weights and biases that exist, in cuDNN's order.
 
@@ -51,6 +51,9 @@ class Canonical:
                 if array.dtype.name != self.spec.dtype:
                     raise ConvertError("canonical", f"{name}[{i}]", f"expecting {self.spec.dtype}, got {array.dtype}")
             object.__setattr__(self, name, arrays)
+
+    def __repr__(self) -> str:
+        return f"<Canonical: {self.spec!r}; {len(self.weights)} weights, {len(self.biases)} biases>"
 
     def double_biases(self) -> Canonical:
         """Return the same model with both biases of every gate, those that were absent as zeros: equal in value.
