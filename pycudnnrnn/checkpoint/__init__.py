@@ -68,9 +68,6 @@ __all__ = [
 ]
 
 
-FileFormat = Literal["safetensors", "tensorflow"]
-"""The format of a checkpoint: this package's, or TensorFlow's."""
-
 _MODEL: Final = "model"
 """The key of the one model that `save` writes. The names of its tensors do not contain it."""
 
@@ -140,7 +137,7 @@ class Saver:
         path: str | os.PathLike[str],
         global_step: int | None = None,
         *,
-        format: FileFormat = "safetensors",  # noqa: A002  TF has no such argument; NumPy and Matplotlib have, under this name
+        format: Literal["safetensors", "tensorflow"] = "safetensors",  # noqa: A002  TF has no such argument; NumPy and Matplotlib have, under this name
     ) -> Path:
         """Write a checkpoint atomically, record it as the folder's latest, and delete this saver's oldest ones.
 
