@@ -137,7 +137,7 @@ class Saver:
         path: str | os.PathLike[str],
         global_step: int | None = None,
         *,
-        format: Literal["safetensors", "tensorflow"] = "safetensors",  # noqa: A002  TF has no such argument; NumPy and Matplotlib have, under this name
+        format: Literal["safetensors", "tensorflow"] = "safetensors",  # noqa: A002  NumPy and Matplotlib use this name
     ) -> Path:
         """Write a checkpoint atomically, record it as the folder's latest, and delete this saver's oldest ones.
 

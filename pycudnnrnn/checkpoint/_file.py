@@ -54,22 +54,22 @@ FORMAT: Final = "pycudnnrnn-1"
 """The value of "format" in the metadata."""
 
 REASONS: Final = (
-    "unreadable",  # the operating system refuses, or it is not a regular file
+    "unreadable",  # an error of the operating system, or not a regular file
     "size",  # more bytes than the expected tensors and a header can have
-    "header length",  # no room for what it says, or over the cap
+    "header length",  # longer than the file, or than the limit
     "header text",  # not strict JSON
     "duplicate key",
     "header form",  # JSON, without the structure of safetensors' headers
     "too many tensors",
     "metadata",  # of another program, or incomplete, or malformed
-    "spec",  # of another model than the one to restore
+    "spec",  # another model than the one to restore
     "missing tensor",
     "unknown tensor",
     "dtype",
     "shape",
     "offsets",  # overlap, hole, or not the number of bytes that the shape has
     "hash",  # the contents are not those that were written
-    "library",  # the safetensors library refuses what passed all of the above
+    "library",  # an error of the safetensors library, after all of the above
     "not finite",  # asked for with require_finite=True
 )
 """All values of `CheckpointError.reason`."""

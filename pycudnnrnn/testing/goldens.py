@@ -129,7 +129,8 @@ def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict
 
     Example:
         >>> from pycudnnrnn.testing import goldens
-        >>> found, expected = goldens.checksums("cpu", "gru"), goldens.NVIDIA_CHECKSUMS["gru"]
+        >>> found = goldens.checksums("cpu", "gru")
+        >>> expected = goldens.NVIDIA_CHECKSUMS["gru"]
         >>> all(abs(found[name] / expected[name] - 1) < 1e-5 for name in expected)
         True
     """
@@ -156,8 +157,10 @@ def skip_input_states(device: str, mode: ModeLike) -> tuple[float, ...]:
 
     Example:
         >>> from pycudnnrnn.testing import goldens
-        >>> goldens.skip_input_states("cpu", "rnn_relu"), goldens.SKIP_INPUT_VALUES["rnn_relu"]
-        ((1.0,), (1.0,))
+        >>> goldens.skip_input_states("cpu", "rnn_relu")
+        (1.0,)
+        >>> goldens.SKIP_INPUT_VALUES["rnn_relu"]
+        (1.0,)
     """
     op, xp = KINDS[mode](1, 1, 1, input_mode="skip_input", dtype="float64"), engine_for(device).xp
     states = (None, None) if mode == RNNMode.LSTM else (None,)

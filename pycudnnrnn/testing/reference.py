@@ -39,7 +39,8 @@ class Step:
         >>> from pycudnnrnn import ops
         >>> from pycudnnrnn.testing import reference
         >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
-        >>> step = reference.Step(op.spec, 0, *op.params_to_canonical(op.init_params(seed=1)))
+        >>> canonical = op.params_to_canonical(op.init_params(seed=1))
+        >>> step = reference.Step(op.spec, 0, *canonical)
         >>> h, c = step(np.ones(2), np.zeros(3), np.zeros(3))
         >>> h.shape
         (3,)
@@ -210,10 +211,11 @@ def gradients(
         >>> from pycudnnrnn import ops
         >>> from pycudnnrnn.testing import reference
         >>> op = ops.CudnnGRU(1, num_units=2, input_size=2, dtype="float64")
-        >>> params, x, zeros = op.init_params(seed=1), np.ones((3, 1, 2)), np.zeros((1, 1, 2))
+        >>> params, x, dy = op.init_params(seed=1), np.ones((3, 1, 2)), np.ones((3, 1, 2))
+        >>> zeros = np.zeros((1, 1, 2))
         >>> arguments = *op.params_to_canonical(params), x, zeros, zeros
-        >>> found = reference.gradients(op.spec, arguments, [3], (np.ones((3, 1, 2)), zeros, zeros))
-        >>> expected = op.forward(x, None, params).backward(np.ones((3, 1, 2)))
+        >>> found = reference.gradients(op.spec, arguments, [3], (dy, zeros, zeros))
+        >>> expected = op.forward(x, None, params).backward(dy)
         >>> np.allclose(found[2], expected.input)
         True
     """

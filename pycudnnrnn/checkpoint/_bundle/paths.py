@@ -33,7 +33,7 @@ def is_one(path: Path) -> bool:
     """Return True if a path means a TensorFlow checkpoint, complete or not: a folder, one of its files, or a prefix.
 
     Raises:
-        OSError, Refusal: it cannot be told.
+        OSError, Refusal: the operating system does not allow to look.
     """
     mode = _mode(path)
     if stat.S_ISDIR(mode) or is_part(path):
@@ -49,12 +49,12 @@ def is_part(path: Path) -> bool:
 def prefix_of(path: Path) -> Path:
     """Return the prefix of a checkpoint; for a folder, of the latest one that its `checkpoint` file names.
 
-    Only the last part of what stands there counts: TensorFlow writes whole paths, which are wrong in a folder that was
-    moved.
+    Only the last part of the path in that file counts: TensorFlow writes absolute paths, which are wrong after the
+    folder has moved.
 
     Raises:
         OSError: a file cannot be read.
-        Refusal: nothing of the kind; what is there instead is named.
+        Refusal: there is no checkpoint; the error names the file that is there.
     """
     mode = _mode(path)
     if stat.S_ISDIR(mode):

@@ -1,7 +1,8 @@
 """A sorted string table: the format of a bundle's index.
 
-Blocks of sorted keys with their values lie side by side; a key leaves out what it shares with the one before it. An
-index block says where they are, a footer where that is. Every block has a checksum.
+A table is a row of blocks with sorted keys and their values. A key omits the prefix that it shares with the key before
+it. An index block has the places of the blocks, and a footer has the place of the index block. Every block has a
+checksum.
 
 Source: leveldb/doc/table_format.md; tensorflow/tsl/lib/io/format.cc and block_builder.cc.
 """
@@ -43,7 +44,7 @@ def read(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and values. The keys are in order and unique.
 
     Raises:
-        Refusal: no table, or a damaged one.
+        Refusal: not a table, or a damaged one.
     """
     if len(data) < FOOTER_NBYTES or not data.endswith(TABLE_END):
         raise Refusal("header form", "it does not end as an index of TensorFlow's does")
