@@ -83,7 +83,7 @@ class Saver:
     Args:
         items: layers, saveables, variables and arrays of any library. In a mapping, every name in the file begins
             with the item's key; "" adds nothing. In a sequence, each item goes by its own name, so arrays need a
-            mapping. An op has no weights: save its params through a saveable.
+            mapping. An op has no weights: its params are saved by a saveable, or by `checkpoint.save`.
         max_to_keep: how many checkpoints stay on disk, the latest ones. None or 0 keeps all. Default: 5.
 
     Raises:
@@ -202,11 +202,11 @@ class Saver:
 
         Ctrl-C cannot leave a half-restored model.
 
-        In a TensorFlow checkpoint, an RNN is searched under its key as scope, then under its own name within that
+        In a TensorFlow checkpoint, an RNN is looked up under its key as scope, then under its own name within that
         scope. A model whose key is "" or TF's default name ("cudnn_lstm") may be under another scope: if the file
         has exactly one RNN of this cell and direction that no other item has claimed, that one is read, with a
-        warning. TensorFlow stores one bias per gate, which is halved, as TensorFlow does. It stores no dropout
-        state, so that stays unchanged. Other tensors of a TensorFlow checkpoint are ignored.
+        warning. TensorFlow stores one bias per gate. It is halved into the two biases, as TensorFlow does.
+        TensorFlow stores no dropout states, so they stay unchanged. Other tensors in the file are ignored.
 
         Args:
             path: a file that a `Saver` wrote; or a TensorFlow checkpoint: its prefix ("model.ckpt-1000"), its
@@ -301,8 +301,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer | CudnnRNN, params: Any =
         ArgumentTypeError: `layer` is neither a layer nor an op, or an op comes without `params`.
         ArgumentError: `params` do not fit the op, or were given for a layer; a reserved name; or a path to something
             other than a regular file.
-        StateError: a layer that is not built; or an op that ran with dropout on two GPUs, and its dropout states there
-            differ.
+        StateError: a layer that is not built, or a model whose dropout states differ between two GPUs.
         OSError: the file cannot be written. An older file of this name is unchanged then.
 
     Example:
@@ -345,7 +344,7 @@ def _model_to_save(path: Any, layer: Any, params: Any) -> tuple[CudnnRNN, Any, s
 
 
 def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLayer:
-    """Recreate the layer in a file that `save` wrote. A file of an op gives a layer with TF's default name.
+    """Recreate the layer in a file that `save` wrote. An op becomes a layer with TF's default name.
 
     Args:
         path: the file to read.
@@ -375,7 +374,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
 
 
 def load_op(path: str | os.PathLike[str], *, require_finite: bool = False) -> tuple[CudnnRNN, npt.NDArray[Any]]:
-    """Recreate the op in a file that `save` wrote, and its params. The file may be one of a layer, too.
+    """Recreate the op in a file that `save` wrote, and its params. A layer becomes an op.
 
     Args:
         path: the file to read.

@@ -94,7 +94,8 @@ def of_an_op(thing: Any, name: str) -> str:
     if not isinstance(thing, CudnnRNN):
         return ""
     saveable = f"saveable.CudnnOpaqueParamsSaveable.of(params, op.spec, None, {name!r})"
-    return f"; an op has no weights: its params are saved by Saver({{{name!r}: {saveable}}})"
+    ways = f"checkpoint.save(path, op, params), or by Saver({{{name!r}: {saveable}}})"
+    return f"; an op has no weights: its params are saved by {ways}"
 
 
 class _ArrayItem(Item):

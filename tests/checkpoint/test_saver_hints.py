@@ -12,7 +12,7 @@ from tests.helpers.layers import built
 def test_what_a_saver_does_not_take_is_answered_with_what_to_give(tmp_path):
     op, layer = ops.CudnnLSTM(1, 2, 2), built(CudnnGRU)
     saves_params = (
-        "an op has no weights: its params are saved by "
+        "an op has no weights: its params are saved by checkpoint.save(path, op, params), or by "
         "Saver({'rnn': saveable.CudnnOpaqueParamsSaveable.of(params, op.spec, None, 'rnn')})"
     )
     refused = {
