@@ -1,6 +1,9 @@
 """Layers: what a caller gets beyond the members that TF documents (tests/tf1/test_tf_layer_page.py has those)."""
 
 import contextlib
+import inspect
+import re
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycudnnrnn as package
-from pycudnnrnn import CudnnGRU, CudnnLSTM, _overwriting, ops
+from docs.api import explained
+from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, _overwriting, ops
+from pycudnnrnn._tf1.initializers import _NAMED, InitializerName
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, StateError
 from pycudnnrnn.layers import RNNLayer, _layer
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
@@ -283,6 +288,16 @@ def test_every_layer_is_exported_and_is_no_op():
         assert getattr(package, kind.__name__) is kind
         assert issubclass(kind, RNNLayer)
         assert kind is not getattr(ops, kind.__name__)
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_an_argument_has_one_explanation_in_all_layers_and_in_the_spec(kind):
+    own, lstm, spec = (explained(inspect.getdoc(c)) for c in (kind, CudnnLSTM, RNNSpec))
+    assert list(own) == list(inspect.signature(kind).parameters)
+    assert own == {name: lstm[name] for name in own}
+    assert {own[name] for name in own.keys() & spec.keys() - {"seed"}} <= {*spec.values()}
+    words = re.findall(r'"(\w+)"', own["kernel_initializer"])
+    assert set(words) == set(get_args(InitializerName)) == set(_NAMED)
 
 
 def test_a_layer_of_a_dtype_or_shape_that_is_no_such_thing_is_refused():
