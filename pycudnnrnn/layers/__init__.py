@@ -28,6 +28,7 @@ __all__ = [
     "Stream",
     "Variable",
 ]
+__dir__ = __all__.copy
 
 
 class CudnnLSTM(RNNLayer):

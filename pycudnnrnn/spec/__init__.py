@@ -59,6 +59,7 @@ __all__ = [
     "RNNSpec",
     "parse_dtype",
 ]
+__dir__ = __all__.copy
 
 SPEC_JSON_SCHEMA: Final = 1
 """Version of what `RNNSpec.to_json` writes."""
