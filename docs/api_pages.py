@@ -139,7 +139,7 @@ def _members(full: str, kind: type) -> Iterator[str]:
     """Give each member of a class, in the source's order, and where the members of its public bases are explained."""
     inherited: dict[str, list[str]] = {}
     tf1 = False
-    for member, base in _homes(kind).items():
+    for member, base in homes(kind).items():
         home = next((public_classes()[c] for c in _public_bases(kind) if issubclass(c, base)), full)
         if base is TF1Layer and member not in OWN:
             tf1 = True
@@ -155,12 +155,12 @@ def _members(full: str, kind: type) -> Iterator[str]:
 
 def _tf1_members() -> Iterator[str]:
     yield f":py:class:`~{TF1_LAYER}`, its subclasses and the cells have these.\n"
-    for member, base in _homes(RNNLayer).items():
+    for member, base in homes(RNNLayer).items():
         if base is TF1Layer and member not in OWN:
             yield f".. {_directive(base, member)}:: {TF1_LAYER}.{member}\n"
 
 
-def _homes(kind: type) -> dict[str, type]:
+def homes(kind: type) -> dict[str, type]:
     """Return the members of a class that this package defines, each with the class that defines it."""
     found: dict[str, type] = {}
     for base in kind.__mro__:
