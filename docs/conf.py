@@ -3,6 +3,7 @@
 Frameworks are mocked, so that the pages need none of them and are the same wherever they are built.
 """
 
+import re
 import sys
 
 from sphinx.ext.autodoc.mock import mock
@@ -36,7 +37,9 @@ autodoc_inherit_docstrings = True
 autosummary_generate = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-napoleon_custom_sections = ["Shapes", "Units"]
+napoleon_use_ivar = True  # a class's attributes have entries of their own
+napoleon_use_rtype = False  # what stands before the colon is a name, and no type
+napoleon_custom_sections = [("Shapes", "params_style"), "Units"]
 python_maximum_signature_line_length = c_maximum_signature_line_length = 100
 python_display_short_literal_types = True
 add_module_names = False
@@ -68,13 +71,18 @@ def _process_signature(_app, what, name, obj, _options, arguments, result):
     return shown_signature(name, obj, arguments), result
 
 
-def _no_type_before_a_colon(_app, what, _name, _obj, _options, lines):
-    """Keep napoleon from reading "Directions: 1 or 2." as a type and what it is of: our types are annotations."""
+def _for_napoleon(_app, what, _name, _obj, _options, lines):
+    """Keep napoleon from what it would misread.
+
+    "Directions: 1 or 2." is no type and what it is of: our types are annotations. Of "*arguments, **keywords: text" it
+    escapes the first star alone.
+    """
     if what in {"attribute", "property", "data"}:
         lines[:0] = ["..", ""]
+    lines[:] = [re.sub(r"^( *\*\w+, )\*\*", r"\1\\*\\*", line) for line in lines]
 
 
 def setup(app):
-    app.connect("autodoc-process-docstring", _no_type_before_a_colon, priority=400)  # before napoleon's 500
+    app.connect("autodoc-process-docstring", _for_napoleon, priority=400)  # before napoleon's 500
     app.connect("autodoc-process-bases", _process_bases)
     app.connect("autodoc-process-signature", _process_signature)

@@ -194,8 +194,9 @@ def test_no_text_has_them():
     "path", [path for path in PAGES if path not in {HISTORY, QUOTES}], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_a_page_is_plain_english(path):
-    found = [f"line {line}: {name}" for line, text in texts(path) for name in flagged(text, PLAIN)]
-    assert found == []
+    """Its prose: names in code are what they are."""
+    prose = ((line, re.sub(r"`[^`\n]+`", "`x`", text)) for line, text in texts(path))
+    assert [f"line {line}: {name}" for line, text in prose for name in flagged(text, PLAIN)] == []
 
 
 def docstrings(module):
