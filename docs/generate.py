@@ -204,6 +204,10 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         ("Python without the GIL", "3.14t, without checkpoints", _free_threaded()),
         ("NumPy", _version(project["dependencies"], "numpy"), "the newest on PyPI when CI runs"),
         ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI runs"),
+        *(
+            (name, _version(project["dependencies"], name), "the newest on PyPI when CI runs")
+            for name in ("click", "rich")
+        ),
         ("CuPy, CUDA 12", _version(extras["cuda12"], "cupy"), "no"),
         ("CuPy, CUDA 13", _version(extras["cuda13"], "cupy"), f"{simulated}, with arrays in host memory"),
         ("torch", "any with DLPack", f"{_version(extras['test'], 'torch').removeprefix('==')}, on the CPU"),
