@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROTOTYPES", "Bound", "Function", "Library", "load", "version_text"]
 __all__ += _libcudnn_abi.__all__
+__dir__ = __all__.copy
 
 LAST_ERROR_SIZE: Final = 1024
 

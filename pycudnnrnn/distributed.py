@@ -24,6 +24,9 @@ from pycudnnrnn._checks import check_int, check_real, one_of, shorten
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, PycudnnrnnError, StateError
 
+__all__ = ["DTYPES", "all_reduce_gradients", "broadcast_params"]
+__dir__ = __all__.copy
+
 DTYPES: Final = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
 """What can be reduced, with NCCL's numbers. Source: ncclDataType_t, nccl.h 2.10 and later."""
 

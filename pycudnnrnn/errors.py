@@ -6,6 +6,36 @@ from typing import Any, Final
 
 from pycudnnrnn._text import cut
 
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "CaptureError",
+    "CheckpointError",
+    "ClosedError",
+    "ConvertError",
+    "CudnnError",
+    "DeviceLostError",
+    "EngineError",
+    "ForkError",
+    "LayoutError",
+    "LibraryError",
+    "LibraryNotFoundError",
+    "LibraryUnusableError",
+    "MissingDependencyError",
+    "NodeError",
+    "NotBuiltError",
+    "PycudnnrnnError",
+    "StateError",
+    "TFArgumentError",
+    "TFArgumentTypeError",
+    "TorchArgumentError",
+    "VersionError",
+    "cudnn_hint",
+    "install_text",
+    "version_text",
+]
+__dir__ = __all__.copy
+
 
 def version_text(version: int) -> str:
     """Write cuDNN's version number as text: 8907 is 8.9.7, 92800 is 9.28.0."""

@@ -41,6 +41,7 @@ __all__ = [
     "draw_layout",
     "gate_activations",
 ]
+__dir__ = __all__.copy
 
 Array = npt.NDArray[Any]
 Place = str | PathLike[str]

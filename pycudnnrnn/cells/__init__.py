@@ -33,6 +33,7 @@ __all__ = [
     "LSTMStateTuple",
     "cell_of",
 ]
+__dir__ = __all__.copy
 
 
 class CudnnCompatibleLSTMCell(Cell):

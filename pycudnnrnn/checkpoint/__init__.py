@@ -50,6 +50,7 @@ __all__ = [
     "read_tensorflow",
     "save",
 ]
+__dir__ = __all__.copy
 
 
 _MODEL: Final = "model"

@@ -24,3 +24,4 @@ __all__ = [
     "pytorch",
     "tensorflow",
 ]
+__dir__ = __all__.copy

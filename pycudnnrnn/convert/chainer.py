@@ -12,6 +12,9 @@ from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.spec import RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _KEY: Final = re.compile(r"/?([0-9]{1,6})/([wb])([0-7])")
 
 

@@ -14,6 +14,9 @@ from pycudnnrnn.convert._stack import find_cells, path_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GRUGate, RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _LEAVES: Final = frozenset({"weight_ih", "weight_hh", "bias", "bias_n"})
 _JOINTS: Final = re.compile(r"[/.\[\]'\"]+")
 

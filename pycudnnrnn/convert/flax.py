@@ -14,6 +14,9 @@ from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GATES, GRUGate, RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _KEY: Final = re.compile(r"(?:(.*)/)?((?:if_|[ih][ifgorzn]?|dense_[ih])/(?:kernel|bias))")
 _LETTERS: Final = {RNNMode.LSTM: "ifgo", RNNMode.GRU: "rzn"}
 """The names of the gates, in the order of `order_of`."""

@@ -10,6 +10,9 @@ from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import Named, under
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _KEY: Final = re.compile(r"([lr])([0-9]{1,6})_(?:i2h_weight|h2h_weight|h2r_weight|i2h_bias|h2h_bias)")
 _JOINT: Final = "_"
 _KINDS: Final = {

@@ -16,6 +16,9 @@ from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _MOST: Final = 2**20
 """Largest size or layer count that is believed: beyond it the vector's length would not fit a machine."""
 

@@ -10,6 +10,9 @@ from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import Named, plain_mode, under
 
+__all__ = ["from_canonical", "name_of", "to_canonical"]
+__dir__ = __all__.copy
+
 _KEY: Final = re.compile(r"(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l([0-9]{1,6})(_reverse)?")
 _JOINT: Final = "."
 _KINDS: Final = {"W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh", "projection": "weight_hr"}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pycudnnrnn.interop import jax, torch
 
 __all__ = ["jax", "torch"]
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:

@@ -35,6 +35,7 @@ except ImportError as error:
     raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error
 
 __all__ = ["PLATFORMS", "dropout_states", "rnn"]
+__dir__ = __all__.copy
 
 PLATFORMS: Final = ("cpu", "cuda", "host")
 """Where a call can be made to run; "host" is the NumPy engine on copies, for every platform that JAX has."""

@@ -24,6 +24,7 @@ except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 __all__ = ["GRU", "LSTM", "RNN"]
+__dir__ = __all__.copy
 
 
 class _RNN(FlatParams):

@@ -35,6 +35,7 @@ __all__ = [
     "Stream",
     "Variable",
 ]
+__dir__ = __all__.copy
 
 
 class CudnnLSTM(RNNLayer):

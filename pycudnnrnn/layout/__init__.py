@@ -13,6 +13,9 @@ from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.layout._html import html
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
+__all__ = ["REGIONS_MAX", "ParamLayout", "Region", "arithmetic_layout", "canonical_shapes", "differences"]
+__dir__ = __all__.copy
+
 RegionKind = Literal["weight", "bias"]
 Way = Literal["forward", "backward"]
 Side = Literal["input", "recurrent", "projection"]

@@ -49,6 +49,7 @@ __all__ = [
     "RNNParamsSaveable",
     "SaveSpec",
 ]
+__dir__ = __all__.copy
 
 
 class SaveSpec(NamedTuple):

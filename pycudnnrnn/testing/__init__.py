@@ -12,3 +12,4 @@ from pycudnnrnn.testing import goldens, reference
 from pycudnnrnn.testing.permuted import PermutedLayoutEngine
 
 __all__ = ["PermutedLayoutEngine", "goldens", "reference", "use_engine"]
+__dir__ = __all__.copy

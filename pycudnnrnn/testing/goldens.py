@@ -14,6 +14,20 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.spec import RNNMode
 from pycudnnrnn.testing.problems import Problem
 
+__all__ = [
+    "KINDS",
+    "NVIDIA_CHECKSUMS",
+    "SEEN_SIZES",
+    "SKIP_INPUT_VALUES",
+    "TF_SIZES",
+    "TF_VALUES",
+    "checksums",
+    "sizes",
+    "skip_input_states",
+    "sum_on_ones",
+]
+__dir__ = __all__.copy
+
 KINDS: Final[dict[str, Any]] = {
     RNNMode.LSTM: ops.CudnnLSTM,
     RNNMode.GRU: ops.CudnnGRU,

@@ -16,6 +16,9 @@ import numpy.typing as npt
 
 from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
 
+__all__ = ["Step", "clip", "forward", "gradients", "relu", "sigmoid"]
+__dir__ = __all__.copy
+
 Array = npt.NDArray[Any]
 
 COMPLEX_STEP = 1e-30

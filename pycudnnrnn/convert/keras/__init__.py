@@ -25,6 +25,7 @@ from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "read_h5", "read_keras", "read_settings", "to_canonical", "write_h5"]
+__dir__ = __all__.copy
 
 _CELL: Final = re.compile(r"cell(?:_[0-9]+)?$")
 _USUAL: Final[dict[str, Any]] = {

@@ -18,6 +18,7 @@ from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "from_model", "to_canonical", "to_model"]
+__dir__ = __all__.copy
 
 _KEY: Final = re.compile(r"(?:([0-9]{1,6})/)?([WRBP])")
 _DIRECTIONS: Final = {"forward": 1, "bidirectional": 2}

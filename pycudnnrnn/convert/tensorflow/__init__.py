@@ -24,6 +24,9 @@ from pycudnnrnn.convert.tensorflow.variables import read
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import BiasMode, LSTMGate, RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 
 def to_canonical(
     arrays: Any, *, prefix: str = "", activation: str | None = None, forget_bias: float | None = None
