@@ -25,7 +25,7 @@ _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "model.weights.h5"
 
 _CONFIG_MAX: Final = 8 << 20
-"""Most bytes of a configuration: a layer takes two thousand."""
+"""Most bytes of a configuration. A layer takes two thousand."""
 
 _PIECE: Final = 1 << 20
 """Most bytes that are read at once, the zip's whole table of contents among them."""
@@ -34,15 +34,33 @@ _WORDS: Final = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
 
 
 def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read every floating-point array of a model's file, under the names of its layers.
+    """Read the weights of a model's `.keras` file. Keras is not needed.
 
-    Optimizer state is left out. `keras.to_canonical` reads what comes back: a dict that has the model's configuration,
-    too, so that only what is a stack in the model is read as one. A copy (`dict(arrays)`) does not have it.
-    `list(read_settings(path))` are the recurrent layers in the model's order, for `layers`.
+    Optimizer state is left out.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A dict of every floating-point array, under the names of the layers. It also has the model's configuration, so
+        that `to_canonical` reads only a stack as one. A copy (`dict(arrays)`) does not have it.
+        `list(read_settings(path))` lists the recurrent layers in the model's order, for `layers`.
 
     Raises:
-        ConvertError: not such a file, one that is damaged, or one that unpacks to more than its size allows.
+        ConvertError: not such a file, a damaged one, or one that unpacks to more than its size allows.
         MissingDependencyError: h5py is not installed.
+
+    Example:
+        >>> import os, tempfile
+        >>> _ = os.environ.setdefault("KERAS_BACKEND", "torch")
+        >>> import keras
+        >>> from pycudnnrnn import convert
+        >>> layers = [keras.Input((None, 3)), keras.layers.LSTM(4)]
+        >>> path = tempfile.mkdtemp() + "/model.keras"
+        >>> keras.Sequential(layers).save(path)
+        >>> arrays = convert.keras.read_keras(path)
+        >>> convert.keras.to_canonical(arrays).spec
+        RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')
     """
     config, weights, nbytes = _members(path)
     model = parsed(path, config)
@@ -66,7 +84,7 @@ def read_config(path: str | os.PathLike[str]) -> Any:
 
 
 class _InPieces(Source):
-    """A file that refuses to be read in large pieces: `zipfile` reads a table of contents whole, before any check."""
+    """A file that cannot be read in large pieces: `zipfile` reads the whole table of contents before any check."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(_PIECE + 1 if size is None or size < 0 else min(size, _PIECE + 1))
@@ -76,7 +94,7 @@ class _InPieces(Source):
 
 
 def _members(path: str | os.PathLike[str], *, weights: bool = True) -> tuple[bytes, bytes, int]:
-    """Return configuration and weights, and the size of the file that they came from."""
+    """Return configuration, weights, and the size of their file."""
     try:
         with _InPieces(path) as file, zipfile.ZipFile(file) as archive:
             config = _unpacked(archive, _CONFIG, _CONFIG_MAX)

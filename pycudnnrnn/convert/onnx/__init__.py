@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -31,7 +31,7 @@ _LBR: Final = (
 def to_canonical(
     arrays: Any,
     *,
-    direction: str | None = None,
+    direction: Literal["forward", "bidirectional"] | None = None,
     activations: Sequence[str] | None = None,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,
@@ -39,15 +39,37 @@ def to_canonical(
     clip: float | None = None,
     input_forget: int = 0,
 ) -> Canonical:
-    """Read the inputs W, R and B of one node, or "0/W", "0/R", "0/B", "1/W" ... of a chain of nodes.
+    """Read the inputs W, R and B of one LSTM, GRU or RNN node, or of a chain of nodes.
 
-    The keywords are the operator's attributes with the operator's defaults, so a GRU needs `linear_before_reset=1`.
-    The operator shows in the shapes; `activations=["Relu"]` (one per direction) gives the relu cell. Without B the bias
-    mode is none.
+    The keywords are the operator's attributes, with the operator's defaults. The operator itself follows from the
+    shapes. Without B the bias mode is "none".
+
+    Args:
+        arrays: "W", "R" and "B" of one node, or "0/W", "0/R", "0/B", "1/W" ... of a chain.
+        direction: "forward" or "bidirectional". None: W's shape decides. Default: None.
+        activations: the activations of each direction, as in ["Relu"], which gives the relu RNN. None: the operator's
+            defaults. Default: None.
+        activation_alpha: parameters of the activations. cuDNN's have none. Default: None.
+        activation_beta: as `activation_alpha`. Default: None.
+        linear_before_reset: must be 1 for a GRU: cuDNN's reset gate acts after the recurrent product. Default: 0.
+        clip: must be None: cuDNN cannot bound the sums that go into the gates. Default: None.
+        input_forget: must be 0: cuDNN does not couple the input and forget gates. Default: 0.
+
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: an array that is missing, unexpected or misshapen, or what cuDNN has no RNN for: peepholes (P),
-            `clip`, `input_forget`, other activations, a reset-before GRU, the reverse direction by itself.
+        ConvertError: an array that is missing, unexpected or of the wrong shape, or a feature that cuDNN does not have:
+            peepholes (P), `clip`, `input_forget`, other activations, a reset-before GRU, only the reverse direction.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> arrays = {"W": np.ones((1, 12, 3)), "R": np.ones((1, 12, 4))}
+        >>> arrays |= {"B": np.ones((1, 24))}
+        >>> c = convert.onnx.to_canonical(arrays, linear_before_reset=1)
+        >>> c.spec
+        RNNSpec('gru', 1, 4, 3, dtype='float64')
 
     Source: ONNX operators LSTM, GRU and RNN, opset 22.
     """
@@ -77,13 +99,28 @@ def to_canonical(
 
 
 def from_canonical(c: Canonical) -> dict[str, Array]:
-    """Write W, R and B of one node, or "0/W" ... of a chain of nodes; `to_model` writes the model around them.
+    """Write W, R and B of one node, or "0/W" ... of a chain of nodes. `to_model` writes a whole model.
 
-    B is left out where there is no bias; a single bias stands beside zeros, and skip input becomes identity matrices.
-    The nodes have to say what arrays do not: `linear_before_reset=1` of a GRU, `activations` of a relu RNN.
+    B is left out if there are no biases. A single bias becomes a pair with zeros, and skip input becomes identity
+    matrices. The nodes need attributes that arrays do not contain: `linear_before_reset=1` for a GRU, `activations` for
+    a relu RNN.
+
+    Args:
+        c: the model to write: its spec, weights and biases.
+
+    Returns:
+        The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: a projection, or cell clipping (the operator's clip bounds the gates, not the cell).
+        ConvertError: a projection, or cell clipping: the operator's clip bounds the gates, not the cell.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> arrays = convert.onnx.from_canonical(c)
+        >>> {name: array.shape for name, array in arrays.items()}
+        {'W': (1, 16, 3), 'R': (1, 16, 4), 'B': (1, 32)}
     """
     layers = split("onnx", c)
     spec = c.spec
