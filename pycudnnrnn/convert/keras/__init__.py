@@ -149,16 +149,16 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         MissingDependencyError: h5py is not installed, which an `.h5` needs.
 
     Example:
-        >>> import os, tempfile
-        >>> _ = os.environ.setdefault("KERAS_BACKEND", "torch")
-        >>> import keras
+        >>> import json, tempfile, zipfile
         >>> from pycudnnrnn import convert
-        >>> layers = [keras.Input((None, 3)), keras.layers.LSTM(4)]
+        >>> gru = {"name": "encoder", "recurrent_initializer": "zeros", "reset_after": True}
+        >>> layers = [{"module": "keras.layers", "class_name": "GRU", "config": gru}]
+        >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
         >>> path = tempfile.mkdtemp() + "/model.keras"
-        >>> keras.Sequential(layers).save(path)
-        >>> [settings] = convert.keras.read_settings(path).values()
-        >>> settings["activation"], settings["recurrent_activation"]
-        ('tanh', 'sigmoid')
+        >>> with zipfile.ZipFile(path, "w") as file:  # as model.save(path) does
+        ...     file.writestr("config.json", config)
+        >>> convert.keras.read_settings(path)
+        {'encoder': {'reset_after': True}}
     """
     recurrent = {layer.path: layer for layer in model_of(_read_config(path)).walk() if layer.is_recurrent}
     names = called(recurrent)

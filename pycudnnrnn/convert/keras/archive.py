@@ -39,7 +39,7 @@ def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
     Optimizer state is left out.
 
     Args:
-        path: the file.
+        path: the file to read.
 
     Returns:
         A dict of every floating-point array, under the names of the layers. It also has the model's configuration, so
@@ -51,13 +51,19 @@ def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
         MissingDependencyError: h5py is not installed.
 
     Example:
-        >>> import os, tempfile
-        >>> _ = os.environ.setdefault("KERAS_BACKEND", "torch")
-        >>> import keras
-        >>> from pycudnnrnn import convert
-        >>> layers = [keras.Input((None, 3)), keras.layers.LSTM(4)]
-        >>> path = tempfile.mkdtemp() + "/model.keras"
-        >>> keras.Sequential(layers).save(path)
+        >>> import json, tempfile, zipfile
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> folder = tempfile.mkdtemp()
+        >>> weights, path = folder + "/model.weights.h5", folder + "/model.keras"
+        >>> convert.keras.write_h5(weights, convert.keras.from_canonical(c))
+        >>> lstm = {"name": "lstm", "recurrent_initializer": "zeros", "activation": "tanh"}
+        >>> layers = [{"module": "keras.layers", "class_name": "LSTM", "config": lstm}]
+        >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
+        >>> with zipfile.ZipFile(path, "w") as file:  # as model.save(path) does
+        ...     file.writestr("config.json", config)
+        ...     file.write(weights, "model.weights.h5")
         >>> arrays = convert.keras.read_keras(path)
         >>> convert.keras.to_canonical(arrays).spec
         RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')

@@ -39,7 +39,7 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
     of them in alphabetical order.
 
     Args:
-        path: the file.
+        path: the file to read.
 
     Returns:
         A dict of every floating-point array, under its path in the file. From an older `.h5` it also has the model's
