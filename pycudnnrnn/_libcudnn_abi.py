@@ -269,6 +269,13 @@ class cudaStream_t(ctypes.c_void_p):
 def _opaque(struct: str, pointer: str) -> Any:  # Any: ctypes makes pointer types at run time
     made: Any = ctypes.POINTER(type(struct, (ctypes.Structure,), {}))
     made.__name__ = pointer
+    made.__doc__ = f"""A `{pointer}`, as in C: NULL until the matching create function writes it.
+
+    Example:
+        >>> from pycudnnrnn import libcudnn
+        >>> bool(libcudnn.{pointer}())  # NULL
+        False
+    """
     return made
 
 

@@ -103,3 +103,11 @@ def test_what_nobody_calls_is_not_bound():
 def test_argtypes_cannot_be_taken_off(lib):
     with pytest.raises(AttributeError):
         lib.cudnnRNNForward.argtypes = None
+
+
+def test_help_lists_every_function_once_and_those_of_8_apart(lib):
+    listed = re.findall(r"cudnn[A-Z]\w+", pycudnnrnn.libcudnn.Library.__doc__)
+    assert sorted(listed) == sorted(PROTOTYPES)
+    (old,) = re.findall(r"- only in cuDNN 8: ((?:\w+,?\s+)+)", pycudnnrnn.libcudnn.Library.__doc__)
+    assert set(re.findall(r"\w+", old)) == {name for name, prototype in PROTOTYPES.items() if prototype.until <= 90000}
+    assert [name for name in dir(lib) if name.startswith("cudnn")] == sorted(PROTOTYPES)
