@@ -1,7 +1,7 @@
-"""The opaque params buffer to and from separate arrays, through a `ParamLayout`.
+"""Conversion between a flat params buffer and separate arrays, by a `ParamLayout`.
 
-The canonical lists are cuDNN's: pseudo-layer by pseudo-layer, linear-layer id order, weights [rows = output,
-cols = input], and the biases that exist.
+The canonical lists have cuDNN's order: pseudo-layer by pseudo-layer, then by linear-layer id. A weight is [output
+width, input width]. The list of biases contains those that `bias_mode` has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pycudnnrnn.layout import ParamLayout, Region
 def to_canonical(params: Any, layout: ParamLayout, *, copy: bool = True) -> tuple[list[Any], list[Any]]:
     """Split a params buffer into its weights and biases.
 
-    Works on any one-dimensional array that slices and reshapes. `copy=False` gives views into `params` where its
+    This works on any one-dimensional array that slices and reshapes. `copy=False` returns views into `params` if its
     library has views.
 
     Shapes:
@@ -33,11 +33,10 @@ def to_canonical(params: Any, layout: ParamLayout, *, copy: bool = True) -> tupl
 def from_canonical(weights: Sequence[Any], biases: Sequence[Any], layout: ParamLayout, out: Any) -> None:
     """Write weights and biases into the buffer `out`; padding becomes 0.
 
-    Everything is checked before anything is written. The arrays must not share memory with `out`.
+    All arrays are checked before anything is written. They must not share memory with `out`.
 
     Raises:
-        ArgumentError: a wrong number of arrays, or an array that is neither of its region's shape nor flat with as
-            many elements.
+        ArgumentError: a wrong number of arrays, or an array that has neither its region's shape nor its flat shape.
     """
     placed = []
     for name, arrays, regions in (("weights", weights, layout.weights), ("biases", biases, layout.biases)):

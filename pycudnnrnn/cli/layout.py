@@ -13,6 +13,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._spec import spec_arguments
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
+from pycudnnrnn.layout._table import COLUMNS, row
 from pycudnnrnn.spec import RNNSpec
 
 
@@ -54,23 +55,17 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
     nbytes = predicted.size * spec.dtype.itemsize
     out.say(repr(spec))
     out.say(f"by arithmetic: {predicted.size:,} elements, {nbytes:,} bytes")
-    columns = ["pseudo-layer", "layer", "direction", "kind", "id", "symbol", "gate", "shape", "offset", "end"]
-    rows = [_row(region) for region in predicted.regions]
+    columns = list(COLUMNS)
+    rows: list[list[Any]] = [[*row(region)] for region in predicted.regions]
     if asked is not None:
         different = differences(predicted, asked)
         words = f"{len(different)} regions differ" if different else "equal"
         out.say(f"asked of cuDNN on {device}: {asked.size:,} elements; {words}")
         columns += ["cuDNN's offset", ""]
-        rows = [row + _compared(r, different) for row, r in zip(rows, predicted.regions, strict=True)]
+        rows = [cells + _compared(r, different) for cells, r in zip(rows, predicted.regions, strict=True)]
     print_table(out, columns, rows)
     if output is not None:
         out.say(f"drawn: {output}")
-
-
-def _row(region: Region) -> list[Any]:
-    place = [region.pseudo_layer, region.layer, region.direction]
-    what = [region.kind, region.lin_layer_id, region.symbol, region.gate, " x ".join(map(str, region.shape))]
-    return [*place, *what, f"{region.offset:,}", f"{region.offset + region.size:,}"]
 
 
 def _compared(region: Region, different: dict[Any, Region | None]) -> list[Any]:

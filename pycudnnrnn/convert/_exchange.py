@@ -15,11 +15,11 @@ from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Canonical:
     """Hold a model that is independent of any framework: its spec, and its weights and biases in cuDNN's order.
 
-    `ops.from_spec(c.spec)` runs it, with the params that the op's `canonical_to_params(c.weights, c.biases)` returns.
+    `ops.from_spec(c.spec)` runs it, with the params that the op's `canonical_to_params(c)` returns.
 
     Args:
         spec: the description of the RNN, an `RNNSpec`.
@@ -60,6 +60,9 @@ class Canonical:
                 if array.dtype.name != self.spec.dtype:
                     raise ConvertError("canonical", f"{name}[{i}]", f"expecting {self.spec.dtype}, got {array.dtype}")
             object.__setattr__(self, name, arrays)
+
+    def __repr__(self) -> str:
+        return f"<Canonical: {self.spec!r}; {len(self.weights)} weights, {len(self.biases)} biases>"
 
     def double_biases(self) -> Canonical:
         """Return the same model with both biases of every gate. Absent ones become zeros, so the results are equal.

@@ -1,6 +1,6 @@
-"""What an engine is, and which one runs where.
+"""The engines: the protocol that each one has, and the choice of the engine for a device.
 
-An engine runs an RNN on one kind of memory. The levels above use only this protocol; a layout belongs to an engine.
+An engine runs an RNN on one kind of memory. The levels above use only this protocol. Each engine has its own layout.
 """
 
 from __future__ import annotations
@@ -19,19 +19,32 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import SEED_MAX, RNNSpec
 
 POSITION_MAX: Final = 2**63 - 1
-"""The last position of a dropout: as far as a signed 64-bit counter goes, and further than forwards can be counted."""
+"""The largest position of dropout: that of a signed 64-bit counter. No program reaches it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DropoutState:
-    """Where a model's dropout stands, as a value: with it, masks come again. Masks differ between engines.
+    """The state of a model's dropout. Restoring it reproduces the same masks on the same engine.
 
-    `position` counts the training forwards since the seed. `data` is what an engine needs beside it: cuDNN's random
-    states, which cannot be computed from the position.
+    `op.dropout_state()` returns one, and `op.set_dropout_state(state)` restores it.
+
+    Args:
+        engine: name of the engine: "numpy" or "cudnn". Their masks differ.
+        seed: seed of the masks, from 0 to 2**64 - 1.
+        position: number of training forwards since the seed. Default: 0.
+        data: cuDNN's random states, which cannot be computed from the position; empty on the NumPy engine. Default:
+            b"".
 
     Raises:
         ArgumentTypeError: a value of the wrong type.
-        ArgumentError: a seed or a position beyond its limits.
+        ArgumentError: a seed or a position outside its range.
+
+    Example:
+        >>> from pycudnnrnn import ops
+        >>> op = ops.CudnnGRU(num_layers=2, num_units=8, input_size=4, dropout=0.5, seed=7)
+        >>> op.set_dropout_state(ops.DropoutState("numpy", seed=7, position=3))
+        >>> op.dropout_state().position
+        3
     """
 
     engine: str
@@ -50,11 +63,14 @@ class DropoutState:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What a forward, and in training its backward, takes beside the arguments: bytes, by what they hold.
+    """The memory that a forward and, in training, its backward pass take in addition to the arguments. All in bytes.
 
-    `output_nbytes` are the results, `gradient_nbytes` those of the backward. `reserve_nbytes` are kept from one to the
-    other, or computed again chunk by chunk: then `checkpoint_nbytes` of them are kept, and the rest is one chunk's.
-    `workspace_nbytes` is scratch at the fullest moment.
+    - `workspace_nbytes`: scratch memory, at its maximum.
+    - `reserve_nbytes`: the reserve, which the backward pass needs. With `checkpoint_every` it is the kept states and
+      one chunk of steps.
+    - `output_nbytes`: the results of the forward.
+    - `gradient_nbytes`: the results of the backward pass.
+    - `checkpoint_nbytes`: the part of `reserve_nbytes` that is kept until the backward pass, with `checkpoint_every`.
     """
 
     workspace_nbytes: int
@@ -65,80 +81,80 @@ class Memory:
 
     @property
     def total_nbytes(self) -> int:
-        """All of them together: the most that is taken at once."""
+        """The sum: the largest amount that is in use at one time."""
         return self.workspace_nbytes + self.reserve_nbytes + self.output_nbytes + self.gradient_nbytes
 
 
 class Dropout(Protocol):
-    """The moving dropout of one model on one engine: each training forward takes its masks from it."""
+    """The running dropout of one model on one engine. Each training forward takes its masks from it."""
 
     def state(self) -> DropoutState:
-        """Return where it stands; what runs on a device is waited for."""
+        """Return its state, after waiting for the work on the device."""
 
 
 class Reserve(Protocol):
-    """What a forward leaves for its backward. A backward-data uses it up: from `touched` on it cannot be used again."""
+    """The reserve that a forward leaves for its backward. `backward_data` uses it up: once `touched`, it is spent."""
 
     @property
     def touched(self) -> bool: ...
 
     def copy(self) -> Reserve:
-        """Return one that a backward can use up while this one stays as it is."""
+        """Return a copy for a backward to use up. This one is not changed."""
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
-        """Return dx, dhx, dcx; None among the arguments stands for zeros."""
+        """Return dx, dhx, dcx. None among the arguments means zeros."""
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         """Write the params gradient into `out`, or add it there; after `backward_data`, as in cuDNN.
 
-        Where memory runs out, nothing has been added to it.
+        If memory runs out, nothing has been added to it.
         """
 
 
 Results = tuple[Any, Any, Any | None, Any]
-"""y, hy, cy (None but for LSTM), and the `Reserve`, where one is kept."""
+"""y, hy, cy (LSTM only, otherwise None), and the `Reserve`, or None if none is kept."""
 
 
 EagerForward = Callable[[Schedule, Arrays, Sequence[int | None]], Results]
-"""Call it with a batch, and the arrays that a forward reads, native and checked: by name, and their addresses, in the
-order of `INPUTS`. The engine's device is the current one."""
+"""Call it with a batch and the native, checked arrays that a forward reads: by name, and their addresses in the order
+of `INPUTS`. The engine's device is the current one."""
 
 
 class EngineGraph(Protocol):
-    """A plan's calls captured over the graph's own buffers; what there is not is absent."""
+    """A plan's calls, captured on the graph's own buffers. Arrays that do not exist are absent."""
 
     arrays: Arrays
 
     def replay(self) -> None:
-        """Run on the current stream; a training step's dropout moves on."""
+        """Run on the current stream. In training this advances dropout."""
 
 
 class EnginePlan(Protocol):
-    """One kind of call with everything made that does not change."""
+    """One kind of call, with everything made that does not change from call to call."""
 
     spec: RNNSpec
     workspace_nbytes: int
     reserve_nbytes: int
 
     def hold(self, params: Any | None) -> None:
-        """Read params once for the calls that get this same array, until another or None is held."""
+        """Read params once for all calls with this same array, until another array or None is held."""
 
     def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:
-        """Run a pass on native, checked arrays, which begin `at` addresses, in its order; its device is current.
+        """Run a pass on native, checked arrays with the addresses `at`, both in its order. Its device is current.
 
-        With `accumulate` the params gradient is added to what is there.
+        With `accumulate` the gradient of params is added to the array.
         """
 
     def capture(self, params: Any, *, carry_state: bool) -> EngineGraph:
-        """Capture the calls once, on checked params; with `carry_state` final states become the next initial ones.
+        """Capture the calls on checked params. With `carry_state` the final states are the next initial states.
 
         Raises:
-            CaptureError: this engine, or this algorithm, has no graphs, or the stream is being captured already.
+            CaptureError: no graphs with this engine or this algorithm, or a stream that is already being captured.
         """
 
 
 class Engine(Protocol):
-    """Run RNNs on native arrays of one kind of memory, already checked by the caller; `passes` says which there are."""
+    """Runs RNNs on native arrays of one kind of memory. The caller has checked them; `passes` lists them."""
 
     @property
     def name(self) -> str: ...
@@ -149,51 +165,51 @@ class Engine(Protocol):
 
     @property
     def xp(self) -> Any:
-        """The array namespace of its memory: NumPy or CuPy, which takes memory on whatever device is current."""
+        """The array namespace of its memory: NumPy, or CuPy, which allocates on the current device."""
 
     @property
     def alignment(self) -> int:
-        """Where arrays have to begin that go to its calls as they are, in bytes; above 1 all have to be contiguous."""
+        """The alignment in bytes of arrays that its calls use without a copy. Above 1, all must also be contiguous."""
 
     def address(self, array: Any, /) -> int:
-        """Return where one of its arrays begins."""
+        """Return the address of one of its arrays."""
 
     def copy(self, array: Any) -> Any:
         """Return a copy of one of its arrays, contiguous and aligned."""
 
     def holds(self, array: Any) -> bool:
-        """Whether an array is of its own kind, in its memory, and can be written to: it is used as it is."""
+        """Return whether an array is of its own kind, in its memory and writable, so that it needs no conversion."""
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
-        """Make its device the current one of a `with` block; there is none on the CPU."""
+        """Make its device the current one in a `with` block. On the CPU this does nothing."""
 
     def on_stream(
         self, address: int | None, others: Collection[int | None], *, wait: bool
     ) -> contextlib.AbstractContextManager[int]:
-        """Put the block's work on a stream, given by its address: after what is on `others`, which then wait for it.
+        """Put the block's work on a stream, after the work on the streams `others`, which then wait for it.
 
-        The block gets the address. None is the current stream of the engine's own array library. With `wait` the block
-        ends when the work is done.
+        Streams are given by their addresses; None is the current stream of the engine's own array library. The block
+        gets the address. With `wait` the block ends when the work is done.
         """
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> Dropout:
         """Continue dropout from a state."""
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
-        """Where this engine keeps each region of a params buffer."""
+        """Return this engine's layout of a params buffer."""
 
     def plan(self, batch: Batch) -> EnginePlan:
         """Prepare one kind of call."""
 
     def memory(self, batch: Batch) -> Memory:
-        """Say what a forward of one kind takes, and in training its backward; nothing is run."""
+        """Return the memory of a forward of one kind and, in training, of its backward. Nothing is run."""
 
     def forward(self, batch: Batch) -> EagerForward:
-        """Return what runs forwards of a kind, made once: they differ from `batch` in their lengths alone."""
+        """Return a callable that runs forwards of one kind: they differ from `batch` only in their lengths."""
 
 
 _made: dict[str, Engine] = {}
-"""Engines by the device's full name: an import and a lock at each call would cost microseconds."""
+"""Engines by the full name of the device, because an import and a lock in each call would cost microseconds."""
 
 _override: contextvars.ContextVar[dict[str, Engine] | None] = contextvars.ContextVar("engines", default=None)
 
@@ -213,7 +229,7 @@ def engine_for(device: str) -> Engine:
     known = _made.get(device)
     if known is not None:
         return known
-    # Imported here: the engines need the protocol above, and cuDNN is for those who ask for it.
+    # Imported here: the engines need the protocol above, and not everybody needs cuDNN.
     if device == "cpu":
         from pycudnnrnn.engines.numpy_engine import NumpyEngine  # noqa: PLC0415
 
@@ -222,12 +238,12 @@ def engine_for(device: str) -> Engine:
 
     index = device.partition(":")[2]
     engine = cudnn_engine(int(index) if index else None)
-    return _made.setdefault(device, engine) if index else engine  # which device is the current one may change
+    return _made.setdefault(device, engine) if index else engine  # the current device may change
 
 
 @contextlib.contextmanager
 def use_engine(engine: Engine) -> Iterator[None]:
-    """Run what is on the engine's kind of device by `engine`, inside the `with` block and this context. For tests."""
+    """Use `engine` for its kind of device, inside the `with` block and this context. For tests."""
     token = _override.set((_override.get() or {}) | {engine.device.partition(":")[0]: engine})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Where every matrix and bias of every gate sits in the opaque params buffer: pure arithmetic, in elements."""
+"""The layout of the flat params buffer: where each matrix and bias is, in elements."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.layout._html import html
+from pycudnnrnn.layout._table import plain_text
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
 __all__ = ["REGIONS_MAX", "ParamLayout", "Region", "arithmetic_layout", "canonical_shapes", "differences"]
 __dir__ = __all__.copy
 
 RegionKind = Literal["weight", "bias"]
+"""What a region holds."""
+
 Way = Literal["forward", "backward"]
+"""The direction in which a pseudo-layer reads a sequence."""
+
 Side = Literal["input", "recurrent", "projection"]
+"""The product that a region takes part in."""
+
+Gate = Literal["input", "forget", "new", "output", "reset", "update", "hidden", "projection"]
+"""The gate of a region: the first four of LSTM, "reset", "update" and "new" of GRU, "hidden" of tanh and relu."""
 
 _SYMBOLS: Final[dict[tuple[Side, RegionKind], str]] = {
     ("input", "weight"): "W",
@@ -27,32 +36,36 @@ _SYMBOLS: Final[dict[tuple[Side, RegionKind], str]] = {
     ("input", "bias"): "bW",
     ("recurrent", "bias"): "bR",
 }
-"""What the equations call a region, by side and kind. Source: cudnnRNNMode_t in cuDNN's reference; P is ours."""
+"""A region's letters in the equations. Source: cudnnRNNMode_t in cuDNN's reference; P is this package's."""
 
 _FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() for gate in gates}
-"""The linear-layer id of each gate's input matrix: a gate has the same one in every cell that has it."""
+"""The linear-layer id of each gate's input matrix. A gate has the same id in each cell."""
 
 _WORDS: Final = ("layer", "direction", "gate", "kind", "side")
-"""What names a region without cuDNN's numbers."""
+"""The arguments that name a region without cuDNN's numbers."""
 
 REGIONS_MAX: Final = 1 << 18
-"""Most regions of an arithmetic layout: an LSTM of 16,384 layers. They take a second and 60 MB; nobody runs more."""
+"""Most regions of an arithmetic layout: an LSTM of 16,384 layers. They take a second and 60 MB."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Region:
     """One matrix or bias in the params buffer.
 
-    `pseudo_layer` is layer * num_dirs + direction; `lin_layer_id` and `kind` are cuDNN's; `gate` is the gate's name, or
-    "projection". `offset` counts elements. `shape` is (rows, cols) of a weight, rows = output, or (rows,) of a bias.
-    `num_dirs` is the RNN's: 1, or 2 where it runs in both directions.
+    - `pseudo_layer`: layer * num_dirs + direction, where direction is 0 (forward) or 1 (backward).
+    - `lin_layer_id`: cuDNN's number of the matrix or bias within its pseudo-layer.
+    - `gate`: the gate's name, or "projection".
+    - `kind`: "weight" or "bias".
+    - `offset`: the first element in the buffer.
+    - `shape`: (output width, input width) of a weight, (output width,) of a bias.
+    - `num_dirs`: number of directions of the RNN, 1 or 2.
 
-    A region without elements (layer 0's input matrices under skip_input) has offset 0: cuDNN gives it no address.
+    Empty regions (the input matrices of layer 0 with "skip_input") have offset 0, because cuDNN gives them no address.
     """
 
     pseudo_layer: int
     lin_layer_id: int
-    gate: str
+    gate: Gate
     kind: RegionKind
     offset: int
     shape: tuple[int, ...]
@@ -60,53 +73,70 @@ class Region:
 
     @property
     def layer(self) -> int:
-        """The layer, from 0 on."""
+        """Number of the layer, from 0."""
         return self.pseudo_layer // self.num_dirs
 
     @property
     def direction(self) -> Way:
-        """The direction in which its pseudo-layer reads the sequence."""
+        """The direction in which the pseudo-layer reads a sequence."""
         return "backward" if self.pseudo_layer % self.num_dirs else "forward"
 
     @property
     def side(self) -> Side:
-        """What it works on: the layer's input, its own last state, or the output that a projection makes narrower."""
+        """The product it takes part in: of the input, of the previous state h ("recurrent"), or the projection."""
         if self.gate == "projection":
             return "projection"
         return "input" if self.lin_layer_id == _FIRST_IDS.get(self.gate, self.lin_layer_id) else "recurrent"
 
     @property
     def symbol(self) -> str:
-        """Its letters in the equations: W or bW of the input, R or bR of the recurrence, P of the projection."""
+        """Its letters in the equations: W or bW of the input, R or bR of the state, P of the projection."""
         return _SYMBOLS[self.side, self.kind]
 
     @property
     def key(self) -> tuple[int, int, RegionKind]:
-        """What names it: pseudo-layer, linear-layer id and kind."""
+        """Pseudo-layer, linear-layer id and kind: unique within a layout."""
         return self.pseudo_layer, self.lin_layer_id, self.kind
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def slice(self) -> slice:
-        """The region in the flat buffer."""
+        """The slice of the flat buffer that holds the region."""
         return slice(self.offset, self.offset + self.size)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ParamLayout:
-    """The regions of a params buffer of `size` elements, in canonical order.
+    """The layout of a flat params buffer: where each matrix and bias is.
 
-    Canonical order is cuDNN's: all weights, then all biases; each pseudo-layer by pseudo-layer, in linear-layer id
-    order. Layouts with the same regions in the same places compare equal. Elements that no region covers are padding.
+    Printing a layout shows a table of its regions: W and bW belong to the product of the input, R and bR to that of the
+    state h, P is the projection. Layouts with equal regions are equal.
 
-    The regions of an arithmetic layout are made when somebody asks for them: its size alone is known at once.
+    `op.layout()` returns a layout; the regions of one made by arithmetic are computed at first use.
+
+    Args:
+        size: number of elements of the buffer, padding included.
+        regions: the matrices and biases, in canonical order: all weights, then all biases; in each, pseudo-layer by
+            pseudo-layer, then by linear-layer id. Elements outside of all regions are padding.
 
     Raises:
         LayoutError: regions that overlap or leave the buffer, or more than 262,144 of them by arithmetic.
+
+    Example:
+        >>> from pycudnnrnn import ops
+        >>> ops.CudnnGRU(1, num_units=3, input_size=2, bias_mode="none").layout()
+        ParamLayout: 45 elements, 6 regions
+        pseudo-layer  layer  direction  kind    id  symbol  gate    shape  offset  end
+                   0      0  forward    weight   0  W       reset   3 x 2       0    6
+                   0      0  forward    weight   1  W       update  3 x 2       6   12
+                   0      0  forward    weight   2  W       new     3 x 2      12   18
+                   0      0  forward    weight   3  R       reset   3 x 3      18   27
+                   0      0  forward    weight   4  R       update  3 x 3      27   36
+                   0      0  forward    weight   5  R       new     3 x 3      36   45
     """
 
     size: int
@@ -134,19 +164,22 @@ class ParamLayout:
         return self.__dict__.setdefault("regions", _regions(spec))
 
     def __hash__(self) -> int:
-        return hash(self.size)  # cheap: a layout is a key of caches on the hot path
+        return hash(self.size)  # cheap: each call looks layouts up in caches
+
+    def __repr__(self) -> str:
+        return plain_text(self)
 
     def _repr_html_(self) -> str:
         return html(self)
 
     @functools.cached_property
     def weights(self) -> tuple[Region, ...]:
-        """The weight regions, in canonical order."""
+        """The regions of weights, in canonical order."""
         return tuple(r for r in self.regions if r.kind == "weight")
 
     @functools.cached_property
     def biases(self) -> tuple[Region, ...]:
-        """The bias regions that exist, in canonical order."""
+        """The regions of biases, in canonical order."""
         return tuple(r for r in self.regions if r.kind == "bias")
 
     @functools.cached_property
@@ -161,13 +194,30 @@ class ParamLayout:
         *,
         layer: int | None = None,
         direction: Way | None = None,
-        gate: str | None = None,
+        gate: Gate | None = None,
         side: Side | None = None,
     ) -> Region:
-        """Return the one region that is all of what is given: cuDNN's numbers, or words, or both.
+        """Return the single region that matches all given criteria: cuDNN's numbers, words, or both.
+
+        Args:
+            pseudo_layer: layer * num_dirs + direction, where direction is 0 (forward) or 1 (backward).
+            lin_layer_id: cuDNN's number of the matrix or bias within its pseudo-layer.
+            kind: "weight" or "bias".
+            layer: number of the layer, from 0.
+            direction: "forward" or "backward".
+            gate: "input", "forget", "new" or "output" of LSTM; "reset", "update" or "new" of GRU; "hidden" of tanh and
+                relu; or "projection".
+            side: "input" for the product of the layer's input, "recurrent" for that of the state h, or "projection".
 
         Raises:
-            ArgumentError: no region of this layout is, or several are.
+            ArgumentError: no region matches, or several do.
+
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> layout = ops.CudnnLSTM(num_layers=1, num_units=3, input_size=2).layout()
+            >>> region = layout.region(gate="forget", kind="bias", side="input")
+            >>> region.slice
+            slice(63, 66, None)
         """
         if pseudo_layer is not None and lin_layer_id is not None and kind is not None:
             key = pseudo_layer, lin_layer_id, kind
@@ -183,7 +233,7 @@ class ParamLayout:
 
 
 def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
-    """Return the one of `regions` that has all the values asked for; None asks for nothing."""
+    """Return the single one of `regions` that has all values in `asked`; None leaves a value open."""
     left, so_far = list(regions), ""
     for name, value in asked.items():
         if value is None:
@@ -196,8 +246,8 @@ def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
     if len(left) == 1:
         return left[0]
     unsaid = [f"{name} ({_values(left, name)})" for name in _WORDS if len({getattr(r, name) for r in left}) > 1]
-    expected = f"what only one region is, not {len(left)}: give its {', its '.join(unsaid)} as well"
-    raise ArgumentError("region", expected, so_far or "nothing asked for")
+    expected = f"criteria for one region; {len(left)} match: add {', '.join(unsaid)}"
+    raise ArgumentError("region", expected, so_far or "no criteria")
 
 
 def _values(regions: list[Region], name: str) -> str:
@@ -208,15 +258,38 @@ def _values(regions: list[Region], name: str) -> str:
 
 
 def differences(layout: ParamLayout, other: ParamLayout) -> dict[tuple[int, int, RegionKind], Region | None]:
-    """Return what `other` has for each region of `layout` that differs there, by key; None where it has none."""
+    """Compare two layouts, region by region.
+
+    Args:
+        layout: the layout whose regions are looked up.
+        other: the layout to compare it with.
+
+    Returns:
+        A dict with an entry for each region of `layout` that `other` does not have in the same place and shape. The key
+        is the region's `key`; the value is the region of `other`, or None if it has none.
+
+    Example:
+        >>> from pycudnnrnn import RNNSpec
+        >>> padded = ParamLayout(99, arithmetic_layout(RNNSpec("gru", 1, 3, 2)).regions)
+        >>> differences(arithmetic_layout(RNNSpec("gru", 1, 3, 2)), padded)
+        {}
+    """
     theirs = {region.key: region for region in other.regions}
     return {r.key: theirs.get(r.key) for r in layout.regions if theirs.get(r.key) != r}
 
 
 def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
-    """Predict the layout of `spec`: tightly packed, weights before biases, in canonical order.
+    """Return the layout of a spec by arithmetic: in canonical order, without padding.
 
-    This is the NumPy engine's layout. For cuDNN it is a prediction: ask the engine for its own.
+    The NumPy engine uses this layout. For cuDNN it is a prediction; `op.layout("cuda")` asks cuDNN.
+
+    Args:
+        spec: the RNN to lay out.
+
+    Example:
+        >>> from pycudnnrnn import RNNSpec
+        >>> arithmetic_layout(RNNSpec("lstm", num_layers=2, num_units=8, input_size=4)).size
+        1024
 
     Source: jax.experimental.rnn and MXNet's fused RNN op rely on this order for cuDNN.
     """
@@ -224,7 +297,7 @@ def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
 
 
 def _size(spec: RNNSpec) -> int:
-    """Count elements: every layer above the first has as many as the second."""
+    """Count the elements. All layers above the first have the same number."""
     one, two = (
         sum(math.prod(shape) for *_, shape in canonical_shapes(spec.replace(num_layers=layers))) for layers in (1, 2)
     )
@@ -244,12 +317,20 @@ def _regions(spec: RNNSpec) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def canonical_shapes(spec: RNNSpec) -> Iterator[tuple[int, int, str, RegionKind, tuple[int, ...]]]:
-    """Yield (pseudo_layer, lin_layer_id, gate, kind, shape) of every region of `spec`, in canonical order.
+def canonical_shapes(spec: RNNSpec) -> Iterator[tuple[int, int, Gate, RegionKind, tuple[int, ...]]]:
+    """Yield (pseudo_layer, lin_layer_id, gate, kind, shape) of each region of a spec, in canonical order.
+
+    Args:
+        spec: the RNN to describe.
+
+    Example:
+        >>> from pycudnnrnn import RNNSpec
+        >>> next(canonical_shapes(RNNSpec("gru", num_layers=1, num_units=3, input_size=2)))
+        (0, 0, 'reset', 'weight', (3, 2))
 
     Source: cudnnGetRNNWeightParams (cudnn_adv.h, 9.x) for the ids.
     """
-    gates = [gate.name.lower() for gate in GATES[spec.mode]]
+    gates = [cast("Gate", gate.name.lower()) for gate in GATES[spec.mode]]
     units, state = spec.num_units, spec.state_size
     for pseudo_layer in range(spec.num_pseudo_layers):
         layer = pseudo_layer // spec.num_dirs

@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from pycudnnrnn.layout._table import COLUMNS, row
+
 if TYPE_CHECKING:
     from pycudnnrnn.layout import ParamLayout, Region
 
@@ -18,7 +20,7 @@ GATE_COLOURS: Final = {
     "hidden": "#4477aa",
     "projection": "#bbbbbb",
 }
-"""One colour per gate, from Paul Tol's bright scheme (made to be told apart without colour vision)."""
+"""One colour per gate, from Paul Tol's bright scheme, which works without colour vision."""
 
 ROWS_MAX: Final = 200
 """Most regions shown; a bidirectional LSTM of 6 layers has 192."""
@@ -27,7 +29,7 @@ WIDTH: Final = 1000
 
 
 def html(layout: ParamLayout) -> str:
-    """Return the layout as HTML: an SVG strip of the buffer, and its regions."""
+    """Return the layout as HTML: an SVG strip of the buffer, and the table of its regions."""
     shown = layout.regions[:ROWS_MAX]
     scale = WIDTH / max(layout.size, 1)
     boxes = "".join(
@@ -35,15 +37,9 @@ def html(layout: ParamLayout) -> str:
         f' fill-opacity="{0.85 if r.kind == "weight" else 0.45}"><title>{escape(_words(r))}</title></rect>'
         for r in shown
     )
-    rows = "".join(
-        f"<tr><td>{r.pseudo_layer}</td><td>{r.kind}</td><td>{r.lin_layer_id}</td><td>{r.symbol}</td>"
-        f'<td><span style="background:{_colour(r)}">&emsp;</span> {escape(r.gate)}</td>'
-        f"<td>{' × '.join(map(str, r.shape))}</td><td>{r.offset:,}</td><td>{r.offset + r.size:,}</td></tr>"
-        for r in shown
-    )
+    rows = "".join(f"<tr>{''.join(map(_cell, COLUMNS, row(r)))}</tr>" for r in shown)
     left = len(layout.regions) - len(shown)
-    names = ("pseudo-layer", "kind", "lin_layer_id", "symbol", "gate", "shape", "offset", "end")
-    head = "".join(f"<th>{name}</th>" for name in names)
+    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
     more = f"<p>and {left} more regions</p>" if left else ""
     return (
         f"<div><b>ParamLayout</b>: {layout.size:,} elements, {len(layout.regions)} regions"
@@ -55,10 +51,19 @@ def html(layout: ParamLayout) -> str:
     )
 
 
+def _cell(column: str, text: str) -> str:
+    sample = f'<span style="background:{_gate_colour(text)}">&emsp;</span> ' if column == "gate" else ""
+    return f"<td>{sample}{escape(text)}</td>"
+
+
 def _words(region: Region) -> str:
     place = f"pseudo-layer {region.pseudo_layer} (layer {region.layer}, {region.direction})"
     return f"{region.symbol} {region.gate}: {region.kind} {region.lin_layer_id} of {place}, {region.shape}"
 
 
 def _colour(region: Region) -> str:
-    return GATE_COLOURS.get(region.gate, "#000000")
+    return _gate_colour(region.gate)
+
+
+def _gate_colour(gate: str) -> str:
+    return GATE_COLOURS.get(gate, "#000000")

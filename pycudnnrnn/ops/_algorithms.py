@@ -1,4 +1,4 @@
-"""What `algo="auto"` has chosen: to look at, to keep in a file, and to take from one instead of measuring."""
+"""The choices of `algo="auto"`: read them, save them to a file, and load them in place of measuring."""
 
 from __future__ import annotations
 
@@ -15,36 +15,97 @@ from pycudnnrnn.errors import ArgumentError
 def algorithm_choices(
     path: str | os.PathLike[str] | None = None, *, device: str = "cuda"
 ) -> tuple[AlgorithmChoice, ...]:
-    """Return what has been chosen on a device in this process, or what a file holds, which needs no GPU.
+    """Return the choices made on a device in this process, or those in a file.
+
+    Args:
+        path: a file of `save_algorithm_choices`; reading it needs no GPU. None: the choices of this process.
+            Default: None.
+        device: without a path, the CUDA device: "cuda" (the current one) or "cuda:<index>". Default: "cuda".
 
     Raises:
-        ArgumentError: a file of something else, or a device that has nothing to choose.
-        OSError: no file that can be read.
+        ArgumentError: a file that is not one of choices, or the device "cpu".
+        OSError: a file that cannot be read.
         EngineError: no engine runs on `device`.
+
+    Example:
+        On a GPU::
+
+            op = ops.CudnnLSTM(1, 8, 4, algo="auto")
+            op.prepare(20, 3, is_training=True, device="cuda")
+            (choice,) = ops.algorithm_choices()
+            print(choice.algo, choice.trials)
+
+        The NumPy engine has nothing to choose:
+
+        >>> from pycudnnrnn import ops
+        >>> ops.algorithm_choices(device="cpu")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        pycudnnrnn.errors.ArgumentError: Invalid device: 'cpu', expecting a CUDA device...
     """
     return _book(device).all() if path is None else choices.read(path)
 
 
 def save_algorithm_choices(path: str | os.PathLike[str], *, device: str = "cuda") -> None:
-    """Write what has been chosen on a device in this process to a JSON file.
+    """Write the choices made on a device in this process to a JSON file.
 
-    What the file holds already stays, but for choices of the same calls. Other processes may write it at the same time.
+    Existing choices in the file are kept, except those for the same calls, which are replaced. Several processes can
+    write the same file.
+
+    Args:
+        path: the file, new or of an earlier `save_algorithm_choices`.
+        device: the CUDA device: "cuda" (the current one) or "cuda:<index>". Default: "cuda".
 
     Raises:
-        ArgumentError: a file of something else, which stays as it is.
-        OSError: the file cannot be written.
+        ArgumentError: an existing file that is not one of choices. It is not changed.
+        OSError: a file that cannot be written.
+        EngineError: no engine runs on `device`.
+
+    Example:
+        On a GPU::
+
+            ops.save_algorithm_choices("choices.json")
+
+        The NumPy engine has nothing to save:
+
+        >>> from pycudnnrnn import ops
+        >>> ops.save_algorithm_choices("choices.json", device="cpu")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        pycudnnrnn.errors.ArgumentError: Invalid device: 'cpu', expecting a CUDA device...
     """
     _book(device).save(path)
 
 
 def load_algorithm_choices(path: str | os.PathLike[str], *, device: str = "cuda") -> tuple[AlgorithmChoice, ...]:
-    """Take choices from a file, those for this GPU and cuDNN, and return them; such calls are not measured again.
+    """Load the choices for this GPU and cuDNN version from a file. Their calls are not measured again.
 
-    Plans that were prepared before stay as they are.
+    Plans that exist already do not change.
+
+    Args:
+        path: a file of `save_algorithm_choices`.
+        device: the CUDA device: "cuda" (the current one) or "cuda:<index>". Default: "cuda".
+
+    Returns:
+        The choices that were loaded.
 
     Raises:
-        ArgumentError: a file of something else.
-        OSError: no file that can be read.
+        ArgumentError: a file that is not one of choices.
+        OSError: a file that cannot be read.
+        EngineError: no engine runs on `device`.
+
+    Example:
+        On a GPU::
+
+            choices = ops.load_algorithm_choices("choices.json")
+
+        The NumPy engine has nothing to load:
+
+        >>> from pycudnnrnn import ops
+        >>> ops.load_algorithm_choices("choices.json", device="cpu")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        pycudnnrnn.errors.ArgumentError: Invalid device: 'cpu', expecting a CUDA device...
     """
     return _book(device).adopt(choices.read(path))
 

@@ -1,4 +1,4 @@
-"""Where one op's dropout stands, on each device that it ran on."""
+"""The dropout of one op, on each device that it ran on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pycudnnrnn.spec import RNNSpec
 
 
 class Dropouts:
-    """The moving dropout of an op, which each device has one of, and where each engine's start."""
+    """An op's running dropout on each device, and the state from which each engine's dropout starts."""
 
     def __init__(self, spec: RNNSpec, starts: dict[str, DropoutState]) -> None:
         self._spec, self._starts = spec, starts
@@ -20,23 +20,23 @@ class Dropouts:
         return self._starts.get(engine, DropoutState(engine, self._spec.seed))
 
     def on(self, engine: Engine) -> Dropout:
-        """Return the dropout of an engine's device, which starts if it did not run there before."""
+        """Return the dropout of an engine's device; start it if it has not run there."""
         with self._lock:
             if engine.device not in self._running:
                 self._running[engine.device] = engine, engine.dropout(self._spec, self._start(engine.name))
             return self._running[engine.device][1]
 
     def start_from(self, state: DropoutState) -> None:
-        """Let every device of the state's engine go on from it."""
+        """Make all devices of the state's engine continue from it."""
         with self._lock:
             self._starts[state.engine] = state
             self._running = {k: pair for k, pair in self._running.items() if pair[0].name != state.engine}
 
     def states(self) -> list[DropoutState]:
-        """Return one state for each engine that it ran on, or was set on.
+        """Return one state for each engine that dropout ran on or was set on.
 
         Raises:
-            StateError: it stands differently on two devices of one engine.
+            StateError: two devices of one engine have different states.
         """
         with self._lock:
             found, ran_on = dict(self._starts), dict[str, str]()
@@ -48,7 +48,7 @@ class Dropouts:
                     ran_on |= {name: device} if ran else {}
                 elif ran and state != found[name]:
                     raise StateError(
-                        f"dropout stands differently on {ran_on[name]} and {device}, and one state can be kept: give "
-                        f"each an op, or let both go on from one, as by set_dropout_state(dropout_state({device!r}))"
+                        f"the dropout states of {ran_on[name]} and {device} differ, and one can be kept: use one op "
+                        f"per device, or choose a state, for example set_dropout_state(dropout_state({device!r}))"
                     )
             return list(found.values())

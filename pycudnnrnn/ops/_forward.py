@@ -1,4 +1,4 @@
-"""What a forward returns: its results, and the way back through it."""
+"""The result of a forward, with its backward pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pycudnnrnn.spec import RNNSpec
 
 
 def shapes(owner: Any, names: tuple[str, ...]) -> str:
-    """Write the shapes of an object's arrays, or tuples of arrays; None is left out."""
+    """Return the shapes of an object's arrays, or tuples of arrays, as text. None is left out."""
 
     def text(value: Any) -> str:
         return f"({', '.join(map(text, value))})" if isinstance(value, tuple) else str(list(value.shape))
@@ -29,9 +29,12 @@ def shapes(owner: Any, names: tuple[str, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Gradients(Generic[ArrayT]):
-    """Gradients of a forward's arguments, each shaped as its argument.
+    """The gradients of a forward's arguments. Each has the shape of its argument.
 
-    `input_c` is None but for LSTM; `params` is None unless `Forward.backward` made it.
+    - `input`: of `input_data`; 0 after the end of a sequence.
+    - `input_h`: of `input_h`.
+    - `input_c`: of `input_c` (LSTM only, otherwise None).
+    - `params`: of `params`, from `Forward.backward`; None from `backward_data`.
     """
 
     input: ArrayT
@@ -46,7 +49,7 @@ class Gradients(Generic[ArrayT]):
 
 
 class Names(NamedTuple):
-    """What a caller calls the arguments of a forward and of its backward, for error texts."""
+    """The names by which error texts call the arguments of a forward and its backward."""
 
     x: str = "input_data"
     hx: str = "input_h"
@@ -61,7 +64,7 @@ OP_NAMES: Final = Names()
 
 
 class Call(NamedTuple):
-    """One checked call: who runs it, on what, and how its arrays are laid out."""
+    """One checked call: its engine, its RNN, and its arrays."""
 
     engine: Engine
     spec: RNNSpec
@@ -69,10 +72,10 @@ class Call(NamedTuple):
     kind: ArrayKind
     libraries: frozenset[str]
     inputs: Arrays
-    """What a backward reads again."""
+    """The arrays that a backward reads again."""
 
     def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
-        """Put the engine's work on the caller's current stream; `arrays` are what came since the call was made."""
+        """Put the engine's work on the caller's current stream; `arrays` came after the call was made."""
         return _arrays.streams(self.engine, self.kind.library, self.libraries | _arrays.libraries_of(*arrays))
 
     def to_caller(self, array: Any | None) -> Any:
@@ -80,12 +83,17 @@ class Call(NamedTuple):
 
 
 class Forward(Generic[ArrayT]):
-    """The results of a forward, and its backward.
+    """The results of a forward, with the methods of its backward pass.
 
-    `output`, `output_h` and `output_c` (None but for LSTM) are the caller's kind of array. The arrays passed to the
-    forward, params among them, and `output` must keep their values until the backward is done: cuDNN reads them again.
+    - `output`: the output of the last layer at each step; 0 after the end of a sequence.
+    - `output_h`: the final h of each layer and direction. For a sequence of length 0 it is the initial h.
+    - `output_c`: the final c of each layer and direction (LSTM only, otherwise None).
 
-    A backward uses up what the forward kept, unless `retain=True` made it work on a copy.
+    All are arrays of the same kind as `input_data`. Do not change `output`, `params` or the other arguments before the
+    backward pass is done, because it reads them again.
+
+    A backward pass uses up the reserve that the forward kept. With `retain=True` it works on a copy, and another one
+    can follow.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("output", "output_h", "output_c")
@@ -106,15 +114,20 @@ class Forward(Generic[ArrayT]):
     def backward_data(
         self, d_output: Any = None, d_output_h: Any = None, d_output_c: Any = None, *, retain: bool = False
     ) -> Gradients[ArrayT]:
-        """Return the gradients of input and initial states, given those of the results; None stands for zeros.
+        """Compute the gradients of the input and the initial states. At least one upstream gradient is needed.
 
-        Shapes:
-            as the results; the gradients as the forward's arguments, 0 in padding.
+        Args:
+            d_output: gradient of the loss for `output`, in its shape. None: zeros. Default: None.
+            d_output_h: gradient of the loss for `output_h`, in its shape. None: zeros. Default: None.
+            d_output_c: gradient of the loss for `output_c`, in its shape (LSTM only). None: zeros. Default: None.
+            retain: whether to keep the reserve for another backward pass, by working on a copy. Default: False.
+
+        Returns:
+            The `Gradients`, with `params` None. `backward_weights` can follow.
 
         Raises:
-            StateError: the forward kept no reserve, or an earlier backward used it up.
-            ArgumentError: a gradient whose shape, dtype or device is not its result's, or none at all: there is no
-                loss here to begin from, as torch has, and from zeros come zeros.
+            StateError: the forward kept no reserve, or an earlier backward pass used it up.
+            ArgumentError: a gradient of another shape, dtype or device than its result, or no gradient at all.
         """
         return self._backward_data(d_output, d_output_h, d_output_c, retain=retain, names=OP_NAMES)
 
@@ -147,25 +160,27 @@ class Forward(Generic[ArrayT]):
             return Gradients(*map(call.to_caller, gradients))
 
     def backward_weights(self, out: Any = None, accumulate: bool = False) -> Any:
-        """Return the gradient of params, after the latest `backward_data`.
+        """Compute the gradient of params. Call `backward_data` first, as in cuDNN.
 
-        It is written into `out`, or with `accumulate` added there; without `out` it is a new buffer. Elements that are
-        padding of the layout get 0, or stay as they are with `accumulate`. Where memory runs out, nothing was added.
+        Args:
+            out: the buffer to write the gradient of params to, [params_size()]. None: a new buffer. Default: None.
+            accumulate: whether to add the gradient of params to the values in `out`. Default: False.
 
-        Shapes:
-            [params_size].
+        Returns:
+            `out`, or the new buffer. Padding of the layout gets 0; with `accumulate` it keeps its values. If the call
+            fails because memory runs out, it has added nothing.
 
         Raises:
-            StateError: no `backward_data` came before.
-            ArgumentError: an `out` that cannot hold the gradient, one that overlaps what a backward reads again (the
-                forward's arguments and `output`), or `accumulate` without it.
+            StateError: `backward_data` was not called before.
+            ArgumentError: an `out` that cannot hold the gradient or shares memory with `output` or an argument of the
+                forward, or `accumulate` without `out`.
         """
         if self._worked is None:
             raise StateError("backward_weights before backward_data: it reads what that leaves, as in cuDNN")
         return self._backward_weights(self._native_out(out, accumulate), out, accumulate)
 
     def _backward_weights(self, native: Any | None, out: Any, accumulate: bool) -> Any:
-        """Write the gradient of params into `native`, which is the engine's array over `out`."""
+        """Write the gradient of params into `native`, the engine's array over `out`."""
         call, worked = self._call, self._worked
         with call.streams(out):
             if native is None:
@@ -175,7 +190,7 @@ class Forward(Generic[ArrayT]):
             return call.to_caller(native) if out is None else out
 
     def _native_out(self, out: Any, accumulate: Any) -> Any | None:
-        """Return the engine's array over the caller's `out`, checked; None where there is none."""
+        """Return the engine's array over the caller's `out`, checked; None without an `out`."""
         call = self._call
         if check_bool("accumulate", accumulate) and out is None:
             raise ArgumentError("accumulate", "False without out: there is nothing to add to", accumulate)
@@ -199,7 +214,25 @@ class Forward(Generic[ArrayT]):
         accumulate: bool = False,
         retain: bool = False,
     ) -> Gradients[ArrayT]:
-        """Return all gradients: `backward_data`, then `backward_weights`. `out` is checked before either."""
+        """Compute all gradients: run `backward_data`, then `backward_weights`.
+
+        Args:
+            d_output: gradient of the loss for `output`, in its shape. None: zeros. Default: None.
+            d_output_h: gradient of the loss for `output_h`, in its shape. None: zeros. Default: None.
+            d_output_c: gradient of the loss for `output_c`, in its shape (LSTM only). None: zeros. Default: None.
+            out: the buffer to write the gradient of params to, [params_size()]. None: a new buffer. Default: None.
+            accumulate: whether to add the gradient of params to the values in `out`. Default: False.
+            retain: whether to keep the reserve for another backward pass, by working on a copy. Default: False.
+
+        Returns:
+            The `Gradients`; its `params` is `out`, or the new buffer.
+
+        Raises:
+            StateError: the forward kept no reserve, or an earlier backward pass used it up.
+            ArgumentError: an upstream gradient of another shape, dtype or device than its result; no upstream gradient;
+                an `out` that cannot hold the gradient, or that shares memory with `output` or an argument of the
+                forward; or `accumulate` without `out`.
+        """
         upstream = d_output, d_output_h, d_output_c
         return self._backward(upstream, out=out, accumulate=accumulate, retain=retain, names=OP_NAMES)
 

@@ -1,9 +1,11 @@
-"""What every op has: its spec, its params in and out of canonical form, its dropout position, and its forward."""
+"""The base class of all ops: the spec, params to and from canonical form, the dropout state, and the forward."""
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
@@ -25,14 +27,20 @@ from pycudnnrnn.passes import INPUTS, Batch, slots
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
+if TYPE_CHECKING:
+    from pycudnnrnn.convert import Canonical
+
 KINDS_MAX: Final = 64
-"""Kinds of calls that an op remembers."""
+"""Most kinds of calls that an op remembers."""
+
+NOT_THE_MODEL: Final = frozenset({"dropout", "seed", "algo", "math_type", "compute_dtype"})
+"""Fields in which the specs of an op and of its `Canonical` may differ: they do not define the model."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Kind(NamedTuple):
-    """What forwards of a kind have in common: their checks, what runs them, and the batch of equal lengths."""
+    """The parts that forwards of one kind share: the checks, the engine's forward, and the batch of equal lengths."""
 
     take: Taker
     forward: EagerForward
@@ -40,14 +48,13 @@ class Kind(NamedTuple):
 
 
 class CudnnRNN:
-    """What the four ops share. Use `CudnnLSTM`, `CudnnGRU`, `CudnnRNNTanh`, `CudnnRNNRelu`, or `from_spec`.
+    """The base class of the four ops. To make an op, use one of them or `from_spec`.
 
-    `RNNSpec` says what their arguments mean.
-
-    An op may be called from several threads at once; the dropout position is the one thing they share.
+    Several threads may call one op at the same time. They share only its dropout state.
     """
 
     spec: RNNSpec
+    """The RNN that the op runs."""
 
     def __init__(self, spec: RNNSpec) -> None:
         if spec.dropout and spec.num_layers == 1:
@@ -70,46 +77,75 @@ class CudnnRNN:
 
     @property
     def rnn_mode(self) -> RNNMode:
+        """The cell."""
         return self.spec.mode
 
     @property
     def num_layers(self) -> int:
+        """Number of layers, L."""
         return self.spec.num_layers
 
     @property
     def num_units(self) -> int:
+        """Width of the gates and of the state, U."""
         return self.spec.num_units
 
     @property
     def input_size(self) -> int:
+        """Width of the input, I."""
         return self.spec.input_size
 
     @property
     def input_mode(self) -> InputMode:
-        """The mode in force: `auto_select` reads back as what it chose."""
+        """How layer 0 uses its input. Holds the choice that "auto_select" made."""
         return self.spec.input_mode
 
     @property
     def direction(self) -> Direction:
+        """The direction or directions of each layer."""
         return self.spec.direction
 
     @property
     def num_dirs(self) -> int:
+        """Number of directions, D: 1 or 2."""
         return self.spec.num_dirs
 
     @property
     def dtype(self) -> DType:
+        """Type of data and params."""
         return self.spec.dtype
 
     def params_size(self, device: str | None = None) -> int:
-        """Return the elements of the params buffer, padding included."""
-        return self.layout(device).size
+        """Return the number of elements of the params buffer, padding included.
 
-    def layout(self, device: str | None = None) -> ParamLayout:
-        """Return where each region of the params buffer is: None and "cpu" by arithmetic.
+        Args:
+            device: "cpu" for the NumPy engine, "cuda" or "cuda:<index>" for cuDNN. None: "cpu". Default: None.
 
         Raises:
             EngineError: no engine runs on `device`.
+
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> ops.CudnnLSTM(num_layers=1, num_units=8, input_size=4).params_size()
+            448
+        """
+        return self.layout(device).size
+
+    def layout(self, device: str | None = None) -> ParamLayout:
+        """Return the layout of the params buffer: the place of each matrix and bias.
+
+        Args:
+            device: "cpu" for the layout by arithmetic, which the NumPy engine uses; "cuda" or "cuda:<index>" to ask
+                cuDNN. None: "cpu". Default: None.
+
+        Raises:
+            EngineError: no engine runs on `device`.
+
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> layout = ops.CudnnLSTM(num_layers=1, num_units=8, input_size=4).layout()
+            >>> layout.region(gate="forget", kind="weight", side="input").shape
+            (8, 4)
         """
         return engine_for(_device_name(device)).layout(self.spec)
 
@@ -123,14 +159,25 @@ class CudnnRNN:
     def init_params(self, seed: int | None = None, *, device: str) -> Any: ...
 
     def init_params(self, seed: int | None = None, device: str | None = None) -> Any:
-        """Return a new params buffer: glorot-uniform by gate matrix, biases 0.
+        """Return a new params buffer, [params_size()]: weights Glorot-uniform for each gate matrix, biases 0.
 
-        The same seed gives the same matrices in every layout; None stands for the op's own seed.
+        Args:
+            seed: seed of the weights, from 0 to 2**64 - 1. The same seed gives the same weights in every layout. None:
+                the op's seed. Default: None.
+            device: where to make the buffer: "cpu" (a NumPy array), "cuda" or "cuda:<index>" (a CuPy array). None:
+                "cpu". Default: None.
 
-        Shapes:
-            [params_size].
+        Raises:
+            ArgumentError: a seed outside its range.
+            EngineError: no engine runs on `device`.
 
-        Source: Glorot and Bengio 2010; TF's layers draw each canonical matrix by itself, as here.
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> params = ops.CudnnGRU(num_layers=1, num_units=8, input_size=4).init_params(seed=1)
+            >>> params.shape, params.dtype
+            ((336,), dtype('float32'))
+
+        Source: Glorot and Bengio 2010. TF's layers also draw each canonical matrix separately.
         """
         seed = self.spec.seed if seed is None else check_int("seed", seed, 0, SEED_MAX)
         engine = engine_for(_device_name(device))
@@ -152,10 +199,25 @@ class CudnnRNN:
     def params_to_canonical(self, params: Any, copy: bool = True) -> tuple[list[Any], list[Any]]: ...
 
     def params_to_canonical(self, params: Any, copy: bool = True) -> tuple[list[Any], list[Any]]:
-        """Split a params buffer into (weights, biases), lists in cuDNN's order; `copy=False` gives views.
+        """Split a params buffer into separate weights and biases.
 
-        Shapes:
-            params: [params_size]; weights: [rows = output, cols = input]; biases: [num_units].
+        Args:
+            params: the flat buffer of all weights and biases, [params_size()].
+            copy: True for new arrays, False for views into `params` if its library has views. Default: True.
+
+        Returns:
+            (weights, biases), two lists in the order of `layout().weights` and `layout().biases`. A weight is
+            [output width, input width], a bias [output width].
+
+        Raises:
+            ArgumentError: an array that is not a params buffer of this op.
+
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> op = ops.CudnnGRU(num_layers=1, num_units=8, input_size=4)
+            >>> weights, biases = op.params_to_canonical(op.init_params(seed=1))
+            >>> len(weights), weights[0].shape, biases[0].shape
+            (6, (8, 4), (8,))
         """
         kind = _arrays.kind_of("params", params)
         engine = engine_for(kind.device)
@@ -169,18 +231,49 @@ class CudnnRNN:
     ) -> npt.NDArray[Scalar]: ...
 
     @overload
+    def canonical_to_params(self, weights: Canonical, biases: None = None, out: None = None) -> npt.NDArray[Any]: ...
+
+    @overload
+    def canonical_to_params(self, weights: Canonical, biases: None = None, *, out: ArrayT) -> ArrayT: ...
+
+    @overload
     def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any], out: ArrayT) -> ArrayT: ...
 
     @overload
     def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any], out: Any = None) -> Any: ...
 
-    def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any], out: Any = None) -> Any:
-        """Put canonical lists into one params buffer, `out` or a new one where the arrays live; padding gets 0.
+    def canonical_to_params(
+        self, weights: Sequence[Any] | Canonical, biases: Sequence[Any] | None = None, out: Any = None
+    ) -> Any:
+        """Join weights and biases into one params buffer. This is the inverse of `params_to_canonical`.
+
+        Args:
+            weights: the weights in the order of `layout().weights`, each in its region's shape or flat. Or a
+                `convert.Canonical`, which contains the weights and the biases.
+            biases: the biases in the order of `layout().biases`. None with a `Canonical`. Default: None.
+            out: the buffer to write to, [params_size()]; padding becomes 0. None: a new buffer, where the arrays are.
+                Default: None.
+
+        Returns:
+            `out`, or the new buffer.
 
         Raises:
-            ArgumentError: a wrong number of arrays, a wrong shape or dtype, arrays of several kinds, or an `out` that
-                cannot hold them. Nothing has been written then.
+            ArgumentError: a wrong number of arrays, a wrong shape or dtype, arrays of several kinds, an `out` that
+                cannot hold them, or a `Canonical` of another model. Nothing is written in these cases.
+            ArgumentTypeError: weights without biases.
+
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> op = ops.CudnnGRU(num_layers=1, num_units=8, input_size=4)
+            >>> weights, biases = op.params_to_canonical(op.init_params(seed=1))
+            >>> op.canonical_to_params(weights, biases).shape
+            (336,)
+            >>> from pycudnnrnn import convert
+            >>> canonical = convert.Canonical(op.spec, weights, biases)
+            >>> op.canonical_to_params(canonical).shape
+            (336,)
         """
+        weights, biases = self._lists(weights, biases)
         if not len(weights):
             raise ArgumentError("weights", f"{len(self.layout().weights)} arrays", "0 arrays")
         kind = _arrays.kind_of("weights[0]", weights[0])
@@ -200,17 +293,44 @@ class CudnnRNN:
             from_canonical(weights, biases, layout, native)
             return _arrays.to_caller(native, kind) if out is None else out
 
+    def _lists(
+        self, weights: Sequence[Any] | Canonical, biases: Sequence[Any] | None
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the given lists of weights and biases, or those of a `Canonical` of this model."""
+        if biases is not None and isinstance(weights, (list, tuple)):
+            return weights, biases
+        from pycudnnrnn.convert import Canonical  # noqa: PLC0415  slow to import, and rarely needed
+
+        if not isinstance(weights, Canonical):
+            if biases is None:
+                raise ArgumentTypeError("biases", "a list of arrays (only a Canonical contains both)", None)
+            return weights, biases
+        if biases is not None:
+            raise ArgumentError("biases", "None with a Canonical, which contains them", type(biases))
+        for field in dataclasses.fields(self.spec):
+            ours, theirs = getattr(self.spec, field.name), getattr(weights.spec, field.name)
+            if field.name not in NOT_THE_MODEL and ours != theirs:
+                ours, theirs = (str(value) if isinstance(value, StrEnum) else value for value in (ours, theirs))
+                raise ArgumentError("canonical", f"{field.name}={ours!r}, as this op", f"{field.name}={theirs!r}")
+        return weights.weights, weights.biases
+
     def _canonical(self, name: str, array: Any, engine: Engine) -> Any:
         native = _arrays.to_engine(name, array, engine.device, engine.xp)
         _arrays.check_dtype(name, native, self.dtype.numpy)
         return native
 
     def move_params(self, params: Any, device: str) -> Any:
-        """Return a new buffer with the same weights in the layout of `device`, through canonical form.
+        """Return a new buffer with the same weights and biases, in the layout of another device.
 
-        It is a CuPy array on a CUDA device and a NumPy array on the CPU.
+        Args:
+            params: the flat buffer of all weights and biases, [params_size()], in the layout of its own device.
+            device: "cpu", "cuda" or "cuda:<index>".
+
+        Returns:
+            A NumPy array for "cpu", a CuPy array for a CUDA device.
 
         Raises:
+            ArgumentError: an array that is not a params buffer of this op.
             EngineError: no engine runs on `device`.
         """
         target, kind = engine_for(_arrays.check_device(device)), _arrays.kind_of("params", params)
@@ -218,7 +338,7 @@ class CudnnRNN:
         layout = target.layout(self.spec)
         with _arrays.streams(source, kind.library, frozenset({kind.library, "cupy"})):
             native = take_params(source, self.spec, "params", params)
-            if source is not target:  # through the host, which the two devices' streams need not be put in order for
+            if source is not target:  # through the host, so that the two devices' streams need no order
                 native = _arrays.move(native, np)
             weights, biases = to_canonical(native, source.layout(self.spec), copy=False)
             moved = (target.xp if source is target else np).empty(layout.size, self.dtype.numpy)
@@ -227,19 +347,35 @@ class CudnnRNN:
             return _arrays.move(moved, target.xp)
 
     def dropout_state(self, device: str | None = None) -> DropoutState:
-        """Return where this op's dropout stands on `device`; each has a position of its own."""
+        """Return the dropout state of a device. Each device has its own position.
+
+        Args:
+            device: "cpu" for the NumPy engine, "cuda" or "cuda:<index>" for cuDNN. None: "cpu". Default: None.
+
+        Raises:
+            EngineError: no engine runs on `device`.
+
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> op = ops.CudnnGRU(num_layers=2, num_units=8, input_size=4, dropout=0.5, seed=7)
+            >>> op.dropout_state()
+            DropoutState(engine='numpy', seed=7, position=0, data=b'')
+        """
         return self._dropout_on(engine_for(_device_name(device))).state()
 
     def dropout_states(self) -> list[DropoutState]:
-        """Return where dropout stands on each engine that it ran on, or was set on: what a copy or a checkpoint keeps.
+        """Return one dropout state for each engine that has one. Copies and checkpoints keep these.
 
         Raises:
-            StateError: it stands differently on two devices of one engine, as after training on both.
+            StateError: two devices of one engine have different states, for example after training on both.
         """
         return self._dropouts.states()
 
     def set_dropout_state(self, state: DropoutState) -> None:
-        """Continue from a state that `dropout_state` gave, on every device of the engine it came from.
+        """Continue dropout from a state of `dropout_state`, on all devices of the state's engine.
+
+        Args:
+            state: the state to continue from: the next training forward takes the masks that followed it.
 
         Raises:
             ArgumentTypeError: not a `DropoutState`.
@@ -247,7 +383,7 @@ class CudnnRNN:
         if not isinstance(state, DropoutState):
             raise ArgumentTypeError("state", "a DropoutState", type(state))
         self._dropouts.start_from(state)
-        self._kinds.clear()  # they keep the dropout that moved so far
+        self._kinds.clear()  # they hold the old dropout
 
     def _dropout_on(self, engine: Engine) -> Dropout:
         return self._dropouts.on(engine)
@@ -262,11 +398,29 @@ class CudnnRNN:
         time_major: bool = True,
         device: str | None = None,
     ) -> Plan:
-        """Make what one kind of call needs, once: sizes are asked and native objects made here, not in the calls.
+        """Prepare repeated calls with fixed sizes. On cuDNN the calls of the plan then allocate no memory.
+
+        Args:
+            T: number of steps, at least 1.
+            B: number of sequences, at least 1.
+            is_training: whether dropout acts and backward passes can follow. Default: False.
+            sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T. None:
+                all sequences have T steps. Default: None.
+            time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. Default: True.
+            device: "cpu" for the NumPy engine, "cuda" or "cuda:<index>" for cuDNN. None: "cpu". Default: None.
+
+        Returns:
+            A `Plan`, with cuDNN's sizes queried, its native objects made and, with `algo="auto"`, the algorithm chosen.
 
         Raises:
-            ArgumentError: a bad size or length, or on cuDNN a batch that takes more than one native call.
+            ArgumentError: a size or length outside its range, or on cuDNN a batch that needs several native calls.
             EngineError: no engine runs on `device`.
+
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> plan = ops.CudnnGRU(num_layers=1, num_units=8, input_size=4).prepare(T=20, B=3)
+            >>> plan.algo, plan.reserve_nbytes
+            (<Algorithm.STANDARD: 'standard'>, 0)
         """
         schedule = Schedule(
             check_int("T", T, 1, INT32_MAX),
@@ -289,18 +443,32 @@ class CudnnRNN:
         *,
         device: str | None = None,
     ) -> Memory:
-        """Say what a call on T steps of B sequences takes in memory beside its arguments, before anything is allocated.
+        """Return the memory that a call takes in addition to its arguments, without running it.
 
-        Sequences are taken as T steps long, and data as time-major. With `checkpoint_every` a forward keeps only
-        states, every so many steps, and backward runs each chunk again: time rises by about a forward, and the reserve
-        falls from all steps to one chunk's. The NumPy engine makes a chunk of whole blocks of some 512 steps times
-        sequences, so that gradients have the same bits as without; smaller ones would save next to nothing. Where
-        both directions run, what goes from layer to layer is kept as well. On "cuda" cuDNN is asked, and None is
-        the NumPy engine: their figures differ.
+        The figures are for sequences of T steps and time-major data.
+
+        Args:
+            T: number of steps.
+            B: number of sequences.
+            is_training: whether a backward pass follows; its memory then counts as well.
+            checkpoint_every: number of steps between kept states, as in `forward`: the reserve falls from all steps to
+                one chunk of steps. The NumPy engine rounds a chunk up to whole blocks of about 512 steps times
+                sequences, so that the gradients keep their bits. With two directions, the data between layers is kept
+                as well. None: keep the reserve. Default: None.
+            device: "cpu" for the NumPy engine, "cuda" or "cuda:<index>" to ask cuDNN; their figures differ. None:
+                "cpu". Default: None.
 
         Raises:
-            ArgumentError: a bad size, or `checkpoint_every` without training.
+            ArgumentError: a size outside its range, or `checkpoint_every` without training.
             EngineError: no engine runs on `device`.
+
+        Example:
+            >>> from pycudnnrnn import ops
+            >>> op = ops.CudnnLSTM(num_layers=2, num_units=32, input_size=16)
+            >>> full = op.memory(T=4000, B=8, is_training=True)
+            >>> less = op.memory(T=4000, B=8, is_training=True, checkpoint_every=64)
+            >>> less.total_nbytes < full.total_nbytes / 2
+            True
         """
         training = check_bool("is_training", is_training)
         every = None if checkpoint_every is None else _check_every(checkpoint_every, keeps=training)
@@ -309,7 +477,7 @@ class CudnnRNN:
         dropout = self._dropout_on(engine) if training and self._drops else None
         return engine.memory(Batch(self.spec, schedule, training, dropout, every))
 
-    if TYPE_CHECKING:  # what each cell has in its own words, for a checker that knows no more than that it is an op
+    if TYPE_CHECKING:  # each op defines these; a type checker needs them where it only knows that it is an op
 
         def forward(self, input_data: ArrayT, *arguments: Any, **keywords: Any) -> Forward[ArrayT]: ...
 
@@ -334,7 +502,24 @@ class CudnnRNN:
         names: Names | None = None,
         returns: type[Forward[Any]] = Forward,
     ) -> Forward[ArrayT]:
-        """Check the arguments of a forward, whichever cell, and run it; the subclasses' `forward` documents them."""
+        """Run a forward of any cell. Users call `forward`, which passes its arguments on.
+
+        Args:
+            x: the input data, as `input_data` of `forward`.
+            hx: the initial h, as `input_h` of `forward`.
+            cx: the initial c, as `input_c` of `forward`; None if the cell has none.
+            params: as in `forward`.
+            is_training: as in `forward`.
+            sequence_lengths: as in `forward`.
+            time_major: as in `forward`.
+            keep_reserve: as in `forward`.
+            checkpoint_every: as in `forward`.
+            names: how error texts name the arguments. None: as `forward` does. Default: None.
+            returns: the class of the result. Default: `Forward`.
+
+        Returns:
+            The results, as `forward` returns them.
+        """
         spec, names = self.spec, names or OP_NAMES
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
@@ -362,7 +547,7 @@ class CudnnRNN:
         self, engine: Engine, T: int, B: int, ragged: bool, time_major: bool, keeps: bool,
         dropout: Dropout | None, every: int | None, names: Names,
     ) -> Kind:  # fmt: skip
-        """Make what calls of a kind have in common."""
+        """Make the parts that all calls of one kind share."""
         schedule = Schedule(T, B, None, time_major)
         wanted = slots(self.spec, schedule, engine.layout(self.spec).size)
         take = Taker(engine, self.spec, wanted, {name: getattr(names, name, name) for name in INPUTS})

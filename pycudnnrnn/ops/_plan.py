@@ -1,4 +1,4 @@
-"""A call prepared once and made often, on the caller's own buffers."""
+"""A call that is prepared once and repeated, on the caller's buffers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
 
 class Plan:
-    """One (spec, T, B, lengths, training) with its sizes asked and its native objects made.
+    """Prepared calls of an op with fixed sizes and lengths, on your own buffers. `op.prepare` returns it.
 
-    Its calls are cuDNN's: they write into the arrays that they are given, and check them. `op.prepare` makes it.
-    `reserve` is a uint8 array of `reserve_nbytes`: a training forward fills it, `backward_data` rewrites it,
-    `backward_weights` reads it then. A plan refuses to pickle.
+    - `workspace_nbytes`: bytes of the workspace, which the plan owns. On the NumPy engine it is 0: each call allocates
+      its scratch memory (see `op.memory`).
+    - `reserve_nbytes`: bytes of the reserve, which you own: a uint8 array [reserve_nbytes]. In training, `forward`
+      fills it, then `backward_data` changes it, then `backward_weights` reads it.
 
-    On cuDNN the calls allocate nothing: the workspace is the plan's own, so that a plan is for one thread and one
-    stream at a time; on another stream a call waits for the one before. The NumPy engine takes scratch in each call and
-    gives it back: `workspace_nbytes` is 0 there, and `op.memory` says how much that is.
+    On cuDNN the calls allocate no memory. Use a plan from one thread at a time. A call on another stream waits for the
+    call before.
 
-    Calls without dropout can be captured by a graph of your own. Keep the plan as long as that, and its runs in order
-    with the plan's calls: nothing here knows of them.
+    None is allowed where cuDNN allows NULL: for `hx` and `cx` (zeros), and for `hy`, `cy`, `dhx` and `dcx` (no result).
+    Arrays of the cells without c take None for `cx`, `cy`, `dcy` and `dcx`. On a GPU each array must begin at a
+    multiple of 16 bytes. New arrays do; slices may not.
 
-    On a GPU every array has to begin at a multiple of 16 bytes, as new ones do and slices may not: no document says
-    that cuDNN reads others. An op's own calls copy those.
+    You can capture calls without dropout in your own CUDA graph. Keep the plan alive as long as the graph, and do not
+    let their runs overlap. Plans cannot be pickled.
 
-    Where cuDNN allows NULL, None is allowed: hx and cx (zeros), hy and cy, dhx and dcx (not wanted).
+    Letters: T steps, B sequences, I `input_size`, L `num_layers`, D directions (1 or 2), U `num_units`, and S for the
+    width of h: `num_proj` with a projection, otherwise U.
 
     Source: cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8 (cudnn_adv.h, 9.28).
     """
@@ -52,21 +54,26 @@ class Plan:
 
     @property
     def algo(self) -> Algorithm:
-        """The algorithm that runs."""
+        """The algorithm that runs: "auto" has been resolved."""
         return self._native.spec.untuned_algo
 
     @property
     def math_type(self) -> MathType:
+        """The math type that runs."""
         return self._native.spec.math_type
 
     def hold(self, params: Any | None) -> None:
-        """Promise that `params` keeps its values: calls with this same object may use what was read from it here.
+        """Promise that `params` will not change, so that calls with this object can reuse a converted copy of it.
 
-        After a change hold it again; None ends the promise. Any other object is read afresh, as always. It pays on the
-        NumPy engine with 16-bit params, which are widened once and not at each call; what needs no copy is not copied.
+        This saves time on the NumPy engine with 16-bit params: they are converted once, and not in each call. Other
+        arrays that are passed to a call are read as usual.
+
+        Args:
+            params: the flat buffer of all weights and biases, [params_size()]. After changing its values, call `hold`
+                again. None ends the promise.
 
         Raises:
-            ArgumentError: not a params buffer of this plan.
+            ArgumentError: an array that is not a params buffer of this plan.
         """
         self._held = None
         if params is not None:
@@ -74,13 +81,22 @@ class Plan:
         self._native.hold(self._held and self._held[1])
 
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any = None) -> None:
-        """Write the output to `y` and the final states to `hy` and `cy`.
+        """Run the forward: write the output to `y` and the final states to `hy` and `cy`.
 
-        Shapes:
-            as in the op's forward; reserve: [reserve_nbytes], uint8, in training.
+        Args:
+            params: the flat buffer of all weights and biases, [params_size()].
+            x: the input, [T, B, I], or [B, T, I] with `time_major=False`.
+            hx: the initial h of each layer and direction, [L * D, B, S], or None for zeros.
+            cx: the initial c of each layer and direction, [L * D, B, U] (LSTM only), or None for zeros.
+            y: receives the output, [T, B, D * S], or [B, T, D * S] with `time_major=False`.
+            hy: receives the final h, [L * D, B, S], or None.
+            cy: receives the final c, [L * D, B, U] (LSTM only), or None.
+            reserve: the reserve, [reserve_nbytes], uint8. None if the plan is not for training. Default: None.
 
         Raises:
-            ArgumentError: an array of another shape, dtype or device, an output that shares memory, or no reserve.
+            ArgumentError: an array of another shape, dtype or device, or an output that shares memory with another
+                array.
+            ArgumentTypeError: None for an array that is needed, such as the reserve in training.
         """
         self._run(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
 
@@ -98,18 +114,43 @@ class Plan:
         dx: Any,
         reserve: Any,
     ) -> None:
-        """Write the gradients of x, hx and cx to `dx`, `dhx` and `dcx`; `dhy` and, for LSTM, `dcy` must be given.
+        """Run the first backward pass: write the gradients of `x`, `hx` and `cx` to `dx`, `dhx` and `dcx`.
+
+        Args:
+            params: the flat buffer of all weights and biases, [params_size()].
+            y: the output of the forward.
+            dy: gradient of the loss for `y`, in its shape.
+            hx: the initial h of each layer and direction, [L * D, B, S], or None for zeros.
+            dhy: gradient of the loss for `hy`, [L * D, B, S].
+            dhx: receives the gradient of `hx`, [L * D, B, S], or None.
+            cx: the initial c of each layer and direction, [L * D, B, U] (LSTM only), or None for zeros.
+            dcy: gradient of the loss for `cy`, [L * D, B, U] (LSTM only).
+            dcx: receives the gradient of `cx`, [L * D, B, U] (LSTM only), or None.
+            dx: receives the gradient of `x`, in its shape.
+            reserve: the reserve, [reserve_nbytes], uint8, as the forward left it.
 
         Raises:
-            ArgumentError: an array that cannot be used, or a plan without training.
+            ArgumentError: an array of another shape, dtype or device, an output that shares memory with another array,
+                or a plan that is not for training.
+            ArgumentTypeError: None for an array that is needed.
         """
         self._run(BACKWARD_DATA, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve))
 
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
-        """Write the gradient of params to `d_params`, or add it there; after `backward_data`.
+        """Run the second backward pass, after `backward_data`: write the gradient of params to `d_params`.
+
+        Args:
+            x: the input, [T, B, I], or [B, T, I] with `time_major=False`.
+            hx: the initial h of each layer and direction, [L * D, B, S], or None for zeros.
+            y: the output of the forward.
+            d_params: receives the gradient of params, [params_size()].
+            reserve: the reserve, [reserve_nbytes], uint8, as `backward_data` left it.
+            accumulate: whether to add the gradient to the values in `d_params`. Default: False.
 
         Raises:
-            ArgumentError: an array that cannot be used, or a plan without training.
+            ArgumentError: an array of another shape, dtype or device, an output that shares memory with another array,
+                or a plan that is not for training.
+            ArgumentTypeError: None for an array that is needed.
         """
         self._run(BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve), accumulate=check_bool("accumulate", accumulate))
 
@@ -124,15 +165,23 @@ class Plan:
             self._native.run(which, arrays, at, accumulate=accumulate)
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
-        """Capture the forward, and in training both backward passes after it, as one CUDA graph on buffers of its own.
+        """Capture the forward and, in training, both backward passes after it, as one CUDA graph with its own buffers.
 
-        `params` is read where it is at every replay; the graph keeps it alive. With `carry_state` a replay leaves its
-        final states in `hx` and `cx` too, so that the next one goes on from there. The work runs once before it is
-        captured; dropout does not move by that. What cannot be captured is refused, and nothing is changed then.
+        The calls run once before they are captured. This does not advance dropout. If an error is raised, nothing has
+        changed.
+
+        Args:
+            params: the flat buffer of all weights and biases, [params_size()]. Each replay reads it again; the graph
+                keeps it alive.
+            carry_state: whether a replay also writes its final states to `hx` and `cx`, so that the next replay
+                continues from there. For one direction only. Default: False.
+
+        Returns:
+            The `Graph`, with its buffers.
 
         Raises:
             CaptureError: a plan on the CPU, an algorithm that cuDNN cannot capture, or a stream that is being captured.
-            ArgumentError: params that cannot be used, JAX's among them, or `carry_state` with both directions.
+            ArgumentError: params that cannot be used (JAX arrays, for example), or `carry_state` with two directions.
         """
         if check_bool("carry_state", carry_state) and self._spec.num_dirs == 2:
             raise ArgumentError("carry_state", "False with both directions: one of them starts at the end", carry_state)
@@ -142,6 +191,13 @@ class Plan:
         with _arrays.streams(self._engine, kind.library, frozenset({kind.library})):
             native = take_params(self._engine, self._spec, "params", params)
             return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
+
+    def __repr__(self) -> str:
+        schedule, lengths = self._schedule, self._schedule.lengths
+        sizes = [f"T={schedule.T}", f"B={schedule.B}", "training" if self._training else "inference"]
+        sizes += ["ragged"] * (lengths is not None) + ["batch-major"] * (not schedule.time_major)
+        nbytes = f"workspace {self.workspace_nbytes:,} bytes, reserve {self.reserve_nbytes:,} bytes"
+        return f"<Plan: {self._spec!r}, {', '.join(sizes)}; {self.algo} on {self._engine.device}; {nbytes}>"
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("object to pickle", "the op: a plan holds native objects of this process", "Plan")

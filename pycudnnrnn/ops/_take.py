@@ -1,4 +1,4 @@
-"""The arrays of a call: each checked against its slot, and brought to the kind that the engine works on."""
+"""The arrays of a call: checks each one against its slot and converts it to the engine's kind of array."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 APART_MAX: Final = 256
-"""Sets of addresses that are known to be apart."""
+"""Most sets of addresses that are remembered not to overlap."""
 
 _FLAT: Final = frozenset({"params", "d_params"})
 
 Taken = tuple[Arrays, list[int | None]]
-"""The engine's arrays by name, None where there is none, and their addresses where those were looked at."""
+"""The engine's arrays by name, or None, and the addresses that were checked."""
 
 
 class Taker:
-    """Checks the arrays of one kind of call, in a fixed order, and gives the engine's over the same memory.
+    """Checks the arrays of one kind of call, in a fixed order, and returns the engine's arrays over the same memory.
 
-    `words` are what the caller calls them. `written` are those that the call writes to. With `in_place` a native call
-    gets them as they are, as it always gets params: contiguous and aligned, and what is written has memory of its own.
-    Otherwise what is not aligned is copied.
+    `words` are the caller's names of the arrays. `written` are the arrays that the call writes to. With `in_place` the
+    native call gets the arrays unchanged, as it always gets params: they must be contiguous and aligned, and written
+    arrays must not overlap others. Otherwise arrays that are not aligned are copied.
     """
 
     def __init__(
         self, engine: Engine, spec: RNNSpec, wanted: Mapping[Name, Slot], words: Mapping[Name, str], *,
         written: frozenset[Name] = frozenset(), in_place: bool = False,
     ) -> None:  # fmt: skip
-        """Check those that `words` has, in its order."""
+        """Check the arrays in `words`, in that order."""
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
         self.slots, self._in_place = wanted, in_place
         self._apart: Recent[bool] = Recent(APART_MAX)
@@ -56,9 +56,9 @@ class Taker:
         """Return the engine's arrays over those given.
 
         Raises:
-            ArgumentError: an array whose device, dtype, shape or memory is not what its slot and the engine want.
-            ArgumentTypeError: no array where there has to be one.
-            LayoutError: a params buffer laid out by arithmetic, where the engine's layout differs in size.
+            ArgumentError: an array whose device, dtype, shape or memory does not fit its slot or the engine.
+            ArgumentTypeError: None for an array that the call needs.
+            LayoutError: a params buffer in the arithmetic layout, if the engine's layout has another size.
         """
         words, engine = self._words, self._engine
         holds, address, alignment = engine.holds, engine.address, engine.alignment
@@ -101,14 +101,14 @@ class Taker:
         return found, at
 
     def _brought(self, name: Name, array: Any) -> Any:
-        """Return the engine's array over another library's, or over one that may be read only."""
+        """Return the engine's array over an array of another library, or over one that may be read-only."""
         native = _arrays.to_engine(self._words[name], array, self._engine.device, self._engine.xp)
         if name in self._written:
             _arrays.check_writable(self._words[name], array, native)
         return native
 
     def _check_apart(self, at: list[int | None]) -> None:
-        """Refuse what is written where another array is."""
+        """Raise an error if a written array overlaps another one."""
         named = zip(at, self._words, strict=True)
         places = [(start, start + self.slots[name].nbytes, name) for start, name in named if start is not None]
         for start, end, name in places:
@@ -120,10 +120,10 @@ class Taker:
 
 
 def check_size(name: str, params: Any, spec: RNNSpec, engine: Engine) -> None:
-    """Refuse params that were laid out by arithmetic, where the engine's layout differs in size.
+    """Raise an error for params in the arithmetic layout, if the engine's layout has another size.
 
     Raises:
-        LayoutError: such params.
+        LayoutError: params of that size.
     """
     predicted, size = arithmetic_layout(spec).size, engine.layout(spec).size
     if predicted != size and tuple(params.shape) == (predicted,):

@@ -125,7 +125,7 @@ class RNNSpec:
 
     Example:
         >>> from pycudnnrnn import RNNSpec
-        >>> spec = RNNSpec("lstm", num_layers=2, num_units=8, input_size=4, direction="bidirectional")
+        >>> spec = RNNSpec("lstm", 2, num_units=8, input_size=4, direction="bidirectional")
         >>> spec
         RNNSpec('lstm', 2, 8, 4, direction='bidirectional')
         >>> spec.output_size, str(spec.math_type)

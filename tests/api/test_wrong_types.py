@@ -18,6 +18,7 @@ from pycudnnrnn import (
     interop,
     ops,
     plot,
+    spec,
 )
 from pycudnnrnn.cells import CellStack, CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, cell_of
 from pycudnnrnn.errors import ArgumentTypeError, PycudnnrnnError
@@ -206,6 +207,8 @@ EXCUSED = {
 UNUSED = {("_functional", "name"), ("add_weight", "use_resource")}
 """What TF's callers may give and nobody reads."""
 
+SPEC_WORDS = {name for name in spec.__all__ if name.endswith("Like")} - {"DTypeLike"}
+
 
 def annotated():
     """(qualified name, parameter, types) of every parameter that is annotated as a plain value or None."""
@@ -216,9 +219,14 @@ def annotated():
             for function in functions(getattr(module, member)):
                 where = f"{function.__module__}.{function.__qualname__}"
                 for parameter in inspect.signature(function).parameters.values():
-                    types = str(parameter.annotation).split(" | ")
+                    types = ["str" if is_word(t) else t for t in str(parameter.annotation).split(" | ")]
                     if {*types} <= {"bool", "int", "float", "str", "None"}:
                         yield where, parameter.name, types
+
+
+def is_word(annotation):
+    """Whether a type is one of words: a Literal, or a name for one."""
+    return annotation.startswith("Literal[") or annotation in {*SPEC_WORDS, "Gate", "RegionKind", "Way", "Side"}
 
 
 def functions(member):

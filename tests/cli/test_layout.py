@@ -56,6 +56,15 @@ def test_the_table_has_a_row_a_region_with_its_offsets(run):
     assert [row[-2] for row in rows[:3]] == ["0", "22,800", "45,600"]
 
 
+def test_a_layout_in_python_prints_the_same_rows(run):
+    _, out, _ = run("layout", "gru", "1", "76", "300", "--direction", "bidirectional")
+    printed = str(arithmetic_layout(RNNSpec("gru", 1, 76, 300, direction="bidirectional"))).splitlines()
+    table = [
+        line.split() for line in out.splitlines() if "pseudo-layer" in line or " weight " in line or " bias " in line
+    ]
+    assert [line.split() for line in printed[1:]] == table
+
+
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_it_draws_to_the_format_of_the_name(run, tmp_path, suffix, start):
     code, out, _ = run("layout", "lstm", "1", "8", "4", "--output", f"a.{suffix}")

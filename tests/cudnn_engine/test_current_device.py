@@ -185,7 +185,7 @@ def test_random_states_that_differ_are_not_one_however_many_forwards_moved_them(
         state = ops.DropoutState("cudnn", 3, 1, data)
         dropout = SimpleNamespace(state=lambda state=state: state)
         dropouts.on(SimpleNamespace(name="cudnn", device=device, dropout=lambda *_, dropout=dropout: dropout))
-    with pytest.raises(StateError, match="dropout stands differently on cuda:0 and cuda:1"):
+    with pytest.raises(StateError, match="the dropout states of cuda:0 and cuda:1 differ"):
         dropouts.states()
 
 
@@ -196,7 +196,7 @@ def test_dropout_that_ran_on_two_devices_is_saved_once_both_go_on_from_one(two):
     assert [state.position for state in op.dropout_states()] == [2], "there it has not run"
     drop(two, op, "cuda:1")
     for save in (op.dropout_states, lambda: pickle.dumps(op), lambda: copy.deepcopy(op)):
-        with pytest.raises(StateError, match="dropout stands differently on cuda:0 and cuda:1"):
+        with pytest.raises(StateError, match="the dropout states of cuda:0 and cuda:1 differ"):
             save()
     assert [op.dropout_state(name).position for name in two] == [2, 1]
     drop(two, op, "cuda:1")

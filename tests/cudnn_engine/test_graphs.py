@@ -286,7 +286,7 @@ def test_other_lengths_are_refused_and_the_captured_ones_may_be_said_again(play,
     _, _, device = play()
     graph = captured(device, make_problem(LSTM, 3, 2, lengths, seed=1))
     graph.replay(sequence_lengths=lengths or np.array([3, 3]))
-    with pytest.raises(CaptureError, match="prepare and capture anew"):
+    with pytest.raises(CaptureError, match="prepare and capture again"):
         graph.replay(sequence_lengths=[2, 3])
     with pytest.raises(ArgumentError, match="sequence_lengths"):
         graph.replay(sequence_lengths=[4, 3])
@@ -434,3 +434,16 @@ def test_a_layer_on_the_cpu_has_no_graph():
     layer.build((None, None, 4))
     with pytest.raises(CaptureError, match="CPU"):
         layer.capture(1, 1)
+
+
+def test_a_graph_prints_its_buffers(play):
+    _, _, device = play()
+    inference = captured(device, make_problem(LSTM, 3, 2, None, 0), training=False)
+    assert repr(inference).startswith(
+        "<Graph: x [3, 2, 4], hx [2, 2, 3], cx [2, 2, 3], y [3, 2, 3], hy [2, 2, 3], cy ["
+    )
+    assert repr(inference).endswith(" on cuda:0>")
+    assert "dx" not in repr(inference)
+    training = captured(device, make_problem(GRU, 3, 2, None, 0))
+    assert "dy [3, 2, 3], dhy [1, 2, 3], dx [3, 2, 5], dhx [1, 2, 3], d_params [" in repr(training)
+    assert "cx" not in repr(training)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from pycudnnrnn import errors, ops
+from pycudnnrnn import RNNSpec, convert, errors, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.calls import call_of
@@ -241,3 +241,75 @@ def test_nan_and_infinity_are_data_of_their_own_sequence(which, value):
     if np.isnan(value):
         assert np.isnan(fwd.output[:, 0]).any()
         assert np.isnan(grads.params).any()
+
+
+# --- a Canonical as params --------------------------------------------------------------------------------------------
+
+
+def canonical_of(spec, seed=1):
+    op = ops.from_spec(spec)
+    return convert.Canonical(spec, *op.params_to_canonical(op.init_params(seed)))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_canonical_is_its_weights_and_biases(kind):
+    op = kind(2, 3, 4, direction="bidirectional")
+    canonical = canonical_of(op.spec)
+    expected = op.canonical_to_params(canonical.weights, canonical.biases)
+    assert np.array_equal(op.canonical_to_params(canonical), expected)
+    assert np.array_equal(expected, op.init_params(1))
+    out = np.ones_like(expected)
+    assert op.canonical_to_params(canonical, out=out) is out
+    assert np.array_equal(out, expected)
+
+
+def test_a_canonical_fits_an_op_that_trains_or_computes_it_in_another_way():
+    canonical = canonical_of(ops.CudnnLSTM(2, 3, 4).spec)
+    op = ops.CudnnLSTM(2, 3, 4, dropout=0.5, seed=3, algo="persist_static", math_type="default")
+    assert np.array_equal(op.canonical_to_params(canonical), op.init_params(1))
+
+
+@pytest.mark.parametrize(
+    ("spec", "theirs", "text"),
+    [
+        (RNNSpec("rnn_tanh", 1, 3, 4), {"mode": "rnn_relu"}, "mode='rnn_relu', expecting mode='rnn_tanh'"),
+        (RNNSpec("gru", 1, 3, 4, bias_mode="single_input"), {"bias_mode": "single_recurrent"},
+         "bias_mode='single_recurrent', expecting bias_mode='single_input'"),
+        (RNNSpec("lstm", 1, 3, 4), {"cell_clip": 1}, r"cell_clip=\(-1.0, 1.0\), expecting cell_clip=None"),
+        (RNNSpec("lstm", 1, 3, 4), {"num_layers": 2}, "num_layers=2, expecting num_layers=1"),
+        (RNNSpec("lstm", 1, 3, 4), {"dtype": "float64"}, "dtype='float64', expecting dtype='float32'"),
+    ],
+)  # fmt: skip
+def test_a_canonical_of_another_model_is_refused_even_if_its_arrays_would_fit(spec, theirs, text):
+    op = ops.from_spec(spec)
+    out = np.full(op.params_size(), 7, op.dtype.numpy)
+    with pytest.raises(ArgumentError, match=f"Invalid canonical: {text}, as this op"):
+        op.canonical_to_params(canonical_of(spec.replace(**theirs)), out=out)
+    assert (out == 7).all()
+
+
+def test_a_canonical_comes_without_biases_and_lists_with_them():
+    op = ops.CudnnGRU(1, 3, 4)
+    canonical = canonical_of(op.spec)
+    with pytest.raises(ArgumentError, match="Invalid biases: <class 'tuple'>, expecting None with a Canonical"):
+        op.canonical_to_params(canonical, canonical.biases)
+    with pytest.raises(ArgumentTypeError, match="Invalid biases: None, expecting a list of arrays"):
+        op.canonical_to_params(canonical.weights)
+
+
+# --- reprs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_prints_its_kind_of_call_and_its_memory():
+    op = ops.CudnnLSTM(2, 8, 4)
+    assert repr(op.prepare(5, 3)) == (
+        "<Plan: RNNSpec('lstm', 2, 8, 4), T=5, B=3, inference; standard on cpu; workspace 0 bytes, reserve 0 bytes>"
+    )
+    ragged = op.prepare(5, 3, is_training=True, sequence_lengths=[5, 3, 1], time_major=False)
+    assert repr(ragged).startswith("<Plan: RNNSpec('lstm', 2, 8, 4), T=5, B=3, training, ragged, batch-major; standard")
+    assert f"reserve {ragged.reserve_nbytes:,} bytes>" in repr(ragged)
+
+
+def test_a_canonical_prints_its_spec_and_counts():
+    canonical = canonical_of(RNNSpec("lstm", 2, 8, 4))
+    assert repr(canonical) == "<Canonical: RNNSpec('lstm', 2, 8, 4); 16 weights, 16 biases>"

@@ -85,12 +85,12 @@ CASES = [
     (lambda: WORDS.region(0, 1, "weight", layer=1), ArgumentError,
      "Invalid layer: 1, expecting 0 where pseudo_layer=0"),
     (lambda: WORDS.region(layer=1, gate="forget", kind="weight"), ArgumentError,
-     ("Invalid region: layer=1, gate='forget', kind='weight', expecting what only one region is, not 4: "
-      "give its direction ('forward' or 'backward'), its side ('input' or 'recurrent') as well")),
+     ("Invalid region: layer=1, gate='forget', kind='weight', expecting criteria for one region; 4 match: "
+      "add direction ('forward' or 'backward'), side ('input' or 'recurrent')")),
     (WORDS.region, ArgumentError,
-     ("Invalid region: nothing asked for, expecting what only one region is, not 48: give its layer (0 or 1), "
-      "its direction ('forward' or 'backward'), its gate ('input', 'forget', 'new' or 'output'), "
-      "its kind ('weight' or 'bias'), its side ('input' or 'recurrent') as well")),
+     ("Invalid region: no criteria, expecting criteria for one region; 48 match: add layer (0 or 1), "
+      "direction ('forward' or 'backward'), gate ('input', 'forget', 'new' or 'output'), "
+      "kind ('weight' or 'bias'), side ('input' or 'recurrent')")),
     (lambda: ParamLayout(0, ()).region(layer=0), ArgumentError,
      "Invalid layer: 0, expecting nothing in this layout"),
     (lambda: put(WEIGHTS[1:], BIASES), ArgumentError, "Invalid weights: 5 arrays, expecting 6 arrays"),

@@ -327,3 +327,27 @@ def test_a_size_by_arithmetic_is_that_of_its_regions_and_layouts_are_values(spec
     assert (layout, hash(layout), repr(layout)) == (made, hash(made), repr(made))
     assert pickle.loads(pickle.dumps(arithmetic_layout(spec))) == layout
     assert dataclasses.replace(arithmetic_layout(spec), size=layout.size + 1).regions == layout.regions
+
+
+@examples(100)
+@given(specs())
+def test_a_layout_prints_a_row_for_each_region_and_leaves_out_the_middle_of_many(spec):
+    layout = arithmetic_layout(spec)
+    title, head, *lines = str(layout).splitlines()
+    assert title == f"ParamLayout: {layout.size:,} elements, {len(layout.regions):,} regions"
+    assert head.split()[:3] == ["pseudo-layer", "layer", "direction"]
+    shown = layout.regions
+    if len(shown) > 40:
+        assert lines.pop(20) == f"... {len(shown) - 40:,} more regions ..."
+        shown = shown[:20] + shown[-20:]
+    for line, region in zip(lines, shown, strict=True):
+        place = [str(region.pseudo_layer), str(region.layer), region.direction, region.kind, str(region.lin_layer_id)]
+        end = [f"{region.offset:,}", f"{region.offset + region.size:,}"]
+        assert line.split() == [*place, region.symbol, region.gate, *" x ".join(map(str, region.shape)).split(), *end]
+    assert len({len(line) for line in (head, *lines)}) == 1
+
+
+def test_a_layout_of_too_many_regions_prints_its_size():
+    assert repr(arithmetic_layout(RNNSpec("lstm", 20_000, 1, 1))).startswith(
+        "ParamLayout: 320,000 elements; 20000 layers"
+    )

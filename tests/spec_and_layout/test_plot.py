@@ -271,9 +271,10 @@ def test_a_layout_shows_itself_as_html(spec):
     tags = Tags(layout._repr_html_())
     assert len(tags.rows) == 1 + len(layout.regions)
     for row, box, region in zip(tags.rows[1:], tags.boxes, layout.regions, strict=True):
-        assert row[:4] == [str(region.pseudo_layer), region.kind, str(region.lin_layer_id), region.symbol]
-        assert row[4].strip() == region.gate
-        assert row[6:] == [f"{region.offset:,}", f"{region.offset + region.size:,}"]
+        place = [str(region.pseudo_layer), str(region.layer), region.direction]
+        assert row[:6] == [*place, region.kind, str(region.lin_layer_id), region.symbol]
+        assert row[6].strip() == region.gate
+        assert row[8:] == [f"{region.offset:,}", f"{region.offset + region.size:,}"]
         assert box["x"] == pytest.approx(1000 * region.offset / layout.size, abs=1e-3)
         assert box["width"] == pytest.approx(1000 * region.size / layout.size, abs=1e-3)
 

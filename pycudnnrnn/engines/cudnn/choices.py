@@ -32,7 +32,13 @@ FILE_MAX: Final = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class AlgorithmTrial:
-    """One candidate: its median time for a forward, in training with both backward passes, or why it has none."""
+    """One algorithm that `algo="auto"` measured, or left out.
+
+    - `algo` and `math_type`: the candidate.
+    - `time_us`: the median time of a forward in microseconds, in training with both backward passes; None if it
+      failed or was left out.
+    - `reason`: why there is no time; otherwise empty.
+    """
 
     algo: Algorithm
     math_type: MathType
@@ -59,7 +65,13 @@ class CallKind:
 
 @dataclasses.dataclass(frozen=True)
 class AlgorithmChoice:
-    """What was chosen for a kind of call, and what was measured for it."""
+    """A choice of `algo="auto"`, with its measurements.
+
+    - `kind`: the calls that it is for: `gpu`, `cudnn` (version), `spec`, `T`, `B`, `ragged`, `time_major` and
+      `training`.
+    - `algo` and `math_type`: the choice.
+    - `trials`: one `AlgorithmTrial` for each candidate.
+    """
 
     kind: CallKind
     algo: Algorithm
@@ -68,7 +80,7 @@ class AlgorithmChoice:
 
     @property
     def resolved(self) -> RNNSpec:
-        """The spec that runs."""
+        """The spec that runs: that of `kind`, with the chosen algorithm and math type."""
         return self.kind.spec.replace(algo=self.algo, math_type=self.math_type)
 
 
