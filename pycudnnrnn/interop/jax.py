@@ -71,9 +71,12 @@ def rnn(
         input_c: the LSTM's c before the first step, [L * D, B, U]. None: zeros. Default: None.
         spec: the description of the RNN, an `RNNSpec` or an op. It is fixed while JAX traces, and so are
             `sequence_lengths`, `is_training`, `time_major` and `platform`.
-        sequence_lengths: the steps of each sequence, B Python integers from 0 to T. None: T for all. Default: None.
-        is_training: whether dropout is active. Default: True.
-        time_major: True for [T, B, ...] data, False for [B, T, ...]. Default: True.
+        sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T. Outputs
+            after the end of a sequence are 0; its final states are those of its last step. None: all sequences have T
+            steps. Default: None.
+        is_training: whether dropout acts between the layers. Default: True.
+        time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape of the
+            states does not depend on it. Default: True.
         dropout_position: an integer that differs from step to step and selects the masks. On the CPU it may be
             traced; the masks are those of an op with this dropout position. On CUDA it must be known while JAX
             traces, because cuDNN's states are seeded from the host, with `engines.cudnn.dropout.seed_at`; the states

@@ -57,7 +57,7 @@ class LayerGraph(Graph):
         """Run the captured call on the current stream, with the layer's present weights.
 
         Args:
-            sequence_lengths: None (default), or the lengths of the capture, which are then compared.
+            sequence_lengths: the lengths of the capture, to have them checked. None: no check. Default: None.
 
         Raises:
             CaptureError: other sequence lengths, or the layer's weights are in another array since it was moved, cast

@@ -137,26 +137,26 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
 def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     """Read the LSTM, GRU or RNN nodes of a model as the layers of one stack, in the order of the graph.
 
-    Each node has to feed the next. Between two nodes may be the Squeeze, Transpose, Reshape and so on that exporters
-    write, where they make [T, B, D * H] of the [T, D, B, H] that a node gives. What is before the first node and after
-    the last one is not read.
+    Each node has to feed the next. Exporters write Squeeze, Transpose, Reshape and so on between two nodes; these are
+    allowed if they turn the node's output [T, D, B, H] into [T, B, D * H]. Nodes before the first RNN and after the
+    last one are not read.
 
-    States and lengths belong to a call, so a model must not hold any. An initial state has to be absent, zero, or an
-    input of the model. Lengths have to be absent, all steps, or come from an input of the model, one for all nodes.
+    The model must not contain states and lengths, since they belong to a call. An initial state has to be absent, zero,
+    or an input of the model. Lengths have to be absent, equal to all steps, or one input of the model for all nodes.
 
     Args:
         model: an `onnx.ModelProto` with its weights in it (no external data).
-        nodes: names of the nodes to read, in the order of the layers. Default: all RNN nodes of the model. Give names
-            to read one part of a model. How the named nodes are joined is not checked, and a state may also come from
-            another RNN node.
+        nodes: names of the nodes to read, in the order of the layers. Give names to read one part of a model. The
+            connections between named nodes are not checked, and a state may also come from another RNN node. None: all
+            RNN nodes of the model. Default: None.
 
     Returns:
-        The spec, weights and biases.
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: no such node; nodes that differ or do not form a chain; a state or lengths that the model holds;
-            without `nodes`, an RNN in the body of an If, Loop or Scan, in a function, or of another domain; weights
-            that are not constants of the model; an unknown attribute; what `to_canonical` refuses.
+        ConvertError: no such node; nodes that differ or do not form a chain; a state or lengths that the model
+            contains; without `nodes`, an RNN in the body of an If, Loop or Scan, in a function, or of another domain;
+            weights that are not constants of the model; an unknown attribute; a feature that `to_canonical` rejects.
         MissingDependencyError: onnx is not installed.
 
     Example:
@@ -194,13 +194,13 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
 
     Args:
         c: the spec, weights and biases.
-        sequence_lens: True adds the input `sequence_lens`. Default False.
+        sequence_lens: whether the model has the input `sequence_lens`. Default: False.
 
     Returns:
         The model, of ONNX opset 17.
 
     Raises:
-        ConvertError: what `from_canonical` refuses, or bfloat16, which the operators do not take.
+        ConvertError: a model that `from_canonical` rejects, or bfloat16, which the operators do not take.
         MissingDependencyError: onnx is not installed.
 
     Example:
