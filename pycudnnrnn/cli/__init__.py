@@ -1,4 +1,4 @@
-"""The command line: `pycudnnrnn COMMAND`, one file or package per command. Needs the extra "cli"."""
+"""The command line: `pycudnnrnn COMMAND`, one file or package per command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from typing import Final, TextIO
 
 from pycudnnrnn.cli._text import one_line, printable_lines
-from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
+from pycudnnrnn.errors import PycudnnrnnError
 
 ERROR_MAX: Final = 4000
 """Most characters of an error: what it quotes is anybody's, and may be a whole file."""
@@ -39,11 +39,8 @@ def main() -> None:
 
 
 def _run() -> int:
-    try:
-        import click  # noqa: PLC0415
-        import rich  # noqa: PLC0415, F401
-    except ImportError as error:
-        raise MissingDependencyError(str(error.name), "cli", "the command line", "click rich") from error
+    import click  # noqa: PLC0415  here, Ctrl-C ends it quietly
+
     from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""`pycudnnrnn info`: what is here, what would run where, and why."""
+"""`pycudnnrnn info`: what is installed, which engine runs which arrays, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ OPTIONAL: Final = {
     "cuda13": ("cupy-cuda13x", "nvidia-cudnn-cu13"),
     "bfloat16": ("ml_dtypes",),
     "fast": ("numba", "threadpoolctl"),
-    "cli": ("click", "rich"),
     "plot": ("matplotlib",),
     "testing": ("hypothesis",),
     "convert": ("h5py", "onnx"),
@@ -48,13 +47,14 @@ TF32_OVERRIDE: Final = "NVIDIA_TF32_OVERRIDE"
 
 
 @click.command()
-@click.option("--devices", is_flag=True, help="Ask CuPy for the GPUs too. This starts CUDA in the process.")
+@click.option("--devices", is_flag=True, help="List the GPUs, too. This starts CUDA in the process.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def info(devices: bool, as_json: bool) -> None:
-    """Report which libcudnn is found and how, what runs NumPy and CUDA arrays and why, and what else is installed.
+    """Show which libcudnn is used and what else is installed.
 
-    CUDA is not started, and no driver is loaded, unless --devices asks for it. This is a report: a library that is
-    missing or unusable is a line of it, with each place looked at, and the exit code is 0. `pycudnnrnn check` judges.
+    The report also shows which engine runs NumPy and CUDA arrays, and why. If libcudnn is missing or unusable, it lists
+    each place that was searched; the exit code is still 0. Use `pycudnnrnn check` to test the installation. Without
+    --devices, no driver is loaded and CUDA is not started.
 
     \b
     Examples:

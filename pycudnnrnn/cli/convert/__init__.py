@@ -1,4 +1,4 @@
-"""`pycudnnrnn convert`: a file of weights of one framework to a file of another's."""
+"""`pycudnnrnn convert`: convert a file of weights to the file of another framework."""
 
 from __future__ import annotations
 
@@ -39,15 +39,18 @@ TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e
 @click.argument("source", metavar="SRC", type=_files.FileOrCheckpoint())
 @click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
-    "--from", "from_", type=click.Choice(FRAMEWORKS), help="SRC's framework, where neither its suffix nor SRC says it."
+    "--from",
+    "from_",
+    type=click.Choice(FRAMEWORKS),
+    help="SRC's framework, if neither its suffix nor SRC tells it.",
 )
-@click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework; its suffix says it, or this.")
+@click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework, if its suffix does not tell it.")
 @click.option("-s", "--source-option", "source_options", multiple=True, metavar="KEY=VALUE",
-              help="A keyword of to_canonical, such as prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
+              help="A keyword of to_canonical: prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
 @click.option("-t", "--target-option", "target_options", multiple=True, metavar="KEY=VALUE",
-              help="A keyword of from_canonical, such as prefix=rnn. or api=nnx.")  # fmt: skip
-@click.option("--verify", is_flag=True, help="Run both sides on random input, where their framework is installed.")
-@click.option("--force", is_flag=True, help="Overwrite DST.")
+              help="A keyword of from_canonical: prefix=rnn. or api=nnx.")  # fmt: skip
+@click.option("--verify", is_flag=True, help="Run both models on random input and compare; needs their frameworks.")
+@click.option("--force", is_flag=True, help="Overwrite DST if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def convert(
     source: Path,
@@ -62,21 +65,24 @@ def convert(
 ) -> None:
     """Convert RNN weights from one framework's file to another's.
 
-    Files are .pt (a state dict of tensors, no code), .safetensors, .weights.h5 (Keras) and .onnx; .h5 and .keras
-    files of whole models are read, too.
-    A checkpoint of TensorFlow's is named by its .index or, as SRC, by its prefix or its folder. What a Saver or
-    checkpoint.save wrote says itself what it holds; of several models, -s prefix=KEY names one by its key.
-    Nothing in a file is run, and a file that its safe reader refuses is not read another way.
+    Formats: .pt (a state dict of tensors, no code), .safetensors, .weights.h5 (Keras) and .onnx. SRC may also be a .h5
+    or .keras file of a whole model. Name a TensorFlow checkpoint by its .index file; as SRC, its prefix or its folder
+    works, too.
+
+    Files that Saver or checkpoint.save wrote need no options. If one contains several models, choose with -s
+    prefix=KEY.
+
+    Nothing in a file is run. A file that the safe reader of its format rejects is an error.
 
     \b
     Examples:
       pycudnnrnn convert model.pt model.weights.h5 -s prefix=encoder.lstm
-      pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm,lstm_1 --verify
+      pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm --verify
       pycudnnrnn convert model.ckpt-1000 model.pt -s prefix=cudnn_lstm
       pycudnnrnn convert model.onnx model.safetensors --to flax -t api=nnx
-      pycudnnrnn convert model.onnx encoder.pt -s nodes=encoder_0,encoder_1
+      pycudnnrnn convert model.onnx model.pt -s nodes=encoder_0,encoder_1
       pycudnnrnn convert saved.safetensors model.pt -s prefix=encoder
-      pycudnnrnn convert model.pt model.onnx --json | jq '.arrays[] | select(.from == [])'
+      pycudnnrnn convert model.pt model.onnx --json | jq '.arrays[].name'
     """  # noqa: D301  click reads the \b
     source_format, framework = framework_of(source, from_, "SRC")
     target_format, target_framework = framework_of(target, to, "DST")

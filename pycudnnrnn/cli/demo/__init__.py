@@ -61,20 +61,20 @@ TEMPERATURE: Final = 0.5
 @click.option("--text", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Train on this UTF-8 file.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="demo-out", show_default=True,
               help="Folder for the checkpoint and the pictures.")  # fmt: skip
-@click.option("--device", default="cpu", show_default=True, help="Where to run: cpu or cuda.")
-@click.option("--updates", type=click.IntRange(1), default=UPDATES, show_default=True, help="How long to train.")
-@click.option("--seconds", type=click.FloatRange(1), help="Stop training earlier, after so many seconds.")
-@click.option("--units", type=click.IntRange(1), default=128, show_default=True, help="Units of the LSTM.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON on standard output.")
+@click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu or cuda.")
+@click.option("--updates", type=click.IntRange(1), default=UPDATES, show_default=True, help="Number of training steps.")
+@click.option("--seconds", type=click.FloatRange(1), help="Stop the training after this many seconds.")
+@click.option("--units", type=click.IntRange(1), default=128, show_default=True, help="Number of units of the LSTM.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and sample.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON; the rest goes to standard error.")
 def demo(
     text: Path | None, out: Path, device: str, updates: int, seconds: float | None, units: int, seed: int, as_json: bool
 ) -> None:
-    """Train an LSTM on English text, beside n-gram models, and save, restore, sample and draw.
+    """Train an LSTM on English text and compare it with n-gram models.
 
-    The text is the documentation that every Python carries, or a file of your own. How well it learns does not depend
-    on how fast the machine is, unless --seconds stops it. Ctrl-C stops the training between two updates; the checkpoint
-    is written all the same.
+    The command also saves and restores the model, samples text from it, and draws its loss if matplotlib is installed.
+    The text is the documentation that comes with Python, or your own file. A fast and a slow machine learn equally
+    well, unless --seconds stops the training. After Ctrl-C the checkpoint is still written.
 
     \b
     Examples:
