@@ -10,7 +10,7 @@ Example:
     >>> outputs.shape
     (10, 4, 8)
 
-`layers` has such layers, and `ops` the same models as functions of a flat array of weights. `interop` has modules for
+`layers` has these layers, and `ops` the same models as functions of a flat array of weights. `interop` has modules for
 torch and a function for JAX. `convert` moves weights between frameworks, and `checkpoint` saves them.
 
 Importing this package loads only NumPy: no GPU library, no framework and no libcudnn.

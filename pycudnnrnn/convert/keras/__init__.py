@@ -144,7 +144,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         within the model if other layers have the same name.
 
     Raises:
-        ConvertError: not such a file, a configuration that is not JSON, or a Bidirectional layer that does not
+        ConvertError: another kind of file, a configuration that is not JSON, or a Bidirectional layer that does not
             concatenate, or whose directions differ.
         MissingDependencyError: h5py is not installed, which an `.h5` needs.
 

@@ -1,6 +1,6 @@
 """Keras's `.keras` files: a zip with a model's configuration, as text, and its weights, as HDF5.
 
-As with HDF5 alone no model is built. Nothing is unpacked to a disk, so that no name in the zip leads anywhere.
+No model is built, as with HDF5. Nothing is unpacked to a disk, so no name in the zip can lead to another file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONFIG_MAX: Final = 8 << 20
 """Most bytes of a configuration. A layer takes two thousand."""
 
 _PIECE: Final = 1 << 20
-"""Most bytes that are read at once, the zip's whole table of contents among them."""
+"""Most bytes that are read at once. This limits the zip's table of contents, too."""
 
 _WORDS: Final = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
 
@@ -47,7 +47,7 @@ def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
         `list(read_settings(path))` lists the recurrent layers in the model's order, for `layers`.
 
     Raises:
-        ConvertError: not such a file, a damaged one, or one that unpacks to more than its size allows.
+        ConvertError: another kind of file, a damaged one, or one that unpacks to more than its size allows.
         MissingDependencyError: h5py is not installed.
 
     Example:
@@ -84,7 +84,7 @@ def read_config(path: str | os.PathLike[str]) -> Any:
     """Read a model's configuration, as JSON.
 
     Raises:
-        ConvertError: not such a file, or one that is damaged.
+        ConvertError: another kind of file, or a damaged one.
     """
     return parsed(path, _members(path, weights=False)[0])
 
@@ -127,7 +127,7 @@ def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 
 
 def _own_names(model: Layer, path: str = "") -> dict[str, str]:
-    """Return the path of names of each layer, by its group in the weights: the class, and how many came before.
+    """Return the path of names of each layer, by its group in the weights: its class and its number.
 
     Source: keras.saving (3.15), `_save_container_state`.
     """

@@ -1,7 +1,7 @@
 """Keras's HDF5 files as dicts of arrays, and back: `.weights.h5` of Keras 3, and the older `.h5` of whole models.
 
-No model is built, since building one from a file's configuration can run code: the configuration is read as text, for
-the few values in it that decide what a recurrent layer computes.
+No model is built, since building one from a file's configuration can run code. The configuration is read as text, for
+the few values that decide the computation of a recurrent layer.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[
 
 
 def read_config(path: str | os.PathLike[str]) -> Any:
-    """Read the configuration of an older `.h5`; a `.weights.h5` has none, which is None.
+    """Read the configuration of an older `.h5`, or return None for a `.weights.h5`, which has none.
 
     Raises:
         ConvertError: not an HDF5 file, or a configuration that is not JSON.
@@ -169,15 +169,15 @@ def h5_image(arrays: dict[str, Array]) -> bytes:
 
 
 def _image(h5py: Any, places: dict[str, Array]) -> bytes:
-    # In memory: HDF5 writes a file in many pieces, and where the disk is full at the last, h5py does not say so. Files
-    # in memory that have one name at one time would be one file.
+    # In memory: HDF5 writes a file in many pieces, and h5py does not report a full disk at the last one. Two files in
+    # memory with the same name at the same time would be one file.
     with h5py.File(secrets.token_hex(16), "w", driver="core", backing_store=False) as file:
         file.create_group("vars")
         for place, array in places.items():
             dataset = file.create_dataset(place, data=array)
-            if array.dtype.name == BFLOAT16:  # HDF5 has bytes for it; what they are, Keras keeps beside them
+            if array.dtype.name == BFLOAT16:  # HDF5 stores its bytes, and Keras stores the dtype in an attribute
                 dataset.attrs["dtype"] = BFLOAT16
-        for layer in file["layers"].values():  # Keras looks for the layer's own variables too: there are none
+        for layer in file["layers"].values():  # Keras looks for the layer's own variables, too, of which there are none
             layer.create_group("vars")
         file.flush()
         image: bytes = file.id.get_file_image()
