@@ -244,7 +244,7 @@ class Library:
     - version checks: cudnnGraphVersionCheck, cudnnOpsVersionCheck, cudnnAdvVersionCheck
     - only in cuDNN 8: cudnnGetRNNLinLayerMatrixParams, cudnnGetRNNLinLayerBiasParams, cudnnOpsInferVersionCheck,
       cudnnOpsTrainVersionCheck, cudnnAdvInferVersionCheck, cudnnAdvTrainVersionCheck
-    - filter descriptor, which those two need: cudnnCreateFilterDescriptor, cudnnSetFilterNdDescriptor,
+    - filter descriptor, for the two LinLayer functions: cudnnCreateFilterDescriptor, cudnnSetFilterNdDescriptor,
       cudnnGetFilterNdDescriptor, cudnnDestroyFilterDescriptor
 
     A function that this version does not have raises `VersionError` when it is called.

@@ -207,17 +207,29 @@ class _RNN(FlatParams):
 class LSTM(_RNN):
     """Run a long short-term memory RNN, in place of `torch.nn.LSTM`.
 
-    Each step turns the input x and the states h and c into the new states h' and c'::
+    Each step computes, from the input x, the hidden state h and the cell state c::
 
-        i = sigmoid(W_i x + bW_i + R_i h + bR_i)    input gate
-        f = sigmoid(W_f x + bW_f + R_f h + bR_f)    forget gate
-        n = tanh(W_n x + bW_n + R_n h + bR_n)       new value
-        o = sigmoid(W_o x + bW_o + R_o h + bR_o)    output gate
+        i  = sigmoid(W_i x + bW_i + R_i h + bR_i)    input gate
+        f  = sigmoid(W_f x + bW_f + R_f h + bR_f)    forget gate
+        n  = tanh(W_n x + bW_n + R_n h + bR_n)       new value
+        o  = sigmoid(W_o x + bW_o + R_o h + bR_o)    output gate
         c' = f * c + i * n
-        h' = o * tanh(c')
+        h' = o * tanh(c')                            with proj_size: P (o * tanh(c'))
 
-    `weight_ih_l0` holds W_i, W_f, W_n and W_o in this order, `weight_hh_l0` the matrices R, `bias_ih_l0` and
-    `bias_hh_l0` the biases bW and bR. With `proj_size`, `weight_hr_l0` projects h'.
+    `*` multiplies element by element.
+
+    Letters: T steps, B sequences, I `input_size`, L `num_layers`, D directions (1 or 2), U `hidden_size`, P
+    `proj_size`, and S for the width of h: P with a projection, otherwise U.
+
+    The weights have torch's names and shapes. Those of layer k, with the gates in the order i, f, n, o, are:
+
+    - `weight_ih_l[k]`: W, [4 * U, I] (above layer 0 [4 * U, D * S]);
+    - `weight_hh_l[k]`: R, [4 * U, S];
+    - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [4 * U] each, if `bias`;
+    - `weight_hr_l[k]`: the projection P, [P, U], if `proj_size`.
+
+    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
 
     Gradients are available in evaluation mode, too. Double backward, forward-mode gradients and `vmap` raise an error.
 
@@ -228,11 +240,6 @@ class LSTM(_RNN):
     activation checkpointing reproduces the masks of the latest 16 forwards on a stream. It raises `EngineError` for an
     earlier one.
 
-    All weights and biases are one parameter, `params`, in cuDNN's layout. They have torch's names, too, as attributes
-    (`module.weight_ih_l0`), in the state dict and in `named_weights()`.
-
-    Letters: T steps, B sequences, I inputs, L layers, D directions, U units, P projected units.
-
     Args:
         input_size: width of the input, I.
         hidden_size: width of the state, U, in each layer and direction.
@@ -240,8 +247,8 @@ class LSTM(_RNN):
         bias: whether each gate has its two biases. Default: True.
         batch_first: True for input and output [B, T, ...], False for [T, B, ...]. States are [L * D, B, ...] either
             way. Default: False.
-        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. It has no effect
-            with one layer. Default: 0.0.
+        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
+            multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
         bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
             the forward pass first. Default: False.
         proj_size: width to which the output is projected, P, less than hidden_size. 0: no projection. Default: 0.
@@ -250,9 +257,8 @@ class LSTM(_RNN):
 
     Shapes:
         input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
-        hx: the pair (h_0, c_0): h_0 is [L * D, B, U], or [L * D, B, P] with a projection; c_0 is [L * D, B, U].
-            Without B if the input has none.
-        output: as the input, with D * U (D * P with a projection) in place of I.
+        hx: the pair (h_0, c_0): h_0 is [L * D, B, S], c_0 is [L * D, B, U]. Without B if the input has none.
+        output: as the input, with D * S in place of I.
         states: the pair (h_n, c_n), as hx.
 
     Raises:
@@ -280,22 +286,27 @@ class LSTM(_RNN):
 class GRU(_RNN):
     """Run a gated recurrent unit RNN, in place of `torch.nn.GRU`.
 
-    Each step turns the input x and the state h into the new state h'::
+    Each step computes, from the input x and the hidden state h::
 
-        r = sigmoid(W_r x + bW_r + R_r h + bR_r)       reset gate
-        z = sigmoid(W_z x + bW_z + R_z h + bR_z)       update gate
-        n = tanh(W_n x + bW_n + r * (R_n h + bR_n))    new value
+        r  = sigmoid(W_r x + bW_r + R_r h + bR_r)     reset gate
+        z  = sigmoid(W_z x + bW_z + R_z h + bR_z)     update gate
+        n  = tanh(W_n x + bW_n + r * (R_n h + bR_n))  new value
         h' = (1 - z) * n + z * h
 
-    This is the GRU of torch and cuDNN: the reset gate acts after the recurrent product. `weight_ih_l0` holds W_r, W_z
-    and W_n in this order, `weight_hh_l0` the matrices R, `bias_ih_l0` and `bias_hh_l0` the biases bW and bR.
+    `*` multiplies element by element. The reset gate acts after the recurrent product, as in torch and cuDNN.
+
+    Letters: T steps, B sequences, I `input_size`, L `num_layers`, D directions (1 or 2), U `hidden_size`.
+
+    The weights have torch's names and shapes. Those of layer k, with the gates in the order r, z, n, are:
+
+    - `weight_ih_l[k]`: W, [3 * U, I] (above layer 0 [3 * U, D * U]);
+    - `weight_hh_l[k]`: R, [3 * U, U];
+    - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [3 * U] each, if `bias`.
+
+    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
 
     Gradients, precision and dropout are as for `LSTM`.
-
-    All weights and biases are one parameter, `params`, in cuDNN's layout. They have torch's names, too, as attributes
-    (`module.weight_ih_l0`), in the state dict and in `named_weights()`.
-
-    Letters: T steps, B sequences, I inputs, L layers, D directions, U units.
 
     Args:
         input_size: width of the input, I.
@@ -304,8 +315,8 @@ class GRU(_RNN):
         bias: whether each gate has its two biases. Default: True.
         batch_first: True for input and output [B, T, ...], False for [T, B, ...]. States are [L * D, B, ...] either
             way. Default: False.
-        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. It has no effect
-            with one layer. Default: 0.0.
+        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
+            multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
         bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
             the forward pass first. Default: False.
         proj_size: must be 0: only the LSTM projects. Default: 0.
@@ -340,19 +351,23 @@ class GRU(_RNN):
 class RNN(_RNN):
     """Run a plain RNN with tanh or relu, in place of `torch.nn.RNN`.
 
-    Each step turns the input x and the state h into the new state h'::
+    Each step computes, from the input x and the hidden state h::
 
-        h' = tanh(W x + bW + R h + bR)      or, with nonlinearity="relu":
-        h' = max(0, W x + bW + R h + bR)
+        h' = tanh(W x + bW + R h + bR)    with nonlinearity="tanh"
+        h' = relu(W x + bW + R h + bR)    with nonlinearity="relu"; relu(a) = max(a, 0)
 
-    `weight_ih_l0` is W, `weight_hh_l0` is R, `bias_ih_l0` and `bias_hh_l0` are bW and bR.
+    Letters: T steps, B sequences, I `input_size`, L `num_layers`, D directions (1 or 2), U `hidden_size`.
+
+    The weights have torch's names and shapes. Those of layer k are:
+
+    - `weight_ih_l[k]`: W, [U, I] (above layer 0 [U, D * U]);
+    - `weight_hh_l[k]`: R, [U, U];
+    - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [U] each, if `bias`.
+
+    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
 
     Gradients, precision and dropout are as for `LSTM`.
-
-    All weights and biases are one parameter, `params`, in cuDNN's layout. They have torch's names, too, as attributes
-    (`module.weight_ih_l0`), in the state dict and in `named_weights()`.
-
-    Letters: T steps, B sequences, I inputs, L layers, D directions, U units.
 
     Args:
         input_size: width of the input, I.
@@ -362,8 +377,8 @@ class RNN(_RNN):
         bias: whether each gate has its two biases. Default: True.
         batch_first: True for input and output [B, T, ...], False for [T, B, ...]. States are [L * D, B, ...] either
             way. Default: False.
-        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. It has no effect
-            with one layer. Default: 0.0.
+        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
+            multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
         bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
             the forward pass first. Default: False.
         proj_size: must be 0: only the LSTM projects. Default: 0.
