@@ -54,7 +54,7 @@ def all_reduce_gradients(d_params: Any, comm: Any, *, reduction: Literal["sum", 
     Raises:
         ArgumentError: an unusable array, reduction or weight. The collective call has not begun then.
         ArgumentTypeError: another kind of array or communicator.
-        StateError: the ranks' arguments differ, or another rank raised an error. Every rank raises one.
+        StateError: the ranks' arguments differ, or another rank raised an error. No rank continues then.
 
     Example:
         >>> import numpy as np
@@ -100,7 +100,7 @@ def broadcast_params(params: Any, comm: Any, root: int = 0) -> None:
     Raises:
         ArgumentError: an unusable array, or a root that does not exist. The collective call has not begun then.
         ArgumentTypeError: another kind of array or communicator.
-        StateError: the ranks' arguments differ, or another rank raised an error. Every rank raises one.
+        StateError: the ranks' arguments differ, or another rank raised an error. No rank continues then.
 
     Example:
         >>> from mpi4py import MPI

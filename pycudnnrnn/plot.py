@@ -229,8 +229,9 @@ def draw_gates(
         >>> from pycudnnrnn import ops, plot
         >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
         >>> canonical = op.params_to_canonical(op.init_params(seed=1))
+        >>> x = np.ones((5, 2))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     plot.draw_gates(op.spec, canonical, np.ones((5, 2)), f"{folder}/gates.svg")
+        ...     plot.draw_gates(op.spec, canonical, x, f"{folder}/gates.svg")
         ...     os.listdir(folder)
         ['gates.svg']
     """

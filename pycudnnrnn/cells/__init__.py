@@ -48,8 +48,8 @@ class CudnnCompatibleLSTMCell(Cell):
     Args:
         num_units: width of the gates and of the state, U.
         reuse: ignored; TF's signature has it. To share weights, share the cell. Default: None.
-        num_proj: width to which the output is projected, P, less than U. None or 0: no projection. Default: None.
-        cell_clip: bounds of the cell state c: a positive number x for [-x, x], a pair (low, high), or None for no
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        cell_clip: bounds of an LSTM's cell state c: a positive number x for [-x, x], a pair (low, high), or None for no
             bounds. They are rounded to float32 with every dtype. Default: None.
         kernel_initializer: how each matrix starts: "glorot_uniform", "glorot_normal", "orthogonal", "random_normal",
             "random_uniform", "zeros", "ones", or a callable (shape, dtype) that returns an array. None:
@@ -306,7 +306,8 @@ def cell_of(spec: RNNSpec, layer: int) -> Cell:
 
     Example:
         >>> from pycudnnrnn import RNNSpec, cells
-        >>> cell = cells.cell_of(RNNSpec("gru", num_layers=2, num_units=3, input_size=2), 0)
+        >>> spec = RNNSpec("gru", num_layers=2, num_units=3, input_size=2)
+        >>> cell = cells.cell_of(spec, layer=0)
         >>> type(cell).__name__, cell.num_units
         ('CudnnCompatibleGRUCell', 3)
     """

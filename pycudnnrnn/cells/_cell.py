@@ -77,7 +77,9 @@ class Cell(TF1Layer):
             CELL_NAMES[self._mode] if name is None else name, None if dtype is None else parse_dtype("dtype", dtype)
         )
         self._reuse, self._seed = reuse, seed
-        self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
+        self._kernel_initializer: InitializerLike = check_initializer(
+            "kernel_initializer", kernel_initializer, "glorot_uniform"
+        )
         self._spec = RNNSpec(
             self._mode, 1, num_units, num_units, input_mode, dtype=self._dtype or DType.FLOAT32,
             seed=0 if seed is None else seed, bias_mode=bias_mode, **self._lstm_only,

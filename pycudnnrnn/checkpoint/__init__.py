@@ -496,8 +496,9 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
         >>> import tempfile
         >>> import numpy as np
         >>> from pycudnnrnn import Saver, checkpoint
+        >>> saver = Saver({"a": np.array([1.0, 3.0, np.nan])})
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Saver({"a": np.array([1.0, 3.0, np.nan])}).save(f"{folder}/model")
+        ...     path = saver.save(f"{folder}/model")
         ...     found = checkpoint.inspect(path)
         >>> found.tensors
         {'a': TensorSpec(shape=(3,), dtype=dtype('float64'))}

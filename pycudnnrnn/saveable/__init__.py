@@ -122,6 +122,30 @@ class Saveable:
 class CudnnOpaqueParamsSaveable(Saveable):
     """Save and restore a params buffer as the tensors of TF's plain cells. Use one of its four subclasses, or `of`.
 
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type, or this class itself in place of a subclass.
+
     Example:
         >>> import numpy as np
         >>> from pycudnnrnn import ops, saveable
@@ -152,31 +176,6 @@ class CudnnOpaqueParamsSaveable(Saveable):
         num_proj: int | None = None,
         bias_mode: BiasModeLike = "double",
     ) -> None:
-        """Describe the RNN whose params are in the buffer.
-
-        Args:
-            opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
-            num_layers: number of layers, L. Each one reads the output of the layer below.
-            num_units: width of the gates and of the state, U, in each layer and direction.
-            input_size: width of the input, I.
-            input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to
-                every gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise
-                "linear_input". Default: "linear_input".
-            direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a
-                backward pass with separate params. Default: "unidirectional".
-            scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too.
-                Default: None, no prefix.
-            name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
-            num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection.
-                Default: None.
-            bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
-                "single_input" and "single_recurrent": only that one. "none": no biases. Default: "double".
-
-        Raises:
-            ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another
-                size than the RNN needs.
-            ArgumentTypeError: a value of the wrong type, or a class other than the four subclasses.
-        """
         mode = getattr(self, "_mode", None)
         if mode is None:
             raise ArgumentTypeError("class", "one of the four saveables, each of one rnn_mode", type(self).__name__)
@@ -311,6 +310,30 @@ def _own_among(tensors: Mapping[str, Any], spec: RNNSpec, named: Callable[[str],
 class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
     """Save and restore the params of an LSTM as the tensors of TF's `CudnnCompatibleLSTMCell`.
 
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type.
+
     Example:
         >>> from pycudnnrnn import ops, saveable
         >>> params = ops.CudnnLSTM(1, num_units=3, input_size=2).init_params(seed=1)
@@ -328,6 +351,30 @@ class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
 
 class CudnnGRUSaveable(CudnnOpaqueParamsSaveable):
     """Save and restore the params of a GRU as the tensors of TF's `CudnnCompatibleGRUCell`.
+
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type.
 
     Example:
         >>> from pycudnnrnn import ops, saveable
@@ -351,6 +398,30 @@ class CudnnGRUSaveable(CudnnOpaqueParamsSaveable):
 class CudnnRNNTanhSaveable(CudnnOpaqueParamsSaveable):
     """Save and restore the params of a tanh RNN as the tensors of TF's `BasicRNNCell`.
 
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type.
+
     Example:
         >>> from pycudnnrnn import ops, saveable
         >>> params = ops.CudnnRNNTanh(1, num_units=3, input_size=2).init_params(seed=1)
@@ -368,6 +439,30 @@ class CudnnRNNTanhSaveable(CudnnOpaqueParamsSaveable):
 
 class CudnnRNNReluSaveable(CudnnOpaqueParamsSaveable):
     """Save and restore the params of a relu RNN as the tensors of TF's `BasicRNNCell`.
+
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type.
 
     Example:
         >>> from pycudnnrnn import ops, saveable
@@ -402,7 +497,7 @@ class RNNParamsSaveable(Saveable):
     tensors of TF's cells under that scope. Other RNNs have the tensors of r1.2.
 
     Args:
-        *arguments, **keywords: the arguments of one form, by position or by name:
+        *arguments: the arguments of one form:
 
             - `cudnn_rnn` (r1.3 only): the op that the params belong to.
             - `params_to_canonical`: the op's method of that name.
@@ -413,6 +508,7 @@ class RNNParamsSaveable(Saveable):
               `dynamic_rnn` gives. Default: None, no prefix.
             - `name`: prefix of the names of the canonical tensors, so that one file can hold two models. Use
               `name=""` for TF's names. Default: "params_canonical".
+        **keywords: the same arguments, by name.
 
     Raises:
         ArgumentError: more than one buffer, or a buffer of another size than the op's.

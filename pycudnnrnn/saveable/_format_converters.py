@@ -33,7 +33,28 @@ Array = npt.NDArray[Any]
 class CudnnParamsFormatConverter:
     """Convert a params buffer to and from the tensors of TF's plain cells. Use a subclass, `of`, or `rnn_mode`.
 
-    A converter takes buffers of any dtype.
+    A converter takes buffers of any dtype. The positional order is TF 1.13's; TF 1.15 put `num_proj` before
+    `input_mode`.
+
+    Args:
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+        rnn_mode: the cell: "lstm", "gru", "rnn_tanh" or "rnn_relu". The subclasses ignore it. Default: None.
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type, or no `rnn_mode`.
 
     Example:
         >>> from pycudnnrnn import RNNSpec, ops, saveable
@@ -61,28 +82,6 @@ class CudnnParamsFormatConverter:
         bias_mode: BiasModeLike = "double",
         rnn_mode: ModeLike | None = None,
     ) -> None:
-        """Describe the RNN. The positional order is TF 1.13's; TF 1.15 put `num_proj` before `input_mode`.
-
-        Args:
-            num_layers: number of layers, L. Each one reads the output of the layer below.
-            num_units: width of the gates and of the state, U, in each layer and direction.
-            input_size: width of the input, I.
-            input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to
-                every gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise
-                "linear_input". Default: "linear_input".
-            direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a
-                backward pass with separate params. Default: "unidirectional".
-            num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection.
-                Default: None.
-            bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
-                "single_input" and "single_recurrent": only that one. "none": no biases. Default: "double".
-            rnn_mode: the cell: "lstm", "gru", "rnn_tanh" or "rnn_relu". Default: None, the cell of the subclass,
-                which ignores this argument.
-
-        Raises:
-            ArgumentError: a value, or a combination of values, that cuDNN does not support.
-            ArgumentTypeError: a value of the wrong type, or no `rnn_mode` for `CudnnParamsFormatConverter` itself.
-        """
         mode = self._mode or rnn_mode
         if mode is None:
             raise ArgumentTypeError("rnn_mode", "given by name, or by one of the four classes", "None")
@@ -264,6 +263,26 @@ class CudnnParamsFormatConverter:
 class CudnnParamsFormatConverterLSTM(CudnnParamsFormatConverter):
     """Convert the params of an LSTM to and from the tensors of TF's plain cell.
 
+    Args:
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+        rnn_mode: ignored; the class decides the cell. Default: None.
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type.
+
     Example:
         >>> from pycudnnrnn import ops, saveable
         >>> converter = saveable.CudnnParamsFormatConverterLSTM(1, 3, 2)
@@ -278,6 +297,26 @@ class CudnnParamsFormatConverterLSTM(CudnnParamsFormatConverter):
 
 class CudnnParamsFormatConverterGRU(CudnnParamsFormatConverter):
     """Convert the params of a GRU to and from the tensors of TF's plain cell.
+
+    Args:
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+        rnn_mode: ignored; the class decides the cell. Default: None.
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type.
 
     Example:
         >>> from pycudnnrnn import ops, saveable
@@ -294,6 +333,26 @@ class CudnnParamsFormatConverterGRU(CudnnParamsFormatConverter):
 class CudnnParamsFormatConverterTanh(CudnnParamsFormatConverter):
     """Convert the params of a tanh RNN to and from the tensors of TF's plain cell.
 
+    Args:
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+        rnn_mode: ignored; the class decides the cell. Default: None.
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type.
+
     Example:
         >>> from pycudnnrnn import ops, saveable
         >>> converter = saveable.CudnnParamsFormatConverterTanh(1, 3, 2)
@@ -308,6 +367,26 @@ class CudnnParamsFormatConverterTanh(CudnnParamsFormatConverter):
 
 class CudnnParamsFormatConverterRelu(CudnnParamsFormatConverter):
     """Convert the params of a relu RNN to and from the tensors of TF's plain cell.
+
+    Args:
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+        rnn_mode: ignored; the class decides the cell. Default: None.
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type.
 
     Example:
         >>> from pycudnnrnn import ops, saveable

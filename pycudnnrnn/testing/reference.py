@@ -214,7 +214,8 @@ def gradients(
         >>> from pycudnnrnn import ops
         >>> from pycudnnrnn.testing import reference
         >>> op = ops.CudnnGRU(1, num_units=2, input_size=2, dtype="float64")
-        >>> params, x, dy = op.init_params(seed=1), np.ones((3, 1, 2)), np.ones((3, 1, 2))
+        >>> params = op.init_params(seed=1)
+        >>> x = dy = np.ones((3, 1, 2))
         >>> zeros = np.zeros((1, 1, 2))
         >>> arguments = *op.params_to_canonical(params), x, zeros, zeros
         >>> found = reference.gradients(op.spec, arguments, [3], (dy, zeros, zeros))
