@@ -12,10 +12,10 @@ from pycudnnrnn.cli._text import one_line, printable_lines
 from pycudnnrnn.errors import PycudnnrnnError
 
 ERROR_MAX: Final = 4000
-"""Most characters of an error: what it quotes is anybody's, and may be a whole file."""
+"""Most characters of an error that are printed: it may quote a whole file."""
 
 INTERRUPTED: Final = 130
-"""What shells call the end by Ctrl-C: 128 and SIGINT's number."""
+"""Exit code after Ctrl-C, as in shells: 128 and SIGINT's number."""
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
         sys.exit(status)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # whoever reads has had enough
+    except BrokenPipeError:  # the reader has closed the pipe
         sys.exit(1)
     except MemoryError:
         sys.exit(_failed("there is not enough memory"))
@@ -57,8 +57,8 @@ def _run() -> int:
 
 
 def _open_streams() -> None:
-    """Make the three streams usable: none closed, and no name that one cannot write."""
-    for descriptor in range(3):  # a file opened later would get the number, and what is printed
+    """Make the three streams usable: open them if they are closed, and escape characters that they cannot encode."""
+    for descriptor in range(3):  # a file opened later would get this number, and receive what is printed
         try:
             os.fstat(descriptor)
         except OSError:
@@ -85,7 +85,7 @@ def _shown(text: str) -> str:
 
 
 def _leave(stream: TextIO) -> None:
-    """Flush, and leave nothing behind that cannot be written: the interpreter would try again, and say so at length."""
+    """Flush, and discard what cannot be written: the interpreter would try again at exit, and print a traceback."""
     try:
         stream.flush()
     except OSError:

@@ -29,20 +29,20 @@ Decorator = Callable[[Command], Command]
 
 
 def read_clip(_: click.Context, __: click.Parameter, value: str | None) -> float | tuple[float, ...] | None:
-    """Read one bound, or two with a comma between them."""
+    """Read one bound, or two that are separated by a comma."""
     if value is None:
         return None
     try:
         bounds = tuple(float(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor two with a comma between them") from None
+        raise click.BadParameter(f"{value!r} is neither a number nor two numbers separated by a comma") from None
     return bounds[0] if len(bounds) == 1 else bounds
 
 
 def spec_arguments(command: Command) -> Command:
-    """Give a command the arguments MODE NUM_LAYERS NUM_UNITS INPUT_SIZE and an option for each other field of a spec.
+    """Add the arguments MODE NUM_LAYERS NUM_UNITS INPUT_SIZE and an option for each other field of a spec.
 
-    The command gets `spec`. A combination that cuDNN has no RNN for is wrong usage.
+    The command receives `spec`. A combination that cuDNN has no RNN for is a usage error.
     """
 
     @functools.wraps(command)

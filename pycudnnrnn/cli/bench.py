@@ -20,7 +20,7 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 
 PLACES: Final = ("pycudnnrnn._benchmarks", "benchmarks")
-"""Where the suite is: in a wheel, and in a checkout."""
+"""Names of the suite in a wheel and in a checkout."""
 
 
 @click.command()
@@ -96,7 +96,7 @@ def bench(
     against = against or adapters.AGAINST[device]
     _check("--group", groups, problems.GROUPS)
     if device == "cuda":
-        engine_for("cuda")  # its own error says what is missing, before a table full of it
+        engine_for("cuda")  # one error for what is missing, and not one in each row
     rows = runner.rows_of(
         groups, lambda row: (not passes or row.which in passes) and (not dtypes or row.dtype in dtypes)
     )
@@ -111,7 +111,7 @@ def bench(
 
 
 def _module(name: str) -> Any:
-    """Import a module of the suite from where it is."""
+    """Import a module of the suite, from the wheel or from the checkout."""
     place = next((place for place in PLACES if importlib.util.find_spec(place)), None)
     if place is None:
         raise PycudnnrnnError(f"the benchmarks are neither in this installation nor in a checkout: {', '.join(PLACES)}")

@@ -74,7 +74,7 @@ def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
 
 
 def _nbytes(file: Path, found: checkpoint.Inspection) -> int:
-    """Return the size of a file; of a checkpoint that is several, that of its tensors."""
+    """Return the size of a file, or of the tensors if the checkpoint has several files."""
     if found.metadata.get("format") == "tensorflow":
         return sum(spec.nbytes for spec in found.tensors.values())
     return file.stat().st_size

@@ -1,4 +1,4 @@
-"""`pycudnnrnn check`: a self-test on this machine, and a report of it."""
+"""`pycudnnrnn check`: test the installation and print a report."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def markdown(environment: dict[str, Any], outcomes: list[self_test.Outcome]) -> 
             ", ".join(f"{counts[outcome]} {outcome}" for outcome in MARKS),
             "",
             *(f"- {name}: {_escaped(str(value))}" for name, value in (package | {"cuDNN": cudnn}).items()),
-            f"- beside it: {', '.join(f'{name} {version}' for name, version in optional.items() if version)}",
+            f"- other packages: {', '.join(f'{name} {version}' for name, version in optional.items() if version)}",
             "",
             "| | check | outcome | detail |",
             "| --- | --- | --- | --- |",
