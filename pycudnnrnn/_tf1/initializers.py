@@ -38,7 +38,7 @@ def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return q if rows >= columns else q.T
 
 
-_NAMED: dict[InitializerName, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
+_NAMED: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "glorot_uniform": _glorot_uniform,
     "glorot_normal": _glorot_normal,
     "orthogonal": _orthogonal,
@@ -65,7 +65,7 @@ def check_initializer(name: str, given: Any, default: InitializerName) -> Initia
 
 
 def initial_value(
-    name: str, initializer: InitializerLike, shape: tuple[int, ...], dtype: np.dtype[Any], seed: list[int]
+    name: str, initializer: str | Initializer, shape: tuple[int, ...], dtype: np.dtype[Any], seed: list[int]
 ) -> Array:
     """Return an array of `shape`. A named initializer draws from `seed`; a callable gets (shape, dtype).
 

@@ -130,8 +130,8 @@ class TF1Layer:
             inputs: the input array.
             *args: the other arguments of `call`.
             **kwargs: the same, by name.
-            scope: what the variables' names begin with, if this call creates the first. None (default): the
-                layer's name.
+            scope: what the variables' names begin with, if this call creates the first. None: the layer's
+                name. Default: None.
 
         Returns:
             The outputs of `call`.
@@ -200,7 +200,7 @@ class TF1Layer:
 
         Args:
             inputs: the input array, which is not read.
-            mask: None (default); anything else raises.
+            mask: must be None. Default: None.
 
         Raises:
             ArgumentTypeError: a mask was passed.
@@ -227,14 +227,14 @@ class TF1Layer:
         Args:
             name: name of the variable within the layer.
             shape: the sizes of the array.
-            dtype: dtype of the array. None (default): the layer's, or float32.
+            dtype: dtype of the array. None: the layer's, or float32. Default: None.
             initializer: a word of `kernel_initializer`, or a callable (shape, dtype) that returns an array.
-                None (default): "glorot_uniform".
-            regularizer: function of the array; its value is in `losses`. Default None.
-            trainable: whether it is in `trainable_weights`. Default True.
-            constraint: function of the array, kept for the optimizer and not applied here, as in TF. Default None.
-            use_resource: ignored; there are no resource variables here.
-            partitioner: ignored; a variable always has one part. Default None.
+                None: "glorot_uniform". Default: None.
+            regularizer: function of the array; its value is in `losses`. None: none. Default: None.
+            trainable: whether it is in `trainable_weights`. Default: True.
+            constraint: function of the array, kept for the optimizer and not applied here, as in TF. Default: None.
+            use_resource: ignored; there are no resource variables here. Default: None.
+            partitioner: ignored; a variable always has one part. Default: None.
 
         Returns:
             The variable.
@@ -356,7 +356,7 @@ class TF1Layer:
 
         Args:
             losses: a loss, or a list of them.
-            inputs: the array that they belong to; they are dropped with it. None (default): they belong to none.
+            inputs: the array that they belong to; they are dropped with it. None: they belong to none. Default: None.
         """
         self._losses.add(losses, inputs)
 

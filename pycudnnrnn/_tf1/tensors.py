@@ -144,7 +144,7 @@ def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> d
 def from_tf(
     spec: RNNSpec, tensors: Mapping[str, Array], dtype: np.dtype[Any] | None = None, *, halve: bool = True
 ) -> tuple[list[Array], list[Array]]:
-    """Take TF's tensors apart into cuDNN-canonical (weights, biases). The pairs of biases may be absent.
+    """Split TF's tensors into cuDNN-canonical (weights, biases). The pairs of biases may be absent.
 
     A pair is used if its sum is the bias stored with it. Otherwise the bias is used, since training may have changed
     it: it is halved as TF does, or with `halve=False` becomes the input bias unhalved. All are cast to `dtype` after

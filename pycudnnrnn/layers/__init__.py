@@ -39,26 +39,31 @@ __dir__ = __all__.copy
 
 
 class CudnnLSTM(RNNLayer):
-    """Run a long short-term memory RNN over sequences, with weights that the layer owns.
+    """Run an LSTM over sequences, with weights that the layer owns.
 
-    Each step turns the input x and the states h and c into the new states h' and c'::
+    Each step computes, from the input x, the hidden state h and the cell state c::
 
-        i = sigmoid(W_i x + bW_i + R_i h + bR_i)    input gate
-        f = sigmoid(W_f x + bW_f + R_f h + bR_f)    forget gate
-        n = tanh(W_n x + bW_n + R_n h + bR_n)       new value
-        o = sigmoid(W_o x + bW_o + R_o h + bR_o)    output gate
-        c' = f * c + i * n
-        h' = o * tanh(c')
+        i  = sigmoid(W_i x + bW_i + R_i h + bR_i)    input gate
+        f  = sigmoid(W_f x + bW_f + R_f h + bR_f)    forget gate
+        n  = tanh(W_n x + bW_n + R_n h + bR_n)       new value
+        o  = sigmoid(W_o x + bW_o + R_o h + bR_o)    output gate
+        c' = f * c + i * n                           within the bounds of cell_clip
+        h' = o * tanh(c')                            with num_proj: P (o * tanh(c'))
 
-    W are the input matrices, R the recurrent matrices, bW and bR their biases; `*` multiplies element by element. The
-    gates are stored in the order i, f, n, o. `cell_clip` bounds c'. With `num_proj`, a further matrix projects h' from
-    U to P units. h' is also the output of the step.
+    `*` multiplies element by element. Layer 0 reads the inputs; each other layer reads the h of the layer below.
 
-    Letters: T steps, B sequences, I inputs, L layers, D directions, U units, P projected units. The layer
-    learns I from its first inputs.
+    Letters: T steps, B sequences, I inputs (the width of the data), L `num_layers`, D directions (1 or 2), U
+    `num_units`, P `num_proj`, and S for the width of h: P with a projection, otherwise U. The layer learns I from its
+    first inputs.
 
-    The layer has one variable, `params`: a flat array with all matrices and biases. Its name is `<name>/opaque_kernel`,
-    as in TensorFlow. `layer.op.layout()` lists where each matrix and bias is.
+    The layer has one variable, `params`: a flat array, [all weights ... all biases]. Its name is
+    `<name>/opaque_kernel`, as in TensorFlow. For each layer and direction, with the gates in the order i, f, n, o, it
+    contains:
+
+    - weights W [U, I] (above layer 0 [U, D * S]), weights R [U, S], and the projection [P, U] if there is one;
+    - biases bW [U] and bR [U], as far as `bias_mode` has them.
+
+    `layer.op.layout()` shows the array, and `layer.op.layout().region(...)` finds one matrix or bias in it.
 
     Args:
         num_layers: number of layers, L. Each one reads the output of the layer below.
@@ -102,8 +107,8 @@ class CudnnLSTM(RNNLayer):
 
     Shapes:
         inputs: [T, B, I], or [B, T, I] with `time_major=False`.
-        outputs: [T, B, D * U] or [B, T, D * U]; D * P with a projection.
-        states: the pair (h, c): h is [L * D, B, U], or [L * D, B, P] with a projection; c is [L * D, B, U].
+        outputs: [T, B, D * S] or [B, T, D * S].
+        states: the pair (h, c): h is [L * D, B, S], c is [L * D, B, U].
 
     Raises:
         ArgumentError: a value, or a combination of values, that cuDNN does not support.
@@ -153,24 +158,30 @@ class CudnnLSTM(RNNLayer):
 
 
 class CudnnGRU(RNNLayer):
-    """Run a gated recurrent unit RNN over sequences, with weights that the layer owns.
+    """Run a GRU over sequences, with weights that the layer owns.
 
-    Each step turns the input x and the state h into the new state h'::
+    Each step computes, from the input x and the hidden state h::
 
-        r = sigmoid(W_r x + bW_r + R_r h + bR_r)       reset gate
-        z = sigmoid(W_z x + bW_z + R_z h + bR_z)       update gate
-        n = tanh(W_n x + bW_n + r * (R_n h + bR_n))    new value
+        r  = sigmoid(W_r x + bW_r + R_r h + bR_r)     reset gate
+        z  = sigmoid(W_z x + bW_z + R_z h + bR_z)     update gate
+        n  = tanh(W_n x + bW_n + r * (R_n h + bR_n))  new value
         h' = (1 - z) * n + z * h
 
-    W are the input matrices, R the recurrent matrices, bW and bR their biases; `*` multiplies element by element. The
-    gates are stored in the order r, z, n. The reset gate acts after the recurrent product, as in cuDNN and PyTorch.
-    h' is also the output of the step.
+    `*` multiplies element by element. The reset gate acts after the recurrent product, as in cuDNN and torch. The two
+    biases of n therefore differ in effect. Layer 0 reads the inputs; each other layer reads the h of the layer
+    below.
 
-    Letters: T steps, B sequences, I inputs, L layers, D directions, U units. The layer
-    learns I from its first inputs.
+    Letters: T steps, B sequences, I inputs (the width of the data), L `num_layers`, D directions (1 or 2), U
+    `num_units`. The layer learns I from its first inputs.
 
-    The layer has one variable, `params`: a flat array with all matrices and biases. Its name is `<name>/opaque_kernel`,
-    as in TensorFlow. `layer.op.layout()` lists where each matrix and bias is.
+    The layer has one variable, `params`: a flat array, [all weights ... all biases]. Its name is
+    `<name>/opaque_kernel`, as in TensorFlow. For each layer and direction, with the gates in the order r, z, n, it
+    contains:
+
+    - weights W [U, I] (above layer 0 [U, D * U]) and weights R [U, U];
+    - biases bW [U] and bR [U], as far as `bias_mode` has them.
+
+    `layer.op.layout()` shows the array, and `layer.op.layout().region(...)` finds one matrix or bias in it.
 
     Args:
         num_layers: number of layers, L. Each one reads the output of the layer below.
@@ -236,17 +247,22 @@ class CudnnGRU(RNNLayer):
 class CudnnRNNTanh(RNNLayer):
     """Run a plain RNN with tanh over sequences, with weights that the layer owns.
 
-    Each step turns the input x and the state h into the new state h'::
+    Each step computes, from the input x and the hidden state h::
 
         h' = tanh(W x + bW + R h + bR)
 
-    W is the input matrix, R the recurrent matrix, bW and bR their biases. h' is also the output of the step.
+    Layer 0 reads the inputs; each other layer reads the h of the layer below.
 
-    Letters: T steps, B sequences, I inputs, L layers, D directions, U units. The layer
-    learns I from its first inputs.
+    Letters: T steps, B sequences, I inputs (the width of the data), L `num_layers`, D directions (1 or 2), U
+    `num_units`. The layer learns I from its first inputs.
 
-    The layer has one variable, `params`: a flat array with all matrices and biases. Its name is `<name>/opaque_kernel`,
-    as in TensorFlow. `layer.op.layout()` lists where each matrix and bias is.
+    The layer has one variable, `params`: a flat array, [all weights ... all biases]. Its name is
+    `<name>/opaque_kernel`, as in TensorFlow. For each layer and direction, it contains:
+
+    - weights W [U, I] (above layer 0 [U, D * U]) and weights R [U, U];
+    - biases bW [U] and bR [U], as far as `bias_mode` has them.
+
+    `layer.op.layout()` shows the array, and `layer.op.layout().region(...)` finds one matrix or bias in it.
 
     Args:
         num_layers: number of layers, L. Each one reads the output of the layer below.
@@ -312,17 +328,22 @@ class CudnnRNNTanh(RNNLayer):
 class CudnnRNNRelu(RNNLayer):
     """Run a plain RNN with relu over sequences, with weights that the layer owns.
 
-    Each step turns the input x and the state h into the new state h'::
+    Each step computes, from the input x and the hidden state h::
 
-        h' = max(0, W x + bW + R h + bR)
+        h' = relu(W x + bW + R h + bR)    relu(a) = max(a, 0)
 
-    W is the input matrix, R the recurrent matrix, bW and bR their biases. h' is also the output of the step.
+    Layer 0 reads the inputs; each other layer reads the h of the layer below.
 
-    Letters: T steps, B sequences, I inputs, L layers, D directions, U units. The layer
-    learns I from its first inputs.
+    Letters: T steps, B sequences, I inputs (the width of the data), L `num_layers`, D directions (1 or 2), U
+    `num_units`. The layer learns I from its first inputs.
 
-    The layer has one variable, `params`: a flat array with all matrices and biases. Its name is `<name>/opaque_kernel`,
-    as in TensorFlow. `layer.op.layout()` lists where each matrix and bias is.
+    The layer has one variable, `params`: a flat array, [all weights ... all biases]. Its name is
+    `<name>/opaque_kernel`, as in TensorFlow. For each layer and direction, it contains:
+
+    - weights W [U, I] (above layer 0 [U, D * U]) and weights R [U, U];
+    - biases bW [U] and bR [U], as far as `bias_mode` has them.
+
+    `layer.op.layout()` shows the array, and `layer.op.layout().region(...)` finds one matrix or bias in it.
 
     Args:
         num_layers: number of layers, L. Each one reads the output of the layer below.

@@ -67,7 +67,7 @@ class ConfiguredLayer(TF1Layer):
             )
         check_words(input_mode, direction)
         super().__init__(name, layer_dtype(dtype))
-        self._input_mode = cast("InputModeLike", str(input_mode))
+        self._input_mode: InputModeLike = cast("InputModeLike", str(input_mode))
         self._seed = seed
         self._options: dict[str, Any] = {
             "dropout": dropout, "bias_mode": bias_mode, "algo": algo, "math_type": math_type,

@@ -53,7 +53,7 @@ class LayerForward(Forward[ArrayT]):
         """The final states of all layers: (h, c) for the LSTM, (h,) for the others."""
         return (self.output_h,) if self.output_c is None else (self.output_h, self.output_c)
 
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # TF's layer has names of its own
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # TF's layer has its own names
         self,
         d_outputs: Any = None,
         d_states: Any = None,
@@ -68,13 +68,13 @@ class LayerForward(Forward[ArrayT]):
         Give the gradient of the loss for at least one of outputs and states.
 
         Args:
-            d_outputs: gradient of the loss for `outputs`, with its shape. None (default): zeros.
+            d_outputs: gradient of the loss for `outputs`, in its shape. None: zeros. Default: None.
             d_states: gradients of the loss for the final states, a tuple like `states`; or only h's, with c's
-                in `d_output_c`. None (default): zeros.
-            d_output_c: gradient of the loss for the LSTM's c, if `d_states` is h's. None (default): zeros.
-            out: flat array that the weights' gradient is written into. None (default) allocates one.
-            accumulate: True adds the weights' gradient to `out`. Default False.
-            retain: True keeps the reserve, so that another backward can follow; it costs a copy. Default False.
+                in `d_output_c`. None: zeros. Default: None.
+            d_output_c: gradient of the loss for the LSTM's c, if `d_states` is h's. None: zeros. Default: None.
+            out: the buffer to write the gradient of params to, [params_size()]. None: a new buffer. Default: None.
+            accumulate: whether to add the gradient of params to the values in `out`. Default: False.
+            retain: whether to keep the reserve for another backward pass, by working on a copy. Default: False.
 
         Returns:
             `LayerGradients`, with `inputs`, `initial_state` and `params`. `params` has the layout of the weights.

@@ -57,14 +57,16 @@ class LayerGraph(Graph):
         """Run the captured call on the current stream, with the layer's present weights.
 
         Args:
-            sequence_lengths: None (default), or the lengths of the capture, which are then compared.
+            sequence_lengths: the lengths of the capture, to have them checked. None: no check. Default: None.
 
         Raises:
             CaptureError: other sequence lengths, or the layer's weights are in another array since it was moved, cast
                 or restored.
         """
         if self._layer is not None and self._layer.params is not self.params:
-            raise CaptureError("the layer's weights are in another buffer than the one that was captured: capture anew")
+            raise CaptureError(
+                "the layer's weights are in another buffer than the one that was captured: capture it again"
+            )
         super().replay(sequence_lengths=sequence_lengths)
 
 

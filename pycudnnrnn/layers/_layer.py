@@ -174,9 +174,9 @@ class RNNLayer(ConfiguredLayer):
         next call with dropout.
 
         Args:
-            device: "cpu", "cuda" or "cuda:0". None (default) keeps the device.
-            dtype: "float16", "bfloat16", "float32" or "float64", or a library's dtype object. None (default) keeps
-                the dtype. A new dtype resets `math_type` and `compute_dtype` to their defaults.
+            device: "cpu", "cuda" or "cuda:0". None: keep the device. Default: None.
+            dtype: "float16", "bfloat16", "float32" or "float64", or a library's dtype object. A new dtype resets
+                `math_type` and `compute_dtype` to their defaults. None: keep the dtype. Default: None.
 
         Returns:
             The layer itself.
@@ -225,17 +225,19 @@ class RNNLayer(ConfiguredLayer):
 
         Args:
             inputs: the input array, [T, B, I], or [B, T, I] with `time_major=False`.
-            initial_state: the states before the first step, shaped as `state_shape(B)`: the pair (h, c) for the
-                LSTM, the tuple (h,) for the others. None (default): zeros.
-            training: True (default) applies dropout.
-            sequence_lengths: the steps of each sequence, B integers from 0 to T in host memory. Outputs past the
-                end of a sequence are 0. None (default): T for all.
-            time_major: True (default) for [T, B, ...] inputs and outputs, False for [B, T, ...]. States are
-                [L * D, B, ...] either way.
-            keep_reserve: True keeps the reserve, which `backward` reads. False saves its memory. None (default): the
-                same as `training`.
-            checkpoint_every: keep only the states, every so many steps; `backward` then computes the steps between
-                them again. This takes less memory and more time: see `layer.op.memory`. None (default) keeps all.
+            initial_state: the states before the first step, with the shapes of `state_shape(B)`: the pair (h, c)
+                for the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
+            training: whether dropout acts between the layers. Default: True.
+            sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T.
+                Outputs after the end of a sequence are 0; its final states are those of its last step. None: all
+                sequences have T steps. Default: None.
+            time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape of
+                the states does not depend on it. Default: True.
+            keep_reserve: whether to keep the reserve: the intermediate results that a backward pass needs. None:
+                the same as `training`. Default: None.
+            checkpoint_every: number of steps between kept states. If given, only these states are kept in place of
+                the reserve, and the backward pass computes the rest again. This saves memory and takes about the time
+                of one more forward; see `layer.op.memory`. None: keep the reserve. Default: None.
 
         Returns:
             A `LayerForward`: `outputs` [T, B, D * U] (D * P with a projection; B first with `time_major=False`), the
@@ -285,14 +287,16 @@ class RNNLayer(ConfiguredLayer):
 
             Args:
                 inputs: the input array, [T, B, I], or [B, T, I] with `time_major=False`.
-                initial_state: the states before the first step, shaped as `state_shape(B)`: the pair (h, c) for the
-                    LSTM, the tuple (h,) for the others. None (default): zeros.
-                training: True (default) applies dropout.
-                sequence_lengths: the steps of each sequence, B integers from 0 to T in host memory. Outputs past the
-                    end of a sequence are 0. None (default): T for all.
-                time_major: True (default) for [T, B, ...] inputs and outputs, False for [B, T, ...]. States are
-                    [L * D, B, ...] either way.
-                scope: what the variables' names begin with, if this call builds the layer. None (default): its name.
+                initial_state: the states before the first step, with the shapes of `state_shape(B)`: the pair
+                    (h, c) for the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
+                training: whether dropout acts between the layers. Default: True.
+                sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T.
+                    Outputs after the end of a sequence are 0; its final states are those of its last step. None: all
+                    sequences have T steps. Default: None.
+                time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape
+                    of the states does not depend on it. Default: True.
+                scope: what the variables' names begin with, if this call builds the layer. None: its name.
+                    Default: None.
 
             Returns:
                 The pair (outputs, states). `states` is always a tuple.
@@ -311,13 +315,14 @@ class RNNLayer(ConfiguredLayer):
 
         Args:
             inputs: the input array, [T, B, I], or [B, T, I] with `time_major=False`.
-            initial_state: the states before the first step, shaped as `state_shape(B)`: the pair (h, c) for the
-                LSTM, the tuple (h,) for the others. None (default): zeros.
-            training: True (default) applies dropout.
-            sequence_lengths: the steps of each sequence, B integers from 0 to T in host memory. Outputs past the
-                end of a sequence are 0. None (default): T for all.
-            time_major: True (default) for [T, B, ...] inputs and outputs, False for [B, T, ...]. States are
-                [L * D, B, ...] either way.
+            initial_state: the states before the first step, with the shapes of `state_shape(B)`: the pair (h, c)
+                for the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
+            training: whether dropout acts between the layers. Default: True.
+            sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T.
+                Outputs after the end of a sequence are 0; its final states are those of its last step. None: all
+                sequences have T steps. Default: None.
+            time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape of
+                the states does not depend on it. Default: True.
 
         Returns:
             The pair (outputs, states): `outputs` is [T, B, D * U] (D * P with a projection; B first with
@@ -341,8 +346,8 @@ class RNNLayer(ConfiguredLayer):
         """Return a `Stream`, which runs this layer on input that comes piece by piece.
 
         Args:
-            initial_state: the states before the first piece, shaped as `state_shape(B)`: (h, c) for the LSTM, (h,)
-                for the others. None (default): zeros.
+            initial_state: the states before the first piece, with the shapes of `state_shape(B)`: the pair (h, c) for
+                the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
 
         Raises:
             ArgumentError: the layer is bidirectional: its backward direction starts at the end of the input.
@@ -375,13 +380,14 @@ class RNNLayer(ConfiguredLayer):
         With `training` the graph runs the forward pass and then both backward passes.
 
         Args:
-            T: number of steps.
-            B: number of sequences.
-            training: True for a training call with gradients. Default False.
-            sequence_lengths: the steps of each sequence, B integers from 0 to T. None (default): T for all.
-            time_major: True (default) for [T, B, ...] inputs and outputs, False for [B, T, ...].
-            carry_state: True lets each replay continue from the states of the one before; with T = 1 this is
-                streaming. Default False.
+            T: number of steps, at least 1.
+            B: number of sequences, at least 1.
+            training: whether dropout acts and the graph also runs the backward passes. Default: False.
+            sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T. None:
+                all sequences have T steps. Default: None.
+            time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. Default: True.
+            carry_state: whether a replay also writes its final states to `initial_state`, so that the next replay
+                continues from there. With T = 1 this is streaming. For one direction only. Default: False.
 
         Returns:
             A `LayerGraph`: write into its `inputs`, call `replay()`, read its `outputs`.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pycudnnrnn as package
 from docs.api import explained
-from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, _overwriting, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, _overwriting, ops
 from pycudnnrnn._tf1.initializers import _NAMED, InitializerName
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, StateError
 from pycudnnrnn.layers import RNNLayer, _layer
@@ -21,6 +21,7 @@ from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
 from tests.helpers.interrupts import at_every_moment
 from tests.helpers.layers import ALL, OF_MODE, batch, built, layer_of
+from tests.helpers.oracles import need
 
 # --- the op underneath ------------------------------------------------------------------------------------------------
 
@@ -291,13 +292,28 @@ def test_every_layer_is_exported_and_is_no_op():
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
-def test_an_argument_has_one_explanation_in_all_layers_and_in_the_spec(kind):
-    own, lstm, spec = (explained(inspect.getdoc(c)) for c in (kind, CudnnLSTM, RNNSpec))
+def test_an_argument_has_one_explanation_in_all_layers_and_a_cell_the_equations_of_its_op(kind):
+    own, lstm = (explained(inspect.getdoc(c)) for c in (kind, CudnnLSTM))
     assert list(own) == list(inspect.signature(kind).parameters)
     assert own == {name: lstm[name] for name in own}
-    assert {own[name] for name in own.keys() & spec.keys() - {"seed"}} <= {*spec.values()}
     words = re.findall(r'"(\w+)"', own["kernel_initializer"])
     assert set(words) == set(get_args(InitializerName)) == set(_NAMED)
+    equations, of_op = (
+        re.search(r"::\n\n((?:    .*\n)+)", inspect.getdoc(c))[1] for c in (kind, getattr(ops, kind.__name__))
+    )
+    assert equations == of_op
+
+
+def test_an_argument_of_a_call_has_one_explanation_in_layers_ops_and_jax():
+    need("jax")
+    op, call, forward, jax = (
+        explained(inspect.getdoc(f))
+        for f in (ops.CudnnLSTM.forward, CudnnLSTM.call, CudnnLSTM.forward, package.interop.jax.rnn)
+    )
+    assert call.items() <= forward.items()
+    for name in ("sequence_lengths", "time_major"):
+        assert op[name] == call[name] == jax[name]
+    assert op["is_training"] == call["training"] == jax["is_training"]
 
 
 def test_a_layer_of_a_dtype_or_shape_that_is_no_such_thing_is_refused():
