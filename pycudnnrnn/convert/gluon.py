@@ -41,7 +41,8 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: Literal["tanh", "
         >>> from pycudnnrnn import convert
         >>> sizes = {"l0_i2h_weight": (12, 3), "l0_h2h_weight": (12, 4)}
         >>> sizes |= {"l0_i2h_bias": (12,), "l0_h2h_bias": (12,)}
-        >>> c = convert.gluon.to_canonical({k: np.ones(n, "float32") for k, n in sizes.items()})
+        >>> arrays = {k: np.ones(n, "float32") for k, n in sizes.items()}
+        >>> c = convert.gluon.to_canonical(arrays)
         >>> c.spec
         RNNSpec('gru', 1, 4, 3)
 

@@ -42,7 +42,8 @@ def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: Literal["tanh",
         >>> from pycudnnrnn import convert
         >>> sizes = {"weight_ih_l0": (16, 3), "weight_hh_l0": (16, 4)}
         >>> sizes |= {"bias_ih_l0": (16,), "bias_hh_l0": (16,)}
-        >>> c = convert.pytorch.to_canonical({k: np.ones(n, "float32") for k, n in sizes.items()})
+        >>> arrays = {k: np.ones(n, "float32") for k, n in sizes.items()}
+        >>> c = convert.pytorch.to_canonical(arrays)
         >>> c.spec
         RNNSpec('lstm', 1, 4, 3)
 

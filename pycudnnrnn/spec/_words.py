@@ -191,6 +191,7 @@ def parse_dtype(name: str, value: Any) -> DType:
 
     Example:
         >>> import numpy as np
+        >>> from pycudnnrnn.spec import parse_dtype
         >>> str(parse_dtype("dtype", np.float32))
         'float32'
     """
