@@ -60,7 +60,7 @@ class CudnnCompatibleLSTMCell(Cell):
             NumPy, torch, JAX or TensorFlow. None: the dtype of the first input. Default: None.
         seed: seed of the starting weights. From 0 to 2**64 - 1. None: a random seed. Default: None.
         input_mode: how the cell uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
-            gate unchanged, which needs I == U; it is for layer 0 of such an RNN. Default: "linear_input".
+            gate unchanged, which needs I == U; it is for layer 0 of an RNN with skip input. Default: "linear_input".
         bias_mode: "none" for no biases; every other mode gives one bias per gate, the sum of cuDNN's.
             Default: "double".
 
@@ -146,7 +146,7 @@ class CudnnCompatibleGRUCell(Cell):
             NumPy, torch, JAX or TensorFlow. None: the dtype of the first input. Default: None.
         seed: seed of the starting weights. From 0 to 2**64 - 1. None: a random seed. Default: None.
         input_mode: how the cell uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
-            gate unchanged, which needs I == U; it is for layer 0 of such an RNN. Default: "linear_input".
+            gate unchanged, which needs I == U; it is for layer 0 of an RNN with skip input. Default: "linear_input".
         bias_mode: "double" gives the candidate a bias in each product; "single_input" and "single_recurrent" give it
             only that one. With each of these, the two gates have one bias, the sum of cuDNN's. "none": no biases.
             Default: "double".
@@ -218,7 +218,7 @@ class CudnnCompatibleRNNTanhCell(Cell):
             NumPy, torch, JAX or TensorFlow. None: the dtype of the first input. Default: None.
         seed: seed of the starting weights. From 0 to 2**64 - 1. None: a random seed. Default: None.
         input_mode: how the cell uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
-            gate unchanged, which needs I == U; it is for layer 0 of such an RNN. Default: "linear_input".
+            gate unchanged, which needs I == U; it is for layer 0 of an RNN with skip input. Default: "linear_input".
         bias_mode: "none" for no biases; every other mode gives one bias, the sum of cuDNN's. Default: "double".
 
     Shapes:
@@ -262,7 +262,7 @@ class CudnnCompatibleRNNReluCell(Cell):
             NumPy, torch, JAX or TensorFlow. None: the dtype of the first input. Default: None.
         seed: seed of the starting weights. From 0 to 2**64 - 1. None: a random seed. Default: None.
         input_mode: how the cell uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
-            gate unchanged, which needs I == U; it is for layer 0 of such an RNN. Default: "linear_input".
+            gate unchanged, which needs I == U; it is for layer 0 of an RNN with skip input. Default: "linear_input".
         bias_mode: "none" for no biases; every other mode gives one bias, the sum of cuDNN's. Default: "double".
 
     Shapes:

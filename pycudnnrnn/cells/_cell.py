@@ -53,7 +53,7 @@ class LSTMStateTuple(NamedTuple):
 
 
 class Cell(TF1Layer):
-    """Base of the four cells, which explain the arguments. "skip_input" is for a cell in layer 0 of such an RNN."""
+    """Base of the four cells, which explain the arguments. "skip_input" is for layer 0 of an RNN with skip input."""
 
     _mode: ClassVar[RNNMode]
     _lstm_only: Mapping[str, Any] = MappingProxyType({})

@@ -315,7 +315,7 @@ def test_unless_told_otherwise_the_command_compares_with_the_common_ones_on_all_
     monkeypatch.setattr(suite, "part", lambda rows, names, threads: given.append((names, threads)) or Part(rows, []))
     monkeypatch.setattr("os.cpu_count", lambda: 7)
     assert run("bench", "--group", "smoke", "--pass", "infer", "--dtype", "float32")[0] == 0
-    assert given == [(("numpy", "torch-cpu", "onnxruntime", "jax-cpu"), (7,))]
+    assert given == [(("compiled", "numpy", "torch-cpu", "onnxruntime", "jax-cpu"), (7,))]
 
 
 def test_a_competitor_that_is_asked_for_and_not_installed_is_refused_before_anything_runs(run, monkeypatch):
@@ -342,7 +342,7 @@ def test_what_each_competitor_needs_is_what_it_loads():
     [
         (["--group", "smok"], 1, "Invalid --group: 'smok', expecting one of deepbench, "),
         (["--against", "tensorflow"], 1, "Invalid --against: 'tensorflow'"),
-        (["--group", "cpu", "--dtype", "float64"], 1, "no row of cpu has these passes and types"),
+        (["--group", "cpu", "--dtype", "float16"], 1, "no row of cpu has these passes and types"),
         (["--device", "cuda"], 1, "CuPy finds no CUDA device"),
         (["--rounds", "0"], 2, "--rounds"),
         (["--list"], 0, "flashrnn: 10 problems"),
