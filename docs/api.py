@@ -21,8 +21,19 @@ RETURNED: Final = frozenset({
 })  # fmt: skip
 """Classes that calls return and nobody constructs: their pages show no signature, and they need no example."""
 
+MOCKED: Final = ("torch", "jax", "matplotlib", "pycudnnrnn.interop._jax_rules")
+"""What public modules import at once, and the pages are built without: frameworks, and what registers at JAX."""
+
+C_TYPES: Final = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int).__mro__[1])
+
 OWN: Final = ("__call__",)
 """Methods of two underscores that a user calls by other means than their names."""
+
+
+def is_made(name: str, kind: type) -> bool:
+    """Whether users call a class, so that its page shows what it takes."""
+    never = issubclass(kind, (BaseException, enum.Enum, *C_TYPES)) or getattr(kind, "_is_protocol", False)
+    return name not in RETURNED and not never
 
 
 class Callable(NamedTuple):
@@ -55,11 +66,7 @@ def callables() -> Iterator[Callable]:
 
 def _class(name: str, kind: type, seen: set[int]) -> Iterator[Callable]:
     doc, parameters = inspect.getdoc(kind) or "", ()
-    made = not (
-        name in RETURNED
-        or issubclass(kind, (BaseException, enum.Enum, ctypes.c_void_p))
-        or getattr(kind, "_is_protocol", False)
-    )
+    made = is_made(name, kind)
     if made:
         parameters = _parameters(kind)
         doc += "\n\n" + (inspect.getdoc(kind.__init__) or "")

@@ -1,8 +1,17 @@
-"""How the pages are built: MyST Markdown, docstrings by autodoc, no network, and a page in a folder is in the menu."""
+"""How the pages are built: MyST Markdown, docstrings by autodoc, no network, and a page in a folder is in the menu.
 
+Frameworks are mocked, so that the pages need none of them and are the same wherever they are built.
+"""
+
+import re
 import sys
 
+from sphinx.ext.autodoc.mock import mock
+from sphinx.util.inspect import signature, stringify_signature
+
 import pycudnnrnn
+from docs.api import MOCKED
+from docs.api_pages import public_classes, shown_bases, shown_signature
 
 sys.modules["pycudnnrnn.libcudnn"] = pycudnnrnn.libcudnn  # documented under its public name
 
@@ -10,7 +19,9 @@ project = "pycudnnrnn"
 author = "the pycudnnrnn authors"
 version = release = pycudnnrnn.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
+]  # fmt: skip
 exclude_patterns = ["_static"]
 default_role = "code"  # docstrings say `x` for what is code, as Markdown does
 
@@ -19,20 +30,18 @@ myst_heading_anchors = 3
 myst_links_external_new_tab = False
 
 autoclass_content = "both"
-autodoc_member_order = "bysource"
-autodoc_default_options = {
-    "members": True,
-    "inherited-members": "Exception,tuple,str,int,dict,Protocol,Module",
-    "undoc-members": True,
-    "show-inheritance": True,
-}
+autodoc_mock_imports = [*MOCKED]
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = True
+autosummary_generate = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-napoleon_custom_sections = ["Shapes", "Units"]
-python_maximum_signature_line_length = 100
+napoleon_use_ivar = True  # a class's attributes have entries of their own
+napoleon_use_rtype = False  # what stands before the colon is a name, and no type
+napoleon_custom_sections = [("Shapes", "params_style"), "Units"]
+python_maximum_signature_line_length = c_maximum_signature_line_length = 100
+python_display_short_literal_types = True
 add_module_names = False
 
 html_theme = "furo"
@@ -42,18 +51,38 @@ html_css_files = ["tables.css"]
 html_show_copyright = False
 html_copy_source = False
 
-
-def _public_bases(_app, _name, _obj, _options, bases):
-    """Show a private base's own bases in its place."""
-    bases[:] = [b for base in bases for b in (base.__bases__ if base.__name__.startswith("_") else (base,))]
+with mock(autodoc_mock_imports):
+    public_classes()  # is kept; imports what is mocked
 
 
-def _no_type_before_a_colon(_app, what, _name, _obj, _options, lines):
-    """Keep napoleon from reading "Directions: 1 or 2." as a type and what it is of: our types are annotations."""
+def _process_bases(_app, _name, _obj, _options, bases):
+    """Show a framework's base class with its module: torch.nn.Module."""
+    bases[:] = [
+        f":py:class:`{base.__module__}.{base.__name__}`" if str(base.__module__).startswith(tuple(MOCKED)) else base
+        for base in shown_bases(bases)
+    ]
+
+
+def _process_signature(_app, what, name, obj, _options, arguments, result):
+    if arguments is None:
+        return None
+    if what == "class" and getattr(obj, "__sphinx_mock__", False):  # a mock's own constructor takes anything
+        arguments = stringify_signature(signature(obj.__init__, bound_method=True), show_return_annotation=False)
+    return shown_signature(name, obj, arguments), result
+
+
+def _for_napoleon(_app, what, _name, _obj, _options, lines):
+    """Keep napoleon from what it would misread.
+
+    "Directions: 1 or 2." is no type and what it is of: our types are annotations. Of "*arguments, **keywords: text" it
+    escapes the first star alone.
+    """
     if what in {"attribute", "property", "data"}:
         lines[:0] = ["..", ""]
+    lines[:] = [re.sub(r"^( *\*\w+, )\*\*", r"\1\\*\\*", line) for line in lines]
 
 
 def setup(app):
-    app.connect("autodoc-process-docstring", _no_type_before_a_colon, priority=400)  # before napoleon's 500
-    app.connect("autodoc-process-bases", _public_bases)
+    app.connect("autodoc-process-docstring", _for_napoleon, priority=400)  # before napoleon's 500
+    app.connect("autodoc-process-bases", _process_bases)
+    app.connect("autodoc-process-signature", _process_signature)

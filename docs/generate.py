@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from docs.api import MOCKED
+from docs.api_pages import REFERENCE, api_pages
 from pycudnnrnn import _discovery
 from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.errors import version_text
-from tests.api.public_api import modules
 from tests.gpu.results_file import load
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 RESULTS = ROOT / "tests/gpu/results"
-API = DOCS / "reference"
 
 NOTE = "<!-- Written by docs/generate.py (make docs). Edit that. -->\n"
 
@@ -204,6 +204,10 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         ("Python without the GIL", "3.14t, without checkpoints", _free_threaded()),
         ("NumPy", _version(project["dependencies"], "numpy"), "the newest on PyPI when CI runs"),
         ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI runs"),
+        *(
+            (name, _version(project["dependencies"], name), "the newest on PyPI when CI runs")
+            for name in ("click", "rich")
+        ),
         ("CuPy, CUDA 12", _version(extras["cuda12"], "cupy"), "no"),
         ("CuPy, CUDA 13", _version(extras["cuda13"], "cupy"), f"{simulated}, with arrays in host memory"),
         ("torch", "any with DLPack", f"{_version(extras['test'], 'torch').removeprefix('==')}, on the CPU"),
@@ -250,26 +254,6 @@ def _version(requirements: list[str], name: str) -> str:
     return requirement[min(i for i, c in enumerate(requirement) if c in "<>=") :]
 
 
-def api_pages() -> dict[Path, str]:
-    """One page a public module, with the modules inside it as sections."""
-    pages: dict[Path, list[str]] = {}
-    names = dict(modules())
-    for name, module in names.items():
-        top, *inner = name.split(".")[1:]
-        members = ""
-        if hasattr(module, "__all__"):
-            elsewhere = [n for n in module.__all__ if _home(getattr(module, n)) in names.keys() - {name}]
-            members = f"   :imported-members:\n   :exclude-members: {', '.join(elsewhere)}\n"
-        part = f"{'##' if inner else '#'} {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n{members}```\n"
-        pages.setdefault(API / f"{top}.md", []).append(part)
-    return {path: "\n".join(parts) for path, parts in pages.items()}
-
-
-def _home(value: Any) -> str:
-    """Return the module that a name comes from: another public one documents it."""
-    return getattr(value, "__module__", None) or ""
-
-
 def committed_pages() -> dict[Path, str]:
     """The generated pages that are in the repository."""
     results = gpu_results()
@@ -279,7 +263,16 @@ def committed_pages() -> dict[Path, str]:
     }
 
 
-if __name__ == "__main__":
-    API.mkdir(exist_ok=True)
-    for path, text in (committed_pages() | api_pages()).items():
+def main() -> None:
+    """Write all of them, without the frameworks."""
+    from sphinx.ext.autodoc.mock import mock  # noqa: PLC0415  the tests of this module do without Sphinx
+
+    with mock([*MOCKED]):
+        pages = committed_pages() | api_pages()
+    REFERENCE.mkdir(exist_ok=True)
+    for path, text in pages.items():
         write_atomically(path, text.encode())
+
+
+if __name__ == "__main__":
+    main()

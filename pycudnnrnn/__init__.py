@@ -1,6 +1,19 @@
-"""The cuDNN RNN for everyone who is not inside a big framework.
+"""cuDNN's LSTM, GRU and plain RNNs from Python, without a framework: on a GPU with cuDNN, on a CPU with NumPy.
 
-Importing this package loads NumPy and nothing else: no GPU library, no framework, no libcudnn.
+Start with a layer, which owns its weights:
+
+Example:
+    >>> import numpy as np
+    >>> from pycudnnrnn import CudnnLSTM
+    >>> layer = CudnnLSTM(num_layers=2, num_units=8, seed=0)
+    >>> outputs, (h, c) = layer(np.ones((10, 4, 3), "float32"))  # 10 steps, 4 sequences
+    >>> outputs.shape
+    (10, 4, 8)
+
+`layers` has these layers, and `ops` the same models as functions of a flat array of weights. `interop` has modules for
+torch and a function for JAX. `convert` moves weights between frameworks, and `checkpoint` saves them.
+
+Importing this package loads only NumPy: no GPU library, no framework and no libcudnn.
 """
 
 from __future__ import annotations
@@ -98,6 +111,7 @@ __all__ = [
     "spec",
     "testing",
 ]
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:
@@ -106,7 +120,3 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])

@@ -266,7 +266,11 @@ def new(shape: tuple[int, ...], dtype: np.dtype[Any], xp: Any = np, *, zeros: bo
 
 
 def address(array: Any) -> int:
-    """Return where a NumPy or CuPy array's first element is."""
+    """Return the address of a NumPy or CuPy array's first element.
+
+    Args:
+        array: a NumPy or CuPy array.
+    """
     place = array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
     return int(place)
 

@@ -1,18 +1,24 @@
-"""libcudnn itself: one Python callable for each C function, under its C name. Public as `pycudnnrnn.libcudnn`.
+"""cuDNN's C functions for RNNs, as Python callables under their C names. Public as `pycudnnrnn.libcudnn`.
 
-As in C::
+`load` finds and loads the library. Each C function is an attribute of the result, with the arguments of the C function
+in their order. Each argument is checked before the call. A status other than success raises `CudnnError`.
 
-    lib = libcudnn.load()
-    descriptor = libcudnn.cudnnRNNDescriptor_t()
-    lib.cudnnCreateRNNDescriptor(ctypes.byref(descriptor))
+Example:
+    >>> import ctypes
+    >>> from pycudnnrnn import libcudnn
+    >>> lib = libcudnn.load()
+    >>> lib.version >= 80000, lib.cudnnGetVersion() == lib.version
+    (True, True)
+    >>> descriptor = libcudnn.cudnnRNNDescriptor_t()
+    >>> lib.cudnnCreateRNNDescriptor(ctypes.byref(descriptor))  # 0 is success
+    0
+    >>> lib.cudnnDestroyRNNDescriptor(descriptor)
+    0
 
-`load` finds a library once; each C function is an attribute of it, bound at first use. Arguments are those of the C
-function, in its order. Each is checked for its kind and range before the call (`Function`), and a status other than
-success raises `CudnnError` after it. What is called often has everything converted once that does not change
-(`Bound`). There is no other way to the library through this module; what the C interface looks like is data, in
-`_libcudnn_abi`.
+`PROTOTYPES` lists the functions with their parameters, and `Library` lists their names. Use `Function.bind` for calls
+that are made often. The C interface is data, in `_libcudnn_abi`.
 
-State: the libraries loaded so far, by path, under one lock; a library is never unloaded.
+State: the libraries loaded so far, by path, under one lock. A library is never unloaded.
 """
 
 from __future__ import annotations
@@ -33,18 +39,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PROTOTYPES", "Bound", "Function", "Library", "load", "version_text"]
 __all__ += _libcudnn_abi.__all__
+__dir__ = __all__.copy
 
 LAST_ERROR_SIZE: Final = 1024
 
 
 class Function:
-    """A C function of one library: called as in C, with checked arguments and a checked status.
+    """A C function of one library, called as in C: `lib.cudnnGetVersion()`. Attributes of `Library` are of this class.
 
-    Raises:
-        ArgumentError, ArgumentTypeError: an argument that the prototype does not allow; nothing was called.
-        ClosedError: an argument whose owner was closed; nothing was called.
-        VersionError: this library has no such function.
-        CudnnError: the function returned a status other than success.
+    Attributes:
+        prototype: its C name, its parameters by name, its result, and the versions that have it.
     """
 
     __slots__ = ("_foreign", "_library", "prototype")
@@ -59,16 +63,17 @@ class Function:
 
     @property
     def is_there(self) -> bool:
-        """Whether this library has it."""
+        """Whether this library has the function."""
         return self._foreign is not None
 
     @property
     def argtypes(self) -> tuple[Any, ...]:
-        """Ctypes' own types: what `Prototype.convert` gives passes through them as it is."""
+        """The ctypes types of the arguments. Converted arguments pass through them unchanged."""
         return tuple(parameter.ctype for parameter in self.prototype.parameters.values())
 
     @property
     def restype(self) -> Any:
+        """The ctypes type of the result."""
         return RESULTS[self.prototype.result]
 
     def __repr__(self) -> str:
@@ -76,6 +81,22 @@ class Function:
         return f"<{self.prototype.result} {self.prototype.name}({parameters})>"
 
     def __call__(self, *arguments: Any) -> Any:
+        """Call the C function.
+
+        Args:
+            *arguments: the arguments of the C function, in its order: numbers, members of the enumerations here,
+                pointers of the types here (or objects that own them), device addresses as integers, and ctypes
+                objects or `ctypes.byref` of them where the function writes.
+
+        Returns:
+            The result of the C function; 0 for a status of success.
+
+        Raises:
+            ArgumentError, ArgumentTypeError: an argument that the prototype does not allow. Nothing was called.
+            ClosedError: the owner of an argument was closed. Nothing was called.
+            VersionError: this library does not have the function.
+            CudnnError: the function returned a status other than success.
+        """
         self._check_there()
         prototype = self.prototype
         converted = prototype.convert(self._named([*prototype.parameters], arguments))
@@ -85,9 +106,32 @@ class Function:
         return result
 
     def read(self, *given: Any, **shared: Any) -> dict[str, Any]:
-        """Call a getter with what it reads, in order, and return what it writes, by name: members, numbers, addresses.
+        """Call a function that writes values through pointers, and return these values.
 
-        `shared` are arrays of the caller's, by name.
+        Args:
+            *given: the arguments that the function reads, in order.
+            **shared: arrays that the function writes into, by the names of its parameters.
+
+        Returns:
+            A dict of the values written, by the names of the parameters: enumeration members, numbers or addresses.
+
+        Example:
+            >>> import ctypes
+            >>> from pycudnnrnn import libcudnn
+            >>> lib = libcudnn.load()
+            >>> tensor = libcudnn.cudnnTensorDescriptor_t()
+            >>> lib.cudnnCreateTensorDescriptor(ctypes.byref(tensor))
+            0
+            >>> kind, sizes = libcudnn.cudnnDataType_t.FLOAT, (ctypes.c_int * 3)()
+            >>> lib.cudnnSetTensorNdDescriptor(tensor, kind, 3, [4, 2, 1], [2, 1, 1])
+            0
+            >>> get, strides = lib.cudnnGetTensorNdDescriptor, (ctypes.c_int * 3)()
+            >>> get.read(tensor, 3, dimA=sizes, strideA=strides)
+            {'dataType': <cudnnDataType_t.FLOAT: 0>, 'nbDims': 3}
+            >>> list(sizes)
+            [4, 2, 1]
+            >>> lib.cudnnDestroyTensorDescriptor(tensor)
+            0
         """
         made, left = {}, iter(given)
         for name, parameter in self.prototype.parameters.items():
@@ -98,7 +142,20 @@ class Function:
         return {name: _value(made[name], parameter.of) for name, parameter in written.items()}
 
     def bind(self, *left: str, **given: Any) -> Bound:
-        """Give all arguments but some pointers once; see `Bound`. `left` names those, in their order."""
+        """Convert and check all arguments except some pointers once, for calls that are made often.
+
+        Args:
+            *left: names of the parameters to leave open, which must be pointers, in the order of the later calls.
+            **given: all other arguments, by the names of the parameters.
+
+        Returns:
+            A `Bound`: call it with the pointers that were left open.
+
+        Raises:
+            ArgumentTypeError: arguments that are missing or unknown, or an open one that is not a pointer.
+            ArgumentError: an argument that the prototype does not allow.
+            VersionError: this library does not have the function.
+        """
         self._check_there()
         prototype, parameters = self.prototype, self.prototype.parameters
         pointers = {name for name, kind in parameters.items() if isinstance(kind, (Opaque, Address))}
@@ -109,11 +166,11 @@ class Function:
         places = [*fixed, *left]
         in_order = operator.itemgetter(*map(places.index, parameters))
         needed = [i for i, name in enumerate(left) if not getattr(parameters[name], "null", False)]
-        pick = operator.itemgetter(*needed * 2) if needed else tuple  # twice, because of one it would give no tuple
+        pick = operator.itemgetter(*needed * 2) if needed else tuple  # doubled, since one item would not give a tuple
         values, foreign, count = tuple(fixed.values()), self._foreign, len(left)
 
         def refuse(pointers: tuple[Any, ...]) -> None:
-            prototype.convert(self._named(left, pointers))  # names the argument, in our own error
+            prototype.convert(self._named(left, pointers))  # raises our own error, which names the argument
 
         def call(*pointers: Any) -> None:
             if len(pointers) != count or not all(pick(pointers)):
@@ -154,23 +211,49 @@ def _value(written: Any, kind: Any) -> Any:
 
 
 Bound = Callable[..., None]
-"""What `Function.bind` gives: call it with the pointers that were left open.
+"""The callable that `Function.bind` returns: call it with the pointers that were left open.
 
-These go through ctypes' own types, which cost a fraction of our checks: a pointer of another opaque type is refused as
-ever, and addresses are to come from arrays that were checked. What was given is kept alive by whoever gave it.
+Only ctypes checks these pointers, which is faster. A pointer of another opaque type still raises an error. Take
+addresses from arrays that were checked. The caller has to keep the given objects alive.
 
 Raises:
-    ArgumentTypeError: an argument that is no pointer.
-    ArgumentError: NULL for a pointer that must not be; nothing was called.
+    ArgumentTypeError: an argument that is not a pointer.
+    ArgumentError: NULL for a pointer that must not be NULL. Nothing was called.
     CudnnError: the function returned a status other than success.
 """
 
 
 class Library:
-    """One loaded libcudnn. Its C functions are attributes, bound at first use.
+    """A loaded libcudnn, which `load` returns. Its C functions are attributes of class `Function`.
 
-    `version` is cuDNN's number (8907, 92800), `path` the file, `found_via` the step of the search that found it, and
-    `parts` the sub-libraries that were loaded with it.
+    The functions, which `dir(lib)` lists, too:
+
+    - library: cudnnGetVersion, cudnnGetCudartVersion, cudnnGetLastErrorString, cudnnCreate, cudnnDestroy,
+      cudnnSetStream
+    - RNN descriptor: cudnnCreateRNNDescriptor, cudnnSetRNNDescriptor_v8, cudnnGetRNNDescriptor_v8,
+      cudnnRNNSetClip_v8, cudnnRNNSetClip_v9, cudnnRNNGetClip_v8, cudnnRNNGetClip_v9, cudnnBuildRNNDynamic,
+      cudnnDestroyRNNDescriptor
+    - RNN data descriptor: cudnnCreateRNNDataDescriptor, cudnnSetRNNDataDescriptor, cudnnGetRNNDataDescriptor,
+      cudnnDestroyRNNDataDescriptor
+    - dropout descriptor: cudnnCreateDropoutDescriptor, cudnnDropoutGetStatesSize, cudnnSetDropoutDescriptor,
+      cudnnRestoreDropoutDescriptor, cudnnGetDropoutDescriptor, cudnnDestroyDropoutDescriptor
+    - tensor descriptor: cudnnCreateTensorDescriptor, cudnnSetTensorNdDescriptor, cudnnGetTensorNdDescriptor,
+      cudnnDestroyTensorDescriptor
+    - sizes and layout: cudnnGetRNNTempSpaceSizes, cudnnGetRNNWeightSpaceSize, cudnnGetRNNWeightParams
+    - run: cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
+    - version checks: cudnnGraphVersionCheck, cudnnOpsVersionCheck, cudnnAdvVersionCheck
+    - only in cuDNN 8: cudnnGetRNNLinLayerMatrixParams, cudnnGetRNNLinLayerBiasParams, cudnnOpsInferVersionCheck,
+      cudnnOpsTrainVersionCheck, cudnnAdvInferVersionCheck, cudnnAdvTrainVersionCheck
+    - filter descriptor, for the two LinLayer functions: cudnnCreateFilterDescriptor, cudnnSetFilterNdDescriptor,
+      cudnnGetFilterNdDescriptor, cudnnDestroyFilterDescriptor
+
+    A function that this version does not have raises `VersionError` when it is called.
+
+    Attributes:
+        version: cuDNN's version number: 8907 is 8.9.7, 92800 is 9.28.0.
+        path: the file.
+        found_via: the step of the search that found it.
+        parts: the files of the sub-libraries that were loaded with it.
     """
 
     def __init__(self, opened: _discovery.Opened) -> None:
@@ -195,7 +278,7 @@ class Library:
         return function
 
     def __dir__(self) -> list[str]:
-        return sorted([*super().__dir__(), *PROTOTYPES])
+        return sorted({*super().__dir__(), *PROTOTYPES})
 
     def __repr__(self) -> str:
         return f"<libcudnn {version_text(self.version)} at {self.path}, found via {self.found_via}>"
@@ -204,8 +287,13 @@ class Library:
         raise ArgumentTypeError("object", "something that can be pickled", repr(self))
 
     def status_error(self, function: str, code: int) -> CudnnError:
-        """Make the exception for a status that `function` has just returned in this thread."""
-        detail = self._last_error()  # first of all: the text is gone with the next call of this thread
+        """Return the exception for a status that a function has just returned in this thread.
+
+        Args:
+            function: C name of the function.
+            code: the status, as a number.
+        """
+        detail = self._last_error()  # first, since this thread's next call overwrites the text
         status, family, modern = read_status(self.version, code)
         return CudnnError(function, code, status, family, self.version, detail, cudnn_hint(modern))
 
@@ -222,15 +310,28 @@ _lock = _locks.lock()
 
 
 def load(path: str | os.PathLike[str] | None = None, *, allow_system: bool = False) -> Library:
-    """Load libcudnn, or return it if it is loaded already.
+    """Load libcudnn, or return it if it is already loaded.
 
-    Without `path` it is looked for, in this order: PYCUDNNRNN_LIBRARY, this process, NVIDIA's wheels, the conda
-    environment, CUDNN_PATH and, with `allow_system`, the system's library folders.
+    Args:
+        path: the file to load. None: search in this order: the environment variable PYCUDNNRNN_LIBRARY, this process,
+            NVIDIA's wheels, the conda environment, the folder in CUDNN_PATH. Default: None.
+        allow_system: True also searches the system's library folders, last. Default: False.
+
+    Returns:
+        The library, as a `Library`.
 
     Raises:
-        LibraryNotFoundError: there is none; the text lists each place looked at.
-        LibraryUnusableError: the one that was found is damaged, incomplete, or not to be trusted.
+        LibraryNotFoundError: no library was found. The text lists the places that were searched.
+        LibraryUnusableError: the library that was found is damaged, incomplete, or not trusted.
         VersionError: it is older than 8.9.7, or newer than 9.x.
+
+    Example:
+        >>> from pycudnnrnn import libcudnn
+        >>> lib = libcudnn.load()
+        >>> lib.cudnnGetVersion() == lib.version
+        True
+        >>> lib.cudnnCreate
+        <cudnnStatus_t cudnnCreate(cudnnHandle_t * handle)>
     """
     with _lock:
         candidate, attempts = _discovery.find(_discovery.Context(path, allow_system, tuple(_libraries)))

@@ -83,7 +83,7 @@ class cudnnMathType_t(CEnum, prefix="CUDNN_"):
 
 
 class cudnnNanPropagation_t(CEnum, prefix="CUDNN_"):
-    """What the clip calls before 9.0 do with NaN."""
+    """The treatment of NaN by the clip functions before 9.0."""
 
     NOT_PROPAGATE_NAN = 0
     PROPAGATE_NAN = 1
@@ -269,6 +269,13 @@ class cudaStream_t(ctypes.c_void_p):
 def _opaque(struct: str, pointer: str) -> Any:  # Any: ctypes makes pointer types at run time
     made: Any = ctypes.POINTER(type(struct, (ctypes.Structure,), {}))
     made.__name__ = pointer
+    made.__doc__ = f"""A `{pointer}`, as in C: NULL until the matching create function writes it.
+
+    Example:
+        >>> from pycudnnrnn import libcudnn
+        >>> bool(libcudnn.{pointer}())  # NULL
+        False
+    """
     return made
 
 
@@ -317,7 +324,7 @@ class Integer(Parameter):
 
 @dataclass(frozen=True)
 class Real(Parameter):
-    """A real number by value; what a C type cannot hold is refused rather than turned into infinity."""
+    """A real number by value. A number that the C type cannot hold raises an error, and does not become infinity."""
 
     high: float
 
@@ -330,7 +337,7 @@ class Real(Parameter):
 
 @dataclass(frozen=True)
 class Enumerated(Parameter):
-    """A member of one enumeration, or its plain value; a member of another one is refused."""
+    """A member of one enumeration, or its plain value. A member of another one raises an error."""
 
     enum: type[CEnum]
 
@@ -362,7 +369,7 @@ class Opaque(Parameter):
 
 @dataclass(frozen=True)
 class Address(Parameter):
-    """An address as a number, in device memory: host arrays, strings and bytes are refused, and 0 unless `null`."""
+    """A device address as a number. Host arrays, strings and bytes raise an error, and so does 0 unless `null`."""
 
     null: bool = False
 

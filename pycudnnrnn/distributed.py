@@ -1,10 +1,12 @@
-"""Data-parallel training: gradients of all ranks added into each rank's buffer, and parameters sent to all ranks.
+"""Data-parallel training: add the gradients of all ranks, and send the params of one rank to all ranks.
 
-A communicator is mpi4py's, or CuPy's of NCCL. Arrays are whatever an op takes, written in place: CPU arrays go over
-MPI, CUDA arrays over NCCL or a CUDA-aware MPI. A model's gradient is one flat buffer: an update is one collective.
+The communicator is one of mpi4py, or CuPy's NCCL communicator. The arrays are those that an op takes, and are written
+in place. CPU arrays go over MPI; CUDA arrays go over NCCL or a CUDA-aware MPI. A model's gradient is one flat buffer,
+so an update needs one collective call.
 
-Before each collective, a row of six numbers goes around, so that what would hang or mix up buffers is an error on every
-rank. A rank that dies is the launcher's to notice: mpiexec ends the others, and `python -m mpi4py` does for exceptions.
+Before each collective call, the ranks exchange six numbers each. If their arguments do not match, every rank raises an
+error, where otherwise the call would hang or mix up buffers. A rank that dies is not detected here: mpiexec then ends
+the other ranks. Start scripts with `python -m mpi4py`, which also ends them after an exception.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,27 +26,45 @@ from pycudnnrnn._checks import check_int, check_real, one_of, shorten
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, PycudnnrnnError, StateError
 
+__all__ = ["DTYPES", "all_reduce_gradients", "broadcast_params"]
+__dir__ = __all__.copy
+
 DTYPES: Final = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
-"""What can be reduced, with NCCL's numbers. Source: ncclDataType_t, nccl.h 2.10 and later."""
+"""The dtypes that can be reduced, with NCCL's numbers. Source: ncclDataType_t, nccl.h 2.10 and later."""
 
 NCCL_UINT8, NCCL_FLOAT64, NCCL_SUM = 1, 8, 0
 REDUCTIONS = ("sum", "mean")
 
 
-def all_reduce_gradients(d_params: Any, comm: Any, *, reduction: str, weight: float = 1.0) -> None:
-    """Replace `d_params` on every rank by the sum, or the mean, of all ranks' `d_params`.
+def all_reduce_gradients(d_params: Any, comm: Any, *, reduction: Literal["sum", "mean"], weight: float = 1.0) -> None:
+    """Replace a gradient on every rank by the sum, or the weighted mean, over all ranks.
 
-    The mean is weighted: with each rank's number of sequences (or of whatever the loss is a mean over) as its `weight`,
-    unequal parts of a batch give the gradient of the whole. A rank of weight 0 counts as zeros, whatever it holds. The
-    sum takes every rank as it is, and no weight: a rank without a part of the batch brings zeros.
-    16-bit types are added in float32 and rounded once on MPI; NCCL adds them as they are.
+    All ranks must call this. Over MPI, 16-bit types are added in float32 and rounded once. NCCL adds them as they are.
 
-    Shapes:
-        d_params: contiguous, of one shape on all ranks.
+    Args:
+        d_params: the gradient, overwritten with the result: a contiguous array with the same shape and dtype on all
+            ranks, in "float16", "bfloat16", "float32" or "float64".
+        comm: an mpi4py intracommunicator, or CuPy's `NcclCommunicator`.
+        reduction: "sum" adds the gradients. It takes no weights: a rank without data must pass zeros. "mean" adds
+            them in proportion to `weight`.
+        weight: this rank's share of a "mean": the number of items that its loss is a mean over, such as its sequences.
+            Then the result is the gradient of the whole batch. A rank with weight 0 counts as zeros, even if its array
+            has NaN. Default: 1.0.
 
     Raises:
-        ArgumentError: an array, a reduction or a weight that cannot be used; no collective has begun then.
-        StateError: the ranks disagree, or another one refused its arguments; on every rank alike.
+        ArgumentError: an unusable array, reduction or weight. The collective call has not begun then.
+        ArgumentTypeError: another kind of array or communicator.
+        StateError: the ranks' arguments differ, or another rank raised an error. No rank continues then.
+
+    Example:
+        >>> import numpy as np
+        >>> from mpi4py import MPI
+        >>> from pycudnnrnn import distributed
+        >>> d_params = np.array([1.0, 2.0])
+        >>> comm = MPI.COMM_SELF  # a script uses MPI.COMM_WORLD
+        >>> distributed.all_reduce_gradients(d_params, comm, reduction="mean", weight=8)
+        >>> d_params
+        array([1., 2.])
     """
     ranks = _ranks(comm)
     with _agreed(ranks, "d_params", d_params) as call:
@@ -67,14 +87,28 @@ def all_reduce_gradients(d_params: Any, comm: Any, *, reduction: str, weight: fl
 
 
 def broadcast_params(params: Any, comm: Any, root: int = 0) -> None:
-    """Replace `params` on every rank by those of rank `root`, bit for bit.
+    """Replace the params on every rank by those of one rank, bit for bit.
 
-    Shapes:
-        params: contiguous, of one shape on all ranks.
+    All ranks must call this.
+
+    Args:
+        params: the params buffer, overwritten on the other ranks: a contiguous array with the same shape and dtype on
+            all ranks.
+        comm: an mpi4py intracommunicator, or CuPy's `NcclCommunicator`.
+        root: number of the rank that sends its params. Default: 0.
 
     Raises:
-        ArgumentError: an array or a root that cannot be used; no collective has begun then.
-        StateError: the ranks disagree, or another one refused its arguments; on every rank alike.
+        ArgumentError: an unusable array, or a root that does not exist. The collective call has not begun then.
+        ArgumentTypeError: another kind of array or communicator.
+        StateError: the ranks' arguments differ, or another rank raised an error. No rank continues then.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> from pycudnnrnn import distributed, ops
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> comm = MPI.COMM_SELF  # a script uses MPI.COMM_WORLD
+        >>> params = op.init_params(seed=comm.rank)  # different on every rank
+        >>> distributed.broadcast_params(params, comm)  # now those of rank 0
     """
     ranks = _ranks(comm)
     with _agreed(ranks, "params", params) as call:
@@ -88,7 +122,7 @@ class _Ranks(Protocol):
     size: int
 
     def check(self, name: str, kind: ArrayKind) -> None:
-        """Refuse an array that is not where this communicator reaches it."""
+        """Refuse an array on a device that this communicator does not reach."""
 
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return every rank's row."""
@@ -100,7 +134,7 @@ class _Ranks(Protocol):
 
 
 class _Share:
-    """One rank's arguments, and what all ranks' weights add up to."""
+    """One rank's arguments, and the sum of all ranks' weights."""
 
     def __init__(self, ranks: _Ranks, name: str, array: Any) -> None:
         self.kind = _arrays.kind_of(name, array)
@@ -114,7 +148,7 @@ class _Share:
         self.weight = self.total = 1.0
 
     def row(self) -> list[float]:
-        """What has to be equal on all ranks, and the weight: size, bytes and kind of an element, what is to be done."""
+        """The numbers that all ranks compare: elements, bytes per element, dtype and operation; and the weight."""
         dtype = self.native.dtype
         kind = DTYPES.get(dtype.name, 1000 + dtype.num)
         return [1.0, self.native.size, dtype.itemsize, kind, self.choice, self.weight]
@@ -122,7 +156,7 @@ class _Share:
 
 @contextlib.contextmanager
 def _agreed(ranks: _Ranks, name: str, array: Any) -> Iterator[_Share]:
-    """Check a rank's arguments in the block, then all ranks' against each other: all go on, or none does."""
+    """Check a rank's arguments in the block, then compare them on all ranks. Either all ranks continue or none."""
     refused: PycudnnrnnError | None = None
     row = [0.0] * 6
     try:
@@ -163,19 +197,19 @@ def _scale(array: Any, share: float) -> None:
 
 
 def _on_stream(kind: ArrayKind, *, wait: bool) -> contextlib.AbstractContextManager[int]:
-    """Work on the current stream of the array's library, whose address the block gets; `wait` for it at the end."""
+    """Work on the current stream of the array's library. The block gets its address. `wait`: wait for it at the end."""
     return engine_for(kind.device).on_stream(_arrays.stream_address(kind.library, kind.device), (), wait=wait)
 
 
 class _MPI:
-    """mpi4py; CUDA arrays ask for an MPI that is CUDA-aware, and for work that is done: MPI knows no streams."""
+    """mpi4py. CUDA arrays need a CUDA-aware MPI. It does not know streams, so work on them must be finished first."""
 
     def __init__(self, comm: Any, mpi: Any) -> None:
         self._comm, self._mpi = comm, mpi
         self.size: int = comm.Get_size()
 
     def check(self, name: str, kind: ArrayKind) -> None:
-        """Any will do."""
+        """Accept an array on any device."""
 
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         rows = np.empty((self.size, row.size))
@@ -186,7 +220,7 @@ class _MPI:
         with _on_stream(kind, wait=True):
             wide = array.astype(np.float32) if array.dtype.itemsize == 2 else array
             _scale(wide, share)
-        with engine_for(kind.device).active():  # the device that an MPI finds is the thread's current one
+        with engine_for(kind.device).active():  # MPI uses the thread's current device
             self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._mpi.SUM)
         if wide is not array:
             with _on_stream(kind, wait=True):

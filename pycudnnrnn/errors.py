@@ -1,4 +1,16 @@
-"""The exceptions of the package: one root, and a class only where a caller would react differently."""
+"""The exceptions of the package. All of them are `PycudnnrnnError`; most are also a built-in exception.
+
+The classes differ where a caller would react differently. To catch one:
+
+Example:
+    >>> from pycudnnrnn import CudnnLSTM
+    >>> from pycudnnrnn.errors import ArgumentError
+    >>> try:
+    ...     CudnnLSTM(num_layers=1, num_units=0)
+    ... except ArgumentError as error:  # also a ValueError
+    ...     print(error)
+    Invalid num_units: 0, expecting an integer from 1 to 2147483647
+"""
 
 from __future__ import annotations
 
@@ -6,23 +18,72 @@ from typing import Any, Final
 
 from pycudnnrnn._text import cut
 
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "CaptureError",
+    "CheckpointError",
+    "ClosedError",
+    "ConvertError",
+    "CudnnError",
+    "DeviceLostError",
+    "EngineError",
+    "ForkError",
+    "LayoutError",
+    "LibraryError",
+    "LibraryNotFoundError",
+    "LibraryUnusableError",
+    "MissingDependencyError",
+    "NodeError",
+    "NotBuiltError",
+    "PycudnnrnnError",
+    "StateError",
+    "TFArgumentError",
+    "TFArgumentTypeError",
+    "TorchArgumentError",
+    "VersionError",
+    "cudnn_hint",
+    "install_text",
+    "version_text",
+]
+__dir__ = __all__.copy
+
 
 def version_text(version: int) -> str:
-    """Write cuDNN's version number as text: 8907 is 8.9.7, 92800 is 9.28.0."""
+    """Return a version number of cuDNN as text.
+
+    Args:
+        version: the number, as `lib.version` has it.
+
+    Example:
+        >>> from pycudnnrnn.errors import version_text
+        >>> version_text(8907), version_text(92800)
+        ('8.9.7', '9.28.0')
+    """
     major = version // 10000 if version >= 90000 else version // 1000
     rest = version - major * (10000 if version >= 90000 else 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def install_text(packages: str, extra: str) -> str:
-    """Say how to install packages by themselves, and with all else of the extra that they are in, from a checkout."""
+    """Return how to install packages, alone or with the whole extra that contains them. Errors use it.
+
+    Args:
+        packages: the names for pip, separated by spaces.
+        extra: the extra of this package that contains them.
+
+    Example:
+        >>> from pycudnnrnn.errors import install_text
+        >>> install_text("h5py", "convert").partition(",")[0]
+        'pip install h5py'
+    """
     return (
         f"pip install {packages}, or, for the whole extra pycudnnrnn[{extra}], in a checkout: pip install '.[{extra}]'"
     )
 
 
 class PycudnnrnnError(Exception):
-    """Root of every error that this package raises on purpose. Of a text that is too long, the middle is left out."""
+    """Base of all errors that this package raises on purpose. The middle of a very long text is left out."""
 
     def __str__(self) -> str:
         return cut(self._text())
@@ -32,10 +93,13 @@ class PycudnnrnnError(Exception):
 
 
 class ArgumentError(PycudnnrnnError, ValueError):
-    """An argument has a value that cannot be used.
+    """An argument has a value that cannot be used. The text begins with "Invalid <argument>", as TensorFlow's does.
 
-    `argument` names it, `expected` and `got` say what was wanted and what came. `aspect` narrows it ("shape",
-    "dtype" ...). The text starts with "Invalid <argument>", as TensorFlow's does.
+    Attributes:
+        argument: name of the argument.
+        expected: the values that it takes.
+        got: the value that came.
+        aspect: the part of the value that is wrong ("shape", "dtype" ...), or "".
     """
 
     def __init__(self, argument: str, expected: str, got: Any, aspect: str = "") -> None:
@@ -55,7 +119,11 @@ class ArgumentTypeError(ArgumentError, TypeError):
 
 
 class TFArgumentError(ArgumentError):
-    """An argument error in the words of TF 1.x, for callers that read them."""
+    """An argument error with the text of TF 1.x, for code that reads it.
+
+    Attributes:
+        text: that text.
+    """
 
     def __init__(self, argument: str, expected: str, got: Any, text: str) -> None:
         super().__init__(argument, expected, got)
@@ -67,17 +135,20 @@ class TFArgumentError(ArgumentError):
 
 
 class TFArgumentTypeError(TFArgumentError, TypeError):
-    """The same, and also a `TypeError`."""
+    """An argument of the wrong type, with the text of TF 1.x; also a `TypeError`."""
 
 
 class TorchArgumentError(ArgumentError, RuntimeError):
-    """An argument error of a torch module: also a `RuntimeError`, which is what torch raises for most of them."""
+    """An argument error of a torch module; also a `RuntimeError`, as torch itself raises for most of them."""
 
 
 class CheckpointError(PycudnnrnnError):
-    """A checkpoint cannot be restored: the file is damaged, hostile, or of something else.
+    """A checkpoint cannot be restored: the file is damaged, unsafe, or belongs to something else.
 
-    `path` is the file, `reason` one of the words in `checkpoint.REASONS`, `detail` a sentence.
+    Attributes:
+        path: the file.
+        reason: the kind of problem, one of the words in `checkpoint.REASONS`.
+        detail: a sentence that describes it.
     """
 
     def __init__(self, path: Any, reason: str, detail: str) -> None:
@@ -91,27 +162,36 @@ class CheckpointError(PycudnnrnnError):
 
 
 class StateError(PycudnnrnnError, RuntimeError):
-    """A call came at the wrong moment: a backward without a reserve, or a second one on a reserve already used up."""
+    """A call came at the wrong time, such as a backward without a reserve, or with one that is already used up."""
 
 
 class NotBuiltError(StateError, ValueError):
-    """A layer was asked for what exists once it is built. A `ValueError` because TF raises one."""
+    """A layer has to be built before this. It is also a `ValueError`, because TF raises one."""
 
 
 class NodeError(PycudnnrnnError, AttributeError):
-    """A layer has no call, or several that differ, where a property needs exactly one. TF raises `AttributeError`."""
+    """A property of a layer needs exactly one call, and there was none, or several that differ.
+
+    It is also an `AttributeError`, because TF raises one.
+    """
 
 
 class CaptureError(StateError):
-    """A CUDA graph cannot hold what was asked for, or not at this moment; nothing was launched."""
+    """A call cannot be captured or replayed as a CUDA graph. Nothing was launched."""
 
 
 class LayoutError(PycudnnrnnError, ValueError):
-    """A parameter layout is impossible, or two layouts that had to be equal are not."""
+    """A parameter layout is impossible, or two layouts that must be equal differ."""
 
 
 class ConvertError(PycudnnrnnError, ValueError):
-    """Weights cannot be converted: from or to which framework, what it is about, and why."""
+    """Weights cannot be converted.
+
+    Attributes:
+        framework: the framework that they come from or go to.
+        what: the array or the argument that is the problem.
+        why: the reason.
+    """
 
     def __init__(self, framework: str, what: str, why: str) -> None:
         super().__init__(framework, what, why)
@@ -124,22 +204,26 @@ class ConvertError(PycudnnrnnError, ValueError):
 
 
 class EngineError(PycudnnrnnError, RuntimeError):
-    """No engine can run what was asked for on the device that was named."""
+    """No engine can run the call on the given device."""
 
 
 class ClosedError(StateError):
-    """A native object was used after it, or something that it is built on, had been closed."""
+    """A native object was used after it, or an object that it needs, had been closed."""
 
 
 class ForkError(EngineError):
-    """A native engine was used in a process forked from one that had used it: CUDA does not survive a fork."""
+    """A native engine was used in a fork of a process that had used it. CUDA does not survive a fork."""
 
 
 class DeviceLostError(EngineError):
-    """A CUDA error took the device from this process: nothing more can run on it until the process is restarted.
+    """A CUDA error has made the device unusable for this process. Restart the process.
 
-    `device` is "cuda:0", `error` CUDA's name of what happened first ("cudaErrorIllegalAddress"), `code` its number,
-    `detail` CUDA's words. `function` is the call that reported it, which need not be the one that caused it.
+    Attributes:
+        device: the device, such as "cuda:0".
+        code: number of the first error.
+        error: CUDA's name of the first error, such as "cudaErrorIllegalAddress".
+        function: the call that reported it, which is not necessarily the cause.
+        detail: CUDA's description.
     """
 
     def __init__(self, device: str, code: int, error: str, function: str, detail: str = "") -> None:
@@ -160,7 +244,12 @@ class DeviceLostError(EngineError):
 
 
 class LibraryError(EngineError):
-    """No libcudnn can be used. `attempts` lists each place looked at, and why nothing came of it."""
+    """No libcudnn can be used.
+
+    Attributes:
+        reason: the reason.
+        attempts: each place that was searched, with its result.
+    """
 
     def __init__(self, reason: str, attempts: tuple[str, ...] = ()) -> None:
         super().__init__(reason, attempts)
@@ -168,7 +257,7 @@ class LibraryError(EngineError):
         self.attempts = attempts
 
     def __str__(self) -> str:
-        return "\n".join(map(cut, self._text().split("\n")))  # as many places as were looked at
+        return "\n".join(map(cut, self._text().split("\n")))  # one line per place, each shortened by itself
 
     def _text(self) -> str:
         if not self.attempts:
@@ -177,23 +266,29 @@ class LibraryError(EngineError):
 
 
 class LibraryNotFoundError(LibraryError):
-    """There is no libcudnn in any of the places looked at."""
+    """There is no libcudnn in any of the places that were searched."""
 
 
 class LibraryUnusableError(LibraryError):
-    """A libcudnn was found, and cannot be used: damaged, incomplete, not to be trusted, or mixed with another."""
+    """The libcudnn that was found cannot be used: it is damaged, incomplete, not trusted, or mixed with another."""
 
 
 class VersionError(LibraryError):
-    """This libcudnn has a version that cannot be used, or lacks a function that other versions have."""
+    """This libcudnn has an unsupported version, or lacks a function that other versions have."""
 
 
 class CudnnError(EngineError):
     """A cuDNN call returned a status other than success.
 
-    `code` is the number that came, in the numbering of `version`, and `status` its name. `family` is the same for both
-    numberings: NOT_INITIALIZED, BAD_PARAM, NOT_SUPPORTED, INTERNAL_ERROR, EXECUTION_FAILED ..., or UNKNOWN. `detail` is
-    cuDNN's own last error text and may be empty; `hint` says what usually helps, and may be empty too.
+    Attributes:
+        function: C name of the function.
+        code: the status as a number, in the numbering of `version`.
+        status: name of the status.
+        family: kind of the status, the same for cuDNN 8 and 9: NOT_INITIALIZED, BAD_PARAM, NOT_SUPPORTED,
+            INTERNAL_ERROR, EXECUTION_FAILED ..., or UNKNOWN.
+        version: cuDNN's version number, such as 92800.
+        detail: cuDNN's own text of the last error, or "".
+        hint: what usually helps, or "".
     """
 
     def __init__(
@@ -235,14 +330,27 @@ _HINTS: Final[dict[int, str]] = {
 
 
 def cudnn_hint(status: int) -> str:
-    """Return what usually helps with a status code of 9.x, or with its family; nothing where that is not known."""
+    """Return what usually helps with a status of cuDNN, or "" if that is not known.
+
+    Args:
+        status: the code, in the numbering of cuDNN 9.
+
+    Example:
+        >>> from pycudnnrnn.errors import cudnn_hint
+        >>> cudnn_hint(3005)
+        'the driver is older than this cuDNN needs'
+    """
     return _HINTS.get(status) or _HINTS.get(status // 1000 * 1000, "")
 
 
 class MissingDependencyError(PycudnnrnnError, ImportError):
-    """An optional dependency is not installed; the text says how to install it, by itself or with its extra.
+    """An optional dependency is not installed. The text contains the command that installs it.
 
-    `install` is what pip calls it, where that is not `package`.
+    Attributes:
+        package: the package that is missing.
+        extra: the extra of this package that contains it.
+        purpose: the feature that needs it.
+        install: its name for pip.
     """
 
     def __init__(self, package: str, extra: str, purpose: str, install: str | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Pictures, with matplotlib (extra "plot"): where a params buffer holds what, what gates do, and gradients.
+"""Pictures of a params buffer, of the gates over time, and of gradients. They need matplotlib (extra "plot").
 
-Each `draw_` function writes one file, in the format that its suffix names (PNG, SVG, PDF), whole or not at all.
+Each `draw_` function writes one file atomically: PNG, SVG or PDF. It opens no window and needs no display.
 """
 
 from __future__ import annotations
@@ -41,29 +41,46 @@ __all__ = [
     "draw_layout",
     "gate_activations",
 ]
+__dir__ = __all__.copy
 
 Array = npt.NDArray[Any]
 Place = str | PathLike[str]
 
 PSEUDO_LAYERS_MAX: Final = 64
-"""Most pseudo-layers in a picture: more make it larger than viewers show."""
+"""Most pseudo-layers in a picture. Viewers cannot show larger pictures."""
 
 SUFFIXES: Final = (".png", ".svg", ".pdf")
-"""What the name of a picture may end in."""
+"""The suffixes that a picture's name can have."""
 
 MARK: Final = "#cc0000"
 
 
 def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expected: ParamLayout | None = None) -> None:
-    """Draw a params buffer to `path`.
+    """Draw the layout of a params buffer.
 
-    The strip on top is the buffer to scale. Below it each region is a box of one size: a row for the weights and one
-    for the biases of each pseudo-layer, with the gate, the linear-layer id, the symbol (W of the input, R of the
-    recurrence, P of the projection), the shape and the offset in elements. Where `expected` has a region elsewhere, its
-    box is framed and says where.
+    The strip at the top shows the buffer to scale. Below it, each region is a box of the same size. Each pseudo-layer
+    (one layer in one direction) has a row of weights and a row of biases. A box shows the gate, the linear-layer id,
+    the symbol (W input, R recurrent, P projection), the shape, and the offset in elements.
+
+    Args:
+        layout: the layout to draw, from `op.layout()`.
+        path: the file to write. Its suffix decides the format: .png, .svg or .pdf. An existing file is replaced.
+        title: text above the picture, followed by the number of elements. Default: "params".
+        expected: a second layout of the same RNN. Regions that have another offset there are framed, and their boxes
+            show that offset. Default: None.
 
     Raises:
-        ArgumentError: a suffix of another format, or more than 64 pseudo-layers.
+        ArgumentError: another suffix, a path to something other than a regular file, or more than 64 pseudo-layers.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import os, tempfile
+        >>> from pycudnnrnn import ops, plot
+        >>> layout = ops.CudnnGRU(1, num_units=3, input_size=2).layout()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     plot.draw_layout(layout, f"{folder}/layout.svg")
+        ...     os.listdir(folder)
+        ['layout.svg']
     """
     check_text("title", title)
     target = _target(path)
@@ -112,16 +129,34 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
 
 
 def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: str = "gradient norms") -> None:
-    """Draw the Euclidean norm of each region's gradient, pseudo-layer by pseudo-layer; or of each region's weights.
+    """Draw a table of the Euclidean norms of a gradient: one row for each pseudo-layer, one column for each region.
 
-    A column is a linear-layer id of the weights or the biases, after its symbol: W and bW of the input, R and bR of the
-    recurrence, P of the projection. Zeros are white, and what is not finite is white with red text.
+    The column titles are a symbol (W and bW: input, R and bR: recurrent, P: projection) with the linear-layer id, and
+    the gate. A zero is white. A norm that is not finite is white with red text.
 
-    Shapes:
-        d_params: [layout.size], on any device.
+    Args:
+        d_params: gradient of the params, [layout.size], of any library on any device. A params buffer works, too.
+        layout: layout of that buffer, from `op.layout()`.
+        path: the file to write. Its suffix decides the format: .png, .svg or .pdf. An existing file is replaced.
+        title: text above the picture. Default: "gradient norms".
 
     Raises:
-        ArgumentError: another shape, a suffix of another format, or more than 64 pseudo-layers.
+        ArgumentError: another shape, another suffix, a path to something other than a regular file, or more than 64
+            pseudo-layers.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from pycudnnrnn import ops, plot
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> x = np.ones((5, 1, 2), "float32")
+        >>> fwd = op.forward(x, None, op.init_params(seed=1))
+        >>> d_params = fwd.backward(np.ones_like(fwd.output)).params
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     plot.draw_gradient_norms(d_params, op.layout(), f"{folder}/norms.svg")
+        ...     os.listdir(folder)
+        ['norms.svg']
     """
     check_text("title", title)
     target = _target(path)
@@ -167,16 +202,38 @@ def draw_gates(
     input_c: Array | None = None,
     title: str | None = None,
 ) -> None:
-    """Draw what each gate of a pseudo-layer does over time, for one sequence, without dropout.
+    """Draw the gates of one pseudo-layer over time, for one sequence and without dropout.
 
-    The gates are those of `testing.reference`, the unoptimised equations, so that long sequences take their time.
+    The gates come from `testing.reference`, which is not optimised: long sequences take a while.
 
-    Shapes:
-        canonical: (weights, biases), as `params_to_canonical` gives them; input_data: [T, I];
-        input_h: [L * D, P or U]; input_c: [L * D, U].
+    Letters: T steps, I inputs, L layers, D directions, U units, P projected units.
+
+    Args:
+        spec: description of the RNN.
+        canonical: the pair (weights, biases) from `op.params_to_canonical`.
+        input_data: one sequence, [T, I].
+        path: the file to write. Its suffix decides the format: .png, .svg or .pdf. An existing file is replaced.
+        pseudo_layer: which layer and direction to draw: layer * D + direction. Default: 0.
+        input_h: h before the first step, [L * D, U], or [L * D, P] with a projection. None: zeros. Default: None.
+        input_c: c of an LSTM before the first step, [L * D, U]. None: zeros. Default: None.
+        title: text above the picture. None: the layer and the direction. Default: None.
 
     Raises:
-        ArgumentError: another shape, a pseudo-layer that does not exist, or a suffix of another format.
+        ArgumentError: another shape, a pseudo-layer that does not exist, another suffix, or a path to something other
+            than a regular file.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from pycudnnrnn import ops, plot
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> canonical = op.params_to_canonical(op.init_params(seed=1))
+        >>> x = np.ones((5, 2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     plot.draw_gates(op.spec, canonical, x, f"{folder}/gates.svg")
+        ...     os.listdir(folder)
+        ['gates.svg']
     """
     p = check_int("pseudo_layer", pseudo_layer, 0, spec.num_pseudo_layers - 1)
     layer, direction = divmod(p, spec.num_dirs)
@@ -209,10 +266,30 @@ def gate_activations(
     input_h: Array | None = None,
     input_c: Array | None = None,
 ) -> Array:
-    """Return the gates of every pseudo-layer for one sequence: [L * D, T, G, U], by linear-layer id.
+    """Compute the gates of every pseudo-layer for one sequence, without dropout. `draw_gates` draws them.
+
+    Letters: T steps, I inputs, L layers, D directions, G gates, U units, P projected units.
+
+    Args:
+        spec: description of the RNN.
+        canonical: the pair (weights, biases) from `op.params_to_canonical`.
+        input_data: one sequence, [T, I].
+        input_h: h before the first step, [L * D, U], or [L * D, P] with a projection. None: zeros. Default: None.
+        input_c: c of an LSTM before the first step, [L * D, U]. None: zeros. Default: None.
+
+    Returns:
+        The gates after their activation function, [L * D, T, G, U], in the order of the linear-layer ids, in float64.
 
     Raises:
-        ArgumentError: another shape than `draw_gates` says.
+        ArgumentError: an array of another shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import ops, plot
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> canonical = op.params_to_canonical(op.init_params(seed=1))
+        >>> plot.gate_activations(op.spec, canonical, np.ones((5, 2))).shape
+        (1, 5, 3, 3)
     """
     weights, biases = ([_arrays.host_values("canonical", array) for array in arrays] for arrays in canonical)
     regions = arithmetic_layout(spec)
@@ -238,7 +315,7 @@ def gate_activations(
 def draw_losses(
     path: Place, losses: Sequence[float], every: int, baselines: Mapping[str, float], held_out: float
 ) -> None:
-    """Draw the demo's training losses, one point for `every` updates, beside horizontal lines to beat; not public.
+    """Draw the demo's training losses, one point for `every` updates, with horizontal lines to beat. Not public.
 
     Units:
         nats per character throughout.
@@ -272,7 +349,7 @@ def _target(path: Place) -> Path:
 
 def _save(figure: Figure, target: Path) -> None:
     image, kind = io.BytesIO(), target.suffix[1:]
-    dated = {"svg": "Date", "pdf": "CreationDate"}  # without them the same picture is the same file
+    dated = {"svg": "Date", "pdf": "CreationDate"}  # without dates, the same picture gives the same file
     with rc_context({"svg.hashsalt": "pycudnnrnn"}):
         figure.savefig(image, format=kind, metadata={dated[kind]: None} if kind in dated else None)
     write_atomically(target, image.getvalue())
@@ -295,6 +372,6 @@ def _box_style(region: Region) -> dict[str, Any]:
 
 
 def _mixed(gate: str, part: float) -> tuple[float, float, float]:
-    """Mix a gate's colour with white: text stays legible, and nothing behind shows through."""
+    """Mix a gate's colour with white, so that text stays legible. The result is opaque."""
     red, green, blue = (1 - part + part * value for value in to_rgb(GATE_COLOURS[gate]))
     return red, green, blue

@@ -75,6 +75,8 @@ assert_type(lstm.layout().region(0, 0, "weight"), Region)
 assert_type(lstm.layout().region(layer=0, direction="forward", gate="new", kind="bias", side="input").layer, int)
 assert_type(ops.from_spec(lstm.spec), ops.CudnnRNN)
 assert_type(Saver({"layer": layer}).save("model.safetensors"), Path)
+assert_type(checkpoint.save("model.safetensors", lstm, params), Path)
+assert_type(checkpoint.load_op("model.safetensors"), tuple[ops.CudnnRNN, npt.NDArray[Any]])
 assert_type(checkpoint.inspect("model.safetensors"), checkpoint.Inspection)
 assert_type(convert.pytorch.to_canonical({"weight_ih_l0": single}), convert.Canonical)
 assert_type(cells.CudnnCompatibleGRUCell(8).num_units, int)
@@ -85,3 +87,5 @@ lstm(x, None, None, params, sequence_lengths=3)  # type: ignore[arg-type]
 lstm.layout().region(0, 0, "gate")  # type: ignore[arg-type]
 lstm.layout().region(layer=0, side="output")  # type: ignore[arg-type]
 lstm.forward(x, None, None, params).backward(x, retian=True)  # type: ignore[call-arg]
+checkpoint.save("model.safetensors", lstm)  # type: ignore[call-overload]
+checkpoint.save("model.safetensors", layer, params)  # type: ignore[call-overload]

@@ -83,7 +83,7 @@ class Competitor:
 COMPETITORS: Final = {
     competitor.name: competitor
     for competitor in (
-        Competitor("compiled", "numpy_engine", "cpu", "numba", "ours on the CPU, with compiled kernels", "numba"),
+        Competitor("compiled", "numpy_engine", "cpu", "numba", "ours on the CPU, with compiled kernels"),
         Competitor("numpy", "numpy_engine", "cpu", "numpy", "ours on the CPU, with NumPy's kernels"),
         Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU", "torch"),
         Competitor("torch-ours-cpu", "torch_eager", "cpu", "cpu ours", "ours as torch's modules", "torch"),

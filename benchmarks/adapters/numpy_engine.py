@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import itertools
 import os
 from typing import Any
@@ -19,7 +21,10 @@ from . import NotRun, Prepared
 
 
 def versions() -> dict[str, Any]:
-    return {"numpy": np.__version__, "pycudnnrnn": pycudnnrnn.__version__}
+    found = {"numpy": np.__version__, "pycudnnrnn": pycudnnrnn.__version__}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        found["numba"] = importlib.metadata.version("numba")
+    return found
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:

@@ -1,1 +1,1 @@
-"""What TF 1.x gave every layer and cell: the base-layer members, variables, initializers, and names."""
+"""The base of TF 1.x's layers and cells: its members, variables, initializers and names."""

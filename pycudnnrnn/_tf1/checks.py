@@ -12,7 +12,7 @@ _INPUT_MODES = (*map(str, InputMode), AUTO_SELECT)
 
 
 def check_words(input_mode: Any, direction: Any) -> None:
-    """Refuse unknown words in TF's own words, before anything else is looked at."""
+    """Raise TF's own errors for unknown words, before any other check."""
     if not isinstance(direction, str) or direction not in set(map(str, Direction)):
         text = f"Invalid direction: {direction}, expecting unidirectional or bidirectional"
         raise TFArgumentError("direction", "unidirectional or bidirectional", direction, text)

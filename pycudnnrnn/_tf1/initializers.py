@@ -1,9 +1,9 @@
-"""Starting values by name: what `kernel_initializer` and `bias_initializer` may be besides a callable."""
+"""Starting values by name: the words that `kernel_initializer` and `bias_initializer` take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,10 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 Array = npt.NDArray[Any]
 Initializer = Callable[[tuple[int, ...], np.dtype[Any]], Any]
+InitializerName = Literal[
+    "glorot_uniform", "glorot_normal", "orthogonal", "random_normal", "random_uniform", "zeros", "ones"
+]
+InitializerLike = InitializerName | Initializer
 
 
 def _glorot_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -45,14 +49,14 @@ _NAMED: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
 }
 
 
-def check_initializer(name: str, given: Any, default: str) -> str | Initializer:
+def check_initializer(name: str, given: Any, default: InitializerName) -> InitializerLike:
     """Return an initializer's name or a callable over (shape, dtype).
 
     Raises:
         ArgumentError: a name that is not known.
         ArgumentTypeError: neither a string nor a callable.
     """
-    value: str | Initializer = default if given is None else given
+    value: InitializerLike = default if given is None else given
     if isinstance(value, str) and value not in _NAMED:
         raise ArgumentError(name, one_of(list(_NAMED)), shorten(value))
     if not isinstance(value, str) and not callable(value):
@@ -63,7 +67,7 @@ def check_initializer(name: str, given: Any, default: str) -> str | Initializer:
 def initial_value(
     name: str, initializer: str | Initializer, shape: tuple[int, ...], dtype: np.dtype[Any], seed: list[int]
 ) -> Array:
-    """Return an array of `shape`. A named initializer draws from `seed`; a callable is given (shape, dtype).
+    """Return an array of `shape`. A named initializer draws from `seed`; a callable gets (shape, dtype).
 
     Raises:
         ArgumentError: a callable returned another shape.
@@ -77,7 +81,7 @@ def initial_value(
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return what sums to fan-in plus fan-out of a vector, as TF takes it, or of a matrix."""
+    """Return fan-in and fan-out, or two numbers with the same sum. A vector counts as in TF."""
     if not shape:
         return 1, 1
     return (shape[0], shape[0]) if len(shape) == 1 else (shape[-2], shape[-1])

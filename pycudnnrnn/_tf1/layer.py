@@ -1,7 +1,7 @@
-"""The members that TF 1.x gave every layer: variables, losses, calls on record, configuration.
+"""The members that TF 1.x gave every layer: variables, losses, recorded calls, configuration.
 
-There is no graph here, so what TF's graph did is done as its eager mode does it: `add_update` is ignored, `losses`
-evaluates regularizers, `graph` is None.
+There is no graph here. Members that used TF's graph do what they did in its eager mode: `add_update` is ignored,
+`losses` evaluates regularizers, `graph` is None.
 
 Source: tf.layers.Layer of TF 1.9, as the public pages of tf.contrib.cudnn_rnn list its members.
 """
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 
 class TF1Layer:
-    """What layers and cells share; a subclass has `build`, `call` and `get_config`."""
+    """Base of the layers and cells, with TF's members. A subclass has `build`, `call` and `get_config`."""
 
     supports_masking = False
 
@@ -51,32 +51,34 @@ class TF1Layer:
         self._nodes = Nodes(self._name)
         self._losses = Losses()
 
-    # --- what it is ---------------------------------------------------------------------------------------------------
+    # --- description --------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
+        """The name of the layer."""
         return self._name
 
     @property
     def scope_name(self) -> str:
-        """What the names of the variables begin with: the scope of the first call, or the layer's name.
+        """The scope of the first call, or else the layer's name. The variables' names begin with it.
 
-        It is fixed as soon as there is a variable, as in TF.
+        The first variable fixes it, as in TF.
         """
         return self._scope or self._name
 
     @property
     def dtype(self) -> DType | None:
+        """The dtype of the data and the weights; None until it is known."""
         return self._dtype
 
     @property
     def graph(self) -> None:
-        """None: nothing is deferred to a graph."""
+        """None: there is no graph."""
         return
 
     @property
     def activity_regularizer(self) -> Callable[[Any], Any] | None:
-        """A function of the outputs whose value each call adds to `losses`, or None."""
+        """A function of the outputs; each call adds its value to `losses`. None for no function."""
         return self._activity_regularizer
 
     @activity_regularizer.setter
@@ -86,26 +88,53 @@ class TF1Layer:
         self._activity_regularizer = function
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments by name; weights and calls are not among them."""
+        """Return the constructor's arguments by name, without weights and recorded calls."""
         raise NotImplementedError
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return a new layer from what `get_config` returned, without weights."""
+        """Return a new layer, without weights, made with these arguments.
+
+        Args:
+            config: the dict that `get_config` returned.
+        """
         return cls(**config)
 
     # --- calling ------------------------------------------------------------------------------------------------------
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables."""
+        """Create the variables.
+
+        Args:
+            input_shape: shape of the inputs; sizes that do not matter may be None.
+        """
         raise NotImplementedError
 
     def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute."""
+        """Compute the outputs. `layer(...)` calls this.
+
+        Args:
+            inputs: the input array.
+            *args: the arguments of the layer's class.
+            **kwargs: the same, by name.
+
+        Returns:
+            The outputs.
+        """
         raise NotImplementedError
 
     def __call__(self, inputs: Any, *args: Any, scope: str | None = None, **kwargs: Any) -> Any:
-        """Build if need be, `call`, and record the call. `scope` names the variables when this call makes the first.
+        """Run the layer: build it if this is the first call, run `call`, and record the call.
+
+        Args:
+            inputs: the input array.
+            *args: the other arguments of `call`.
+            **kwargs: the same, by name.
+            scope: what the variables' names begin with, if this call creates the first. None: the layer's
+                name. Default: None.
+
+        Returns:
+            The outputs of `call`.
 
         Raises:
             TypeError: an argument that `call` does not take.
@@ -117,7 +146,7 @@ class TF1Layer:
             try:
                 outputs = self.call(inputs, *args, **kwargs)
             except BaseException as error:
-                if not self._variables:  # nothing has been named yet
+                if not self._variables:  # no variable has a name yet
                     self._scope = before
                 found = hinted(error, self.call, args, kwargs) if isinstance(error, TypeError) else None
                 if found is None:
@@ -129,11 +158,20 @@ class TF1Layer:
         return outputs
 
     def apply(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer."""
+        """Run the layer, as `layer(...)` does.
+
+        Args:
+            inputs: the input array.
+            *args: the other arguments of the call.
+            **kwargs: the same, by name.
+
+        Returns:
+            The outputs of the call.
+        """
         return self(inputs, *args, **kwargs)
 
     def _alone_until_built(self) -> contextlib.AbstractContextManager[Any]:
-        """Let one thread build, and the others use what it built: `built` is to be asked again inside."""
+        """Let one thread build while the others wait. The caller has to read `built` again inside."""
         return contextlib.nullcontext() if self.built else self._building
 
     def _enter(self, scope: str | None) -> None:
@@ -150,11 +188,19 @@ class TF1Layer:
             self.add_loss(self._activity_regularizer(flat[0]), inputs=inputs)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """Return the shape of the output for an input shape, with None where that is open."""
+        """Return the shape of the outputs, with None for a size that is unknown.
+
+        Args:
+            input_shape: shape of the inputs; each size may be None.
+        """
         raise NotImplementedError
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> None:  # noqa: ARG002
-        """Return None: outputs have no mask. Sequences end where `sequence_lengths` says.
+        """Return None: outputs have no mask. `sequence_lengths` sets where sequences end.
+
+        Args:
+            inputs: the input array, which is not read.
+            mask: must be None. Default: None.
 
         Raises:
             ArgumentTypeError: a mask was passed.
@@ -176,15 +222,26 @@ class TF1Layer:
         use_resource: bool | None = None,  # noqa: ARG002
         partitioner: Any = None,
     ) -> Variable:
-        """Return the variable of this name, made now if there is none.
+        """Create a variable of the layer, or return the one that has this name.
 
-        `initializer` is a name or a callable over (shape, dtype); default glorot-uniform. The value of `regularizer` is
-        among `losses`. `constraint` is kept for the optimizer, as in TF. A variable is never cut into parts: with a
-        `partitioner` it is one part.
+        Args:
+            name: name of the variable within the layer.
+            shape: the sizes of the array.
+            dtype: dtype of the array. None: the layer's, or float32. Default: None.
+            initializer: a word of `kernel_initializer`, or a callable (shape, dtype) that returns an array.
+                None: "glorot_uniform". Default: None.
+            regularizer: function of the array; its value is in `losses`. None: none. Default: None.
+            trainable: whether it is in `trainable_weights`. Default: True.
+            constraint: function of the array, kept for the optimizer and not applied here, as in TF. Default: None.
+            use_resource: ignored; there are no resource variables here. Default: None.
+            partitioner: ignored; a variable always has one part. Default: None.
+
+        Returns:
+            The variable.
 
         Raises:
             StateError: a regularizer together with a partitioner.
-            ArgumentError: the name is taken by a variable of another shape or dtype.
+            ArgumentError: a variable of this name has another shape or dtype.
         """
         if regularizer is not None and partitioner is not None:
             raise StateError("a partitioned variable cannot have a regularizer without a graph")
@@ -217,19 +274,29 @@ class TF1Layer:
         return variable
 
     def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
-        """Call `add_weight`."""
+        """Create a variable, as `add_weight` does.
+
+        Args:
+            *args: the arguments of `add_weight`.
+            **kwargs: the same, by name.
+
+        Returns:
+            The variable.
+        """
         return self.add_weight(*args, **kwargs)
 
     def variables_by_name(self) -> dict[str, Variable]:
-        """Return all variables by their names within the layer, in the order they were made."""
+        """Return all variables by their names within the layer, in the order of their creation."""
         return dict(self._variables)
 
     @property
     def trainable_weights(self) -> list[Variable]:
+        """The variables that training changes."""
         return [variable for variable in self._variables.values() if variable.trainable]
 
     @property
     def non_trainable_weights(self) -> list[Variable]:
+        """The variables that training does not change."""
         return [variable for variable in self._variables.values() if not variable.trainable]
 
     @property
@@ -239,21 +306,24 @@ class TF1Layer:
 
     @property
     def variables(self) -> list[Variable]:
+        """The same as `weights`."""
         return self.weights
 
     @property
     def trainable_variables(self) -> list[Variable]:
+        """The same as `trainable_weights`."""
         return self.trainable_weights
 
     @property
     def non_trainable_variables(self) -> list[Variable]:
+        """The same as `non_trainable_weights`."""
         return self.non_trainable_weights
 
     def count_params(self) -> int:
-        """Return the elements of all variables.
+        """Return the number of elements of all variables.
 
         Raises:
-            NotBuiltError: not built yet.
+            NotBuiltError: the layer is not built yet.
         """
         if not self.built:
             raise NotBuiltError(f"the layer {self._name!r} has no weights to count before it is built")
@@ -264,11 +334,14 @@ class TF1Layer:
         return [variable.numpy() for variable in self.weights]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Write all variables, in the order of `weights`.
+        """Write new values into all variables.
+
+        Args:
+            weights: one array per variable, in the order of the property `weights`.
 
         Raises:
             ArgumentError: a wrong number of arrays, a wrong shape, no numbers, or a variable that cannot be written to.
-                Nothing has been written then.
+                No variable has changed then.
         """
         own = self.weights
         if len(weights) != len(own):
@@ -279,16 +352,25 @@ class TF1Layer:
     # --- losses and updates -------------------------------------------------------------------------------------------
 
     def add_loss(self, losses: Any, inputs: Any = None) -> None:
-        """Keep a loss or several. With `inputs` they belong to that array, and go when it goes."""
+        """Add one loss or several to `losses`.
+
+        Args:
+            losses: a loss, or a list of them.
+            inputs: the array that they belong to; they are dropped with it. None: they belong to none. Default: None.
+        """
         self._losses.add(losses, inputs)
 
     @property
     def losses(self) -> list[Any]:
-        """All losses that were added and still stand, then the regularizers' values for the variables as they are."""
+        """The losses that were added and whose inputs still exist, then the present values of the regularizers."""
         return self._losses.unconditional + self._losses.standing() + self._regularization()
 
     def get_losses_for(self, inputs: Any) -> list[Any]:
-        """Return the losses added for these inputs; for None those that belong to no input."""
+        """Return the losses that were added for these inputs.
+
+        Args:
+            inputs: the array that they belong to. None: those that belong to no array, and the regularizers' values.
+        """
         if inputs is None:
             return self._losses.unconditional + self._regularization()
         return self._losses.standing(inputs)
@@ -297,7 +379,12 @@ class TF1Layer:
         return [regularizer(self._variables[name].value) for name, regularizer in self._regularizers.items()]
 
     def add_update(self, updates: Any, inputs: Any = None) -> None:
-        """Do nothing: without a graph, an update has been made by the time it could be added."""
+        """Do nothing: without a graph, the update has already happened.
+
+        Args:
+            updates: ignored, as in TF's eager mode.
+            inputs: ignored, as in TF's eager mode.
+        """
 
     @property
     def updates(self) -> list[Any]:
@@ -305,79 +392,128 @@ class TF1Layer:
         return []
 
     def get_updates_for(self, inputs: Any) -> list[Any]:  # noqa: ARG002
-        """Return an empty list; see `add_update`."""
+        """Return an empty list; see `add_update`.
+
+        Args:
+            inputs: ignored, as in TF's eager mode.
+        """
         return []
 
-    # --- calls on record ----------------------------------------------------------------------------------------------
+    # --- recorded calls -----------------------------------------------------------------------------------------------
 
     @property
     def inbound_nodes(self) -> list[Node]:
-        """The records of this layer's calls: the first, and the latest."""
+        """The records of this layer's calls: the first one and the latest ones."""
         return self._nodes.list()
 
     @property
     def outbound_nodes(self) -> list[Node]:
-        """An empty list: a layer does not learn what its outputs are used for."""
+        """An empty list: a layer does not know who uses its outputs."""
         return []
 
     @property
     def input(self) -> Any:
-        """The input of the only call; AttributeError when there was none, or several. RuntimeError once it is gone."""
+        """The input of the only call.
+
+        Raises:
+            NodeError: there was no call, or several.
+            StateError: the array no longer exists.
+        """
         return self._nodes.only("input_tensors")
 
     @property
     def output(self) -> Any:
-        """The outputs of the only call: an array, or a flat list. It raises what `input` raises."""
+        """The outputs of the only call: an array, or a flat list. It raises the errors of `input`."""
         return self._nodes.only("output_tensors")
 
     @property
     def input_shape(self) -> Any:
-        """The shape that the inputs of all calls have; AttributeError when there was none, or they differ."""
+        """The shape of the inputs of all calls.
+
+        Raises:
+            NodeError: there was no call, or the shapes differ.
+        """
         return self._nodes.same("input_shapes")
 
     @property
     def output_shape(self) -> Any:
-        """The shapes that the outputs of all calls have. It raises what `input_shape` raises."""
+        """The shapes of the outputs of all calls. It raises the errors of `input_shape`."""
         return self._nodes.same("output_shapes")
 
     @property
     def input_mask(self) -> None:
-        """None; AttributeError when there was no call, or several."""
+        """None: there are no masks.
+
+        Raises:
+            NodeError: there was no call, or several.
+        """
         self._nodes.only("input_shapes")
 
     @property
     def output_mask(self) -> None:
-        """None; AttributeError when there was no call, or several."""
+        """None: there are no masks.
+
+        Raises:
+            NodeError: there was no call, or several.
+        """
         self._nodes.only("output_shapes")
 
     def get_input_at(self, node_index: int) -> Any:
-        """Return the input of a call; RuntimeError once it is gone, ValueError when there was no such call."""
+        """Return the input of a call.
+
+        Args:
+            node_index: number of the call, from 0.
+
+        Raises:
+            StateError: the layer was never called, the record was dropped, or the array no longer exists.
+            ArgumentError: there were fewer calls.
+        """
         return self._nodes.at(node_index, "input_tensors")
 
     def get_output_at(self, node_index: int) -> Any:
-        """Return the outputs of a call. It raises what `get_input_at` raises."""
+        """Return the outputs of a call. It raises the errors of `get_input_at`.
+
+        Args:
+            node_index: number of the call, from 0.
+        """
         return self._nodes.at(node_index, "output_tensors")
 
     def get_input_shape_at(self, node_index: int) -> Any:
-        """Return the input's shape in a call; RuntimeError when never called."""
+        """Return the shape of a call's input. It raises the errors of `get_input_at`.
+
+        Args:
+            node_index: number of the call, from 0.
+        """
         return self._nodes.at(node_index, "input_shapes")
 
     def get_output_shape_at(self, node_index: int) -> Any:
-        """Return the outputs' shapes in a call; RuntimeError when never called."""
+        """Return the shapes of a call's outputs. It raises the errors of `get_input_at`.
+
+        Args:
+            node_index: number of the call, from 0.
+        """
         return self._nodes.at(node_index, "output_shapes")
 
     def get_input_mask_at(self, node_index: int) -> None:
-        """Return None for a call that was made. It raises what `get_input_shape_at` raises."""
+        """Return None: there are no masks. It raises the errors of `get_input_at`.
+
+        Args:
+            node_index: number of the call, from 0.
+        """
         self._nodes.at(node_index, "input_shapes")
 
     def get_output_mask_at(self, node_index: int) -> None:
-        """Return None for a call that was made. It raises what `get_input_shape_at` raises."""
+        """Return None: there are no masks. It raises the errors of `get_input_at`.
+
+        Args:
+            node_index: number of the call, from 0.
+        """
         self._nodes.at(node_index, "output_shapes")
 
     # --- copies -------------------------------------------------------------------------------------------------------
 
     def _variables_state(self, *, without: str = "") -> dict[str, Any]:
-        """Return what a copy keeps of the variables, the value of one left out, and of what acts on them."""
+        """Return what a copy keeps: the variables, with the value of one left out, and their regularizers."""
         return {
             "variables": [
                 (n, None if n == without else v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items()
@@ -388,7 +524,7 @@ class TF1Layer:
 
     def _set_variables_state(self, state: Mapping[str, Any]) -> None:
         made = self._variables
-        self._variables = {}  # in the order of the original, which `get_weights` has
+        self._variables = {}  # filled in the order of the original, which `get_weights` returns
         for name, value, trainable, constraint in state["variables"]:
             if value is None:
                 self._variables[name] = made[name]

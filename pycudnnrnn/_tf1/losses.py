@@ -1,4 +1,4 @@
-"""The losses that were added to a layer: those that always stand, and those that go with their inputs."""
+"""The losses of a layer: those that stay, and those that are dropped with their inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Losses:
         self._conditional: list[tuple[list[weakref.ref[Any]], Any]] = []
 
     def add(self, losses: Any, inputs: Any) -> None:
-        """Keep a loss or several; with `inputs` they go when the last of those arrays goes."""
+        """Add one loss or several; with `inputs` they are dropped with the last of those arrays."""
         for loss in losses if isinstance(losses, (list, tuple)) else [losses]:
             if inputs is None:
                 self.unconditional.append(loss)
@@ -23,7 +23,7 @@ class Losses:
                 self._conditional.append(([weakref.ref(array) for array in flatten(inputs)], loss))
 
     def standing(self, inputs: Any = None) -> list[Any]:
-        """Return the losses of these inputs, or of any that are still there."""
+        """Return the losses of these inputs, or of any inputs that still exist."""
         ids = None if inputs is None else [id(array) for array in flatten(inputs)]
         return [
             loss

@@ -1,4 +1,4 @@
-"""Which RNNs a checkpoint of TensorFlow holds, told from the names of its variables.
+"""Which RNNs a TensorFlow checkpoint contains, found by the names of its variables.
 
 Source: variable scopes of tensorflow/python/ops/rnn.py and tensorflow/contrib/rnn/python/ops/rnn.py (r1.15).
 """
@@ -13,13 +13,13 @@ from pycudnnrnn._tf1.tensors import CELL_NAMES, STACKED_GATES
 from pycudnnrnn.spec import RNNMode
 
 LSTM_CELLS: Final = ("lstm_cell", "basic_lstm_cell", "lstm_block_cell")
-"""TF's own: the equations of the compatible cell, with a number added to the forget gate when they run."""
+"""TF's own cells: the equations of the compatible cell, with a number added to the forget gate at run time."""
 
 GRU_CELLS: Final = ("gru_cell", "gru_block_cell")
-"""TF's own, which is another cell."""
+"""TF's own cells, whose equations differ from cuDNN's."""
 
 MODES: Final = {cell: mode for mode, cell in reversed(CELL_NAMES.items())} | dict.fromkeys(LSTM_CELLS, RNNMode.LSTM)
-"""What runs each cell; the plain one is CudnnRNNTanh's and CudnnRNNRelu's."""
+"""The mode that runs each cell. The plain cell's name does not tell CudnnRNNTanh from CudnnRNNRelu."""
 
 KEY: Final = re.compile(
     r"(?P<scope>rnn(?:/multi_rnn_cell/cell_(?P<uni>[0-9]{1,6}))?"
@@ -33,7 +33,7 @@ _ANYWHERE: Final = re.compile(rf"(?:^|(?<=/))(?:{KEY.pattern})\Z")
 
 
 class FoundRNN(NamedTuple):
-    """An RNN among the variables; `scope` is what stands before "rnn/" or its like, with its slash."""
+    """An RNN among the variables. `scope` is the part of the names before "rnn/" and the like, with its slash."""
 
     scope: str
     cell: str
@@ -47,7 +47,7 @@ class FoundRNN(NamedTuple):
 
 
 def find_models(shapes: Mapping[str, tuple[int, ...]]) -> list[FoundRNN]:
-    """Return the RNNs whose first kernel is there, in the order of their scopes."""
+    """Return the RNNs whose first kernel exists, in the order of their scopes."""
     layers: dict[tuple[str, str, int], int] = {}
     kernels: dict[tuple[str, str, int], int] = {}
     for name, shape in shapes.items():
@@ -63,5 +63,5 @@ def find_models(shapes: Mapping[str, tuple[int, ...]]) -> list[FoundRNN]:
 
 
 def is_below(name: str, names: Iterable[str]) -> bool:
-    """Say whether a name is a slot of one of `names`, as optimizers and averages have them: "kernel/Adam"."""
+    """Return whether a name is a slot of one of `names`, as optimizers and averages make them: "kernel/Adam"."""
     return any(name[:i] in names for i, character in enumerate(name) if character == "/")

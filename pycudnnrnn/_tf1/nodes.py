@@ -1,4 +1,4 @@
-"""The records of a layer's calls, TF's "nodes": what went in and came out, without keeping it alive."""
+"""The records of a layer's calls, TF's "nodes": inputs and outputs, without keeping the arrays alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pycudnnrnn._checks import check_int
 from pycudnnrnn.errors import NodeError, StateError
 
 NODES_KEPT: Final = 256
-"""Most records that a layer keeps, the first call's and the latest ones': a layer may be called without end."""
+"""Most records that a layer keeps: the first call's and the latest ones'."""
 
 
 class Node:
@@ -26,19 +26,19 @@ class Node:
 
     @property
     def input_tensors(self) -> list[Any]:
-        """The input arrays, as long as somebody else keeps them.
+        """The input arrays, while other references keep them alive.
 
         Raises:
-            StateError: one of them is gone.
+            StateError: one of them no longer exists.
         """
         return self._alive("input", self._inputs)
 
     @property
     def output_tensors(self) -> list[Any]:
-        """The output arrays, as long as somebody else keeps them.
+        """The output arrays, while other references keep them alive.
 
         Raises:
-            StateError: one of them is gone.
+            StateError: one of them no longer exists.
         """
         return self._alive("output", self._outputs)
 
@@ -51,7 +51,7 @@ class Node:
 
 
 class Nodes:
-    """The calls of one layer, by number. Every answer is one item, or a list where there are several."""
+    """The calls of one layer, by number. Each method returns one item, or a list of several."""
 
     def __init__(self, name: str) -> None:
         self._layer = name

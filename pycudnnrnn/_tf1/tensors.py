@@ -1,8 +1,7 @@
-"""TF-canonical form: the names, shapes and stitching with which TF's plain cells keep a cuDNN RNN's weights.
+"""TF-canonical form: the names, shapes and stacking in which TF's plain cells store a cuDNN RNN's weights.
 
-Where TF loses something, a tensor more keeps it: the two biases that TF sums are written beside their sum, under TF
-1.3's names, and a projection under the name that TF's LSTMCell gives it. Names here are relative: a scope comes before
-them. All arrays are NumPy's.
+TF stores only the sum of two biases. The two are written in addition to their sum, under TF 1.3's names. A projection
+has the name that TF's LSTMCell gives it. Names here are relative: a scope comes before them. All arrays are NumPy's.
 
 Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.3 and 1.15.
 """
@@ -38,12 +37,12 @@ STACKED_GATES: Final[dict[RNNMode, tuple[int, ...]]] = {
     RNNMode.RNN_TANH: (PlainGate.HIDDEN,),
     RNNMode.RNN_RELU: (PlainGate.HIDDEN,),
 }
-"""Which gates share a kernel, in its order: TF's LSTM has i, c, f, o where cuDNN has i, f, c, o."""
+"""Which gates share a kernel, in its order: TF's LSTM has i, c, f, o and cuDNN's i, f, c, o."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TFTensor:
-    """One tensor of a checkpoint: its name without scope, its shape, and what it is. `pair` is one of two biases."""
+    """One tensor of a checkpoint: its name without scope, shape and kind. The kind "pair" is one of two biases."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,7 +50,7 @@ class TFTensor:
 
 
 def cell_scope(spec: RNNSpec, pseudo_layer: int) -> str:
-    """Return where TF puts the cell of a pseudo-layer, with a slash at the end."""
+    """Return TF's scope for the cell of a pseudo-layer, with a slash at the end."""
     layer, direction = divmod(pseudo_layer, spec.num_dirs)
     cell = CELL_NAMES[spec.mode]
     if spec.num_dirs == 1:
@@ -97,7 +96,7 @@ def _kind(tensor: Tensor) -> TensorKind:
 
 @functools.lru_cache(maxsize=256)
 def tf_tensors(spec: RNNSpec) -> tuple[TFTensor, ...]:
-    """List every tensor of `spec` in TF's order: all weights, all biases, then what TF does not write."""
+    """List every tensor of `spec` in TF's order: all weights, all biases, then those that TF does not write."""
     found = [
         dataclasses.replace(tensor, name=cell_scope(spec, p) + tensor.name)
         for p in range(spec.num_pseudo_layers)
@@ -111,18 +110,18 @@ _PAIR: Final = re.compile(r"(gates/)?bias_cudnn_([01])\Z")
 
 
 def names_of(written: str) -> list[str]:
-    """Return every name that a tensor may have in a file by the one that is written, which comes first.
+    """Return every name that a tensor may have in a file; the one that we write comes first.
 
-    Source: TF 1.3 wrote a space in the pairs' names for the GRU; where in the scope is not certain.
+    Source: TF 1.3 wrote a space in the pairs' names for the GRU; its place in the scope is not certain.
     """
     spaced = (_PAIR.sub(pattern, written) for pattern in (r"\1bias_cudnn \2", r"bias_cudnn \2"))
     return list(dict.fromkeys((written, *spaced)))
 
 
 def look_up(spec: RNNSpec, there: Container[str], full: Callable[[str], str]) -> Iterator[tuple[TFTensor, str]]:
-    """Yield the tensors of an RNN, each with the name that it has among those that are there, or the one it is missing.
+    """Yield the tensors of an RNN, each with its name in the file, or with the name that is missing.
 
-    `full` gives the full name of each. Pairs may be absent, and are left out then.
+    `full` returns the full name of a relative one. Pairs that are absent are left out.
     """
     for tensor in tf_tensors(spec):
         names = names_of(full(tensor.name))
@@ -145,14 +144,14 @@ def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> d
 def from_tf(
     spec: RNNSpec, tensors: Mapping[str, Array], dtype: np.dtype[Any] | None = None, *, halve: bool = True
 ) -> tuple[list[Array], list[Array]]:
-    """Take TF's tensors apart into cuDNN-canonical (weights, biases). The pairs of biases may be absent.
+    """Split TF's tensors into cuDNN-canonical (weights, biases). The pairs of biases may be absent.
 
-    A pair counts when its sum is the bias beside it. Otherwise, the bias counts (a trained cell may have changed it),
-    and is halved as TF does, or with `halve=False` is the input bias whole. All are cast to `dtype` after that is
-    decided; None is the one that all have.
+    A pair is used if its sum is the bias stored with it. Otherwise the bias is used, since training may have changed
+    it: it is halved as TF does, or with `halve=False` becomes the input bias unhalved. All are cast to `dtype` after
+    that decision. None is the dtype that all have.
 
     Raises:
-        ArgumentError: a tensor is missing, or has another shape; without a `dtype`, another dtype than the first.
+        ArgumentError: a tensor is missing or has another shape; without a `dtype`, another dtype than the first.
     """
     weights: list[Array] = []
     biases: list[Array] = []

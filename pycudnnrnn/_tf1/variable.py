@@ -15,9 +15,15 @@ Array = npt.NDArray[Any]
 
 
 class Variable:
-    """A named array with TF's members: `assign`, `assign_add`, `assign_sub`, `shape`, `dtype`, `numpy`.
+    """A named array that a layer owns, with TF's members. `value` is the array itself.
 
-    `value` is the array itself. NumPy functions take a variable for that array, and indexing reads and writes it.
+    NumPy functions accept a variable as its array. Indexing reads and writes the array.
+
+    Attributes:
+        name: its full name, such as "lstm/opaque_kernel".
+        value: the array.
+        trainable: whether training changes it.
+        constraint: function that an optimizer applies after each update, or None.
     """
 
     def __init__(
@@ -30,33 +36,61 @@ class Variable:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes of the array."""
         return self.value.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The dtype of the array."""
         return self.value.dtype
 
     def assign(self, value: Any) -> Variable:
-        """Write `value` into the array, cast to its dtype.
+        """Write new values into the array.
+
+        Args:
+            value: an array of the same shape; it is cast to the variable's dtype.
+
+        Returns:
+            The variable itself.
 
         Raises:
-            ArgumentError: a value of another shape, or no numbers. Nothing has been written then.
+            ArgumentError: another shape, or no numbers. The array has not changed then.
         """
         self.assigning(self.name, value)()
         return self
 
     def assigning(self, name: str, value: Any) -> Callable[[], None]:
-        """Return what writes `value`, after all that can fail has been done; errors call it `name`.
+        """Return a function that writes `value`, after all checks have passed.
+
+        Args:
+            name: what errors call the value.
+            value: an array of the same shape.
 
         Raises:
-            ArgumentError: as of `assign`.
+            ArgumentError: another shape, or no numbers.
         """
         return _overwriting.overwriting(name, self.value, _arrays.host_values(name, value))
 
     def assign_add(self, delta: Any) -> Variable:
+        """Add to the array in place.
+
+        Args:
+            delta: what to add, an array or a number.
+
+        Returns:
+            The variable itself.
+        """
         return self.assign(self.value + delta)
 
     def assign_sub(self, delta: Any) -> Variable:
+        """Subtract from the array in place.
+
+        Args:
+            delta: what to subtract, an array or a number.
+
+        Returns:
+            The variable itself.
+        """
         return self.assign(self.value - delta)
 
     def numpy(self) -> Array:

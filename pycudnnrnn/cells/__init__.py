@@ -1,7 +1,8 @@
-"""TF's plain cells that compute what cuDNN computes, one step at a time, and what stacks them into a whole RNN.
+"""TF's plain cells, which compute the same as cuDNN one step at a time, and `CellStack`, a whole RNN of them.
 
-A cell takes the weights of one pseudo-layer under TF's names. It runs on NumPy arrays and on those of any array API
-library. Biases are summed, as in TF. LSTM states are (c, h) here and (h, c) in layers: TF has it so.
+A cell has the weights of one pseudo-layer (one layer in one direction) under TF's names. It runs on NumPy arrays and on
+those of any array API library. Each bias is the sum of cuDNN's two, as in TF. An LSTM's state is (c, h) here and (h, c)
+in layers, also as in TF.
 
 Source: `CudnnCompatibleLSTMCell` and `CudnnCompatibleGRUCell` of tf.contrib.cudnn_rnn, TF 1.4 to 1.15; BasicRNNCell.
 """
@@ -16,11 +17,12 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _overwriting
 from pycudnnrnn._checks import check_bool, check_int, check_text
+from pycudnnrnn._tf1.initializers import InitializerLike
 from pycudnnrnn._tf1.tensors import cell_scope
 from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
 from pycudnnrnn.errors import ArgumentError, TFArgumentError
 from pycudnnrnn.schedule import check_lengths
-from pycudnnrnn.spec import BiasMode, DType, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import BiasModeLike, DType, DTypeLike, InputMode, InputModeLike, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
 
@@ -33,10 +35,53 @@ __all__ = [
     "LSTMStateTuple",
     "cell_of",
 ]
+__dir__ = __all__.copy
 
 
 class CudnnCompatibleLSTMCell(Cell):
-    """The LSTM cell: gates i, c, f, o in one kernel, no forget bias added. State (c, h)."""
+    """Run an LSTM one step at a time, as TF's `CudnnCompatibleLSTMCell` does.
+
+    The gates i, c, f and o share one kernel. No forget bias is added. The state is the pair (c, h); a layer has (h, c).
+
+    Letters: B sequences, I inputs, U units, P projected units.
+
+    Args:
+        num_units: width of the gates and of the state, U.
+        reuse: ignored; TF's signature has it. To share weights, share the cell. Default: None.
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        cell_clip: bounds of an LSTM's cell state c: a positive number x for [-x, x], a pair (low, high), or None for no
+            bounds. They are rounded to float32 with every dtype. Default: None.
+        kernel_initializer: how each matrix starts: "glorot_uniform", "glorot_normal", "orthogonal", "random_normal",
+            "random_uniform", "zeros", "ones", or a callable (shape, dtype) that returns an array. None:
+            "glorot_uniform". Default: None.
+        name: name of the cell, with which its variables' names begin. None: "cudnn_compatible_lstm_cell".
+            Default: None.
+        dtype: type of the weights and states: "float16", "bfloat16", "float32" or "float64", or the dtype object of
+            NumPy, torch, JAX or TensorFlow. None: the dtype of the first input. Default: None.
+        seed: seed of the starting weights. From 0 to 2**64 - 1. None: a random seed. Default: None.
+        input_mode: how the cell uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U; it is for layer 0 of an RNN with skip input. Default: "linear_input".
+        bias_mode: "none" for no biases; every other mode gives one bias per gate, the sum of cuDNN's.
+            Default: "double".
+
+    Shapes:
+        inputs: [B, I].
+        state: `LSTMStateTuple(c, h)`: c is [B, U], h is [B, U], or [B, P] with a projection.
+        output: as h.
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import cells
+        >>> cell = cells.CudnnCompatibleLSTMCell(3, seed=0)
+        >>> state = cell.zero_state(4, "float32")
+        >>> output, state = cell(np.ones((4, 2), "float32"), state)
+        >>> output.shape, state.c.shape, state.h.shape
+        ((4, 3), (4, 3), (4, 3))
+    """
 
     _mode = RNNMode.LSTM
 
@@ -47,12 +92,12 @@ class CudnnCompatibleLSTMCell(Cell):
         *,
         num_proj: int | None = None,
         cell_clip: float | tuple[float, float] | None = None,
-        kernel_initializer: Any = None,
+        kernel_initializer: InitializerLike | None = None,
         name: str | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         seed: int | None = None,
-        input_mode: str = InputMode.LINEAR_INPUT,
-        bias_mode: str = BiasMode.DOUBLE,
+        input_mode: InputModeLike = "linear_input",
+        bias_mode: BiasModeLike = "double",
     ) -> None:
         self._lstm_only = {"num_proj": num_proj, "cell_clip": cell_clip}
         super().__init__(
@@ -84,7 +129,45 @@ class CudnnCompatibleLSTMCell(Cell):
 
 
 class CudnnCompatibleGRUCell(Cell):
-    """The GRU cell, reset after the recurrent product, with two biases in the candidate."""
+    """Run a GRU one step at a time, as TF's `CudnnCompatibleGRUCell` does.
+
+    The reset gate is applied after the recurrent product, as in cuDNN. The candidate therefore has two biases.
+
+    Letters: B sequences, I inputs, U units.
+
+    Args:
+        num_units: width of the gates and of the state, U.
+        reuse: ignored; TF's signature has it. To share weights, share the cell. Default: None.
+        kernel_initializer: how each matrix starts: "glorot_uniform", "glorot_normal", "orthogonal", "random_normal",
+            "random_uniform", "zeros", "ones", or a callable (shape, dtype) that returns an array. None:
+            "glorot_uniform". Default: None.
+        name: name of the cell, with which its variables' names begin. None: "cudnn_compatible_gru_cell". Default: None.
+        dtype: type of the weights and states: "float16", "bfloat16", "float32" or "float64", or the dtype object of
+            NumPy, torch, JAX or TensorFlow. None: the dtype of the first input. Default: None.
+        seed: seed of the starting weights. From 0 to 2**64 - 1. None: a random seed. Default: None.
+        input_mode: how the cell uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U; it is for layer 0 of an RNN with skip input. Default: "linear_input".
+        bias_mode: "double" gives the candidate a bias in each product; "single_input" and "single_recurrent" give it
+            only that one. With each of these, the two gates have one bias, the sum of cuDNN's. "none": no biases.
+            Default: "double".
+
+    Shapes:
+        inputs: [B, I].
+        state, output: [B, U].
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import cells
+        >>> cell = cells.CudnnCompatibleGRUCell(3, seed=0)
+        >>> state = cell.zero_state(4, "float32")
+        >>> output, state = cell(np.ones((4, 2), "float32"), state)
+        >>> output.shape, state.shape
+        ((4, 3), (4, 3))
+    """
 
     _mode = RNNMode.GRU
 
@@ -92,13 +175,13 @@ class CudnnCompatibleGRUCell(Cell):
         self,
         num_units: int,
         reuse: bool | None = None,
-        kernel_initializer: Any = None,
+        kernel_initializer: InitializerLike | None = None,
         *,
         name: str | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         seed: int | None = None,
-        input_mode: str = InputMode.LINEAR_INPUT,
-        bias_mode: str = BiasMode.DOUBLE,
+        input_mode: InputModeLike = "linear_input",
+        bias_mode: BiasModeLike = "double",
     ) -> None:
         super().__init__(
             num_units, reuse, kernel_initializer=kernel_initializer, name=name, dtype=dtype, seed=seed,
@@ -120,7 +203,41 @@ class CudnnCompatibleGRUCell(Cell):
 
 
 class CudnnCompatibleRNNTanhCell(Cell):
-    """The tanh cell; TF uses its BasicRNNCell."""
+    """Run a tanh RNN one step at a time, as TF's `BasicRNNCell` does.
+
+    Letters: B sequences, I inputs, U units.
+
+    Args:
+        num_units: width of the gates and of the state, U.
+        reuse: ignored; TF's signature has it. To share weights, share the cell. Default: None.
+        kernel_initializer: how each matrix starts: "glorot_uniform", "glorot_normal", "orthogonal", "random_normal",
+            "random_uniform", "zeros", "ones", or a callable (shape, dtype) that returns an array. None:
+            "glorot_uniform". Default: None.
+        name: name of the cell, with which its variables' names begin. None: "basic_rnn_cell". Default: None.
+        dtype: type of the weights and states: "float16", "bfloat16", "float32" or "float64", or the dtype object of
+            NumPy, torch, JAX or TensorFlow. None: the dtype of the first input. Default: None.
+        seed: seed of the starting weights. From 0 to 2**64 - 1. None: a random seed. Default: None.
+        input_mode: how the cell uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U; it is for layer 0 of an RNN with skip input. Default: "linear_input".
+        bias_mode: "none" for no biases; every other mode gives one bias, the sum of cuDNN's. Default: "double".
+
+    Shapes:
+        inputs: [B, I].
+        state, output: [B, U].
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import cells
+        >>> cell = cells.CudnnCompatibleRNNTanhCell(3, seed=0)
+        >>> state = cell.zero_state(4, "float32")
+        >>> output, state = cell(np.ones((4, 2), "float32"), state)
+        >>> output.shape, state.shape
+        ((4, 3), (4, 3))
+    """
 
     _mode = RNNMode.RNN_TANH
 
@@ -130,7 +247,41 @@ class CudnnCompatibleRNNTanhCell(Cell):
 
 
 class CudnnCompatibleRNNReluCell(Cell):
-    """The relu cell; TF uses its BasicRNNCell with relu."""
+    """Run a relu RNN one step at a time, as TF's `BasicRNNCell` with relu does.
+
+    Letters: B sequences, I inputs, U units.
+
+    Args:
+        num_units: width of the gates and of the state, U.
+        reuse: ignored; TF's signature has it. To share weights, share the cell. Default: None.
+        kernel_initializer: how each matrix starts: "glorot_uniform", "glorot_normal", "orthogonal", "random_normal",
+            "random_uniform", "zeros", "ones", or a callable (shape, dtype) that returns an array. None:
+            "glorot_uniform". Default: None.
+        name: name of the cell, with which its variables' names begin. None: "basic_rnn_cell". Default: None.
+        dtype: type of the weights and states: "float16", "bfloat16", "float32" or "float64", or the dtype object of
+            NumPy, torch, JAX or TensorFlow. None: the dtype of the first input. Default: None.
+        seed: seed of the starting weights. From 0 to 2**64 - 1. None: a random seed. Default: None.
+        input_mode: how the cell uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U; it is for layer 0 of an RNN with skip input. Default: "linear_input".
+        bias_mode: "none" for no biases; every other mode gives one bias, the sum of cuDNN's. Default: "double".
+
+    Shapes:
+        inputs: [B, I].
+        state, output: [B, U].
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import cells
+        >>> cell = cells.CudnnCompatibleRNNReluCell(3, seed=0)
+        >>> state = cell.zero_state(4, "float32")
+        >>> output, state = cell(np.ones((4, 2), "float32"), state)
+        >>> output.shape, state.shape
+        ((4, 3), (4, 3))
+    """
 
     _mode = RNNMode.RNN_RELU
 
@@ -141,7 +292,25 @@ class CudnnCompatibleRNNReluCell(Cell):
 
 
 def cell_of(spec: RNNSpec, layer: int) -> Cell:
-    """Return an unbuilt cell for one pseudo-layer of `layer` of `spec`."""
+    """Make an unbuilt cell for one layer of an RNN, in one direction.
+
+    Args:
+        spec: description of the RNN.
+        layer: index of the layer, from 0.
+
+    Returns:
+        A cell of the class for the spec's mode, with random weights once it is built.
+
+    Raises:
+        ArgumentError: the spec has no such layer.
+
+    Example:
+        >>> from pycudnnrnn import RNNSpec, cells
+        >>> spec = RNNSpec("gru", num_layers=2, num_units=3, input_size=2)
+        >>> cell = cells.cell_of(spec, layer=0)
+        >>> type(cell).__name__, cell.num_units
+        ('CudnnCompatibleGRUCell', 3)
+    """
     input_mode = spec.input_mode if check_int("layer", layer, 0, spec.num_layers - 1) == 0 else InputMode.LINEAR_INPUT
     options: dict[str, Any] = {"dtype": spec.dtype, "input_mode": input_mode, "bias_mode": spec.bias_mode}
     if spec.mode is RNNMode.LSTM:
@@ -157,9 +326,27 @@ def cell_of(spec: RNNSpec, layer: int) -> Cell:
 
 
 class CellStack:
-    """Run one cell per pseudo-layer over whole sequences, as a layer of `spec` would, step by step and without dropout.
+    """Run TF's plain cells over whole sequences, step by step and without dropout: one cell for each pseudo-layer.
 
-    `scope` comes before the names of the variables, as a saveable's does.
+    The weights are random until `load`.
+
+    Args:
+        spec: description of the RNN.
+        scope: prefix of the variables' names, without a slash at the end, as in a saveable. Default: "", no prefix.
+
+    Raises:
+        ArgumentTypeError: a scope that is not a string.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import CudnnLSTM, cells
+        >>> layer = CudnnLSTM(2, num_units=3, direction="bidirectional", seed=1)
+        >>> x = np.random.default_rng(0).normal(size=(5, 4, 2)).astype("float32")
+        >>> outputs, states = layer(x, training=False)
+        >>> stack = cells.CellStack(layer.spec, scope="cudnn_lstm")
+        >>> stack.load(layer.saveable.tensors())
+        >>> np.allclose(stack(x)[0], outputs, atol=1e-5)
+        True
     """
 
     def __init__(self, spec: RNNSpec, scope: str = "") -> None:
@@ -173,14 +360,17 @@ class CellStack:
             self.cells.append(cell)
 
     def tensors(self) -> dict[str, Array]:
-        """Return copies of all variables by their full names: what a saveable restores from."""
+        """Return a dict with copies of all variables by their full names. A saveable can restore it."""
         return {name: variable.numpy() for name, variable in self._named().items()}
 
     def load(self, tensors: Mapping[str, Any]) -> None:
-        """Write all variables by their full names: what a saveable's `tensors` gives. Other names may be there.
+        """Write all variables.
+
+        Args:
+            tensors: arrays by full name, as a saveable's `tensors` returns them. Other names are ignored.
 
         Raises:
-            ArgumentError: a missing tensor, or a wrong shape. Nothing has been written then.
+            ArgumentError: a missing tensor, or a wrong shape. No variable has changed then.
         """
         writes = []
         for name, variable in self._named().items():
@@ -205,13 +395,26 @@ class CellStack:
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
     ) -> tuple[Any, tuple[Any, ...]]:
-        """Return (outputs, states), as a layer does: states are (h, c) or (h,), stacked by pseudo-layer.
+        """Run the cells over a batch of sequences, as a layer does with `training=False`.
 
-        Shapes:
-            as a layer's.
+        Letters: T steps, B sequences, I inputs, L layers, D directions, U units, P projected units.
+
+        Args:
+            inputs: the input array, [T, B, I], or [B, T, I] with `time_major=False`.
+            initial_state: the states before the first step: the pair (h, c) for the LSTM, the tuple (h,) for the
+                others. h is [L * D, B, U], or [L * D, B, P] with a projection; c is [L * D, B, U]. None: zeros.
+                Default: None.
+            sequence_lengths: the steps of each sequence, B integers from 0 to T in host memory. Outputs past the end
+                of a sequence are 0. None: T for all. Default: None.
+            time_major: True for [T, B, ...] inputs and outputs, False for [B, T, ...]. Default: True.
+
+        Returns:
+            The pair (outputs, states). `outputs` is [T, B, D * U] (D * P with a projection; B first with
+            `time_major=False`). `states` is (h, c) or (h,), shaped as `initial_state`.
 
         Raises:
-            ArgumentError: inputs or a state of another dtype than the stack's.
+            ArgumentError: a wrong shape, or inputs or a state of another dtype than the stack's.
+            ArgumentTypeError: an argument that is not an array.
         """
         xp = _arrays.namespace_of(inputs)
         spec = self.spec
@@ -282,7 +485,7 @@ def _beside(xp: Any, *parts: Any) -> Any:
 
 
 def _sigmoid(xp: Any, a: Any) -> Any:
-    """Return 1 / (1 + exp(-a)) without an overflow, right relatively: a closed gate is small and not 0."""
+    """Return 1 / (1 + exp(-a)) without overflow and with a small relative error: a closed gate is small but not 0."""
     positive = a > 0
-    small = xp.exp(xp.where(positive, -a, a))  # not exp(-abs(a)): an autograd sees no slope of abs at 0
+    small = xp.exp(xp.where(positive, -a, a))  # not exp(-abs(a)): autograd takes 0 as the slope of abs at 0
     return xp.where(positive, xp.ones_like(small), small) / (1 + small)

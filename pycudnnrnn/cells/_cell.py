@@ -1,4 +1,4 @@
-"""What TF's plain cells share: variables under TF's names, states, and the sum that gates begin with."""
+"""The base of TF's plain cells: variables under TF's names, states, and the sums of the gates."""
 
 from __future__ import annotations
 
@@ -13,45 +13,63 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn._tf1.checks import shape_of
-from pycudnnrnn._tf1.initializers import check_initializer, initial_value
+from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer, initial_value
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn._tf1.tensors import CELL_NAMES, cell_tensors
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TFArgumentError
-from pycudnnrnn.spec import INT32_MAX, BiasMode, DType, InputMode, RNNMode, RNNSpec, parse_dtype
+from pycudnnrnn.spec import (
+    INT32_MAX,
+    BiasModeLike,
+    DType,
+    DTypeLike,
+    InputMode,
+    InputModeLike,
+    RNNMode,
+    RNNSpec,
+    parse_dtype,
+)
 
 Array = npt.NDArray[Any]
 
 
 class LSTMStateTuple(NamedTuple):
-    """An LSTM cell's state."""
+    """The state of an LSTM cell: the pair (c, h), with names. A layer's states are (h, c).
+
+    Args:
+        c: the cell state, [B, U].
+        h: the output of the last step, [B, U], or [B, P] with a projection.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import cells
+        >>> state = cells.LSTMStateTuple(c=np.zeros((4, 3)), h=np.ones((4, 3)))
+        >>> c, h = state
+        >>> float(h.sum())
+        12.0
+    """
 
     c: Any
     h: Any
 
 
 class Cell(TF1Layer):
-    """What the cells share.
-
-    `reuse` is TF's: the way to share weights here is to share the cell. `dtype` None is the first input's. `seed`
-    decides the starting weights; None draws them. `input_mode` and `bias_mode` are the layer's; "skip_input" is for a
-    cell in layer 0 of such a layer.
-    """
+    """Base of the four cells, which explain the arguments. "skip_input" is for layer 0 of an RNN with skip input."""
 
     _mode: ClassVar[RNNMode]
     _lstm_only: Mapping[str, Any] = MappingProxyType({})
-    """What the LSTM's constructor has been given besides, before this one is called."""
+    """The arguments that only the LSTM has. Its constructor sets them before it calls this one."""
 
     def __init__(
         self,
         num_units: int,
         reuse: bool | None = None,
         *,
-        kernel_initializer: Any = None,
+        kernel_initializer: InitializerLike | None = None,
         name: str | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         seed: int | None = None,
-        input_mode: str = InputMode.LINEAR_INPUT,
-        bias_mode: str = BiasMode.DOUBLE,
+        input_mode: InputModeLike = "linear_input",
+        bias_mode: BiasModeLike = "double",
     ) -> None:
         if reuse is not None and not isinstance(reuse, bool):
             raise ArgumentTypeError("reuse", "a bool or None", shorten(reuse))
@@ -59,7 +77,9 @@ class Cell(TF1Layer):
             CELL_NAMES[self._mode] if name is None else name, None if dtype is None else parse_dtype("dtype", dtype)
         )
         self._reuse, self._seed = reuse, seed
-        self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
+        self._kernel_initializer: InitializerLike = check_initializer(
+            "kernel_initializer", kernel_initializer, "glorot_uniform"
+        )
         self._spec = RNNSpec(
             self._mode, 1, num_units, num_units, input_mode, dtype=self._dtype or DType.FLOAT32,
             seed=0 if seed is None else seed, bias_mode=bias_mode, **self._lstm_only,
@@ -67,24 +87,35 @@ class Cell(TF1Layer):
 
     @property
     def num_units(self) -> int:
+        """The width of the gates and of the state, U."""
         return self._spec.num_units
 
     @property
     def state_size(self) -> Any:
-        """num_units; of the LSTM (c, h), h being as wide as the output."""
+        """The width of the state: U, or for the LSTM the widths of (c, h), which are (U, U) or (U, P)."""
         if self._spec.has_cell_state:
             return LSTMStateTuple(self._spec.num_units, self._spec.state_size)
         return self._spec.state_size
 
     @property
     def output_size(self) -> int:
+        """The width of the output: U, or P with a projection."""
         return self._spec.state_size
 
-    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        """Return a state of zeros, in the structure of `state_size`. `batch_size` may be a whole float or an array.
+    def zero_state(self, batch_size: Any, dtype: DTypeLike) -> Any:
+        """Make a state of zeros.
 
-        Shapes:
-            [batch_size, n] for each n in `state_size`.
+        Args:
+            batch_size: number of sequences, B: an integer, a float with an integer's value, or an array with one.
+            dtype: type of the state: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
+                torch, JAX or TensorFlow.
+
+        Returns:
+            A NumPy array [B, U], or for the LSTM an `LSTMStateTuple` of two.
+
+        Raises:
+            ArgumentError: a negative size, or an unknown dtype.
+            ArgumentTypeError: a size that is not an integer.
         """
         batch = _batch_size(batch_size)
         numpy_dtype = parse_dtype("dtype", dtype).numpy
@@ -93,13 +124,13 @@ class Cell(TF1Layer):
         return np.zeros((batch, self.state_size), numpy_dtype)
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables, for inputs of this shape; a second build does nothing.
+        """Create the weights. The first call does this if you do not; a second build does nothing.
 
-        Shapes:
-            input_shape: (B, input_size), where B may be None.
+        Args:
+            input_shape: shape of the inputs, (B, I). B may be None.
 
         Raises:
-            ArgumentError: an unknown last dimension; also a `ValueError`.
+            ArgumentError: the last dimension is None. It is a `ValueError`, as in TF.
         """
         with self._alone_until_built():
             if not self.built:
@@ -116,8 +147,8 @@ class Cell(TF1Layer):
         for index, tensor in enumerate(cell_tensors(spec, 0)):
             if tensor.kind == "pair":
                 continue
-            initializer: Any = self._kernel_initializer
-            if tensor.kind == "bias":  # TF's GRU cell starts with open gates; the layer does not
+            initializer = self._kernel_initializer
+            if tensor.kind == "bias":  # TF's GRU cell starts with open gates, its layer with zeros
                 initializer = "ones" if tensor.name == "gates/bias" else "zeros"
             values[tensor.name] = initial_value(tensor.name, initializer, tensor.shape, dtype.numpy, [seed, index])
         self._spec, self._dtype = spec, dtype
@@ -126,13 +157,18 @@ class Cell(TF1Layer):
         self.built = True
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """Return (output, new state) of one step.
+        """Compute one step. `cell(inputs, state)` calls this.
 
-        Shapes:
-            inputs: [B, I]; state: [B, n] for each n in `state_size`; output: [B, output_size].
+        Args:
+            inputs: the input of this step, [B, I], of NumPy or an array API library.
+            state: the state before this step, as `zero_state` returns it or the last step did.
+
+        Returns:
+            The pair (output, new state). The output is [B, U], or [B, P] with a projection.
 
         Raises:
-            ArgumentError: a wrong shape, dtype or structure.
+            ArgumentError: a wrong shape or dtype, or a state of the wrong structure.
+            ArgumentTypeError: an argument that is not an array.
         """
         xp = _arrays.namespace_of(inputs)
         if inputs.ndim != 2 or (self.built and inputs.shape[1] != self._spec.input_size):
@@ -147,7 +183,21 @@ class Cell(TF1Layer):
         return self._step(xp, weights, inputs, state)
 
     def __call__(self, inputs: Any, state: Any, scope: str | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Call the cell, and record the call; `scope` names the variables when this call builds them."""
+        """Run one step: build the cell if this is the first call, run `call`, and record the call.
+
+        Args:
+            inputs: the input of this step, [B, I], of NumPy or an array API library.
+            state: the state before this step, as `zero_state` returns it or the last step did.
+            scope: prefix of the variables' names, if this call creates them. None: the cell's name. Default: None.
+            **kwargs: none is accepted; TF's signature has them.
+
+        Returns:
+            The pair (output, new state). The output is [B, U], or [B, P] with a projection.
+
+        Raises:
+            ArgumentError: a wrong shape or dtype, or a state of the wrong structure.
+            TypeError: an argument that `call` does not take.
+        """
         return super().__call__(inputs, state, scope=scope, **kwargs)
 
     def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
@@ -160,7 +210,7 @@ class Cell(TF1Layer):
         raise NotImplementedError
 
     def _sum(self, w: Mapping[str, Any], x: Any, h: Any, prefix: str = "") -> Any:
-        """Return the pre-activations of all gates that share a kernel, side by side."""
+        """Return the sums of all gates that share a kernel, concatenated, before their activation functions."""
         kernel = w[f"{prefix}kernel"]
         columns = kernel.shape[0] - self._spec.state_size
         total = h @ kernel[columns:, :]
@@ -172,11 +222,15 @@ class Cell(TF1Layer):
         return self._spec.input_mode is InputMode.SKIP_INPUT
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """Return (B, output_size) for (B, input_size)."""
+        """Return the shape of the output, (B, U), or (B, P) with a projection.
+
+        Args:
+            input_shape: shape of the inputs, (B, I). B may be None.
+        """
         return (shape_of(input_shape)[0], self.output_size)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments by name."""
+        """Return a dict of the constructor's arguments by name."""
         config = {
             "num_units": self.num_units,
             "reuse": self._reuse,
@@ -194,7 +248,7 @@ class Cell(TF1Layer):
         return self._mode is RNNMode.LSTM
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return configuration and variables: what a cell is, without its calls and losses."""
+        """Return configuration and variables, without recorded calls and losses."""
         own = {"config": self.get_config(), "scope": self._scope, "spec": self._spec, "built": self.built}
         return own | self._variables_state()
 
@@ -217,17 +271,17 @@ def check_state(name: str, array: Any, shape: tuple[int, int], dtype: DType) -> 
 
 
 def check_dtype(name: str, array: Any, dtype: DType) -> None:
-    """Refuse an array of any library whose dtype is not the cell's."""
+    """Refuse an array, of any library, whose dtype is not the cell's."""
     try:
         found = parse_dtype(name, array.dtype)
-    except ArgumentError:  # integers, for one
+    except ArgumentError:  # such as integers
         found = None
     if found is not dtype:
         raise ArgumentError(name, f"{dtype}, the cell's", array.dtype, aspect="dtype")
 
 
 def _repeated(x: Any, width: int) -> Any:
-    """Put `x` beside itself until it is `width` wide; array API libraries share no name for it."""
+    """Repeat `x` along its last axis up to `width`. Array API libraries have no common name for it."""
     batch, columns = x.shape
     times = width // columns
     xp = _arrays.namespace_of(x)

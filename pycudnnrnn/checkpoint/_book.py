@@ -1,4 +1,4 @@
-"""The book of a folder: which of its checkpoints is the latest, and which others were kept."""
+"""The book of a folder, `checkpoint.json`: the latest of its checkpoints, and the others that were kept."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pycudnnrnn._source import Source
 from pycudnnrnn.errors import CheckpointError
 
 BOOK: Final = "checkpoint.json"
-"""The file beside the checkpoints that says which is the latest."""
+"""The name of the file that records which of a folder's checkpoints is the latest."""
 
 BOOK_MAX: Final = 1 << 20
 """Most bytes of it."""
 
 
 def latest(folder: Path) -> Path | None:
-    """Return what the book names, None where there is no book.
+    """Return the checkpoint that the book names, or None if there is no book.
 
     Raises:
         CheckpointError: the book is damaged.
@@ -40,7 +40,7 @@ def check_ours(folder: Path) -> None:
     """Refuse to overwrite a file of the book's name that is not a book.
 
     Raises:
-        CheckpointError: there is one.
+        CheckpointError: there is such a file.
     """
     content = _read(folder)
     if content is not None and not (isinstance(content, dict) and content.keys() == {"latest", "all"}):
@@ -55,7 +55,7 @@ def image(newest: Path, kept: Sequence[Path]) -> bytes:
 
 
 def _read(folder: Path) -> Any:
-    """Return what the book says, None where there is none."""
+    """Return the content of the book, or None if there is no book."""
     book = folder / BOOK
     try:
         with Source(book) as source:

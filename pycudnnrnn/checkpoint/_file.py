@@ -1,8 +1,8 @@
 """One checkpoint file: its bytes, and reading it without trusting it.
 
-The expected tensors decide, not the file. A reader knows every name, shape and dtype before it opens the file, and
-refuses on the first thing that differs, before it allocates anything. The header is checked here, and only then does
-the safetensors library see the bytes: the same bytes, read once from one open file.
+The expected tensors decide, not the file. A reader knows every name, shape and dtype before it opens the file. It
+stops at the first difference, before it allocates anything. The header is checked here first. Then the safetensors
+library gets the same bytes, which are read once from one open file.
 
 Source: the safetensors format: 8 bytes little-endian header length, JSON header, tensors without holes or overlap.
 """
@@ -33,7 +33,7 @@ HEADER_MAX: Final = 1 << 20
 """Most bytes of header. 4096 tensors with TF's names take about two thirds of it; the library itself allows 100 MB."""
 
 FOREIGN_HEADER_MAX: Final = 1 << 24
-"""The same for files of other programs, which may hold much beside an RNN."""
+"""The same for files of other programs, which may hold much more than an RNN."""
 
 TENSORS_MAX: Final = 4096
 """Most tensors in a file: a bidirectional GRU of 256 layers has 4096."""
@@ -51,28 +51,28 @@ METADATA: Final = "__metadata__"
 """The entry of the header that is not a tensor."""
 
 FORMAT: Final = "pycudnnrnn-1"
-"""What the metadata's "format" says."""
+"""The value of "format" in the metadata."""
 
 REASONS: Final = (
-    "unreadable",  # the operating system refuses, or it is not a regular file
+    "unreadable",  # an error of the operating system, or not a regular file
     "size",  # more bytes than the expected tensors and a header can have
-    "header length",  # no room for what it says, or over the cap
+    "header length",  # longer than the file, or than the limit
     "header text",  # not strict JSON
     "duplicate key",
     "header form",  # JSON, without the structure of safetensors' headers
     "too many tensors",
     "metadata",  # of another program, or incomplete, or malformed
-    "spec",  # of another model than the one to restore
+    "spec",  # another model than the one to restore
     "missing tensor",
     "unknown tensor",
     "dtype",
     "shape",
     "offsets",  # overlap, hole, or not the number of bytes that the shape has
     "hash",  # the contents are not those that were written
-    "library",  # the safetensors library refuses what passed all of the above
+    "library",  # an error of the safetensors library, after all of the above
     "not finite",  # asked for with require_finite=True
 )
-"""Every `CheckpointError.reason`."""
+"""All values of `CheckpointError.reason`."""
 
 _DTYPES: Final = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -82,7 +82,7 @@ _DTYPES: Final = {
 
 
 class TensorSpec(NamedTuple):
-    """What a tensor has to be."""
+    """The shape and dtype that a tensor has, or must have."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -96,21 +96,22 @@ class TensorSpec(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a file holds."""
+    """The tensors and metadata of a file."""
 
     tensors: dict[str, Array]
     metadata: dict[str, str]
 
 
 Expectation = Callable[[Mapping[str, str]], Mapping[str, TensorSpec]]
-"""From the metadata to the tensors that there must be; it may raise `Refusal`."""
+"""Maps the metadata to the tensors that the file must have. It may raise `Refusal`."""
 
 
 def image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
-    """Return the bytes of a file, with the hash of all it holds.
+    """Return the bytes of a file, with a hash of its contents.
 
     Raises:
-        ArgumentError: a name or a dtype that the format does not have, or more tensors or header than a reader takes.
+        ArgumentError: a name or a dtype that the format does not have, or more tensors or header than a reader
+            accepts.
     """
     arrays = _writable(tensors)
     if len(arrays) > TENSORS_MAX:
@@ -134,25 +135,25 @@ def foreign_image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> 
 
 
 def _writable(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    if METADATA in tensors:  # the library would write two entries of that name, which no reader takes
+    if METADATA in tensors:  # the library would write two entries of that name, which no reader accepts
         raise ArgumentError("name", "another than the format's own", repr(METADATA))
     for name, array in tensors.items():
         if not is_utf8(name):
             raise ArgumentError("name", "text that UTF-8 has", shorten(name))
         if array.dtype.name not in _DTYPES or not array.dtype.isnative:
             raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
-    # The library takes the bytes as they lie in memory, whatever the strides say.
+    # The library copies the bytes in memory order and ignores strides.
     return {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
 
 
 def read(path: Path, expect: Expectation, *, data_max: int | None, require_finite: bool = False) -> Contents:
-    """Read a file, whatever it holds.
+    """Read a file, and check it against the expected tensors.
 
-    `expect` turns the metadata into the tensors that there must be. `data_max` caps their bytes before anything is
-    read; None leaves that to `expect`.
+    `expect` maps the metadata to the tensors that the file must have. `data_max` caps their bytes before anything is
+    read; with None, `expect` has to do that.
 
     Raises:
-        CheckpointError: the file is not what is expected.
+        CheckpointError: the file is damaged or does not have the expected tensors.
     """
     with refused(path), Source(path) as source:
         return _read(source, expect, data_max, require_finite=require_finite)
@@ -161,10 +162,10 @@ def read(path: Path, expect: Expectation, *, data_max: int | None, require_finit
 def scan(
     path: Path, visit: Callable[[str, Array], None], *, foreign: bool
 ) -> tuple[dict[str, TensorSpec], dict[str, str]]:
-    """Walk through a file with little of it in memory: `visit` gets each tensor's name with its elements, in pieces.
+    """Walk through a file with little of it in memory. `visit` gets each tensor's name with its elements, in pieces.
 
-    Returns the tensors and the metadata of a file whose hash is right. With `foreign` that may be any program's
-    safetensors file, which has no hash and no "format" in its metadata.
+    Returns the tensors' specs and the metadata, after checking the hash. With `foreign` the file may be one of any
+    program: without a hash, and without our "format" in its metadata.
 
     Raises:
         CheckpointError: the file is damaged, or not written by this package.
@@ -190,10 +191,10 @@ def scan(
 
 
 def read_foreign(path: Path) -> Contents:
-    """Read any program's safetensors file: nothing is expected but that it is whole, and its hash right if it is ours.
+    """Read any program's safetensors file. It must be complete, and the hash of one of ours must be right.
 
     Raises:
-        CheckpointError: not a sound safetensors file, or a dtype that NumPy has no name for.
+        CheckpointError: a damaged safetensors file, or a dtype that NumPy does not have.
     """
     with refused(path), Source(path) as source:
         entries, metadata, data_start = _header(source, FOREIGN_HEADER_MAX, tensors_max=None)
@@ -232,7 +233,7 @@ def check_finite(tensors: Mapping[str, Array]) -> None:
 def _header(
     source: Source, header_max: int = HEADER_MAX, tensors_max: int | None = TENSORS_MAX
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str], int]:
-    """Return entries and metadata of the header, of the right form, and where the tensors begin."""
+    """Return the header's entries and metadata, after checking their form, and the offset of the tensors."""
     if source.size < 8:
         raise _other_file(source, f"{source.size} bytes have no room for a header")
     length = int.from_bytes(source.read_at(0, 8), "little")
@@ -262,7 +263,7 @@ def _header(
 
 
 def _other_file(source: Source, detail: str) -> Refusal:
-    """Return why a file is refused that has no room for the header that it would have."""
+    """Return the error for a file that is too short for its header."""
     found = what_it_is(source)
     other = f"not a safetensors file: {found}" if found else "not a safetensors file, or cut short"
     return Refusal("header length", f"{other} ({detail})")
@@ -309,7 +310,7 @@ def _compare(entries: Mapping[str, dict[str, Any]], expected: Mapping[str, Tenso
 def _check_end(
     source: Source, entries: Mapping[str, dict[str, Any]], expected: Mapping[str, TensorSpec], data_start: int
 ) -> None:
-    """Refuse tensors that do not lie side by side from the header's end to the file's."""
+    """Refuse tensors that do not fill the file from the header's end, without holes or overlap."""
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         first, last = entry["data_offsets"]
@@ -344,7 +345,7 @@ def _is_ours(metadata: Mapping[str, str], *, foreign: bool) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Say whether a name can be written: half of a surrogate pair cannot."""
+    """Return True if UTF-8 can encode a name. It cannot encode half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -370,7 +371,7 @@ def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, TensorSpec, list
 def _digest(
     tensors: Iterable[tuple[str, TensorSpec, Iterable[bytes | memoryview]]], metadata: Mapping[str, str]
 ) -> str:
-    """Hash metadata and tensors by name: integrity, not authenticity, since anybody can compute it."""
+    """Hash metadata and tensors in the order of names. This proves integrity, not origin: anybody can compute it."""
     found = hashlib.sha256()
 
     def add(*texts: str) -> None:

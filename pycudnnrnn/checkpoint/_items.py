@@ -1,4 +1,4 @@
-"""What a checkpoint can hold: each item knows its tensors by name, what they have to be, and how to take them back."""
+"""The kinds of items in a checkpoint. Each knows its tensors' names, shapes and dtypes, and restores them."""
 
 from __future__ import annotations
 
@@ -26,59 +26,59 @@ Array = npt.NDArray[Any]
 STRUCTURE = (
     "mode", "num_layers", "num_units", "input_size", "input_mode", "direction", "num_proj", "bias_mode",
 )  # fmt: skip
-"""The fields of a spec that decide what its tensors mean. Names and shapes alone do not tell tanh from relu."""
+"""The fields of a spec that decide the meaning of its tensors. Names and shapes do not distinguish tanh from relu."""
 
 
 DROPOUT = "dropout_states/"
-"""What the names of dropout's own tensors begin with, within their layer."""
+"""The prefix of the names of dropout's tensors, within their layer."""
 
 DROPOUT_MAX = 16 << 20
 """Most bytes of a layer's dropout states. cuDNN's grow with the number of threads that a GPU can hold."""
 
 
 class Item:
-    """One entry of a checkpoint; names are full.
+    """One item of a checkpoint. All names are full names.
 
-    `prefix` is what all of them begin with. An RNN under TF's names has a `spec`, a `scope` that the names of its cells
-    begin with, slash included, and `own_scope`, what it is called itself.
+    `prefix` is the beginning of all names. An RNN under TF's names also has a `spec`, the `scope` that its cells' names
+    begin with (slash included), and its own name, `own_scope`.
     """
 
     prefix = scope = own_scope = ""
     spec: RNNSpec | None = None
 
     def expected(self) -> dict[str, TensorSpec]:
-        """What a file has to hold for this item."""
+        """The tensors that a file must have for this item."""
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Array]:
-        """What this item holds now."""
+        """The current tensors of this item."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """What goes into the metadata, as JSON."""
+        """The item's entry in the metadata, as JSON."""
         raise NotImplementedError
 
     def check(self, state: Any) -> Any:
-        """Read what `state` wrote, into something for `assign`; raise `Refusal` when it is not for this item."""
+        """Parse an entry of the metadata, for `more` and `writes`. Raise `Refusal` if it does not fit this item."""
         raise NotImplementedError
 
     def more(self, _: Any, /) -> dict[str, TensorSpec]:
-        """What a file has to hold besides, by what `check` returned."""
+        """Further tensors that the file must have, given the result of `check`."""
         return {}
 
     def writes(self, tensors: Mapping[str, Array], state: Any, /) -> list[Callable[[], None]]:
-        """Return what takes tensors that are as expected, and what `check` returned; all that can fail is done."""
+        """Return functions that write checked tensors and the result of `check` into the item, and do not fail."""
         raise NotImplementedError
 
 
 def item_of(name: str, thing: Any) -> Item:
-    """Return the entry for a layer, a saveable, a variable or an array; `name` comes before its names.
+    """Return the item for a layer, a saveable, a variable or an array. `name` is the prefix of its names.
 
     Raises:
-        ArgumentTypeError: something else.
+        ArgumentTypeError: an object of another kind.
         StateError: a layer that is not built.
     """
-    scope = name.removesuffix("/")  # which errors and `inspect` write behind one
+    scope = name.removesuffix("/")  # errors and `inspect` show scopes with a slash at the end
     if isinstance(thing, RNNLayer):
         return _LayerItem(scope, thing)
     if isinstance(thing, (CudnnOpaqueParamsSaveable, RNNParamsSaveable)):
@@ -90,11 +90,12 @@ def item_of(name: str, thing: Any) -> Item:
 
 
 def of_an_op(thing: Any, name: str) -> str:
-    """Return what an error text says of an op besides: it has no weights, its caller has them."""
+    """Return a hint for an error about an op: its weights are in the params, which the caller has."""
     if not isinstance(thing, CudnnRNN):
         return ""
     saveable = f"saveable.CudnnOpaqueParamsSaveable.of(params, op.spec, None, {name!r})"
-    return f"; an op has no weights: its params are saved by Saver({{{name!r}: {saveable}}})"
+    ways = f"checkpoint.save(path, op, params), or by Saver({{{name!r}: {saveable}}})"
+    return f"; an op has no weights: its params are saved by {ways}"
 
 
 class _ArrayItem(Item):
@@ -149,32 +150,24 @@ class _SaveableItem(Item):
         return [self.saveable.restoring(own)]
 
 
-class _LayerItem(Item):
-    """A layer: its weights under TF's names, its other variables, and where its dropout stands."""
+class ModelItem(Item):
+    """A model: an op's weights under TF's names, and its dropout state on each engine that ran it."""
 
-    def __init__(self, name: str, layer: RNNLayer) -> None:
-        if not layer.built:
-            raise StateError(f"the layer {layer.name!r} is not built, so what belongs to it is not known yet: build it")
-        self.layer = layer
-        # The place in the file names the layer's tensors, and not the layer's own name: two layers may share that.
-        self.weights = CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, name, layer.name)
-        self.prefix = self.scope = f"{name}/" if name else ""
-        self.spec = layer.spec
-        self.own_scope = layer.scope_name
-        self.others = {
-            self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
-        }
+    def __init__(self, prefix: str, op: CudnnRNN, params: Any, name: str, device: str) -> None:
+        self.op, self.name, self.device, self.spec = op, name, device, op.spec
+        # The tensors are named by `prefix`, not by the model's name: two models may have the same name.
+        self.weights = CudnnOpaqueParamsSaveable.of(params, op.spec, prefix, name)
+        self.prefix = self.scope = f"{prefix}/" if prefix else ""
 
     def expected(self) -> dict[str, TensorSpec]:
-        dtype = self.layer.spec.dtype.numpy
-        found = {name: TensorSpec(shape, dtype) for name, shape in self.weights.shapes().items()}
-        return found | {name: TensorSpec(v.shape, v.dtype) for name, v in self.others.items()}
+        dtype = self.op.spec.dtype.numpy
+        return {name: TensorSpec(shape, dtype) for name, shape in self.weights.shapes().items()}
 
     def more(self, state: list[SavedDropout]) -> dict[str, TensorSpec]:
         return {dropout.name(self.prefix): dropout.expected for dropout in state if dropout.nbytes}
 
     def tensors(self) -> dict[str, Array]:
-        found = self.weights.tensors() | {name: _arrays.to_host(name, v.value) for name, v in self.others.items()}
+        found = self.weights.tensors()
         for state in self._dropout():
             if state.data:
                 found[f"{self.prefix}{DROPOUT}{state.engine}"] = np.frombuffer(state.data, np.uint8)
@@ -182,16 +175,16 @@ class _LayerItem(Item):
 
     def state(self) -> dict[str, Any]:
         rows = [[s.engine, s.seed, s.position, len(s.data)] for s in self._dropout()]
-        return {"spec": self.layer.spec.to_json(), "name": self.layer.name, "dropout": rows}
+        return {"spec": self.op.spec.to_json(), "name": self.name, "dropout": rows}
 
     def _dropout(self) -> list[DropoutState]:
-        """Where dropout stands on each engine that it ran on, and where it would start on the layer's own."""
-        op, engine = self.layer.op, engine_for(self.layer.device or "cpu").name
-        states = {state.engine: state for state in op.dropout_states()}
-        return list(({engine: DropoutState(engine, op.spec.seed)} | states).values())
+        """Return the dropout state of each engine that ran the model, and the first one of the model's own engine."""
+        engine = engine_for(self.device).name
+        states = {state.engine: state for state in self.op.dropout_states()}
+        return list(({engine: DropoutState(engine, self.op.spec.seed)} | states).values())
 
     def check(self, state: Any) -> list[SavedDropout]:
-        check_spec(state, self.layer.spec, {"name", "dropout"})
+        check_spec(state, self.op.spec, {"name", "dropout"})
         if not isinstance(state["name"], str):
             raise Refusal("metadata", "a layer's name is not a string")
         return dropout_states(state)
@@ -200,13 +193,44 @@ class _LayerItem(Item):
         states = [dropout.read(self.prefix, tensors) for dropout in state]
         return [
             self.weights.restoring(tensors),
-            *(variable.assigning(name, tensors[name]) for name, variable in self.others.items()),
-            *(functools.partial(self.layer.op.set_dropout_state, own) for own in states),
+            *(functools.partial(self.op.set_dropout_state, own) for own in states),
         ]
 
 
+class _LayerItem(ModelItem):
+    """A layer: a model with a name, and the layer's other variables."""
+
+    def __init__(self, prefix: str, layer: RNNLayer) -> None:
+        super().__init__(prefix, *model_of(layer))
+        self.own_scope = layer.scope_name
+        self.others = {
+            self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
+        }
+
+    def expected(self) -> dict[str, TensorSpec]:
+        return super().expected() | {name: TensorSpec(v.shape, v.dtype) for name, v in self.others.items()}
+
+    def tensors(self) -> dict[str, Array]:
+        return super().tensors() | {name: _arrays.to_host(name, v.value) for name, v in self.others.items()}
+
+    def writes(self, tensors: Mapping[str, Array], state: list[SavedDropout]) -> list[Callable[[], None]]:
+        others = [variable.assigning(name, tensors[name]) for name, variable in self.others.items()]
+        return [*super().writes(tensors, state), *others]
+
+
+def model_of(layer: RNNLayer) -> tuple[CudnnRNN, Any, str, str]:
+    """Return the op, params, name and device of a layer.
+
+    Raises:
+        StateError: a layer that is not built.
+    """
+    if not layer.built:
+        raise StateError(f"the layer {layer.name!r} is not built, so what belongs to it is not known yet: build it")
+    return layer.op, layer.params, layer.name, layer.device or "cpu"
+
+
 def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) -> RNNSpec | None:
-    """Read the spec out of an item's state; `own` is what it has to agree with in `STRUCTURE`, None anything."""
+    """Read the spec from an item's state. It must agree with `own` in the fields of `STRUCTURE`; None: any spec."""
     if not isinstance(state, dict) or state.keys() != ({"spec"} if own or others else set()) | (others or set()):
         raise Refusal("metadata", "an item's state does not have the fields that it should")
     if "spec" not in state:
@@ -219,7 +243,7 @@ def check_spec(state: Any, own: RNNSpec | None, others: set[str] | None = None) 
 
 
 def spec_in(state: Mapping[str, Any]) -> RNNSpec:
-    """Read the spec of an item's state that has one, validated as any spec."""
+    """Read and validate the spec in an item's state."""
     try:
         if not isinstance(state["spec"], str):
             raise ArgumentTypeError("spec", "a string", type(state["spec"]))
@@ -229,7 +253,7 @@ def spec_in(state: Mapping[str, Any]) -> RNNSpec:
 
 
 class SavedDropout(NamedTuple):
-    """Where a layer's dropout stands on one engine, as the metadata has it; `nbytes` are in a tensor of their own."""
+    """A model's dropout state on one engine, as the metadata has it. `nbytes` of data are in a separate tensor."""
 
     engine: str
     seed: int
@@ -249,7 +273,7 @@ class SavedDropout(NamedTuple):
 
 
 def dropout_states(state: Mapping[str, Any]) -> list[SavedDropout]:
-    """Read where a layer's dropout stands, on each engine that ran it."""
+    """Read a model's dropout state on each engine that ran it."""
     rows = state["dropout"]
     if not isinstance(rows, list) or len(rows) > 16 or not all(map(_is_dropout, rows)):
         raise Refusal("metadata", "dropout is not a list of engine, seed, position and bytes")
@@ -260,7 +284,7 @@ def dropout_states(state: Mapping[str, Any]) -> list[SavedDropout]:
 
 
 _ROW_MAX = (SEED_MAX, POSITION_MAX, DROPOUT_MAX)
-"""Of a row's seed, position and bytes."""
+"""Largest values of a row's seed, position and bytes."""
 
 
 def _is_dropout(row: Any) -> bool:

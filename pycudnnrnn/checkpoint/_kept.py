@@ -1,4 +1,4 @@
-"""The checkpoints that a saver wrote: their files, whether they are still there, and their end."""
+"""The checkpoints that a saver wrote: their files, whether they still exist, and how they are deleted."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pycudnnrnn.errors import ArgumentError, CheckpointError
 TENSORFLOW: Final = "tensorflow"
 
 FORMATS: Final = ("safetensors", TENSORFLOW)
-"""What a saver writes."""
+"""The formats that a saver writes."""
 
 
 class SavedCheckpoint(NamedTuple):
-    """A checkpoint: what it is called, and its format."""
+    """A checkpoint: its path and its format."""
 
     path: Path
     format: str
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The names that its files may have; without the last of them it is none."""
+        """The names that its files may have. The last one is of a file that every checkpoint has."""
         return files(self.path) if self.format == TENSORFLOW else (self.path,)
 
     @property
@@ -35,17 +35,17 @@ class SavedCheckpoint(NamedTuple):
         return _is_there(self.files[-1])
 
     def delete(self, kept: Iterable[SavedCheckpoint]) -> OSError | None:
-        """Delete what is not kept under another name; return why it could not be done."""
+        """Delete the files that no kept checkpoint shares. Return the error if that failed."""
         others = [file for one in kept for file in one.files]
         errors = [_delete(file, others) for file in reversed(self.files)]
         return next(filter(None, errors), None)
 
 
 def books(newest: SavedCheckpoint, kept: Sequence[SavedCheckpoint]) -> list[tuple[Path, bytes]]:
-    """Return the files that say which of a folder's checkpoints is the latest: TensorFlow's book, and ours of all.
+    """Return the books that record a folder's latest checkpoint: ours of all, and TensorFlow's of its format.
 
     Raises:
-        CheckpointError: a file of that name is something else, and not to be overwritten.
+        CheckpointError: a file of that name is not a book, so it must not be overwritten.
     """
     folder = newest.path.parent
     _book.check_ours(folder)
@@ -63,10 +63,10 @@ def books(newest: SavedCheckpoint, kept: Sequence[SavedCheckpoint]) -> list[tupl
 
 
 def latest(folder: Path) -> Path | None:
-    """Return the checkpoint that a folder's books name: the book that was written last, ours of two of one age.
+    """Return the checkpoint that a folder's books name. The book that was written last decides; ours at equal times.
 
     Raises:
-        CheckpointError: that book is damaged, or it cannot be told whether what it names is there.
+        CheckpointError: that book is damaged, or the operating system does not report whether the checkpoint exists.
     """
     with refused(folder):
         ours, theirs = _age(folder / _book.BOOK), _age(folder / paths.BOOK)
@@ -79,16 +79,17 @@ def latest(folder: Path) -> Path | None:
         if found is None or not _is_file(found):
             return None
         prefix = found.with_suffix("") if found.suffix == paths.INDEX else found
-        return prefix if prefix == found or not _is_file(prefix) else found  # whose name is its own, not two files'
+        # A safetensors file of the prefix's name would be read instead: the index itself is the path then.
+        return prefix if prefix == found or not _is_file(prefix) else found
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that would be read as something else than what is written.
+    """Refuse a name under which the file would be read as something else.
 
     Raises:
-        ArgumentError: a book's name, a part of a checkpoint of TensorFlow's, or a suffix of another format.
+        ArgumentError: a book's name, the name of a TensorFlow checkpoint's part, or a suffix of another format.
     """
-    name = path.name.casefold()  # on some file systems names that differ in capitals alone are one file
+    name = path.name.casefold()  # some file systems ignore case
     if name in {_book.BOOK, paths.BOOK}:
         what = "this is a folder's book, which says which of its checkpoints is the latest"
     elif paths.is_part(Path(name)):
@@ -126,7 +127,7 @@ def _is_there(file: Path) -> bool:
         return stat.S_ISREG(os.lstat(file).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # it cannot be told, and is not forgotten
+    except OSError:  # unknown: the checkpoint stays on the list
         return True
 
 

@@ -1,4 +1,4 @@
-"""What a file is that its reader does not read, by the marks that its format begins or ends with."""
+"""Recognise files of other formats by the bytes that they begin or end with."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ V1: Final = "a checkpoint of format V1, from before TensorFlow 0.12: save it ane
 
 
 def is_table(source: Source) -> bool:
-    """Say whether a file is a table of TensorFlow's: an index, or a whole checkpoint of format V1."""
+    """Return True if a file is one of TensorFlow's tables: an index, or a whole checkpoint of format V1."""
     count = min(source.size, len(TABLE_END))
     return source.read_at(source.size - count, count) == TABLE_END
 
 
 def what_it_is(source: Source) -> str:
-    """Say what a file is instead of safetensors, and what reads it; "" where no mark tells."""
+    """Describe a file that is not safetensors, and the command that reads it; "" for an unknown format."""
     begin = source.read_at(0, min(source.size, 8))
     for mark, text in _BEGIN.items():
         if begin.startswith(mark):

@@ -1,4 +1,4 @@
-"""The names that a missing one may have been meant for."""
+"""Find the names that are most like a missing one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Collection
 from typing import Final
 
 COMPARED_AT_MOST: Final = 30
-"""Names that are compared letter by letter, which takes a millisecond each."""
+"""Most names that are compared letter by letter. Each comparison takes about a millisecond."""
 
 LENGTH_MAX: Final = 300
-"""Most letters of such a name: the time goes by the square of them."""
+"""Most letters of a compared name: the time grows with their square."""
 
 
 def nearest(name: str, names: Collection[str], count: int) -> list[str]:
-    """Return the names that are most like one that is not among them; the first ones where none is.
+    """Return the names that are most like a missing one, or the first names if none is similar.
 
-    Compared are those that begin and end as it does, for longest.
+    Only the names that share the longest beginning and end with it are compared.
     """
 
     def shared(other: str) -> int:

@@ -1,4 +1,4 @@
-"""The models in a file of this package's, each with its spec and where its tensors are."""
+"""The models in a file of this package, each with its spec and the scope of its tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pycudnnrnn.spec import RNNSpec
 
 
 class Model(NamedTuple):
-    """An RNN of a file; `scope` is what the names of its cells begin with, slash included."""
+    """An RNN in a file. `scope` is the prefix of its cells' names, with the slash."""
 
     spec: RNNSpec
     scope: str
@@ -30,10 +30,10 @@ class Model(NamedTuple):
 
 
 def item_states(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the things in a file said of themselves, by their keys.
+    """Return the saved state of each item in a file, by key.
 
     Raises:
-        Refusal: it is not there.
+        Refusal: the metadata has no such states.
     """
     try:
         states = json.loads(metadata["items"])
@@ -45,10 +45,10 @@ def item_states(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read(path: Path) -> tuple[Contents, dict[str, Model | None] | None]:
-    """Read any safetensors file, and what is in one of ours by the keys of its saver: None for what is no RNN.
+    """Read any safetensors file. For one of this package, return its models by key, too: None for other items.
 
     Raises:
-        CheckpointError: not a sound file, or one of ours that is damaged or says something else than it holds.
+        CheckpointError: the file is damaged, or its metadata does not match its tensors.
     """
     contents = read_foreign(path)
     with refused(path):
@@ -66,8 +66,8 @@ def _models_in(contents: Contents) -> dict[str, Model | None] | None:
     for key, state in states.items():
         found[key] = None
         if isinstance(state, dict) and "spec" in state:
-            # A saveable adds a scope of its own to its key; in a file of `save`, or of a list of things, the key is
-            # no part of the names.
+            # A saveable adds its own scope to its key. In a file of `save`, or of a sequence of items, the names do
+            # not contain the key.
             inner = [scope for scope in scopes if scope.startswith(_prefix(key)) and scope not in keys]
             found[key] = _model(key, spec_in(state), [_prefix(key), *inner, ""], shapes)
     return found

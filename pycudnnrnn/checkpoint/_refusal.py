@@ -1,4 +1,4 @@
-"""Why a checkpoint is refused, from where it is found to the error that a caller gets."""
+"""Reasons to refuse a checkpoint, and how they become the error that a caller gets."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointEr
 
 @contextlib.contextmanager
 def refused(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name every reason against a checkpoint with its path, and so what the operating system has against its files.
+    """Turn a `Refusal`, or an error of the operating system, into an error that names the checkpoint's path.
 
     Raises:
-        CheckpointError: there is one.
+        CheckpointError: the block raised one of the two.
     """
     try:
         yield

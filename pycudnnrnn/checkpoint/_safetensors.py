@@ -10,11 +10,11 @@ import numpy.typing as npt
 import safetensors.numpy
 
 ALIGNMENT: Final = 8
-"""To which the header is padded with spaces. Source: the safetensors format."""
+"""The header is padded with spaces to a multiple of this. Source: the safetensors format."""
 
 
 def image_of(arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    """Return the bytes as the library writes them, with the metadata in order: the library's own is that of a hash."""
+    """Return the bytes as the library writes them, but with sorted metadata: the library's order is that of a hash."""
     data = memoryview(safetensors.numpy.save(dict(arrays), dict(metadata)))
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(bytes(data[8:end]))

@@ -1,4 +1,4 @@
-"""What is in a tensor, in a few numbers, from its elements piece by piece."""
+"""Summarise a tensor in a few numbers, piece by piece."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 
 class Summary(NamedTuple):
-    """The elements of a tensor, counted; least, most and mean are of the finite ones, None where there are none.
+    """A summary of a tensor: its size, the range and mean of its finite elements, and the number of the others.
 
-    Of complex numbers they are those of the absolute values.
+    `least`, `most` and `mean` are None if no element is finite. For complex numbers they describe the absolute values.
     """
 
     size: int
@@ -24,7 +24,7 @@ class Summary(NamedTuple):
 
 
 class Summing:
-    """A summary in the making."""
+    """A summary to which pieces of a tensor are added."""
 
     def __init__(self) -> None:
         self._size = self._nan = self._infinite = 0

@@ -1,7 +1,8 @@
-"""What a saver holds, under the names of a checkpoint of TensorFlow's: found there, and written so.
+"""Restore a saver's items from a TensorFlow checkpoint, and write them under TensorFlow's names.
 
-TensorFlow puts the variables of an RNN under a scope that the file alone knows: the layer's own, when it was called,
-or the one around it, when it was built first. So scopes are looked for, and nothing is read that could be another's.
+TensorFlow puts the variables of an RNN under a scope that only the file records: the layer's own scope if it was built
+by a call, or the scope around it if it was built first. So scopes are searched, and a tensor is read only if it can
+belong to one item.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ PIECE = 1 << 18
 
 
 class _Own(NamedTuple):
-    """Where a thing's tensor lies in the file, and what it has to be."""
+    """The name of an item's tensor in the file, and the shape and dtype that it must have."""
 
     theirs: str
     spec: TensorSpec
 
 
 def is_one(path: Path) -> bool:
-    """Say whether a path means a checkpoint of TensorFlow's.
+    """Return True if a path means a TensorFlow checkpoint.
 
     Raises:
-        CheckpointError: it cannot be told.
+        CheckpointError: the operating system does not allow to look.
     """
     with refused(path):
         return paths.is_one(path)
 
 
 def scan(path: Path, visit: Callable[[str, Array], None]) -> tuple[dict[str, TensorSpec], dict[str, Any], list[str]]:
-    """Walk through a checkpoint, one array in memory at a time: `visit` gets its name with its elements, in pieces.
+    """Walk through a checkpoint, one array in memory at a time. `visit` gets its name with its elements, in pieces.
 
-    Returns what the arrays are, the RNNs by their scopes, and the names of what holds no numbers.
+    Returns the shapes and dtypes of the arrays, the RNNs by scope, and the names of the tensors without numbers.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -75,10 +76,10 @@ def scan(path: Path, visit: Callable[[str, Array], None]) -> tuple[dict[str, Ten
 
 
 def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) -> list[Write]:
-    """Return what takes a checkpoint's tensors into the items, after all that can fail has been done.
+    """Check a checkpoint, and return the functions that write its tensors into the items.
 
     Raises:
-        CheckpointError: the checkpoint is damaged, or does not have what the items need, each its own.
+        CheckpointError: the checkpoint is damaged, or lacks tensors of an item, or two items would read one tensor.
     """
     alone: list[str] = []
     with refused(path), Bundle(path) as bundle:
@@ -92,10 +93,10 @@ def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) ->
 
 
 def tensors(items: Mapping[str, Item]) -> dict[str, Array]:
-    """Return the tensors that TensorFlow's own saver would have written for these items, had they been its cells.
+    """Return the tensors that TensorFlow's saver would write if the items were its cells.
 
     Raises:
-        ArgumentError: an RNN that no cell of TensorFlow's computes, or two tensors with one name.
+        ArgumentError: an RNN that TensorFlow has no cell for, or two tensors with one name.
     """
     found: dict[str, Array] = {}
     summed = []
@@ -105,7 +106,7 @@ def tensors(items: Mapping[str, Item]) -> dict[str, Array]:
             _check_has_a_cell(key, item.spec)
             pairs = {item.scope + tensor.name for tensor in tf_tensors(item.spec) if tensor.kind == "pair"}
             summed += [repr(key)] if _differ(own, pairs) else []
-            names = item.expected().keys() - pairs  # neither is where a dropout stands, which no variable says
+            names = item.expected().keys() - pairs  # nor dropout states, which are not variables
             own = {name: array for name, array in own.items() if name in names}
         both = found.keys() & own.keys()
         if both:
@@ -129,7 +130,7 @@ def _check_has_a_cell(key: str, spec: RNNSpec) -> None:
 
 
 def _differ(own: Mapping[str, Array], pairs: set[str]) -> bool:
-    """Say whether halves of the sums are other biases than these."""
+    """Return True if halving the sums would give other biases than these."""
     for name in pairs:
         total = own[name[: -len("_cudnn_0")]]
         if not np.array_equal(own[name], (total / 2).astype(total.dtype), equal_nan=True):
@@ -138,7 +139,7 @@ def _differ(own: Mapping[str, Array], pairs: set[str]) -> bool:
 
 
 def _plan(bundle: Bundle, items: Mapping[str, Item], alone: list[str]) -> dict[str, dict[str, _Own]]:
-    """Say for each item where its tensors lie; all is checked but their bytes. `alone` gets what `_scopes` says."""
+    """Return the place of each item's tensors. Everything except their bytes is checked. `alone`: see `_scopes`."""
     models = find_models({name: entry.shape for name, entry in bundle.entries.items()})
     scopes = _scopes(bundle, models, items, alone)
     plan = {key: _places(bundle, key, item, scopes.get(key, "")) for key, item in items.items()}
@@ -160,9 +161,9 @@ def _plan(bundle: Bundle, items: Mapping[str, Item], alone: list[str]) -> dict[s
 
 
 def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item], alone: list[str]) -> dict[str, str]:
-    """Say for each RNN under which scope of the file it is: the one it is named by.
+    """Return the scope of each RNN in the file: the one that the item's key or name gives.
 
-    One that nobody named gets the only one that is left; `alone` gets a sentence that says so.
+    An RNN with TF's default name, or none, gets the only matching scope that is left; `alone` gets a warning about it.
     """
     found: dict[str, str] = {}
     open_: dict[str, RNNSpec] = {}
@@ -178,7 +179,7 @@ def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item], a
     for key, spec in open_.items():
         left = [m.scope for m in models if m.scope not in taken and _first(spec, m.scope) in bundle.entries]
         cell, item = cell_scope(spec, 0).rstrip("/"), items[key]
-        if len(left) != 1 or _name(item) not in {"", f"cudnn_{spec.mode}"}:  # which is what TF calls a layer by itself
+        if len(left) != 1 or _name(item) not in {"", f"cudnn_{spec.mode}"}:  # TF's default name
             which = "none is under that name: give its scope as key" if left else "none of these is one"
             there = _there(models) if models else _near(bundle, key)
             raise Refusal("missing tensor", f"{key!r} needs a {cell}; {which}; {there}")
@@ -188,12 +189,12 @@ def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item], a
 
 
 def _name(item: Item) -> str:
-    """Return what an RNN is called: its key, or by itself."""
+    """Return the name of an RNN: its key, or its own name."""
     return item.prefix.rstrip("/") or item.own_scope
 
 
 def _names_of_scopes(item: Item) -> list[str]:
-    """Return the scopes that an item's names mean, with their slashes: its key, and its own name below it."""
+    """Return the scopes that an item can be under, with their slashes: its key, and its own name below the key."""
     own = f"{item.own_scope}/" if item.own_scope else ""
     return [item.prefix or item.scope, item.prefix + own]
 
@@ -224,7 +225,7 @@ def _cells(
     bundle: Bundle, key: str, item: Item, spec: RNNSpec, scope: str,
     expected: Mapping[str, TensorSpec],
 ) -> Iterator[tuple[str, _Own]]:  # fmt: skip
-    """Yield where the tensors of an RNN's cells lie, after checking that they are all that these cells have."""
+    """Yield the places of the tensors of an RNN's cells, after checking that the cells have no others."""
     taken: set[str] = set()
     for tensor, theirs in look_up(spec, bundle.entries, scope.__add__):
         taken.add(theirs)

@@ -1,4 +1,4 @@
-"""The command line: `pycudnnrnn COMMAND`, one file or package per command. Needs the extra "cli"."""
+"""The command line: `pycudnnrnn COMMAND`, one file or package per command."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from typing import Final, TextIO
 
 from pycudnnrnn.cli._text import one_line, printable_lines
-from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
+from pycudnnrnn.errors import PycudnnrnnError
 
 ERROR_MAX: Final = 4000
-"""Most characters of an error: what it quotes is anybody's, and may be a whole file."""
+"""Most characters of an error that are printed: it may quote a whole file."""
 
 INTERRUPTED: Final = 130
-"""What shells call the end by Ctrl-C: 128 and SIGINT's number."""
+"""Exit code after Ctrl-C, as in shells: 128 and SIGINT's number."""
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
         sys.exit(status)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # whoever reads has had enough
+    except BrokenPipeError:  # the reader has closed the pipe
         sys.exit(1)
     except MemoryError:
         sys.exit(_failed("there is not enough memory"))
@@ -39,11 +39,8 @@ def main() -> None:
 
 
 def _run() -> int:
-    try:
-        import click  # noqa: PLC0415
-        import rich  # noqa: PLC0415, F401
-    except ImportError as error:
-        raise MissingDependencyError(str(error.name), "cli", "the command line", "click rich") from error
+    import click  # noqa: PLC0415  here, Ctrl-C ends it quietly
+
     from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
 
     try:
@@ -60,8 +57,8 @@ def _run() -> int:
 
 
 def _open_streams() -> None:
-    """Make the three streams usable: none closed, and no name that one cannot write."""
-    for descriptor in range(3):  # a file opened later would get the number, and what is printed
+    """Make the three streams usable: open them if they are closed, and escape characters that they cannot encode."""
+    for descriptor in range(3):  # a file opened later would get this number, and receive what is printed
         try:
             os.fstat(descriptor)
         except OSError:
@@ -88,7 +85,7 @@ def _shown(text: str) -> str:
 
 
 def _leave(stream: TextIO) -> None:
-    """Flush, and leave nothing behind that cannot be written: the interpreter would try again, and say so at length."""
+    """Flush, and discard what cannot be written: the interpreter would try again at exit, and print a traceback."""
     try:
         stream.flush()
     except OSError:

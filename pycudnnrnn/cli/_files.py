@@ -1,4 +1,4 @@
-"""Files of weights, each read only by its safe reader, and never by another when that one refuses."""
+"""Read and write files of weights. Each format has one safe reader; if that fails, no other is tried."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pycudnnrnn.convert.onnx.model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
 _FRAMEWORK: Final = "framework"
-"""Where `write` says in a safetensors file's metadata whose arrays they are."""
+"""The key in a safetensors file's metadata under which `write` records the framework."""
 
 _TORCH_AT_LEAST: Final = (2, 10)
-"""weights_only was bypassed before: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
+"""weights_only could be bypassed in earlier versions: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
 
 
 ONNX_MAX: Final = 2**31 - 1
@@ -36,11 +36,11 @@ ONNX_MAX: Final = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class FileWeights:
-    """What a file holds: arrays under their names, and what it says about the converter's keywords.
+    """The contents of a file: arrays by name, and keywords for the converter.
 
-    `layers` are the exact names of the layers of a Keras file that will be used. `framework` is whose arrays a
-    safetensors file says it has, "" where it does not; `models` is what is in one that a Saver or `checkpoint.save`
-    wrote, None for all others.
+    `layers` are the exact names of the layers of a Keras file that will be used. `framework` is the framework that a
+    safetensors file records, or "". `models` are the models of a file from a Saver or `checkpoint.save`, otherwise
+    None.
     """
 
     arrays: dict[str, Any]
@@ -51,19 +51,19 @@ class FileWeights:
 
 
 class FileFormat(NamedTuple):
-    """What a suffix means: whose arrays such a file has, "" where anybody's; what reads it, and what writes it."""
+    """A file format by its suffix: its framework ("" for any), its reader and its writer."""
 
     framework: str
     read: Callable[[Path, list[str] | None], FileWeights]
     write: Callable[[Path, dict[str, Any], str, Any], None] | None = None
-    """None where the format is only read."""
+    """None if the format can only be read."""
 
     parts: str = ""
-    """The key of -s that names what to read of such a file, where it is no keyword of the converter."""
+    """The key of -s that selects a part of the file, if it is not a keyword of the converter."""
 
 
 class FileOrCheckpoint(click.Path):
-    """A file that is there, or a checkpoint of TensorFlow's by its prefix, its .index or its folder."""
+    """A file that exists, or a TensorFlow checkpoint: its prefix, its .index file or its folder."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, dir_okay=False, path_type=Path)
@@ -77,15 +77,15 @@ def read(path: Path, format_of: str, parts: list[str] | None) -> FileWeights:
     """Read a file by its suffix; `parts` are the layers of a Keras file or the nodes of a model, None for all.
 
     Raises:
-        PycudnnrnnError: it cannot be read, or holds more than arrays.
+        PycudnnrnnError: it cannot be read, or contains more than arrays.
     """
     return FILE_FORMATS[format_of].read(path, parts)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
-    """Write a file by its suffix: all of it, or nothing; the old file stays until the new one is on the disk.
+    """Write a file by its suffix, atomically: the old file is kept until the new one is on the disk.
 
-    `model` is the `Canonical`, which a .onnx file is made of.
+    `model` is the `Canonical` from which a .onnx file is made.
 
     Raises:
         PycudnnrnnError: the format cannot hold this framework's arrays, or the path takes no file.
@@ -98,10 +98,10 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
 
 
 def check_target(path: Path, format_of: str, *, force: bool) -> None:
-    """Refuse a path that `write` would refuse, and without `force` one that is taken.
+    """Check that `write` can write to this path, and that nothing exists there unless `force` is given.
 
     Raises:
-        PycudnnrnnError: either of them.
+        PycudnnrnnError: it cannot, or something exists there.
     """
     if FILE_FORMATS[format_of].framework == "keras":
         h5.check_name(path)
@@ -129,12 +129,12 @@ def _read_torch(path: Path, _: object) -> FileWeights:
         with (
             Source(path) as source,
             warnings.catch_warnings(action="ignore"),
-        ):  # what is odd in a file, in torch's words
+        ):  # torch warns of unusual files
             found = torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
         raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # unpickling raises what it likes
-        # Not in torch's words: they tell how to load it all the same, and run what is in it.
+    except Exception as error:  # unpickling can raise anything
+        # Without torch's text, which explains how to load the file anyway and run its code.
         wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
         what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
         how = "torch.save(model.state_dict(), path) writes one"
@@ -145,7 +145,7 @@ def _read_torch(path: Path, _: object) -> FileWeights:
 
 
 def _read_keras(path: Path, layers: list[str] | None) -> FileWeights:
-    """Read arrays, what their layers were made with, and the layers' order, where the file has a configuration."""
+    """Read arrays and, if the file has a configuration, the layers' settings and order."""
     arrays = (archive.read_keras if path.suffix == ".keras" else h5.read_h5)(path)
     used = used_layers(arrays, layers)
     return FileWeights(arrays, used.settings, used.layers)
@@ -187,7 +187,7 @@ def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
             model = onnx.load_model_from_string(source.whole(ONNX_MAX))
     except OSError as error:
         raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # protobuf has its own exceptions, and no common root
+    except Exception as error:  # protobuf's exceptions have no common base class
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
     return FileWeights(*read_nodes(model, nodes))
 
@@ -221,4 +221,4 @@ FILE_FORMATS: Final = {
     ".index": FileFormat("tensorflow", _read_tensorflow, lambda path, arrays, *_: _bundle.write(_prefix(path), arrays)),
     ".keras": FileFormat("keras", _read_keras),  # a whole model, of which weights are a part
 }
-"""By the end of a file's name."""
+"""Formats by suffix."""

@@ -1,4 +1,4 @@
-"""What commands share in what they print."""
+"""Print lines, tables and JSON: shared by all commands."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from rich.text import Text
 from pycudnnrnn.cli._text import printable, printable_lines
 
 PIPED_WIDTH: Final = 160
-"""Columns where standard output is not a terminal: names in files are long, and nobody sees them wrap."""
+"""Columns if standard output is not a terminal: names in files are long."""
 
 WIDTH_MAX: Final = 4096
-"""Most columns: some lines are filled up to the last one, and COLUMNS is anybody's."""
+"""Most columns: some lines are padded to the full width, and the user sets COLUMNS."""
 
 ROWS_MAX: Final = 1000
-"""Most rows of a table: laying one out takes half a second for so many, and nobody reads more. JSON has them all."""
+"""Most rows of a table that are printed, because the layout takes half a second. JSON has all of them."""
 
 FIRST_COLUMN: Final = 12
-"""Characters to which a table's first column is folded, at most."""
+"""Least width of a table's first column, which is folded in a narrow terminal."""
 
 
 class SafeConsole(Console):
-    """A console to which nothing gets that steers the terminal, but for its own colours."""
+    """A console that escapes all control sequences except its own colours."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable_lines(segment.text))
 
     def say(self, text: str) -> None:
-        """Print one line, wrapped by the terminal alone."""
+        """Print one line without wrapping it; the terminal may wrap it."""
         self.print(printable(text), soft_wrap=True)
 
 
 def console(*, stderr: bool = False) -> SafeConsole:
-    """Give the console of standard output, or of standard error; text goes there as it is."""
+    """Return the console of standard output, or of standard error, without markup."""
     columns = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns
     return SafeConsole(highlight=False, markup=False, emoji=False, stderr=stderr, width=min(columns, WIDTH_MAX))
 
 
 def echo_json(value: Any) -> None:
-    """Print one JSON value on standard output; a number that JSON does not have becomes null."""
+    """Print one JSON value on standard output. NaN and infinity become null."""
     click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
 
 
 def print_table(out: SafeConsole, columns: list[str], rows: list[list[Any]]) -> None:
-    """Print a table whose cells are text as it is: a shape in brackets is no markup.
+    """Print a table. Its cells are plain text, without markup.
 
-    The first column gives way in a narrow terminal. Where that is not enough, the terminal wraps the lines: nothing is
-    cut off. Of a long table the first rows are printed, and how many more there are.
+    In a narrow terminal the first column is folded. If that is not enough, the terminal wraps the lines: nothing is cut
+    off. Of a long table the first rows are printed, and the number of the others.
     """
     made = Table(header_style="bold", box=box.SIMPLE_HEAD)
     shown = [[_cell(value) for value in row] for row in rows[:ROWS_MAX]]
@@ -74,7 +74,7 @@ def print_table(out: SafeConsole, columns: list[str], rows: list[list[Any]]) -> 
     out.print(made)
     out.width = usual
     if len(rows) > ROWS_MAX:
-        out.say(f"and {len(rows) - ROWS_MAX:,} rows more: --json prints them all")
+        out.say(f"and {len(rows) - ROWS_MAX:,} more rows: --json prints all of them")
 
 
 def _cell(value: Any) -> Text:

@@ -1,4 +1,4 @@
-"""A spec on the command line: the arguments and options of `RNNSpec`, under its own names."""
+"""A spec on the command line: the arguments of `RNNSpec` under their own names."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ Decorator = Callable[[Command], Command]
 
 
 def read_clip(_: click.Context, __: click.Parameter, value: str | None) -> float | tuple[float, ...] | None:
-    """Read one bound, or two with a comma between them."""
+    """Read one bound, or two that are separated by a comma."""
     if value is None:
         return None
     try:
         bounds = tuple(float(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor two with a comma between them") from None
+        raise click.BadParameter(f"{value!r} is neither a number nor two numbers separated by a comma") from None
     return bounds[0] if len(bounds) == 1 else bounds
 
 
 def spec_arguments(command: Command) -> Command:
-    """Give a command the arguments MODE NUM_LAYERS NUM_UNITS INPUT_SIZE and an option for each other field of a spec.
+    """Add the arguments MODE NUM_LAYERS NUM_UNITS INPUT_SIZE and an option for each other field of a spec.
 
-    The command gets `spec`. A combination that cuDNN has no RNN for is wrong usage.
+    The command receives `spec`. A combination that cuDNN has no RNN for is a usage error.
     """
 
     @functools.wraps(command)
@@ -81,19 +81,19 @@ ARGUMENTS: Final[dict[str, Decorator]] = {
 }
 
 OPTIONS: Final[dict[str, Decorator]] = {
-    "direction": _option("direction", _choice(Direction), str(Direction.UNIDIRECTIONAL), "One direction or both."),
-    "dtype": _option("dtype", _choice(DType), str(DType.FLOAT32), "Type of data and params."),
+    "direction": _option("direction", _choice(Direction), str(Direction.UNIDIRECTIONAL), "One direction, or both."),
+    "dtype": _option("dtype", _choice(DType), str(DType.FLOAT32), "Element type of data and params."),
     "input_mode": _option(
-        "input_mode", _choice(InputMode, AUTO_SELECT), str(InputMode.LINEAR_INPUT), "What layer 0 does with its input."
+        "input_mode", _choice(InputMode, AUTO_SELECT), str(InputMode.LINEAR_INPUT), "How layer 0 uses its input."
     ),
-    "bias_mode": _option("bias_mode", _choice(BiasMode), str(BiasMode.DOUBLE), "Which biases exist."),
-    "num_proj": _option("num_proj", click.IntRange(1, INT32_MAX), None, "Width of the LSTM's projection."),
+    "bias_mode": _option("bias_mode", _choice(BiasMode), str(BiasMode.DOUBLE), "Which biases each gate has."),
+    "num_proj": _option("num_proj", click.IntRange(1, INT32_MAX), None, "Units of the LSTM's projection."),
     "cell_clip": click.option(
-        "--cell-clip", metavar="BOUND|LOW,HIGH", callback=read_clip, help="Bounds of the LSTM's cell state."
+        "--cell-clip", metavar="BOUND|LOW,HIGH", callback=read_clip, help="Limit the LSTM's cell state to this range."
     ),
-    "dropout": _option("dropout", click.FloatRange(0, 1), 0.0, "Probability of dropping, between layers."),
-    "seed": _option("seed", click.IntRange(0, SEED_MAX), 0, "Seed of the dropout."),
+    "dropout": _option("dropout", click.FloatRange(0, 1), 0.0, "Probability of dropout between layers."),
+    "seed": _option("seed", click.IntRange(0, SEED_MAX), 0, "Seed of dropout."),
     "algo": _option("algo", _choice(Algorithm), str(Algorithm.STANDARD), "cuDNN's algorithm."),
-    "math_type": _option("math_type", _choice(MathType), None, "What the matrix units may do; by dtype if not given."),
-    "compute_dtype": _option("compute_dtype", _choice(DType), None, "Type of arithmetic; by dtype if not given."),
+    "math_type": _option("math_type", _choice(MathType), None, "Use of tensor cores.  [default: depends on dtype]"),
+    "compute_dtype": _option("compute_dtype", _choice(DType), None, "Type of arithmetic.  [default: depends on dtype]"),
 }

@@ -1,12 +1,12 @@
-"""Text as it may be printed: names, paths and error texts are anybody's. Needs no library."""
+"""Escape text before it is printed: names, paths and error texts come from users and files."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Write out what is not a printable character: escape sequences, line ends, marks that turn the reading around.
+    """Escape characters that are not printable: escape sequences, line ends, marks that reverse the text.
 
-    All that commands print goes through here: in tables, lines, hints, errors and progress.
+    Everything that commands print passes through here: tables, lines, hints, errors and progress.
     """
     if text.isprintable():
         return text
@@ -14,10 +14,10 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Write it out line by line: the line ends are our own here, and not a name's."""
+    """Escape each line by itself, and keep the line ends."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def one_line(text: str) -> str:
-    """Join lines, each stripped, and write out the rest."""
+    """Join the stripped lines, and escape the result."""
     return printable(" ".join(line.strip() for line in text.splitlines()))

@@ -1,7 +1,7 @@
-"""`pycudnnrnn bench`: time a group of problems, ours beside other libraries, and print the table.
+"""`pycudnnrnn bench`: time a group of problems with this package and others, and print the table.
 
-The suite is `benchmarks/` of the repository. A wheel carries it as `pycudnnrnn._benchmarks`, so that what users run is
-what the published figures were made with.
+The suite is `benchmarks/` in the repository. A wheel contains it as `pycudnnrnn._benchmarks`, so that users run the
+code that measured the published figures.
 """
 
 from __future__ import annotations
@@ -20,55 +20,68 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 
 PLACES: Final = ("pycudnnrnn._benchmarks", "benchmarks")
-"""Where the suite is: in a wheel, and in a checkout."""
+"""Names of the suite in a wheel and in a checkout."""
 
 
 @click.command()
 @click.option(
-    "--group", "groups", multiple=True, help="A group of problems; may be repeated.  [default: cpu, or stream on a GPU]"
+    "--group",
+    "groups",
+    multiple=True,
+    help="A group of problems; may be repeated.  [default: cpu, or stream on a GPU]",
 )
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to run.")
 @click.option(
-    "--against", multiple=True, help="A competitor; may be repeated.  [default: the common ones of the device]"
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device to run on."
+)
+@click.option(
+    "--against",
+    multiple=True,
+    help="A library to compare with; may be repeated.  [default: the usual ones]",
 )
 @click.option("--pass", "passes", multiple=True, type=click.Choice(["infer", "step", "dgrad", "wgrad"]),
-              help="What to run of a problem.  [default: what its group says]")  # fmt: skip
+              help="The pass to time; may be repeated.  [default: those of the group]")  # fmt: skip
 @click.option("--dtype", "dtypes", multiple=True,
               type=click.Choice(["float16", "bfloat16", "tf32", "float32", "float64"]),
-              help="Which arithmetic.  [default: what its group says]")  # fmt: skip
+              help="The arithmetic; may be repeated.  [default: those of the group]")  # fmt: skip
 @click.option(
     "--threads",
     multiple=True,
     type=click.IntRange(1),
-    help="Threads of CPU libraries; may be repeated.  [default: all]",
+    help="Number of threads on the CPU; may be repeated.  [default: all cores]",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many; rows not reached are listed."
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Stop after this many; list rows that were not reached.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(1), default=4, show_default=True, help="Turns of every competitor per row."
+    "--rounds", type=click.IntRange(1), default=4, show_default=True, help="How often each library is timed per row."
 )
 @click.option(
-    "--sample", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, help="Seconds per turn."
+    "--sample", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, help="Seconds per timing."
 )
 @click.option(
-    "--json", "out", type=click.Path(path_type=Path), help="Write JSON lines here: a .jsonl file, or a folder for one."
+    "--json",
+    "out",
+    type=click.Path(path_type=Path),
+    help="Write JSON lines to this .jsonl file or folder.",
 )
-@click.option("--list", "listed", is_flag=True, help="Print the groups and the competitors, and do nothing.")
+@click.option("--list", "listed", is_flag=True, help="List the groups and the libraries, and exit.")
 def bench(
     groups: tuple[str, ...], device: str, against: tuple[str, ...], passes: tuple[str, ...], dtypes: tuple[str, ...],
     threads: tuple[int, ...], seconds: float | None, rounds: int, sample: float, out: Path | None, listed: bool,
 ) -> None:  # fmt: skip
-    """Time RNNs on the field's published problem sizes, beside other libraries.
+    """Time RNNs of published sizes and compare with other libraries.
 
-    Before anything is timed, its numbers are checked. Every row of a group is reported: a figure, or why there is none.
-    Ratios are ours over theirs: below 1 is faster.
+    The results of each library are checked before it is timed. Every row of a group is reported, with its time or with
+    the reason why it has none. A ratio is our time divided by theirs: below 1, this package is faster.
 
     \b
     Examples:
       pycudnnrnn bench
-      pycudnnrnn bench --group cpu --pass infer --against torch-cpu --threads 1 --threads 2 --json cpu.jsonl
-      pycudnnrnn bench --device cuda --group stream --dtype float16 --seconds 120
+      pycudnnrnn bench --group cpu --pass infer --against torch-cpu
+      pycudnnrnn bench --threads 1 --threads 2 --json cpu.jsonl
+      pycudnnrnn bench --device cuda --group stream --dtype float16
     """  # noqa: D301  click reads the \b
     problems, adapters, suite, runner = (_module(name) for name in ("problems", "adapters", "suite", "runner"))
     screen = console()
@@ -83,7 +96,7 @@ def bench(
     against = against or adapters.AGAINST[device]
     _check("--group", groups, problems.GROUPS)
     if device == "cuda":
-        engine_for("cuda")  # its own error says what is missing, before a table full of it
+        engine_for("cuda")  # one error for what is missing, and not one in each row
     rows = runner.rows_of(
         groups, lambda row: (not passes or row.which in passes) and (not dtypes or row.dtype in dtypes)
     )
@@ -98,7 +111,7 @@ def bench(
 
 
 def _module(name: str) -> Any:
-    """Import a module of the suite from where it is."""
+    """Import a module of the suite, from the wheel or from the checkout."""
     place = next((place for place in PLACES if importlib.util.find_spec(place)), None)
     if place is None:
         raise PycudnnrnnError(f"the benchmarks are neither in this installation nor in a checkout: {', '.join(PLACES)}")

@@ -22,10 +22,9 @@ from pycudnnrnn.cli.layout import layout
 @click.version_option(package.__version__, prog_name="pycudnnrnn")
 @click.pass_context
 def pycudnnrnn(context: click.Context) -> None:
-    """The cuDNN RNN for everyone who is not inside a big framework."""
-    if context.invoked_subcommand is None:  # click's own error of it has the help as its message
-        click.echo(context.get_help(), err=True)
-        context.exit(2)
+    """Run, inspect and convert RNNs that follow cuDNN's semantics."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 pycudnnrnn.add_command(bench)

@@ -1,4 +1,4 @@
-"""`pycudnnrnn info`: what is here, what would run where, and why."""
+"""`pycudnnrnn info`: what is installed, which engine runs which arrays, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ OPTIONAL: Final = {
     "cuda13": ("cupy-cuda13x", "nvidia-cudnn-cu13"),
     "bfloat16": ("ml_dtypes",),
     "fast": ("numba", "threadpoolctl"),
-    "cli": ("click", "rich"),
     "plot": ("matplotlib",),
     "testing": ("hypothesis",),
     "convert": ("h5py", "onnx"),
@@ -38,23 +37,24 @@ OPTIONAL: Final = {
     "distributed": ("mpi4py",),
     "(oracles)": ("keras", "onnxruntime"),
 }
-"""Distributions by the extra that brings them; the last ones are the user's own."""
+"""Distributions by the extra that installs them. No extra installs the last ones."""
 
 TF32_PERMITTED: Final = (MathType.DEFAULT, MathType.TENSOR_OP, MathType.TENSOR_OP_ALLOW_CONVERSION)
 """Math types under which float32 products may be TF32's. Source: cudnnMathType_t (cudnn_graph.h)."""
 
 TF32_OVERRIDE: Final = "NVIDIA_TF32_OVERRIDE"
-"""Set to 0, it forbids TF32 in NVIDIA's libraries, whatever a program asks for. Source: cuBLAS and cuDNN documents."""
+"""Set to 0, it forbids TF32 in NVIDIA's libraries, even if a program permits it. Source: cuBLAS and cuDNN documents."""
 
 
 @click.command()
-@click.option("--devices", is_flag=True, help="Ask CuPy for the GPUs too. This starts CUDA in the process.")
+@click.option("--devices", is_flag=True, help="List the GPUs, too. This starts CUDA in the process.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def info(devices: bool, as_json: bool) -> None:
-    """Report which libcudnn is found and how, what runs NumPy and CUDA arrays and why, and what else is installed.
+    """Show which libcudnn is used and what else is installed.
 
-    CUDA is not started, and no driver is loaded, unless --devices asks for it. This is a report: a library that is
-    missing or unusable is a line of it, with each place looked at, and the exit code is 0. `pycudnnrnn check` judges.
+    The report also shows which engine runs NumPy and CUDA arrays, and why. If libcudnn is missing or unusable, it lists
+    each place that was searched; the exit code is still 0. Use `pycudnnrnn check` to test the installation. Without
+    --devices, no driver is loaded and CUDA is not started.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def info(devices: bool, as_json: bool) -> None:
 
 
 def collect(*, devices: bool) -> Report:
-    """Gather all sections; each is a dict of values that JSON has."""
+    """Return all sections; each is a dict that can be written as JSON."""
     report: Report = {}
     for name, section in SECTIONS.items():
         report[name] = section(report)
@@ -98,7 +98,7 @@ def package(_: Report) -> Report:
 
 
 def library(_: Report) -> Report:
-    """Say which libcudnn `libcudnn.load()` takes; it is loaded, which starts no CUDA."""
+    """Report which libcudnn `libcudnn.load()` finds. It is loaded, which does not start CUDA."""
     try:
         tried = _discovery.find(_discovery.Context())[1]
         found = libcudnn.load()
@@ -116,19 +116,19 @@ def library(_: Report) -> Report:
 
 
 def engines(report: Report) -> Report:
-    """Say what runs which arrays, from what is installed: whether there is a GPU is not asked here."""
+    """Report which engine runs which arrays, from what is installed; whether there is a GPU is not checked."""
     found, missing, cpu = report["library"], [], choice()
     if not found["found"]:
         missing.append(f"no libcudnn can be used ({found['problem']})")
     if importlib.util.find_spec("cupy") is None:
         missing.append(f"CuPy is not installed: {install_text('cupy-cuda13x', 'cuda13')}")
-    cuda = f"by libcudnn {found.get('version')}, on the GPU that holds them; --devices looks for one"
+    cuda = f"libcudnn {found.get('version')} and CuPy are installed; --devices lists the GPUs"
     if missing:
-        cuda = f"{'; '.join(missing)}; such arrays are refused, and never moved to the CPU"
+        cuda = f"{'; '.join(missing)}; CUDA arrays raise an error, and are never moved to the CPU"
     return {
         "NumPy arrays": {
             "engine": "numpy",
-            "why": "arrays on the CPU, torch's and JAX's too, run on no other",
+            "why": "arrays on the CPU, also torch's and JAX's, always run on this engine",
             "kernels": cpu.kernels,
             "why these kernels": cpu.why,
         },
@@ -137,13 +137,13 @@ def engines(report: Report) -> Report:
 
 
 def math_types(_: Report) -> Report:
-    """Say what a spec computes with unless its `math_type` says otherwise."""
+    """Report the default `math_type` for each dtype, and whether TF32 is permitted."""
     usual = {str(dtype): str(RNNSpec(RNNMode.LSTM, 1, 1, 1, dtype=dtype).math_type) for dtype in DType}
     return {
         "usual math_type": usual,
         "TF32": {
             "permitted": usual["float32"] in TF32_PERMITTED,
-            "why": f"float32 is computed with {usual['float32']!r}; the spec's math_type "
+            "why": f"math_type is {usual['float32']!r} for float32; a spec with math_type "
             f"{one_of([str(kind) for kind in TF32_PERMITTED])} permits TF32",
         },
         TF32_OVERRIDE: os.environ.get(TF32_OVERRIDE),
@@ -151,10 +151,10 @@ def math_types(_: Report) -> Report:
 
 
 def algorithms(_: Report) -> Report:
-    """List what `algo="auto"` has chosen, as far as it was kept in the file that the environment names."""
+    """List the choices of `algo="auto"` in the file that the environment variable names."""
     path = os.environ.get(CACHE_VARIABLE)
     if not path:
-        return {"file": None, "why": f"{CACHE_VARIABLE} names none; ops.save_algorithm_choices writes one"}
+        return {"file": None, "why": f"{CACHE_VARIABLE} is not set; ops.save_algorithm_choices writes such a file"}
     try:
         kept = ops.algorithm_choices(path)
     except (ArgumentError, OSError) as error:
@@ -207,7 +207,7 @@ SECTIONS: Final[dict[str, Callable[[Report], Report]]] = {
     "algorithms": algorithms,
     "optional": optional,
 }
-"""What is reported without CUDA, in order; a section may read those before it."""
+"""The sections that do not start CUDA, in order; a section may read those before it."""
 
 
 def _version_of(distribution: str) -> str | None:

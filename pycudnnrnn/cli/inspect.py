@@ -1,4 +1,4 @@
-"""`pycudnnrnn inspect`: what a checkpoint holds."""
+"""`pycudnnrnn inspect`: show what a checkpoint contains."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from pycudnnrnn.spec import RNNSpec
 @click.argument("file", type=FileOrCheckpoint())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def inspect(file: Path, as_json: bool) -> None:
-    """Say what a checkpoint holds: models, tensors, ranges, what is not finite, and whether its hash is right.
+    """Show what a checkpoint contains, and whether it is intact.
 
-    FILE is what a Saver or checkpoint.save wrote, or any other safetensors file, which has no hash; or a checkpoint of
-    TensorFlow's, by its prefix, its .index or its folder. It is read once, in pieces: time grows with the file, memory
-    with the number of its tensors alone (and TensorFlow's largest tensor). A damaged file ends in one line that says
-    what is wrong, and exit code 1.
+    The report lists models, and for each tensor its shape, range and how many values are not finite. FILE is a file
+    from Saver or checkpoint.save, any other safetensors file (these have no checksum), or a TensorFlow checkpoint: its
+    prefix, its .index file or its folder.
+
+    A damaged file is a one-line error with exit code 1. The file is read once, in pieces, so that memory use stays
+    small; a TensorFlow checkpoint needs the memory of its largest tensor.
 
     \b
     Examples:
       pycudnnrnn inspect model.safetensors
       pycudnnrnn inspect model.ckpt-1000
-      pycudnnrnn inspect model.safetensors --json | jq '.tensors | map_values(.nan)'
+      pycudnnrnn inspect model.safetensors --json | jq '.tensors[].nan'
     """  # noqa: D301  click reads the \b
     found = checkpoint.inspect(file, foreign=True)
     if as_json:
@@ -72,7 +74,7 @@ def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
 
 
 def _nbytes(file: Path, found: checkpoint.Inspection) -> int:
-    """Return the size of a file; of a checkpoint that is several, that of its tensors."""
+    """Return the size of a file, or of the tensors if the checkpoint has several files."""
     if found.metadata.get("format") == "tensorflow":
         return sum(spec.nbytes for spec in found.tensors.values())
     return file.stat().st_size

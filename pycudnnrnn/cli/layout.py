@@ -1,4 +1,4 @@
-"""`pycudnnrnn layout`: where every matrix and bias sits in the params buffer of any RNN."""
+"""`pycudnnrnn layout`: show where each matrix and bias is in the params buffer of an RNN."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from pycudnnrnn.spec import RNNSpec
 
 @click.command()
 @spec_arguments
-@click.option("--queried", is_flag=True, help="Ask cuDNN too, and mark where it differs from arithmetic. Needs a GPU.")
-@click.option("--device", default="cuda", show_default=True, help="The GPU that --queried asks on: cuda or cuda:1.")
+@click.option("--queried", is_flag=True, help="Ask cuDNN, too, and mark the differences. Needs a GPU.")
+@click.option("--device", default="cuda", show_default=True, help="The GPU for --queried: cuda or cuda:1.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png|.svg|.pdf",
-              help="Draw it to this file.")  # fmt: skip
+              help="Draw the layout to this file.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_json: bool) -> None:
-    """Show where each gate's matrices and biases sit in the opaque params buffer of an RNN, in elements.
+    """Show where each matrix and bias is in the params buffer.
 
-    W and bW work on the layer's input, R and bR on its last state, P is the projection.
+    Offsets are in elements. W and bW are applied to the layer's input, R and bR to its previous state; P is the
+    projection.
 
-    It is arithmetic, for a machine without a GPU. With --queried cuDNN's own answer stands beside it; the picture is
-    cuDNN's then. A layout that differs is a finding, not a failure: the exit code is 0, "equal" in the JSON says it.
+    The layout is computed, without a GPU. With --queried, cuDNN's layout is shown, too, and is the one that is drawn.
+    The exit code is 0 even if they differ: read "equal" in the JSON.
 
     \b
     Examples:
       pycudnnrnn layout lstm 1 64 32
-      pycudnnrnn layout lstm 2 128 40 --direction bidirectional --num-proj 64 --output lstm.svg
-      pycudnnrnn layout gru 1 76 300 --json | jq '.regions[] | select(.gate == "new")'
-      pycudnnrnn layout rnn_tanh 2 512 512 --dtype float16 --algo persist_static --queried
+      pycudnnrnn layout lstm 2 128 40 --direction bidirectional --output a.svg
+      pycudnnrnn layout gru 1 76 300 --json | jq '.regions[].offset'
+      pycudnnrnn layout rnn_tanh 2 512 512 --dtype float16 --queried
     """  # noqa: D301  click reads the \b
     predicted = arithmetic_layout(spec)
     if device == "cpu":

@@ -1,8 +1,12 @@
-"""Weights in and out of other frameworks: plain dicts of arrays, on a machine that has none of them.
+"""Converters of weights from and to other frameworks, which need not be installed.
 
-Each module has `to_canonical(arrays, ...) -> Canonical` and `from_canonical(canonical, ...) -> dict`. No framework is
-imported, no file is opened and no argument is changed; results are NumPy arrays of their own. `ConvertError` is the
-only error: it says what cannot be converted, and why.
+Each module has `to_canonical(arrays, ...)`, which reads a dict of arrays into a `Canonical`, and
+`from_canonical(c, ...)`, which writes one. They import no framework, open no file and change no argument. Results are
+new NumPy arrays. They raise only `ConvertError`, which names the array and the reason. To move weights from PyTorch to
+Keras::
+
+    c = convert.pytorch.to_canonical(module.state_dict())
+    arrays = convert.keras.from_canonical(c)
 """
 
 from __future__ import annotations
@@ -24,3 +28,4 @@ __all__ = [
     "pytorch",
     "tensorflow",
 ]
+__dir__ = __all__.copy

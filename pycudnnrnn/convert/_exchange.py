@@ -1,4 +1,4 @@
-"""`Canonical`: a model between two frameworks, in cuDNN's order; and its pseudo-layers with their gates stacked."""
+"""`Canonical`: a model between two frameworks, in cuDNN's order; and its pseudo-layers with stacked gates."""
 
 from __future__ import annotations
 
@@ -17,16 +17,25 @@ from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Canonical:
-    """Hold a model between two frameworks: its spec, and the weights and biases that exist, in cuDNN's order.
+    """Hold a model that is independent of any framework: its spec, and its weights and biases in cuDNN's order.
 
-    `ops.from_spec(c.spec)` runs it, on the params that its `canonical_to_params(c)` makes.
+    `ops.from_spec(c.spec)` runs it, with the params that the op's `canonical_to_params(c)` returns.
 
-    Shapes:
-        weights: [rows = output, cols = input] each; biases: [rows] each; both pseudo-layer by pseudo-layer in linear
-        layer id order, as `layout.arithmetic_layout(spec)` lists them.
+    Args:
+        spec: the description of the RNN, an `RNNSpec`.
+        weights: the matrices, each [rows = output, cols = input], in the order of `layout.arithmetic_layout(spec)`:
+            layer by layer, direction by direction, then by linear layer id.
+        biases: the biases that exist, each [rows], in the same order.
 
     Raises:
         ConvertError: not as many arrays as the spec has, or one of another shape or dtype.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> len(c.weights), len(c.biases), c.weights[0].shape
+        (8, 8, (4, 3))
     """
 
     spec: RNNSpec
@@ -56,9 +65,9 @@ class Canonical:
         return f"<Canonical: {self.spec!r}; {len(self.weights)} weights, {len(self.biases)} biases>"
 
     def double_biases(self) -> Canonical:
-        """Return the same model with both biases of every gate, those that were absent as zeros: equal in value.
+        """Return the same model with both biases of every gate. Absent ones become zeros, so the results are equal.
 
-        For what takes only double biases: cuDNN's persistent algorithms, and the classes of TF 1.x.
+        cuDNN's persistent algorithms and the classes of TF 1.x need both biases.
         """
         layers = split("canonical", self, projection=True, skip=True)
         both = [layer._replace(bW=layer.bW or layer.zeros, bR=layer.bR or layer.zeros) for layer in layers]
@@ -67,10 +76,10 @@ class Canonical:
 
 
 def assemble(framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_dirs: int) -> Canonical:
-    """Make a `Canonical` of pseudo-layers that agree in their shapes.
+    """Make a `Canonical` from pseudo-layers of matching shapes.
 
     Raises:
-        ConvertError: they do not agree, or there is no such RNN.
+        ConvertError: the shapes do not match, or cuDNN has no such RNN.
     """
     first = layers[0]
     U, P = first.R[0].shape
@@ -102,9 +111,9 @@ def assemble(framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_d
 
 
 def split(framework: str, c: Canonical, *, projection: bool = False, skip: bool = False) -> list[PseudoLayer]:
-    """Return the pseudo-layers of a model, for a target that does or does not know projection and skip input.
+    """Return the pseudo-layers of a model, for a target with or without projection and skip input.
 
-    Where the target does not know skip input, identity matrices stand for it: equal in value.
+    For a target without skip input, identity matrices replace it; the results are equal.
 
     Raises:
         ConvertError: not a `Canonical`, or one that the target cannot hold.
@@ -118,10 +127,10 @@ def split(framework: str, c: Canonical, *, projection: bool = False, skip: bool 
 
 
 def check_target(framework: str, c: Any, *, projection: bool) -> None:
-    """Refuse what is not a `Canonical`, or one that the target cannot hold.
+    """Check that this is a `Canonical` which the target can hold.
 
     Raises:
-        ConvertError: it is one of these.
+        ConvertError: it is not.
     """
     if not isinstance(c, Canonical):
         raise ConvertError(framework, "canonical", f"expecting a Canonical, got {described(c)}")
@@ -141,9 +150,9 @@ def taken(
     *,
     sums: Literal["bW", "bR"] = "bW",
 ) -> list[PseudoLayer]:
-    """Take the arrays of every cell, and nothing else; `keys` give, for each pseudo-layer, the key of a form's name.
+    """Take the arrays of every cell, and nothing else. For each pseudo-layer, `keys` turns a form's name into its key.
 
-    `sizes` are gates, inputs, units and the width of the state. A sum of biases is read as the one that `sums` says.
+    `sizes` are gates, inputs, units and the width of the state. `sums` chooses the bias that a sum of two is read as.
 
     Raises:
         ConvertError: an array is missing, left over or misshapen.

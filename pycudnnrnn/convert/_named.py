@@ -1,4 +1,4 @@
-"""The dict of arrays that a converter reads: each key is taken once, with its shape; what is left over is named."""
+"""The dict of arrays that a converter reads: each key is taken once, with its shape; an error names the others."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Array = npt.NDArray[Any]
 _DTYPES: Final = frozenset(map(str, DType))
 _NAMED_AT_MOST: Final = 8
 _DEEPEST: Final = 16
-"""Levels of a nested dict. The deepest tree of a framework here has five; a dict that holds itself has no end."""
+"""Most levels of a nested dict. The deepest tree of a framework here has five. A dict may contain itself."""
 
 
 class Named:
     """Arrays under their names, to be taken one by one.
 
-    Nested dicts, and keys that are tuples, become names joined by "/"; `joints` is what else joins the parts of a name.
-    With a `prefix`, which `joint` completes as `under` does it, only what is under it counts.
+    Nested dicts, and keys that are tuples, become names joined by "/". `joints` matches other separators in a name.
+    With a `prefix`, completed by `joint` as in `under`, only keys under it count.
 
     Raises:
         ConvertError: not a dict, a key that is not a name, or nothing in it.
@@ -75,10 +75,10 @@ class Named:
         return key in self._all
 
     def matches(self, pattern: re.Pattern[str], first: str) -> list[re.Match[str]]:
-        """Return the matches of the keys that belong to an RNN; `first` is the key that every RNN has.
+        """Return the matches of the keys that belong to an RNN. `first` is the key that every RNN has.
 
         Raises:
-            ConvertError: there is none; the text names the prefixes that have one.
+            ConvertError: there is none. The text lists the prefixes that have one.
         """
         found = [match for key in self._all if (match := pattern.fullmatch(key))]
         if found:
@@ -93,19 +93,19 @@ class Named:
         return self.refuse(first, f"missing, and so is every other key of an RNN{hint}")
 
     def drop(self, wanted: Callable[[str], bool]) -> None:
-        """Leave out every key that is not wanted: it belongs to another part of the model."""
+        """Leave out every key that is not wanted: those of other parts of the model."""
         self._all = {key: value for key, value in self._all.items() if wanted(key)}
         self._left = dict(self._all)
 
     def set_aside(self, other: Callable[[str], bool]) -> str:
-        """Leave out, of what nothing took, the keys of other things; return their names, cut short, or ""."""
+        """Leave out the keys of other things that were not taken. Return their names, shortened, or ""."""
         aside = [key for key in self._left if other(key)]
         for key in aside:
             del self._left[key]
         return some(sorted(aside), lambda key: shorten(self.prefix + key)) if aside else ""
 
     def shape(self, key: str, rank: int) -> tuple[int, ...]:
-        """Return the shape of an array that sizes are read from.
+        """Return the shape of an array, to read sizes from it.
 
         Raises:
             ConvertError: missing, of another rank, or with a size of 0.
@@ -116,14 +116,14 @@ class Named:
         return found
 
     def any_shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape of an array, whatever it is."""
+        """Return the shape of an array, without checks."""
         return tuple(self._array(key).shape)
 
     def take(self, key: str, *shape: int) -> Array:
         """Return an array of this shape, once.
 
         Raises:
-            ConvertError: missing, of another shape, or with a dtype that those taken before do not have.
+            ConvertError: missing, of another shape, or of another dtype than the arrays taken before.
         """
         array = self._array(key)
         if array.shape != shape:
@@ -135,7 +135,7 @@ class Named:
         return array
 
     def finish(self) -> None:
-        """Refuse what nothing took."""
+        """Raise a `ConvertError` if keys are left that were not taken."""
         if self._left:
             names = some(sorted(self._left), lambda key: shorten(self.prefix + key))
             raise ConvertError(self.framework, names, "unexpected: it belongs to no RNN that was found here")
@@ -161,7 +161,7 @@ _CANONICALS: Final = {
 
 
 def described(value: Any) -> str:
-    """Name the type of something that is not what a converter takes, and what to give in its place."""
+    """Name the type of a value that a converter does not take, and what to give instead."""
     text = type(value).__name__
     if isinstance(value, (list, tuple)):
         return f"{text}: arrays need names (of Keras's get_weights() give {{w.path: w.numpy() for w in model.weights}})"
@@ -170,7 +170,7 @@ def described(value: Any) -> str:
 
 
 def under(framework: str, prefix: str, arrays: Mapping[str, Array], joint: str = "/") -> dict[str, Array]:
-    """Put a prefix before every name. After one that ends in a letter or a digit comes the framework's `joint`.
+    """Put a prefix before every name. The framework's `joint` follows a prefix that ends in a letter or a digit.
 
     Raises:
         ConvertError: it is not a string.
@@ -186,7 +186,7 @@ def _completed(framework: str, prefix: Any, joint: str) -> str:
 
 
 def some(names: list[str], write: Callable[[str], str]) -> str:
-    """Join names for an error text: the first few, and how many more there are."""
+    """Join names for an error text: the first few, and the number of the others."""
     more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
     return ", ".join(map(write, names[:_NAMED_AT_MOST])) + more
 
@@ -199,7 +199,7 @@ def as_numpy(framework: str, key: str, value: Any) -> Array:
     """
     try:
         array = _exported(value)
-    except Exception as error:  # any library's own way of refusing
+    except Exception as error:  # any library may raise its own error
         why = f"cannot be read as an array on the CPU: {type(error).__name__}: {error}"
         raise ConvertError(framework, shorten(key), why) from error
     if array is None:
@@ -226,7 +226,7 @@ def _exported(value: Any) -> Array | None:
 
 
 def flag(framework: str, name: str, value: Any) -> bool:
-    """Return a keyword that is True or False.
+    """Return a keyword that must be True or False.
 
     Raises:
         ConvertError: it is neither.
@@ -237,7 +237,7 @@ def flag(framework: str, name: str, value: Any) -> bool:
 
 
 def mode_of(framework: str, key: str, rows: int, units: int, activation: str) -> RNNMode:
-    """Tell the cell from how many times its gates go into the stack.
+    """Return the cell whose number of gates fits the rows of the stack.
 
     Raises:
         ConvertError: not the rows of an LSTM, a GRU or a plain cell, or an activation that cuDNN does not have.

@@ -1,7 +1,7 @@
-"""The order of gates in each framework: the only permutations there are, except for TF 1.x's (`_tf1.tensors`).
+"""The order of gates in each framework: the only permutations, except for TF 1.x's (`_tf1.tensors`).
 
-An order says which of cuDNN's gates stands at each place of the framework's stack. Sources: the frameworks' own
-classes, each order run against the framework itself in tests/convert, but for Gluon's and Chainer's.
+An order lists cuDNN's gates in the order of the framework's stack. Sources: the frameworks' own classes. tests/convert
+compares each order with the framework itself, except for Gluon's and Chainer's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models that are stacks of cells under names of their own: which keys are one cell, and where it stands."""
+"""Models that are stacks of cells under the user's names: which keys form one cell, and the place of that cell."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pycudnnrnn.errors import ConvertError
 _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")
 _NUMBER: Final = re.compile(r"[0-9]+")
 _INNER: Final = re.compile(r"(?:(?:^|/)(?:(?:forward|backward|fw|bw)(?:_[^/]*)?|[^/]*cell(?:_[0-9]+)?))+$")
-"""The end of a cell's path that is within its layer."""
+"""The end of a cell's path, inside its layer."""
 
 
 class CellKeys(NamedTuple):
-    """The keys of one cell, by what they hold."""
+    """The keys of one cell, by the array that they hold."""
 
     path: str
     keys: dict[str, str]
 
     def key(self, leaf: str) -> str:
-        """Return the key of what it holds, or the one that is missing."""
+        """Return the key of an array of the cell, also if it is missing."""
         return self.keys.get(leaf, f"{self.path}/{leaf}".lstrip("/"))
 
 
@@ -32,13 +32,13 @@ def find_cells(
 ) -> tuple[list[CellKeys], int]:
     """Return the cells of the model, pseudo-layer by pseudo-layer, and the number of directions.
 
-    `leaf_of` splits a key into its cell's path and what it holds. A cell is of a direction when its path says so
-    ("forward_lstm", "backward_rnn"); `bidirectional=True` pairs cells whose paths do not. `layers` names the layers
-    in order, and leaves the rest of the model out. Without it every key counts, and the layers stand in the order of
-    the numbers in their names.
+    `leaf_of` splits a key into its cell's path and the name of the array. A path may contain the direction
+    ("forward_lstm", "backward_rnn"); `bidirectional=True` pairs cells whose paths do not. `layers` lists the layers in
+    order, and leaves the rest of the model out. Without it every key counts, and the numbers in the names order the
+    layers.
 
     Raises:
-        ConvertError: no cell, a direction or a layer that is missing, or layers whose order the names do not say.
+        ConvertError: no cell, a missing direction or layer, or names that do not give the order of the layers.
     """
     if bidirectional is not None:
         bidirectional = flag(named.framework, "bidirectional", bidirectional)
@@ -73,7 +73,7 @@ def find_cells(
 
 
 def check_layers(framework: str, layers: Any) -> None:
-    """Refuse what is not a list of names of layers, or None.
+    """Check that this is a list of names of layers, or None.
 
     Raises:
         ConvertError: it is neither.
@@ -84,13 +84,13 @@ def check_layers(framework: str, layers: Any) -> None:
 
 
 def path_of(layer: int, direction: int, num_layers: int, num_dirs: int) -> str:
-    """Return the path, ending in a slash, of a cell in a stack that has no naming of its own."""
+    """Return the path of a cell, with a slash at the end, for a framework that does not name stacks."""
     way = f"{('forward', 'backward')[direction]}/" if num_dirs == 2 else ""
     return (f"{layer}/" if num_layers > 1 else "") + way
 
 
 def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str]) -> list[str]:
-    """Return the names of the layers to write: those given, or the usual ones.
+    """Return the names of the layers to write: the given or the usual ones.
 
     Raises:
         ConvertError: not one name per layer, or a name twice.
@@ -132,7 +132,7 @@ def _by_direction(
 
 
 def _in_order(framework: str, places: dict[str, Any], layers: Sequence[str] | None) -> list[Any]:
-    """Sort by `layers`, or by the numbers in the paths where they are all that differs."""
+    """Sort by `layers`, or by the numbers in the paths if the paths differ only in numbers."""
     if layers is not None:
         ordered = []
         left = dict(places)
@@ -155,13 +155,13 @@ def _natural(path: str) -> list[Any]:
 
 
 def _layer_names(paths: list[str]) -> list[str]:
-    """Return what `layers` calls these cells: the ends of their layers' paths, or all of them where ends are equal."""
+    """Return the names that `layers` may use: the ends of the layers' paths, or whole paths if ends are equal."""
     whole = list(dict.fromkeys(_INNER.sub("", path) for path in paths))
     ends = [re.search(r"[^/]*(?:/[0-9]+)?$", path)[0] for path in whole]  # type: ignore[index]  # matches anything
     return ends if len(set(ends)) == len(ends) else whole
 
 
 def is_under(path: str, name: str) -> bool:
-    """Say whether a path goes through a name, which may be several parts long; through "/name", where it begins so."""
+    """Return whether a path contains a name, which may have several parts. "/name" matches only its beginning."""
     part, whole = f"/{name.strip('/')}/", f"/{path}/"
     return whole.startswith(part) if name.startswith("/") else part in whole

@@ -17,7 +17,7 @@ Naming = Callable[[str, int, int], str]
 
 
 def form_of(framework: str, mode: RNNMode, *, biases: bool, projection: bool) -> Form:
-    """Return the arrays of a cell, each under its kind."""
+    """Return the arrays of a cell, by kind."""
     gates = order_of(framework, mode)
     stacks = [stack(kind, kind, gates) for kind in (("W", "R", "bW", "bR") if biases else ("W", "R"))]
     return (*stacks, stack("projection", "P", [0])) if projection else tuple(stacks)
@@ -49,7 +49,7 @@ def write(framework: str, c: Canonical, name: Naming) -> dict[str, Array]:
     """Return every array under its name, in the framework's order.
 
     Raises:
-        ConvertError: what the framework cannot hold.
+        ConvertError: a feature that the framework does not have.
     """
     layers = split(framework, c, projection=True)
     form = form_of(framework, c.spec.mode, biases=bool(c.biases), projection=bool(c.spec.num_proj))

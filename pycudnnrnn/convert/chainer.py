@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, RowKind, stack
 from pycudnnrnn.convert._exchange import Canonical, assemble, split, taken
@@ -12,20 +12,42 @@ from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.spec import RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _KEY: Final = re.compile(r"/?([0-9]{1,6})/([wb])([0-7])")
 
 
-def to_canonical(arrays: Any, *, prefix: str = "", bidirectional: bool = False, activation: str = "tanh") -> Canonical:
-    """Read `0/w0` ... `0/b7`, `1/w0` ..., as `chainer.serializers.save_npz` names them.
+def to_canonical(
+    arrays: Any, *, prefix: str = "", bidirectional: bool = False, activation: Literal["tanh", "relu"] = "tanh"
+) -> Canonical:
+    """Read the parameters of `NStepLSTM`, `NStepGRU` and the others, as `chainer.serializers.save_npz` names them.
 
-    `bidirectional` tells NStepBiLSTM's two children per layer from two layers of NStepLSTM; `activation` tells
-    NStepRNNTanh from NStepRNNReLU. The names say neither. A slash before the number is read too.
+    The order of w2 and w3 is that of Chainer's code: w2 is the new cell, w3 the output gate. Chainer's docstring of
+    NStepLSTM has them the other way round.
 
-    Chainer's docstring of NStepLSTM has w2 for the output gate and w3 for the new cell; its code, on both devices, has
-    w2 for the cell and w3 for the output, and so has this converter.
+    Args:
+        arrays: the arrays by name: "0/w0" ... "0/b7", "1/w0" ... A slash before the number is allowed.
+        prefix: read only keys that begin with this, such as "encoder"; the others belong to other parts of the
+            model. A "/" is added after a letter or a digit. Default: "" (all keys).
+        bidirectional: True for NStepBiLSTM and the like, which have two children per layer. The names do not contain
+            this. Default: False.
+        activation: "tanh" for NStepRNNTanh, "relu" for NStepRNNReLU. The names do not contain this. Default: "tanh".
+
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: a key that is missing, unexpected or misshapen, or another activation.
+        ConvertError: a key that is missing or unexpected, an array of the wrong shape, or another activation.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> arrays = {"0/w0": np.ones((4, 3)), "0/w1": np.ones((4, 4))}
+        >>> arrays |= {"0/b0": np.ones(4), "0/b1": np.ones(4)}
+        >>> c = convert.chainer.to_canonical(arrays, activation="relu")
+        >>> c.spec
+        RNNSpec('rnn_relu', 1, 4, 3, dtype='float64')
 
     Source: chainer.links.NStepLSTM (7.8).
     """
@@ -48,12 +70,29 @@ def to_canonical(arrays: Any, *, prefix: str = "", bidirectional: bool = False, 
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
-    """Write `0/w0` ..., `0/b0` ...; `prefix` goes before every name.
+    """Write the parameters of the matching link: "0/w0" ..., "0/b0" ...
 
-    Chainer always has both biases: absent ones become zeros, and skip input identity matrices, equal in value.
+    Chainer always has both biases: absent ones become zeros. Skip input becomes identity matrices. The results are
+    equal.
+
+    Args:
+        c: the model to write: its spec, weights and biases.
+        prefix: what all names begin with, such as "encoder". A "/" is added after a letter or a digit.
+            Default: "".
+
+    Returns:
+        The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: a projection, or cell clipping.
+        ConvertError: a projection or cell clipping, which Chainer does not have.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnRNNRelu(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> arrays = convert.chainer.from_canonical(c)
+        >>> {name: array.shape for name, array in arrays.items()}
+        {'0/w0': (4, 3), '0/w1': (4, 4), '0/b0': (4,), '0/b1': (4,)}
     """
     layers = split("chainer", c)
     found = {f"{p}/{t.name}": t.of(layer) for p, layer in enumerate(layers) for t in _form(c.spec.mode)}

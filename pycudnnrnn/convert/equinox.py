@@ -14,20 +14,42 @@ from pycudnnrnn.convert._stack import find_cells, path_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GRUGate, RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _LEAVES: Final = frozenset({"weight_ih", "weight_hh", "bias", "bias_n"})
 _JOINTS: Final = re.compile(r"[/.\[\]'\"]+")
 
 
 def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectional: bool | None = None) -> Canonical:
-    """Read `weight_ih`, `weight_hh`, `bias` and `bias_n` of one cell, or of cells under paths.
+    """Read `eqx.nn.LSTMCell` or `eqx.nn.GRUCell`: one cell, or several that form a stack.
 
-    Paths may be nested dicts or strings, joined by slashes or as `jax.tree_util.keystr` writes them (".cells[0].bias").
-    `layers` names them in order; `bidirectional=True` reads two cells per layer, forward first, where the paths do not
-    say it. The LSTM's one bias becomes cuDNN's single input bias; the GRU keeps `bias_n` apart, so its biases are
-    double. `use_bias=False` is bias mode none.
+    The LSTM's one bias becomes cuDNN's single input bias. The GRU's `bias_n` is kept separate, so a GRU gets double
+    biases. A cell with `use_bias=False` gets bias mode "none".
+
+    Args:
+        arrays: the arrays `weight_ih`, `weight_hh`, `bias` and `bias_n` of each cell. Several cells have paths: nested
+            dicts, or strings joined by slashes or as `jax.tree_util.keystr` writes them (".cells[0].bias").
+        layers: names of the layers to read, in order; the others are left out. None: all of them, in the order of the
+            numbers in their names. Default: None.
+        bidirectional: True reads two cells per layer, forward first, if the names do not contain the direction.
+            None: the names decide. Default: None.
+
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: a key that is missing, unexpected or misshapen, or layers that have no order.
+        ConvertError: a key that is missing or unexpected, an array of the wrong shape, or names that do not give the
+            order of the layers.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> cell = {"weight_ih": np.ones((16, 3)), "weight_hh": np.ones((16, 4))}
+        >>> cell |= {"bias": np.ones(16)}
+        >>> c = convert.equinox.to_canonical(cell)
+        >>> c.spec
+        RNNSpec('lstm', 1, 4, 3, dtype='float64', bias_mode='single_input')
 
     Source: equinox.nn (0.13).
     """
@@ -49,10 +71,24 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
 def from_canonical(c: Canonical) -> dict[str, Array]:
     """Write the cells: "weight_ih" for one, "0/weight_ih" for a stack, "0/forward/weight_ih" for both directions.
 
-    Biases are summed but for the GRU's new gate; skip input becomes identity matrices.
+    The two biases of a gate are summed, except for the GRU's new gate. Skip input becomes identity matrices.
+
+    Args:
+        c: the model to write: its spec, weights and biases.
+
+    Returns:
+        The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: a plain cell, a projection, or cell clipping.
+        ConvertError: a tanh or relu cell, a projection or cell clipping, which Equinox does not have.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> arrays = convert.equinox.from_canonical(c)
+        >>> {name: array.shape for name, array in arrays.items()}
+        {'weight_ih': (16, 3), 'weight_hh': (16, 4), 'bias': (16,)}
     """
     layers = split("equinox", c)
     spec = c.spec

@@ -14,6 +14,9 @@ from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GATES, GRUGate, RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _KEY: Final = re.compile(r"(?:(.*)/)?((?:if_|[ih][ifgorzn]?|dense_[ih])/(?:kernel|bias))")
 _LETTERS: Final = {RNNMode.LSTM: "ifgo", RNNMode.GRU: "rzn"}
 """The names of the gates, in the order of `order_of`."""
@@ -27,19 +30,36 @@ def to_canonical(
     *,
     layers: Sequence[str] | None = None,
     bidirectional: bool | None = None,
-    activation: str = "tanh",
+    activation: Literal["tanh", "relu"] = "tanh",
 ) -> Canonical:
-    """Read the params of cells: linen's `variables["params"]`, or nnx's `nnx.to_pure_dict(nnx.state(m, nnx.Param))`.
+    """Read the cells of linen or nnx: `LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell`, one or a stack.
 
-    `layers` names the layers in order, where their numbers do not. `bidirectional=True` reads two cells per layer,
-    forward first, where the names do not say it, as with linen cells that a compact module made. `activation` is
-    SimpleCell's.
+    The LSTM's one bias becomes cuDNN's single recurrent bias. The one bias of SimpleCell and of nnx's GRU becomes the
+    single input bias. The linen GRU keeps the new gate's recurrent bias separate, so it gets double biases.
 
-    The LSTM's one bias becomes cuDNN's single recurrent bias, SimpleCell's and nnx's GRU's the single input bias. The
-    linen GRU keeps the new gate's recurrent bias apart, so its biases are double.
+    Args:
+        arrays: linen's `variables["params"]`, or nnx's `nnx.to_pure_dict(nnx.state(model, nnx.Param))`.
+        layers: names of the layers to read, in order; the others are left out. None: all of them, in the order of the
+            numbers in their names. Default: None.
+        bidirectional: True reads two cells per layer, forward first, if the names do not contain the direction,
+            as in a compact module. None: the names decide. Default: None.
+        activation: the activation of SimpleCell, "tanh" or "relu", which the params do not contain. Default: "tanh".
+
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: a key that is missing, unexpected or misshapen, layers that have no order, or MGUCell.
+        ConvertError: a key that is missing or unexpected, an array of the wrong shape, names that do not give the order
+            of the layers, or MGUCell, which cuDNN does not have.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> cell = {"i": {"kernel": np.ones((3, 4)), "bias": np.ones(4)}}
+        >>> cell |= {"h": {"kernel": np.ones((4, 4))}}
+        >>> c = convert.flax.to_canonical(cell)
+        >>> c.spec
+        RNNSpec('rnn_tanh', 1, 4, 3, dtype='float64', bias_mode='single_input')
 
     Source: flax.linen.recurrent, flax.nnx.nn.recurrent (0.12).
     """
@@ -58,18 +78,38 @@ def to_canonical(
 
 
 def from_canonical(
-    c: Canonical, *, api: str = "linen", optimized: bool = False, layers: Sequence[str] | None = None
+    c: Canonical,
+    *,
+    api: Literal["linen", "nnx"] = "linen",
+    optimized: bool = False,
+    layers: Sequence[str] | None = None,
 ) -> dict[str, Array]:
-    """Write the params, names joined by slashes: "cell/ii/kernel", or "forward_rnn/cell/ii/kernel" in Bidirectional.
+    """Write the params of cells, with names joined by slashes: "cell/ii/kernel", "forward_rnn/cell/ii/kernel" ...
 
-    A stack has "layers_0/", "layers_1/" before that (linen's names for a list; "layers/0/" in nnx), or the names in
-    `layers`. `flax.traverse_util.unflatten_dict(d, sep="/")` makes the tree. `api` is "linen" or "nnx"; `optimized`
-    writes nnx's OptimizedLSTMCell (linen's has the same params as its LSTMCell). Biases are summed but for the linen
-    GRU's new gate, absent ones become zeros, and skip input identity matrices.
+    `flax.traverse_util.unflatten_dict(d, sep="/")` makes the tree. The two biases of a gate are summed, except for the
+    linen GRU's new gate. Absent biases become zeros, and skip input becomes identity matrices.
+
+    Args:
+        c: the model to write: its spec, weights and biases.
+        api: "linen" or "nnx", whose names differ. Default: "linen".
+        optimized: True writes nnx's OptimizedLSTMCell. linen's has the same params as its LSTMCell. Default: False.
+        layers: names of the layers to write, in order. None: "layers_0", "layers_1" ... ("layers/0" ... in nnx), and no
+            name for a single layer. Default: None.
+
+    Returns:
+        The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: a projection, cell clipping, relu (SimpleCell takes it as a function, which is not an array), or,
-            in nnx, a GRU whose new gate has a recurrent bias.
+        ConvertError: a projection, cell clipping, relu (an argument of SimpleCell, not an array), or in nnx a GRU whose
+            new gate has a recurrent bias.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnRNNTanh(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> arrays = convert.flax.from_canonical(c)
+        >>> {name: array.shape for name, array in arrays.items()}
+        {'cell/i/kernel': (3, 4), 'cell/h/kernel': (4, 4), 'cell/i/bias': (4,)}
     """
     if api not in _APIS:
         raise ConvertError("flax", "api", f"expecting 'linen' or 'nnx', got {api!r}")

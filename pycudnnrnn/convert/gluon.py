@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import Named, under
+
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
 
 _KEY: Final = re.compile(r"([lr])([0-9]{1,6})_(?:i2h_weight|h2h_weight|h2r_weight|i2h_bias|h2h_bias)")
 _JOINT: Final = "_"
@@ -17,14 +20,31 @@ _KINDS: Final = {
 }  # fmt: skip
 
 
-def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "relu") -> Canonical:
-    """Read `l0_i2h_weight`, `r0_i2h_weight` ..., as `net.collect_params()` names them.
+def to_canonical(arrays: Any, *, prefix: str = "", activation: Literal["tanh", "relu"] = "relu") -> Canonical:
+    """Read the parameters of `rnn.LSTM`, `rnn.GRU` or `rnn.RNN`, as `net.collect_params()` names them.
 
-    With a `prefix` ("lstm0", with or without its underscore; MXNet 1.x) only the keys under it are read. `activation`
-    is what `rnn.RNN` was made with, and its default is Gluon's; the other cells have none, and it is not looked at.
+    Args:
+        arrays: the arrays by name: "l0_i2h_weight", "r0_i2h_weight" ...
+        prefix: read only keys that begin with this, such as "lstm0"; the others belong to other parts of the
+            model. A "_" is added after a letter or a digit. Default: "" (all keys).
+        activation: the activation of `rnn.RNN`, "tanh" or "relu"; the other cells ignore it. Default: "relu", as in
+            Gluon.
+
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: a key that is missing, unexpected or misshapen, or another activation.
+        ConvertError: a key that is missing or unexpected, an array of the wrong shape, or another activation.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> sizes = {"l0_i2h_weight": (12, 3), "l0_h2h_weight": (12, 4)}
+        >>> sizes |= {"l0_i2h_bias": (12,), "l0_h2h_bias": (12,)}
+        >>> arrays = {k: np.ones(n, "float32") for k, n in sizes.items()}
+        >>> c = convert.gluon.to_canonical(arrays)
+        >>> c.spec
+        RNNSpec('gru', 1, 4, 3)
 
     Source: mxnet.gluon.rnn (1.9.1).
     """
@@ -36,12 +56,27 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: str = "relu") -> 
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
-    """Write the parameters; `prefix` goes before every name.
+    """Write the parameters of `rnn.LSTM`, `rnn.GRU` or `rnn.RNN`.
 
-    Gluon always has both biases: absent ones become zeros, and skip input identity matrices, equal in value.
+    Gluon always has both biases: absent ones become zeros. Skip input becomes identity matrices. The results are equal.
+
+    Args:
+        c: the model to write: its spec, weights and biases.
+        prefix: what all names begin with, such as "lstm0". A "_" is added after a letter or a digit.
+            Default: "".
+
+    Returns:
+        The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: cell clipping.
+        ConvertError: cell clipping, which Gluon does not have.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnGRU(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> list(convert.gluon.from_canonical(c))
+        ['l0_i2h_weight', 'l0_h2h_weight', 'l0_i2h_bias', 'l0_h2h_bias']
     """
     c = c.double_biases() if isinstance(c, Canonical) else c
     return under("gluon", prefix, _two_biases.write("gluon", c, _name), _JOINT)

@@ -16,24 +16,42 @@ from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 _MOST: Final = 2**20
-"""Largest size or layer count that is believed: beyond it the vector's length would not fit a machine."""
+"""Largest size or layer count that is accepted. Beyond it no machine could hold the vector."""
 
 _FORM: Final = form_of("jax_rnn", RNNMode.LSTM, biases=True, projection=False)
 _HALVES: Final = ((0, 1), (2, 3))
-"""The vector has every cell's matrices, and then every cell's biases."""
+"""The vector has the matrices of all cells, then the biases of all cells."""
 
 
 def to_canonical(
     arrays: Any, *, input_size: int, hidden_size: int, num_layers: int = 1, bidirectional: bool = False
 ) -> Canonical:
-    """Read {"weights": vector}. The sizes are the arguments that `rnn.lstm` takes: the vector does not say them.
+    """Read the weights of `jax.experimental.rnn.lstm`, one flat vector.
 
-    Shapes:
-        weights: [all elements]: W and R of each pseudo-layer, then bW and bR of each.
+    Args:
+        arrays: the dict {"weights": vector}. The vector has W and R of each pseudo-layer, then bW and bR of each.
+        input_size: width of the input, as in `rnn.lstm`; the vector does not contain the sizes.
+        hidden_size: width of the state, as in `rnn.lstm`.
+        num_layers: number of layers, as in `rnn.lstm`. Default: 1.
+        bidirectional: whether each layer has a backward pass, as in `rnn.lstm`. Default: False.
+
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: another key, a vector of another length, or a size that is not one.
+        ConvertError: another key, a vector of another length, or a size that is not a positive integer.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> vector = np.ones(16 * (3 + 4 + 2), "float32")
+        >>> c = convert.jax_rnn.to_canonical({"weights": vector}, input_size=3, hidden_size=4)
+        >>> c.spec
+        RNNSpec('lstm', 1, 4, 3)
 
     Source: jax.experimental.rnn.unpack_lstm_weights (0.10).
     """
@@ -54,10 +72,26 @@ def to_canonical(
 
 
 def from_canonical(c: Canonical) -> dict[str, Array]:
-    """Write {"weights": vector}; absent biases become zeros and skip input identity matrices, equal in value.
+    """Write the weights of `jax.experimental.rnn.lstm`, one flat vector.
+
+    Absent biases become zeros, and skip input becomes identity matrices. The results are equal.
+
+    Args:
+        c: the model to write: its spec, weights and biases.
+
+    Returns:
+        The dict {"weights": vector}.
 
     Raises:
-        ConvertError: not an LSTM, a projection, or cell clipping.
+        ConvertError: not an LSTM, a projection or cell clipping, which this function does not have.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> arrays = convert.jax_rnn.from_canonical(c)
+        >>> {name: array.shape for name, array in arrays.items()}
+        {'weights': (144,)}
     """
     layers = split("jax_rnn", c)
     if c.spec.mode is not RNNMode.LSTM:

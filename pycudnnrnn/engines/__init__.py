@@ -243,7 +243,24 @@ def engine_for(device: str) -> Engine:
 
 @contextlib.contextmanager
 def use_engine(engine: Engine) -> Iterator[None]:
-    """Use `engine` for its kind of device, inside the `with` block and this context. For tests."""
+    """Use an engine for its kind of device inside a `with` block. For tests.
+
+    The engine is used in the thread, or the asyncio task, that entered the block.
+
+    Args:
+        engine: the engine, such as a `PermutedLayoutEngine`. It replaces the one for "cpu" or for all "cuda" devices.
+
+    Yields:
+        None.
+
+    Example:
+        >>> from pycudnnrnn import ops, testing
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> with testing.use_engine(testing.PermutedLayoutEngine(seed=1)):
+        ...     inside = op.layout()
+        >>> inside == op.layout()
+        False
+    """
     token = _override.set((_override.get() or {}) | {engine.device.partition(":")[0]: engine})
     try:
         yield

@@ -1,6 +1,7 @@
-"""The RNN in another framework's terms, a module for each: `torch` has modules, `jax` a function, both with gradients.
+"""The RNN inside another framework, with gradients: `interop.torch` has modules, `interop.jax` a function.
 
-Importing this loads neither framework. A module is loaded when it is first asked for, and says then what it misses.
+Importing this loads neither framework. Each module loads its framework at first use, and raises
+`MissingDependencyError` if that is not installed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pycudnnrnn.interop import jax, torch
 
 __all__ = ["jax", "torch"]
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:

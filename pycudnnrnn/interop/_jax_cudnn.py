@@ -1,4 +1,4 @@
-"""cuDNN on XLA's arrays: addresses on XLA's stream, with nothing that waits."""
+"""cuDNN on XLA's arrays, by their addresses, on XLA's stream, without waiting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIZES: Final = ("states_nbytes", "reserve_nbytes", "workspace_nbytes")
 
 @dataclasses.dataclass(frozen=True)
 class CudnnRunner:
-    """cuDNN on the buffers and the stream of XLA's GPU; `engine` is asked for sizes, each device's own runs."""
+    """cuDNN on XLA's buffers and stream. `engine` reports sizes; each device's own engine runs."""
 
     engine: Any
 
@@ -58,7 +58,7 @@ class CudnnRunner:
         run = _CudnnBackward(call, weights)
         *_, reserve = kept
         ins, aliases = [*arguments, output, *upstream, *kept], {}
-        if weights:  # cuDNN adds to what is there
+        if weights:  # cuDNN adds to the present values
             ins.insert(0, jax.numpy.zeros_like(arguments[0]))
             aliases[0] = 0
         aliases[len(ins) - 1] = len(run.gradients)
@@ -86,7 +86,7 @@ class _CudnnPass:
     call: Traced
 
     def batch(self, engine: Any) -> Any:
-        """What runs it on one device."""
+        """Return the object that runs it on one device."""
         return _batch(engine, self)
 
     @property
@@ -96,7 +96,7 @@ class _CudnnPass:
     def at(
         self, context: Any, outs: Sequence[Any], ins: Sequence[Any], out_names: list[str], in_names: list[str]
     ) -> tuple[Any, int, dict[str, int | None]]:
-        """Return what runs it where the buffers are, XLA's stream, and the buffers' addresses by name."""
+        """Return the object that runs it on the buffers' device, XLA's stream, and the buffers' addresses by name."""
         runner: Any = self.call.runner
         engine, stream, sources, targets = runner.at(context, outs, ins)
         at = dict(zip(in_names, sources, strict=True)) | dict(zip(out_names, targets, strict=True))
@@ -105,7 +105,7 @@ class _CudnnPass:
 
 @functools.lru_cache(maxsize=256)
 def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
-    """Prepare a batch on a device; a trace has asked the current one for sizes, and for the layout of params."""
+    """Prepare a batch on a device. Sizes and the layout of params came from the current device, during tracing."""
     call, asked = run.call, run.call.runner.engine
     batch = engine.addressed(0, Batch(call.spec, call.schedule, run.training), drops=call.drops)
     if engine is not asked:
@@ -117,12 +117,12 @@ def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
 
 
 def _address(buffer: Any) -> int | None:
-    """Where a buffer is in device memory; None if it has no bytes."""
+    """Return the address of a buffer in device memory; None if it has no bytes."""
     return int(buffer.__cuda_array_interface__["data"][0]) if math.prod(buffer.shape) else None
 
 
 def _stream(context: Any) -> int:
-    """The stream that XLA puts its own work on."""
+    """Return the stream of XLA's own work."""
     return int(context.stream)
 
 
@@ -146,7 +146,7 @@ class _CudnnForward(_CudnnPass):
 
     @functools.cached_property
     def masks(self) -> Masks | None:
-        """What follows from dropout's position, where it has one: masks of a seed, whatever ran before."""
+        """Return the masks of the dropout position, if there is one. They depend on nothing that ran before."""
         position = self.call.position
         if position is None:
             return None

@@ -20,12 +20,12 @@ from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, INPUTS, 
 Array = npt.NDArray[Any]
 
 _STATES: Final = np.dtype(np.uint64)
-"""Dropout's states as a value are a seed and a position, as bytes: JAX may be without 64-bit numbers."""
+"""The dropout states are a seed and a position, as bytes, since JAX may have no 64-bit numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class NumpyRunner:
-    """The NumPy engine: in the buffers of XLA's CPU, or on copies of them, wherever XLA runs."""
+    """The NumPy engine: in the buffers of XLA's CPU, or on copies of any XLA device's buffers."""
 
     engine: Any
     copies: bool = False
@@ -55,7 +55,7 @@ class NumpyRunner:
         *,
         weights: bool,
     ) -> Sequence[Any]:
-        del output  # what of it is needed is in the reserve
+        del output  # the reserve has the part of it that is needed
         params, x, *_ = arguments
         run = _NumpyBackward(call, weights)
         ins = (params, x, *upstream, *kept)
@@ -72,7 +72,7 @@ class NumpyRunner:
 
 @dataclasses.dataclass(frozen=True)
 class _OnCopies:
-    """A pass on arrays of the host's own; equal ones are compiled once."""
+    """A pass on host arrays. Equal ones are compiled once."""
 
     run: Pass
     shapes: tuple[Shape, ...]
@@ -88,7 +88,7 @@ class _OnCopies:
 
 
 def _numpy(buffers: Sequence[Any]) -> list[Array]:
-    """NumPy's views of buffers in host memory."""
+    """Return NumPy views of buffers in host memory."""
     try:
         return [np.asarray(buffer) for buffer in buffers]
     except jax.errors.JaxRuntimeError as error:
@@ -115,17 +115,17 @@ class _NumpyForward(_NumpyPass):
 
     @functools.cached_property
     def plan(self) -> EnginePlan:
-        """The plan of every such call, but for where dropout stands."""
+        """The plan of all calls like this one. Only the dropout position differs."""
         return self._plan(keep=self.keep)
 
     @functools.cached_property
     def names(self) -> tuple[list[str], list[str]]:
-        """The arrays that it reads, and those that it writes."""
+        """Return the arrays that it reads, and those that it writes."""
         return self.call.there(*INPUTS), self.call.there(*RESULTS)
 
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:
         arrays, plan = _numpy(ins), self.plan
-        if self.call.drops:  # where dropout stands moves: each call has its own
+        if self.call.drops:  # each call needs its own dropout position
             state = self._state(arrays.pop(0))
             plan = self._plan(state, keep=self.keep)
         read, written = self.names
@@ -135,7 +135,7 @@ class _NumpyForward(_NumpyPass):
         plan.run(FORWARD, dict(zip((*read, *written, "reserve"), (*arrays, *found), strict=False)), ())
 
     def _state(self, dropout: Array) -> DropoutState:
-        """Where dropout stands, by what the call was given."""
+        """Return the dropout position that the call was given."""
         if self.call.carries:
             seed, position = map(int, dropout.view(_STATES))
             check_int("position in dropout_states", position, 0, POSITION_MAX)
@@ -150,7 +150,7 @@ class _NumpyBackward(_NumpyPass):
 
     @functools.cached_property
     def plan(self) -> EnginePlan:
-        """The plan of every such call: the masks are in the reserve."""
+        """The plan of all calls like this one. The masks are in the reserve."""
         return self._plan(keep=True)
 
     @functools.cached_property
@@ -159,7 +159,7 @@ class _NumpyBackward(_NumpyPass):
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """The arrays that it reads but for the reserve, which is where it is written."""
+        """The arrays that it reads, except the reserve, which it reads in place."""
         return self.call.there("params", "x", *UPSTREAM)
 
     def __call__(self, _: Any, outs: Sequence[Any], *ins: Any) -> None:

@@ -1,7 +1,7 @@
-"""What XLA calls for an RNN: what is fixed while it is traced, what runs it, and how that reaches XLA's buffers.
+"""The calls that XLA makes for an RNN: the part fixed while JAX traces, the engines, and the use of XLA's buffers.
 
-A pass gets XLA's inputs and outputs where they are, and takes no other memory on a GPU: what an engine needs beside the
-results are outputs of bytes, some kept for the backward, the rest dropped by XLA.
+A pass uses XLA's inputs and outputs in place, and allocates nothing on a GPU. Other memory that an engine needs is an
+output of bytes. XLA keeps some of these for the backward, and drops the others.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ except ImportError:
     _buffer_callback = None
 
 HAS_BUFFERS: Final = _buffer_callback is not None
-"""Whether XLA's buffers can be used in place: JAX has had that since 0.6.2. If not, there is only the host path."""
+"""Whether XLA's buffers can be used in place, which JAX supports since 0.6.2. If not, there is only the host path."""
 
 Aliases = dict[int, int] | None
-"""Inputs whose memory is that of an output."""
+"""Inputs that share their memory with an output."""
 
 
 class Shape(Protocol):
-    """What an output will be, as XLA has to know it."""
+    """The shape and dtype of an output, for XLA."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -54,10 +54,10 @@ def scratch(nbytes: int) -> Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """What is fixed about a call while it is traced; hashable.
+    """The part of a call that is fixed while JAX traces; hashable.
 
-    Its first argument is dropout's: the position, or, where it `carries` them, the states, and then the moved ones are
-    its last result. `position` is the position where that has to be known.
+    The call's first argument is the dropout position; with `carries` it is the dropout states, and the last result is
+    the updated ones. `position` is set if it has to be known while JAX traces.
     """
 
     spec: RNNSpec
@@ -73,17 +73,17 @@ class Traced:
 
     @functools.cached_property
     def shapes(self) -> dict[str, Shape]:
-        """What each array of a call is, by name; those of c are there for LSTM alone."""
+        """The shape and dtype of each array of a call, by name. Only an LSTM has arrays of c."""
         size, dtype = self.runner.engine.layout(self.spec).size, self.spec.dtype.numpy
         found = slots(self.spec, self.schedule, size)
         return {name: _shape(slot.shape, dtype) for name, slot in found.items() if slot.shape is not None}
 
     def there(self, *names: str) -> list[str]:
-        """Those of the names that this cell has."""
+        """Return those of the names that this cell has."""
         return [name for name in names if name in self.shapes]
 
     def gradients(self, *, weights: bool) -> list[str]:
-        """What a backward writes, by name; that of params first, where it is asked for."""
+        """The arrays that a backward writes, by name; the gradient of params first, if requested."""
         return [*(["d_params"] if weights else []), *self.there(*GRADIENTS)]
 
     @property
@@ -92,31 +92,31 @@ class Traced:
         return [*map(self.shapes.__getitem__, self.there(*RESULTS)), *carried]
 
     def widened(self, count: int) -> Traced:
-        """The call on `count` batches side by side."""
+        """Return the call on `count` batches next to each other."""
         lengths, batch = self.schedule.lengths, self.schedule.B * count
         wide = dataclasses.replace(self.schedule, B=batch, lengths=None if lengths is None else lengths * count)
         return dataclasses.replace(self, schedule=wide)
 
 
 Pass = Callable[..., None]
-"""What XLA calls with its context, outputs and inputs; it compiles equal ones once."""
+"""The function that XLA calls with its context, outputs and inputs. XLA compiles equal ones once."""
 
 
 class Runner(Protocol):
-    """An engine at work on XLA's buffers; hashable."""
+    """An engine that runs on XLA's buffers; hashable."""
 
     @property
     def engine(self) -> Any: ...
 
     @property
     def states_nbytes(self) -> int:
-        """The bytes of dropout's states as a value."""
+        """The size of the dropout states in bytes."""
 
     def states_from(self, seed: int) -> Any:
         """Return the dropout states of a model's first forward."""
 
     def forward(self, call: Traced, dropout: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
-        """Return the results, and what a backward needs beside them and the arguments."""
+        """Return the results, and the reserve for a backward."""
 
     def backward(
         self,
@@ -128,16 +128,16 @@ class Runner(Protocol):
         *,
         weights: bool,
     ) -> Sequence[Any]:
-        """Return the gradients of the arguments: params, where `weights` are asked for, input_data and the states."""
+        """Return the gradients of params (if `weights`), input_data and the states."""
 
 
 def varying_like(results: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Say of results that they vary over the mesh axes that any argument varies over; XLA's calls do not."""
+    """Mark results as varying over the mesh axes that any argument varies over, which XLA's calls do not do."""
     return tuple(map(functools.partial(varying, axes=axes_of(arguments)), results))
 
 
 def axes_of(arrays: Sequence[Any]) -> frozenset[Any]:
-    """The mesh axes that any of the arrays varies over, under `shard_map`."""
+    """Return the mesh axes that any of the arrays varies over, under `shard_map`."""
     return frozenset().union(*map(_axes, arrays))
 
 
@@ -160,7 +160,7 @@ def in_place(run: Pass, shapes: Sequence[Shape], arrays: Sequence[Any], aliases:
 
 @functools.cache
 def wait_at_exit() -> None:
-    """Let the interpreter's exit wait for all arrays of JAX's that are still being computed.
+    """Make the interpreter's exit wait for all JAX arrays that are still being computed.
 
     XLA calls Python for them, and the process aborts if it does so after the exit. JAX waits only for computations that
     the exiting thread has started. This is registered after JAX's own handlers, so it runs before them.

@@ -1,8 +1,8 @@
-"""What an RNN is to JAX: a primitive, with rules for `vmap` and for gradients.
+"""The RNN as a JAX primitive, with rules for `vmap` and for gradients.
 
-A primitive, and not `jax.custom_vjp`, because only so it is known which comes first. The gradient of a `vmap` is one
-wide batch, forward and backward, whose params' gradient is the sum that was asked for. A `vmap` of gradients asks for
-each element's own, which no engine gives in one call: there one element runs after the other.
+Only a primitive shows which transformation comes first; `jax.custom_vjp` does not. The gradient of a `vmap` is one wide
+batch, forward and backward, and the gradient of params is the requested sum. A `vmap` of gradients needs a separate
+gradient for each element. No engine computes that in one call, so the elements run one after the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _rnn: Final = Primitive("cudnn_rnn")
 """(dropout, params, input_data, states...) to the results of a call."""
 
 _tangent: Final = Primitive("cudnn_rnn_tangent")
-"""(what the forward kept, tangents) to the tangents of the results: there to be transposed. Params have one or none."""
+"""(reserve, tangents) to the tangents of the results. It exists to be transposed. Params have one tangent or none."""
 
 
 def run(call: Traced, dropout: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -38,7 +38,7 @@ def _forward(dropout: Any, *arguments: Any, call: Traced) -> Sequence[Any]:
 
 
 def _avals(*given: Any, call: Traced) -> list[Any]:
-    """What the results are: sharded over no axis that JAX looks after, and varying as the arguments do."""
+    """Return the types of the results: not sharded over Explicit axes, and varying as the arguments do."""
     ranks = {len(aval.shape): aval for aval in given}  # the position has none, params 1, the rest 3
     found = []
     for result in call.results:
@@ -54,13 +54,13 @@ def _avals(*given: Any, call: Traced) -> list[Any]:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _keeping(call: Traced, dropout: Any, *arguments: Any) -> Any:
-    """Run forward, and keep what the backward needs."""
+    """Run forward, and keep the reserve."""
     return call.runner.forward(call, dropout, arguments, keep=True)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _backward(call: Traced, weights: bool, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the gradients of params, where `weights` are asked for, of input_data and the states."""
+    """Return the gradients of params (if `weights`), of input_data and the states."""
     arguments, output, reserve = kept
     return tuple(call.runner.backward(call, arguments, output, upstream, reserve, weights=weights))
 
@@ -90,7 +90,7 @@ def _tangent_avals(*given: Any, call: Traced, **_: Any) -> list[Any]:
 
 def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced, weights: bool) -> list[Any]:
     count = 2 + len(call.there("hx", "cx"))
-    kept = operands[: len(operands) - count + (not weights)]  # behind them the tangents, which are asked for
+    kept = operands[: len(operands) - count + (not weights)]  # followed by the tangents, which are wanted
     arguments, (output, *reserve) = kept[:count], kept[count:]
     given = tuple(map(ad.instantiate_zeros, upstream))
     gradients = _backward(call, weights, (arguments, output, tuple(reserve)), given)
@@ -106,9 +106,10 @@ def _pushed(*_: Any, call: Traced, **__: Any) -> Any:
 
 
 def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Traced) -> tuple[Any, list[int]]:
-    """Run one larger batch, and one element after the other where that would not be the same.
+    """Run one larger batch, or one element after the other if the results would differ.
 
-    Params of its own has each element where they are mapped; a larger batch would have other masks.
+    They differ if params are mapped, since each element then has its own, and with dropout, since a larger batch has
+    other masks.
     """
     size = _size(arguments, axes)
     if not size:

@@ -1,4 +1,4 @@
-"""One call of torch's operators: its arguments, and what follows from them."""
+"""One call of torch's operators: its arguments, and values derived from them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 PACKINGS_MAX: Final = 64
-"""Sets of batch sizes whose lengths are kept."""
+"""Most sets of batch sizes whose lengths are kept."""
 
 
 class Packing(NamedTuple):
-    """Which steps packed data has: as a batch, and the lengths, longest first, as torch's functions take them."""
+    """The steps of packed data: as a batch, and as lengths, longest first, for torch's functions."""
 
     schedule: Schedule
     lengths: Any
@@ -33,7 +33,7 @@ _packings: Recent[Packing] = Recent(PACKINGS_MAX)
 
 
 class Arguments(NamedTuple):
-    """The arguments of one call, and what follows from them; see `_torch_ops` for what they are."""
+    """The arguments of one call, which `_torch_ops` explains, and values derived from them."""
 
     x: Any
     batch_sizes: Any
@@ -67,7 +67,7 @@ class Arguments(NamedTuple):
         return self.x.shape[0] if self.batch_sizes is not None else self.x.shape[0] * self.x.shape[1]
 
     def shapes(self, x: Any) -> dict[Name, tuple[Any, ...]]:
-        """The shapes of arrays over `x`'s axes, and of states; what a cell does not have has no elements."""
+        """The shapes of arrays over `x`'s axes, and of states. Arrays that a cell does not have are empty."""
         found = shapes(self.spec, x.shape[:-1], self.size[1])
         return {name: (0,) if shape is None else shape for name, shape in found.items()}
 
@@ -83,17 +83,16 @@ class Arguments(NamedTuple):
         return [self.x.new_zeros(found[n]) if g is None else g for n, g in zip(UPSTREAM, given, strict=True)]
 
     def empty_gradients(self, x: Any, *, params_too: bool) -> list[Any]:
-        """Tensors for the gradients of `x`, hx, cx and params; without elements for what is not given, or wanted."""
+        """Return tensors for the gradients of `x`, hx, cx and params; empty for those not given or not wanted."""
         wanted = x, self.hx, self.cx, self.params if params_too else None
         return [x.new_empty(0 if a is None else a.shape) for a in wanted]
 
     @property
     def packing(self) -> Packing | None:
-        """Which steps packed data has; None where it is padded.
+        """The steps of packed data; None for padded data.
 
         Raises:
-            TorchArgumentError: batch sizes that are not those of the data: torch reads and writes memory by them,
-                unchecked.
+            TorchArgumentError: batch sizes that do not fit the data. torch would use them unchecked to access memory.
         """
         sizes = self.batch_sizes
         if sizes is None:
@@ -102,9 +101,9 @@ class Arguments(NamedTuple):
         return _packings.get(key) or _packings.keep(key, self._packing())
 
     def _packing(self) -> Packing:
-        """Find each sequence's length, longest first, from how many still run at each step."""
+        """Return the sequences' lengths, longest first, from the number of sequences at each step."""
         running, (T, B) = self.batch_sizes.tolist(), self.size
-        falling = [B, *running, min(B, 1)]  # a step that no sequence has is none
+        falling = [B, *running, min(B, 1)]  # a step without sequences does not count
         if running[:1] != falling[:1] or sum(running) != len(self.x) or falling != sorted(falling, reverse=True):
             expected = f"positive numbers that do not rise, from B={B} on, {len(self.x)} in all"
             raise TorchArgumentError("batch_sizes", expected, running[:8])
@@ -113,7 +112,7 @@ class Arguments(NamedTuple):
         return Packing(schedule, torch.tensor(lengths, dtype=torch.int64))
 
     def padded(self, data: Any) -> Any:
-        """Give packed data its padding, which ops need: [rows, F] to [T, B, F]."""
+        """Pad packed data, as ops need it: [rows, F] to [T, B, F]."""
         if self.batch_sizes is None:
             return data.contiguous()
         padded, _ = torch.ops.aten._pad_packed_sequence(data, self.batch_sizes, False, 0.0, -1)  # noqa: SLF001

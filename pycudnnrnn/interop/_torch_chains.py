@@ -1,9 +1,9 @@
-"""Which of dropout's chains a forward is in, by torch's generator of its device; see `StreamStates`.
+"""The dropout chain that a forward belongs to, found by torch's generator of its device; see `StreamStates`.
 
-A chain lasts until the generator is set: `torch.manual_seed` moves its offset back to 0, and leaves no other trace.
-So a chain's first forward moves the offset far on, by as much each time: the numbers that torch itself draws on the
-device after that are others, and the same ones again in a second run. Later forwards leave the generator alone, since
-torch's own RNNs seed their dropout anew wherever its offset was set.
+A chain lasts until the generator is set. `torch.manual_seed` moves its offset back to 0, and leaves no other trace. So
+a chain's first forward moves the offset far ahead, always by the same amount. The numbers that torch itself draws on
+the device after that are different ones, and the same in each run. Later forwards do not touch the generator, since
+torch's own RNNs seed their dropout again whenever its offset was set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 FAR: Final = 2**48
-"""What the offset is moved by: more than is ever drawn, and a multiple of 4, as torch wants it."""
+"""The amount that the offset is moved by: more than is ever drawn, and a multiple of 4, as torch requires."""
 
 _latest: Final[dict[int, tuple[int, int]]] = {}
 """By device: the seed of its generator, and the number of its chain."""
@@ -27,11 +27,11 @@ _latest: Final[dict[int, tuple[int, int]]] = {}
 _lock: Final = _locks.lock()
 
 _backward: Final = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SLF001
-"""Which backward this thread is in; -1 for none. `torch.utils.checkpoint` asks the same."""
+"""Returns the number of this thread's present backward, or -1. `torch.utils.checkpoint` uses it, too."""
 
 
 def chain_on(device: Any) -> int | None:
-    """Return the chain of a forward that is about to run; None in a backward, where it can only be a repetition."""
+    """Return the chain of a forward that is about to run; None in a backward, which can only repeat a forward."""
     generator = _generator(device)
     with _lock:
         seed: int = generator.initial_seed()

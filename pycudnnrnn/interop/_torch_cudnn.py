@@ -1,10 +1,10 @@
-"""cuDNN on torch's own memory: tensors' addresses go to it as they are, on torch's current stream.
+"""cuDNN on torch's own memory: it gets the tensors' addresses, on torch's current stream.
 
-Results, reserve and workspace are tensors, from torch's allocator, which gives memory again only to the same stream.
-So nothing is exchanged, nothing waits, and no device is made current that is. cuDNN's packed layout is torch's: packed
-data goes as it is, too, with equal lengths as with any others, so that they share what is compiled.
+Results, reserve and workspace are tensors from torch's allocator, which reuses memory only on the same stream. So no
+memory is exchanged, and nothing waits. cuDNN's packed layout is torch's, so packed data is used unchanged, too. Equal
+lengths are no special case, so all packed data shares compiled code.
 
-Algorithms and math type are those that torch's own modules take (`_torch_rules`), so that a module here is no slower.
+Algorithms and math type are those of torch's own modules (`_torch_rules`), so that a module here is not slower.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 BATCHES_MAX: Final = 64
-"""Kinds of batches that are remembered."""
+"""Most kinds of batches that are remembered."""
 
 REFUSED: Final = ("BAD_PARAM", "NOT_SUPPORTED")
-"""What cuDNN reports where an algorithm does not run a batch."""
+"""The statuses that cuDNN returns if an algorithm does not run a batch."""
 
 _precision: Any = torch.backends.cudnn.rnn
-"""Where torch's user chooses TF32 for RNNs: looked up at each call, it takes four times as long."""
+"""The object with the user's choice of TF32 for RNNs. Looking it up at each call takes four times as long."""
 
 
 class Batch:
@@ -45,7 +45,7 @@ class Batch:
     def __init__(
         self, engine: Any, call: Arguments, T: int, B: int, *, training: bool, tf32: bool, standard: bool
     ) -> None:
-        """Prepare what `_as_torch` returns."""
+        """Prepare the batch that `_as_torch` returns."""
         self._schedule = Schedule(T, B, None, call.time_major, packed=call.batch_sizes is not None)
         batch = _as_torch(engine, call, self._schedule, training=training, tf32=tf32, standard=standard)
         self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
@@ -53,7 +53,7 @@ class Batch:
         self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
 
     def _checked(self, call: Arguments, **others: Any) -> dict[passes.Name, tuple[int, ...]]:
-        """Return the shapes of a call's tensors, and refuse those that do not fit their slots, or its input.
+        """Return the shapes of a call's tensors, and check that they fit their slots and the input.
 
         Raises:
             TorchArgumentError: another shape, dtype or device.
@@ -75,7 +75,7 @@ class Batch:
         return wanted
 
     def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:
-        """Return y, hy, cy and the reserve, without elements where it is not to be kept."""
+        """Return y, hy, cy and the reserve, which is empty if it is not kept."""
         wanted = self._checked(call)
         native, given = self._native, _inputs(call)
         x = given["x"]
@@ -97,7 +97,7 @@ class Batch:
         given |= {"dhy": _aligned(dhy), "dcy": _aligned(dcy), "workspace": _bytes(x, native.workspace_nbytes)}
         made = call.empty_gradients(x, params_too=params_too)
         found = dict(zip((*passes.GRADIENTS, "d_params"), made, strict=True))
-        found["d_params"].zero_()  # cuDNN adds to what is there
+        found["d_params"].zero_()  # cuDNN adds to the present values
         native.backward(_stream(x.device), self._lengths(call), _at(given | found))
         dx, dhx, dcx, d_params = made
         return dx, dhx, dcx, d_params
@@ -110,11 +110,11 @@ class Batch:
 def _as_torch(
     engine: Any, call: Arguments, like: Schedule, *, training: bool, tf32: bool, standard: bool
 ) -> passes.Batch:
-    """Return what runs batches like one as torch's module would; with `standard` by that algorithm.
+    """Return the object that runs a kind of batch as torch's module would, or with the `standard` algorithm.
 
     Raises:
-        CudnnError: cuDNN does not say which layout of params an algorithm has.
-        LayoutError: it is not the one of the module's parameter.
+        CudnnError: cuDNN does not report an algorithm's layout of params.
+        LayoutError: it is not the layout of the module's parameter.
     """
     own, gpu, packed = call.spec, _gpu(call.x.device), call.batch_sizes is not None
     spec = own.replace(math_type=rules.math_type(own.dtype, gpu, tf32=tf32))
@@ -133,10 +133,10 @@ _batches: Recent[Batch] = Recent(BATCHES_MAX)
 
 
 def batch_of(call: Arguments, *, training: bool, standard: bool = False) -> Batch | None:
-    """Return what runs a call on cuDNN; None where another engine does, or more or less than one native call.
+    """Return the object that runs a call on cuDNN; None if another engine runs it, or not exactly one native call.
 
-    With `standard` that algorithm runs it from now on, and also where cuDNN refuses torch's, or has another layout for
-    it. Numbers may be missing: a compiler asks for sizes before there are any.
+    With `standard` that algorithm runs it from now on. It also runs if cuDNN does not support torch's algorithm, or has
+    another layout for it. Numbers may be missing, since a compiler asks for sizes before there are any.
     """
     engine = engine_for(str(call.x.device))
     if engine.name != "cudnn" or (call.batch_sizes is None and call.x.dim() != 3):
@@ -158,9 +158,9 @@ def batch_of(call: Arguments, *, training: bool, standard: bool = False) -> Batc
 
 
 def forward(call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any] | None:
-    """Run a forward on cuDNN, see `Batch.forward`; None as for `batch_of`.
+    """Run a forward on cuDNN, see `Batch.forward`. Return None where `batch_of` does.
 
-    cuDNN may report only now that it does not support an algorithm; then the standard one runs.
+    cuDNN may report only now that it does not support an algorithm. Then the standard one runs.
     """
     batch = batch_of(call, training=keep)
     if batch is None:
@@ -183,12 +183,12 @@ def _bytes(like: Any, count: int) -> Any:
 
 
 def _inputs(call: Arguments) -> dict[str, Any]:
-    """What every pass may read, as cuDNN takes it; params are read where they are, or refused."""
+    """Return the tensors that every pass may read, as cuDNN takes them. Params are read in place, or raise an error."""
     return {"x": _aligned(call.x), "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
 
 
 def _aligned(tensor: Any) -> Any:
-    """Return a tensor as cuDNN takes it: contiguous, and aligned; a copy where it is not."""
+    """Return a tensor as cuDNN takes it, contiguous and aligned; a copy if it is not."""
     if tensor is None:
         return None
     tensor = tensor.contiguous()
@@ -196,7 +196,7 @@ def _aligned(tensor: Any) -> Any:
 
 
 def _at(tensors: dict[str, Any]) -> dict[str, int | None]:
-    """Where tensors are in memory; None for none, and for one without elements."""
+    """Return the addresses of tensors; None for no tensor, and for an empty one."""
     return {name: None if tensor is None else tensor.data_ptr() or None for name, tensor in tensors.items()}
 
 

@@ -1,15 +1,15 @@
 """The RNN as two torch operators, `pycudnnrnn::rnn` and `pycudnnrnn::rnn_backward`, and the functions that join them.
 
-Eager code, `torch.compile`, `torch.export` and `torch.func` all come through these operators. On CUDA they hand cuDNN
-the tensors' addresses (`_torch_cudnn`); on the CPU, and where one native call is not enough, ops run. An operator
-returns tensors and nothing else, so the reserve is one: a uint8 tensor that autograd keeps and frees like any other. A
-forward that nothing will be differentiated through keeps none. The backward works on a copy, so that it changes nothing
-that it is given and `retain_graph=True` gives the same gradients again: the copy takes 2 to 6 % of a step (LSTM, 128 to
-512 units), and running the forward again 30 %.
+Eager code, `torch.compile`, `torch.export` and `torch.func` all use these operators. On CUDA they pass the tensors'
+addresses to cuDNN (`_torch_cudnn`). On the CPU, and if one native call is not enough, ops run. An operator can return
+only tensors, so the reserve is a uint8 tensor, which autograd keeps and frees like any other. A forward that will not
+be differentiated keeps none. The backward works on a copy, so that it does not change its arguments and
+`retain_graph=True` gives the same gradients again. The copy takes 2 to 6 % of a step (LSTM, 128 to 512 units), and
+running the forward again 30 %.
 
-Dropout's seed is an argument, drawn by the caller from torch's generator. On the CPU masks depend only on it. On CUDA
-they follow from what ran on the stream since `torch.manual_seed`, and a seed has its masks again as long as they are
-kept (`_torch_chains`): where activation checkpointing runs a forward a second time, in eager code or compiled.
+The dropout seed is an argument, which the caller draws from torch's generator. On the CPU masks depend only on it. On
+CUDA they depend on the forwards that ran on the stream since `torch.manual_seed`. A seed gives the same masks again as
+long as they are kept (`_torch_chains`), for activation checkpointing, which runs a forward a second time.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 SEEDS: Final = 2**63 - 1
-"""Seeds of dropout are drawn from as many as an int64 can tell apart."""
+"""The number of dropout seeds to draw from: those of an int64."""
 
 _ARGUMENTS: Final = (
     "Tensor x, Tensor? batch_sizes, Tensor? hx, Tensor? cx, Tensor params, Tensor? seed, str spec, float dropout, "
     "bool batch_first"
 )
 """x: [T, B, I] (or [B, T, I]); with batch_sizes, a PackedSequence's data [rows, I], and then hx must be given.
-batch_sizes and seed are int64 on the CPU. dropout is what acts in this call: 0 in evaluation, and with one layer."""
+batch_sizes and seed are int64 on the CPU. dropout is this call's: 0 in evaluation, and with one layer."""
 
 _TAGS: Final = tuple(
     getattr(torch.Tag, name) for name in ("pt2_compliant_tag", "cudagraph_unsafe") if hasattr(torch.Tag, name)
 )
-"""Fake tensors and compilers may have the operators; a CUDA graph may not, because memory is taken."""
+"""Fake tensors and compilers may use the operators. A CUDA graph may not, because they allocate memory."""
 
 _library: Final = torch.library.Library("pycudnnrnn", "DEF")
 
@@ -68,7 +68,7 @@ def _refuse_backward(*_: Any) -> Any:
 
 @_operator("rnn", f"({_ARGUMENTS}, bool keep_reserve) -> (Tensor y, Tensor hy, Tensor cy, Tensor reserve)")
 def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
-    """Run an RNN; the reserve has no elements unless it is to be kept."""
+    """Run an RNN. The reserve is empty if it is not kept."""
     *plain, keep = arguments
     call = Arguments(*plain)
     found = _torch_cudnn.forward(call, keep=keep)
@@ -106,7 +106,7 @@ def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     "(Tensor dx, Tensor dhx, Tensor dcx, Tensor dparams)",
 )
 def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the gradients of x, hx, cx and params; those of what was not given, or not wanted, have no elements.
+    """Return the gradients of x, hx, cx and params; those not given or not wanted are empty.
 
     A gradient of a result that is None counts as zeros.
     """
@@ -123,7 +123,7 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     if not call.size[1]:
         return dx, dhx, dcx, d_params.zero_()
     dy = call.padded(dy)
-    y = dy if y is None else call.padded(y)  # a plan wants an array of y's shape, and reads it where it was kept
+    y = dy if y is None else call.padded(y)  # a plan needs an array of y's shape, and reads the one that was kept
     x, y, dy, hx, cx, params = map(_native, (padded, y, dy, call.hx, call.cx, call.params))
     to_hx, to_cx = (None if a is None else _native(to) for a, to in ((hx, dhx), (cx, dcx)))
     dcy = _native(dcy) if call.spec.has_cell_state else None
@@ -143,7 +143,7 @@ def _(*arguments: Any) -> tuple[Any, ...]:
 
 
 def differentiable(*arguments: Any) -> tuple[Any, Any, Any]:
-    """Run the forward operator with its way back, and return y, hy and cy."""
+    """Run the forward operator, with its gradient, and return y, hy and cy."""
     if torch.compiler.is_compiling() or _is_transformed():
         y, hy, cy, _ = _Transformable.apply(*arguments)
         return y, hy, cy
@@ -151,16 +151,16 @@ def differentiable(*arguments: Any) -> tuple[Any, Any, Any]:
 
 
 _is_transformed: Final = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)  # noqa: SLF001
-"""Whether `torch.func` looks on. Where torch does not say, it is taken to: that is right, and takes longer."""
+"""Whether `torch.func` is active. If torch does not report it, True is assumed, which is right and slower."""
 
 _below_autograd: Final = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)  # noqa: SLF001
-"""What lets a call pass by autograd, which a function stands for."""
+"""The guard under which a call bypasses autograd, since an autograd function replaces it."""
 
 
 class _Eager(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not looked at
-    """The forward operator with its way back, where only autograd looks on.
+    """The forward operator with its gradient, if only autograd is active.
 
-    `torch.func` and compilers want one with a context set up apart, whose call takes three times as long.
+    `torch.func` and compilers need a function with a separate `setup_context`, whose call takes three times as long.
     """
 
     @staticmethod
@@ -182,12 +182,12 @@ class _Eager(torch.autograd.Function):  # type: ignore[misc]  # torch's types ar
 class _Transformable(torch.autograd.Function):  # type: ignore[misc]
     """The same for `torch.func` and compilers.
 
-    A function around the operators, where an operator could register its gradient itself: `torch.func.grad` takes this
-    and not that (2.13), and `torch.func.jvp` is refused here and gives zeros there.
+    An operator could also register its gradient itself, but `torch.func.grad` does not accept that (2.13), and
+    `torch.func.jvp` would return zeros. Here `jvp` raises an error.
     """
 
     @staticmethod
-    def forward(  # spelt out: a compiler counts the arguments, to tell whether the first one is a context
+    def forward(  # no *args: a compiler counts the arguments to find out whether the first one is a context
         x: Any, batch_sizes: Any, hx: Any, cx: Any, params: Any, seed: Any,
         spec_json: str, dropout: float, batch_first: bool, keep_reserve: bool,
     ) -> Any:  # fmt: skip
@@ -201,7 +201,7 @@ class _Transformable(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # A compiler does not trace a function in a function's backward, and refuses double backward by itself.
+        # A compiler does not trace a function in a function's backward, and raises its own error for double backward.
         run = rnn_backward if torch.compiler.is_compiling() else _Backward.apply
         return _gradients(ctx, run, (dy, dhy, dcy))
 
@@ -211,7 +211,7 @@ class _Transformable(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _set_up(ctx: Any, arguments: tuple[Any, ...], y: Any, reserve: Any) -> None:
-    """Keep what a backward needs; cuDNN reads its output again, and then nobody may change it."""
+    """Keep the tensors for a backward. cuDNN reads its output again, so nobody may change it then."""
     *tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, _ = arguments
     ctx.save_for_backward(None if _reads_no_output(y) else y, reserve, *tensors)
 
@@ -226,7 +226,7 @@ def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 class _Backward(torch.autograd.Function):  # type: ignore[misc]
-    """The backward operator, from which there is no way back."""
+    """The backward operator, which has no gradient itself."""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
@@ -259,7 +259,7 @@ def _op(spec: RNNSpec) -> ops.CudnnRNN:
 
 
 def _op_of(call: Arguments) -> ops.CudnnRNN:
-    """Return what runs a call: an op of its own where it drops, since its dropout is set to the seed."""
+    """Return the op that runs a call: a new one if dropout acts, since its dropout is set to the seed."""
     if call.seed is None:
         return _op(call.spec)
     op = ops.from_spec(call.spec)
@@ -281,15 +281,15 @@ def _lengths(call: Arguments) -> tuple[int, ...] | None:
 
 
 def _reserve_nbytes(call: Arguments) -> Any:
-    """The bytes of the reserve: by arithmetic on the CPU, where sizes may be symbols; asked of cuDNN elsewhere."""
+    """Return the reserve's bytes: by arithmetic on the CPU, where sizes may be symbols, otherwise from cuDNN."""
     if _reads_no_output(call.x):
         return reserve_nbytes(call.spec, call.num_rows, drops=call.seed is not None)
     batch = _torch_cudnn.batch_of(call, training=True)
-    return 0 if batch is None else batch.reserve_nbytes  # none: the call itself will say why
+    return 0 if batch is None else batch.reserve_nbytes  # none: the call itself will raise an error
 
 
 def _reads_no_output(tensor: Any) -> bool:
-    """Whether the NumPy engine runs it, or nothing does: "meta" has shapes and no numbers."""
+    """Return True if the NumPy engine runs it, or none: "meta" tensors have shapes and no numbers."""
     return tensor.device.type == "meta" or bool(_is_numpys(_device_name(tensor)))
 
 
@@ -303,21 +303,21 @@ def _device_name(tensor: Any) -> str:
 
 
 def _plain(argument: Any) -> Any:
-    """A tensor without its history, and contiguous; anything else as it is."""
+    """Return a tensor detached and contiguous; any other value unchanged."""
     return argument.detach().contiguous() if isinstance(argument, torch.Tensor) else argument
 
 
 def _native(tensor: Any) -> Any:
-    """What an op takes: NumPy's array over a CPU tensor's memory, or the CUDA tensor itself."""
+    """Return the array for an op: a NumPy array over a CPU tensor's memory, or the CUDA tensor itself."""
     if tensor is None or tensor.device.type != "cpu":
         return tensor
-    if tensor.dtype is torch.bfloat16:  # which NumPy has from ml_dtypes, and torch does not know that
+    if tensor.dtype is torch.bfloat16:  # NumPy has it from ml_dtypes, which torch does not know
         return tensor.view(torch.uint16).numpy().view(parse_dtype("dtype", tensor.dtype).numpy)
     return tensor.numpy()
 
 
 def _tensor(array: Any, like: Any) -> Any:
-    """Undo `_native`, contiguously as compilers expect; no array becomes a tensor without elements."""
+    """Undo `_native`, contiguously as compilers expect. None becomes an empty tensor."""
     if array is None:
         return like.new_empty(0)
     if like.dtype is torch.bfloat16 and like.device.type == "cpu":
@@ -327,6 +327,6 @@ def _tensor(array: Any, like: Any) -> Any:
 
 
 def _on_current_stream(tensor: Any) -> contextlib.AbstractContextManager[Any]:
-    """Put what is prepared and allocated for a call on torch's current stream, as the call itself is."""
+    """Put the preparation and allocations of a call on torch's current stream, like the call itself."""
     kind = _arrays.kind_of("input", tensor)
     return _arrays.streams(engine_for(kind.device), kind.library, frozenset({"torch"}))

@@ -23,11 +23,11 @@ except ImportError as error:
 
 
 COMPARED_MAX: Final = 256
-"""Specs whose layouts in two dtypes were compared, and are remembered."""
+"""Most comparisons of layouts in two dtypes that are remembered."""
 
 
 class _Parameters(dict[str, Any]):
-    """A module's parameters; who takes a weight of `parts` for one of them is told what it is."""
+    """A module's parameters. Taking a weight of `parts` for a parameter raises an error that explains it."""
 
     def __init__(self, parts: Iterable[str], of: str) -> None:
         super().__init__()
@@ -51,22 +51,23 @@ class _Parameters(dict[str, Any]):
 
 
 class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are not looked at
-    """A module whose weights are parts of its parameter `params`, in the layout of the engine where that is."""
+    """A module whose weights are parts of its parameter `params`, in the layout of its device's engine."""
 
     params: torch.nn.Parameter
     """Every weight and bias, in one flat tensor."""
 
     def _make_params(self, spec: RNNSpec, like: Any) -> None:
-        """Make the parameter, zeros of the device and dtype of `like`."""
+        """Create the parameter: zeros, with the device and dtype of `like`."""
         self._spec_json = spec.to_json()
         self._place(self._layout_for(like))
         self._parameters: dict[str, Any] = _Parameters(self._places, type(self).__name__)
         self.params = torch.nn.Parameter(like.new_zeros(self._layout.size))
 
     def named_weights(self, params: Any = None) -> Iterator[tuple[str, Any]]:
-        """Yield torch's name of every weight and bias, in torch's order, and where it is in `params`.
+        """Yield (name, tensor) for each weight and bias, with torch's names, in torch's order.
 
-        `params` may be another tensor of its shape, such as `module.params.grad`.
+        Args:
+            params: the flat tensor to read from, such as `module.params.grad`. None: `module.params`. Default: None.
         """
         params = self.params if params is None else params
         for name in self._places:
@@ -74,12 +75,12 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     @property
     def all_weights(self) -> list[list[Any]]:
-        """The weights of each layer and direction, as torch groups them."""
+        """The weights as torch groups them: one list per layer and direction."""
         of_layer = itertools.groupby(self.named_weights(), key=lambda pair: pair[0].partition("_l")[2])
         return [[weight for _, weight in named] for _, named in of_layer]
 
     def flatten_parameters(self) -> None:
-        """Do nothing: there is one flat parameter from the start."""
+        """Do nothing: the parameters are always flat."""
 
     def __getattr__(self, name: str) -> Any:
         state = self.__dict__
@@ -90,7 +91,15 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         return super().__getattr__(name)
 
     def register_parameter(self, name: str, param: Any) -> None:
-        """Register a parameter, as torch's module does; prune makes one of a weight, which is a part of `params`."""
+        """Register a further parameter, as `torch.nn.Module` does.
+
+        Args:
+            name: name of the parameter, which must not be that of a weight here.
+            param: the parameter, or None.
+
+        Raises:
+            TorchArgumentError: the name is that of a weight, which is a part of `params`. torch's prune does this.
+        """
         if isinstance(self._parameters, _Parameters):
             self._parameters.check(name.removesuffix("_orig"))
         super().register_parameter(name, param)
@@ -119,14 +128,14 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             start += region.size
 
     def _layout_for(self, tensor: Any) -> ParamLayout:
-        """Ask the engine that runs where a tensor is; a device without one ("meta") holds no numbers to place."""
+        """Ask the engine of the tensor's device. A device without an engine ("meta") holds no numbers to place."""
         spec = RNNSpec.from_json(self._spec_json).replace(dtype=tensor.dtype)
         if tensor.device.type not in {"cpu", "cuda"}:
             return arithmetic_layout(spec)
         return engine_for(str(tensor.device)).layout(spec)
 
     def _cast(self, params: Any, dtype: Any) -> Any:
-        """Return params in another dtype, in the layout that the engine has for it; gradients come back in this one."""
+        """Return params in another dtype and in that dtype's layout; gradients come back in this layout."""
         other = _other_layout(self._spec_json, str(params.device), params.dtype, dtype)
         cast = params.to(dtype)
         return cast if other is None else _rearranged(cast, self._layout, other)
@@ -136,7 +145,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         self._places = _places(RNNSpec.from_json(self._spec_json), layout)
 
     def _settle(self) -> None:
-        """Bring the buffer from the layout it was made in to its device's, where they differ."""
+        """Move the buffer from the layout it was created in to its device's layout, if they differ."""
         old, new = self._layout, self._layout_for(self.params)
         if old == new:
             return
@@ -180,7 +189,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     @contextlib.contextmanager
     def _under_torchs_names(self) -> Iterator[dict[str, Any]]:
-        """Let torch's own code see every weight as a parameter of its own, in place of `params`."""
+        """Let torch's own code see each weight as a separate parameter, in place of `params`."""
         own: dict[str, Any] = self.__dict__["_parameters"]
         parameter = functools.partial(torch.nn.Parameter, requires_grad=self.params.requires_grad)
         named = {name: parameter(weight.detach().clone()) for name, weight in self.named_weights()}
@@ -199,7 +208,7 @@ _compared: Recent[tuple[ParamLayout | None]] = Recent(COMPARED_MAX)
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _other_layout(spec_json: str, device: str, old: Any, new: Any) -> ParamLayout | None:
-    """Return a device's layout in a new dtype, None where it is that of the old one; both are compared once."""
+    """Return a device's layout in a new dtype, or None if the old dtype has the same; compared once per pair."""
     engine = engine_for(device)
     key = engine, spec_json, old, new
     found = _compared.get(key)
@@ -211,9 +220,10 @@ def _other_layout(spec_json: str, device: str, old: Any, new: Any) -> ParamLayou
 
 
 def _with_own_storage(weight: Any) -> Any:
-    """Return the same memory as a tensor whose storage is no more than it, where there is memory.
+    """Return the same memory as a tensor with its own storage, if there is memory.
 
-    What saves a part of a storage saves all of it, and what sees two tensors in one takes them for one weight.
+    Code that saves a part of a storage saves all of it, and code that sees two tensors in one storage takes them for
+    one weight.
     """
     if type(weight) is not torch.Tensor or weight.device.type == "meta":
         return weight
@@ -222,7 +232,7 @@ def _with_own_storage(weight: Any) -> Any:
 
 
 def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]:
-    """Return the regions that are each of torch's arrays, in torch's order of names and of gates."""
+    """Return the regions of each of torch's arrays, in torch's order of names and of gates."""
     first = {"W": 0, "R": spec.num_gates, "P": LSTM_PROJECTION_ID, "bW": 0, "bR": spec.num_gates}
     form = form_of("pytorch", spec.mode, biases=spec.has_input_bias, projection=bool(spec.num_proj))
     return {

@@ -1,4 +1,4 @@
-"""Which algorithms and which math type torch's own modules ask cuDNN for. Pure.
+"""The algorithms and the math type that torch's own modules use in cuDNN. Pure functions.
 
 Source: RNN.cpp (PyTorch aten/src/ATen/native/cudnn/RNN.cpp @00fc08a): `get_algo` and what it calls; Descriptors.h
 (ATen/cudnn/Descriptors.h of PyTorch 2.13): `RNNDescriptor::set`.
@@ -18,11 +18,11 @@ STATIC_MULTIPROCESSORS: Final = 98
 """Fewest multiprocessors, from compute capability 8.0 on. Source: use_persist_device_heuristics (RNN.cpp)."""
 
 VOLTA_STEPS: Final = ((40, 128), (20, 96), (10, 32))
-"""Fewest steps for batches of up to so many sequences, on compute capability 7.x. Source: the same."""
+"""Fewest steps for batches of at most this many sequences, on compute capability 7.x. Source: the same."""
 
 
 class Gpu(NamedTuple):
-    """The facts of a GPU that torch decides by: its compute capability and its number of multiprocessors."""
+    """The facts of a GPU that torch's rules use: its compute capability and its number of multiprocessors."""
 
     major: int
     minor: int
@@ -32,7 +32,7 @@ class Gpu(NamedTuple):
 def algorithm(spec: RNNSpec, T: int, B: int, gpu: Gpu, *, packed: bool, backward: bool) -> Algorithm:
     """Return the algorithm that torch takes for a forward, or for both passes of a backward.
 
-    It is the standard one for other bias modes than double, too: cuDNN has no other for them, and torch never asks,
+    It is the standard one for bias modes other than double: cuDNN has no other for them. torch never has this case,
     because it adds biases of zero to a module that has none.
     """
     if spec.num_proj or packed or spec.bias_mode is not BiasMode.DOUBLE:
@@ -52,7 +52,7 @@ def _has_static_sizes(spec: RNNSpec) -> bool:
 
 
 def _runs_static(spec: RNNSpec, T: int, B: int, gpu: Gpu) -> bool:
-    """Whether this GPU is quicker with the static algorithm, as PyTorch's authors measured."""
+    """Return whether this GPU is faster with the static algorithm, as PyTorch's authors measured."""
     if gpu.major == 7:
         batches = (B % 16 == 0 and B not in (80, 112)) or B == 8
         long = any(fewest <= T and most >= B for fewest, most in VOLTA_STEPS)
@@ -64,7 +64,7 @@ def _runs_static(spec: RNNSpec, T: int, B: int, gpu: Gpu) -> bool:
 
 
 def math_type(dtype: DType, gpu: Gpu, *, tf32: bool) -> MathType:
-    """Return the math type that torch takes; `tf32` is whether its user allows TF32 to RNNs on CUDA."""
+    """Return the math type that torch takes. `tf32` is whether the user allows TF32 for RNNs on CUDA."""
     if gpu.major < 7:
         return MathType.DEFAULT
     if dtype is DType.FLOAT16:

@@ -1,16 +1,15 @@
-"""The RNN as a JAX function with gradients: `jit`, `grad`, `vmap`, `scan`, `shard_map` and what is built of them.
+"""The RNN as a JAX function with gradients, for `jit`, `grad`, `vmap`, `scan`, `shard_map` and code built on them.
 
-It runs where XLA has its arrays, in XLA's own buffers: by the NumPy engine on the CPU, by cuDNN on XLA's stream on a
-GPU. The function is pure: nothing is kept between its calls, so that JAX may run it again, or not at all. What a
-backward needs of its forward is a result of that forward, which XLA keeps; `jax.checkpoint` is the way to compute it
-again.
+It runs where XLA's arrays are, in XLA's own buffers: with the NumPy engine on the CPU, with cuDNN on XLA's stream on a
+GPU. The function is pure: it keeps nothing between calls, so JAX may run it again, or not at all. The reserve that a
+backward reads is a result of its forward, and XLA keeps it. `jax.checkpoint` computes it again instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -35,9 +34,10 @@ except ImportError as error:
     raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error
 
 __all__ = ["PLATFORMS", "dropout_states", "rnn"]
+__dir__ = __all__.copy
 
 PLATFORMS: Final = ("cpu", "cuda", "host")
-"""Where a call can be made to run; "host" is the NumPy engine on copies, for every platform that JAX has."""
+"""The words that `platform` takes. "host" is the NumPy engine on copies, on every platform that JAX has."""
 
 
 def rnn(
@@ -52,38 +52,65 @@ def rnn(
     time_major: bool = True,
     dropout_position: Any = None,
     dropout_states: Any = None,
-    platform: str | None = None,
+    platform: Literal["cpu", "cuda", "host"] | None = None,
 ) -> tuple[Any, ...]:
-    """Run an RNN; return (output, output_h, output_c) for LSTM, (output, output_h) for the rest.
+    """Run an RNN as a pure function: `jit`, `grad`, `vmap`, `scan` and `shard_map` work on it.
 
-    `params` comes first, because it is what `jax.grad` is usually asked for. `spec` describes the RNN; an op stands for
-    its spec. It, `sequence_lengths`, `is_training`, `time_major` and `platform` are fixed while a trace is made.
-    `input_h` and `input_c` may be None: zeros.
+    `jax.grad` differentiates `params`, the first argument, and any other array on request. T steps, B sequences,
+    I inputs, L layers, D directions, U units, P projected units.
 
-    `platform` is "cpu", "cuda" or "host": where the traced function will run, or on the host's copies wherever it runs.
-    None is where the arrays are, and in a trace, which does not say, where JAX puts what is not placed. A trace that
-    then runs elsewhere is an error.
+    `vmap` over data and states runs as one larger batch, and so does its gradient. The elements run one after the
+    other if params are mapped, if dropout is active, and in `vmap` of a gradient: no engine computes a separate
+    gradient of params for each element in one call.
 
-    Where dropout acts, it is a function of one of two values. `dropout_states` are those of the function of that name,
-    or what the call before gave: the moved ones are the last result, and the masks are those of an op with that seed,
-    forward by forward. `dropout_position` is an integer that has to differ from step to step. On the CPU it may be
-    traced, and the masks are those of an op whose dropout stands there. On CUDA it has to be known while the trace is
-    made, because cuDNN's states are seeded from the host, with `engines.cudnn.dropout.seed_at` of the spec's seed and
-    it; those of the latest 16 positions are kept.
+    Args:
+        params: the weights, a flat array [params_size] in the layout of the engine that runs.
+        input_data: [T, B, I], or [B, T, I] with `time_major=False`.
+        input_h: h before the first step, [L * D, B, U], or [L * D, B, P] with a projection. None: zeros.
+            Default: None.
+        input_c: the LSTM's c before the first step, [L * D, B, U]. None: zeros. Default: None.
+        spec: the description of the RNN, an `RNNSpec` or an op. It is fixed while JAX traces, and so are
+            `sequence_lengths`, `is_training`, `time_major` and `platform`.
+        sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T. Outputs
+            after the end of a sequence are 0; its final states are those of its last step. None: all sequences have T
+            steps. Default: None.
+        is_training: whether dropout acts between the layers. Default: True.
+        time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape of the
+            states does not depend on it. Default: True.
+        dropout_position: an integer that differs from step to step and selects the masks. On the CPU it may be
+            traced; the masks are those of an op with this dropout position. On CUDA it must be known while JAX
+            traces, because cuDNN's states are seeded from the host, with `engines.cudnn.dropout.seed_at`; the states
+            of the latest 16 positions are kept. None: use `dropout_states`. Default: None.
+        dropout_states: the dropout states, from `dropout_states()` or from the previous call, which returns the
+            updated ones last. The masks are those of an op with this seed, forward by forward. A model with active
+            dropout needs this or `dropout_position`. None: use `dropout_position`. Default: None.
+        platform: where the traced function will run: "cpu", "cuda", or "host" for the NumPy engine on copies of the
+            arrays. None: where the arrays are, or JAX's default device while JAX traces. Default: None.
 
-    `vmap` over data and states runs as one larger batch, and its gradient as one, too. One element runs after the other
-    where params are mapped, where dropout acts, and in `vmap` of a gradient: no engine gives each element's gradient of
-    params in one call.
-
-    Shapes:
-        params: [params_size]; the rest as in the op's forward.
+    Returns:
+        (output, output_h, output_c) for the LSTM, (output, output_h) for the others; then the updated dropout states
+        if `dropout_states` was given. The output is [T, B, D * U] (D * P with a projection; B first with
+        `time_major=False`); states have the shapes of `input_h` and `input_c`.
 
     Raises:
-        ArgumentError: a wrong shape or dtype, a bad length, dropout without a position or states, or what `platform`
-            does not have; when the call is traced.
-        EngineError: second or forward-mode derivatives are asked for; as JAX's own error, a trace that runs on another
-            platform.
-        MissingDependencyError: a JAX from before 0.6.2, and not platform="host".
+        ArgumentError: a wrong shape or dtype, a bad length, active dropout without position or states, or a feature
+            that `platform` does not have. It is raised while JAX traces.
+        EngineError: second or forward-mode derivatives. A compiled function that runs on another platform raises it
+            as JAX's own error.
+        MissingDependencyError: JAX is older than 0.6.2, and `platform` is not "host".
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from pycudnnrnn import ops
+        >>> from pycudnnrnn.interop.jax import rnn
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=8, input_size=3)
+        >>> params, x = jnp.asarray(op.init_params(seed=0)), jnp.ones((10, 4, 3))
+        >>> output, h, c = rnn(params, x, spec=op)
+        >>> output.shape, h.shape, c.shape
+        ((10, 4, 8), (1, 4, 8), (1, 4, 8))
+        >>> loss = lambda params: rnn(params, x, spec=op)[0].sum()
+        >>> jax.grad(loss)(params).shape == params.shape
+        True
     """
     spec = _spec_of(spec)
     time_major, is_training = _flag("time_major", time_major), _flag("is_training", is_training)
@@ -115,18 +142,37 @@ def rnn(
     return found if dropout_states is None or call.carries else (*found, jnp.asarray(dropout_states))
 
 
-def dropout_states(spec: RNNSpec | ops.CudnnRNN, seed: int | None = None, *, platform: str | None = None) -> Any:
-    """Make the dropout states of a first forward, for `rnn` to move on from call to call.
+def dropout_states(
+    spec: RNNSpec | ops.CudnnRNN, seed: int | None = None, *, platform: Literal["cpu", "cuda", "host"] | None = None
+) -> Any:
+    """Create the dropout states for the first call of `rnn`, which returns updated ones with each call.
 
-    They are bytes, of a size that is the platform's: a value to carry through a loop, and to save. `seed` of None is
-    the spec's; give each device, and each element of a `vmap`, one of its own. On CUDA cuDNN writes them from the seed,
-    for which it may wait: make them once, outside of loops.
+    They are a value: carry them through a loop, and save them with the params. On CUDA cuDNN writes them from the
+    seed, which may take time: create them once, outside of loops.
 
-    Shapes:
-        the result: [nbytes], uint8.
+    Args:
+        spec: the description of the RNN, an `RNNSpec` or an op.
+        seed: seed of the masks, from 0 to 2**64 - 1. Give each device, and each element of a `vmap`, a different one.
+            None: the spec's. Default: None.
+        platform: where `rnn` will run: "cpu", "cuda" or "host". None: JAX's default device. Default: None.
+
+    Returns:
+        The states, a uint8 array [nbytes]. The size depends on the platform.
 
     Raises:
-        ArgumentError: a seed that is no seed, or what `platform` does not have.
+        ArgumentError: not a seed, or a feature that `platform` does not have.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from pycudnnrnn import ops
+        >>> from pycudnnrnn.interop.jax import dropout_states, rnn
+        >>> op = ops.CudnnGRU(num_layers=2, num_units=8, input_size=3, dropout=0.5)
+        >>> params, x = jnp.asarray(op.init_params(seed=0)), jnp.ones((10, 4, 3))
+        >>> states = dropout_states(op, seed=1)
+        >>> for step in range(3):
+        ...     output, h, states = rnn(params, x, spec=op, dropout_states=states)
+        >>> output.shape, states.dtype
+        ((10, 4, 8), dtype('uint8'))
     """
     spec = _spec_of(spec)
     seed = spec.seed if seed is None else check_int("seed", seed, 0, SEED_MAX)
@@ -134,7 +180,7 @@ def dropout_states(spec: RNNSpec | ops.CudnnRNN, seed: int | None = None, *, pla
 
 
 def _by_rows(call: Traced, dropout: Any, params: Any, x: Any, *states: Any) -> tuple[Any, ...]:
-    """Run the sequences that have steps; the others' outputs are zeros, and their final states the initial ones."""
+    """Run the sequences that have steps. The others' outputs are 0, and their final states are the initial ones."""
     schedule = call.schedule
     output = jnp.zeros(call.results[0].shape, x.dtype)
     lengths = (schedule.T,) * schedule.B if schedule.lengths is None else schedule.lengths
@@ -157,11 +203,11 @@ def _by_rows(call: Traced, dropout: Any, params: Any, x: Any, *states: Any) -> t
 
 
 def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
-    """Choose what runs, while a trace is made: sizes of XLA's outputs depend on it.
+    """Choose what runs, while JAX traces: the sizes of XLA's outputs depend on it.
 
     Raises:
-        ArgumentError: a platform that is not known here, or a spec that cannot be traced for it.
-        MissingDependencyError: a JAX that does not let XLA's buffers be used in place.
+        ArgumentError: an unknown platform, or a spec that cannot be traced for it.
+        MissingDependencyError: this JAX cannot use XLA's buffers in place.
     """
     wait_at_exit()
     if platform is None:
@@ -184,7 +230,7 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
 
 
 def _default_platform() -> str:
-    """Where JAX runs what is not placed."""
+    """Return the platform of JAX's default device."""
     default: Any = getattr(jax.config, "jax_default_device")  # noqa: B009  set by JAX at run time
     if default is None:
         return str(jax.default_backend())
@@ -236,7 +282,7 @@ def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
 
 
 def _check_cudnn(call: Traced) -> None:
-    """Refuse what one native call cannot do.
+    """Check that one native call is enough.
 
     Raises:
         ArgumentError: more steps than cuDNN takes.
@@ -247,7 +293,7 @@ def _check_cudnn(call: Traced) -> None:
 
 
 def _dropout(call: Traced, position: Any, states: Any) -> tuple[Traced, Any]:
-    """Check where dropout stands; return the call that knows how it is told, and what it is told.
+    """Check the dropout arguments; return the call that knows which one was given, and its value.
 
     Raises:
         ArgumentError: neither, both, or a position that only the device will know.
@@ -280,7 +326,7 @@ def _states(call: Traced, states: Any) -> Any:
 
 
 def _position(call: Traced, position: Any) -> Any:
-    """Check dropout's position; return an int, or an array of one."""
+    """Check the dropout position; return an int, or an array with one integer."""
     if position is None:
         if call.drops:
             raise ArgumentError(
@@ -297,5 +343,5 @@ def _position(call: Traced, position: Any) -> Any:
 
 
 def _position_max(dtype: Any) -> int:
-    """The last position that JAX does not cut off in an array of a type."""
+    """Return the largest position that an array of this dtype holds in JAX."""
     return min(POSITION_MAX, int(jnp.iinfo(jax.dtypes.canonicalize_dtype(dtype)).max))

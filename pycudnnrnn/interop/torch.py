@@ -1,15 +1,15 @@
-"""torch modules in place of `torch.nn.LSTM`, `GRU` and `RNN`, over one flat parameter.
+"""torch modules in place of `torch.nn.LSTM`, `GRU` and `RNN`, with one flat parameter.
 
-The parameter `params` is the opaque buffer, so that an optimizer, an all-reduce or a copy between devices handles one
-tensor. A state dict has torch's names and shapes all the same, and so has every weight as an attribute
-(`module.weight_ih_l0`): a view where the engine keeps a matrix's gates side by side, and a read-only copy where not.
+The parameter `params` holds all weights and biases, so an optimizer, an all-reduce or a copy between devices handles
+one tensor. The state dict has torch's names and shapes. Each weight is also an attribute (`module.weight_ih_l0`): a
+view of `params` if the engine stores the gates of a matrix next to each other, otherwise a read-only copy.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 from pycudnnrnn._checks import check_int, check_real, check_text, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, TorchArgumentError
@@ -24,10 +24,11 @@ except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 __all__ = ["GRU", "LSTM", "RNN"]
+__dir__ = __all__.copy
 
 
 class _RNN(FlatParams):
-    """What the three modules share; `LSTM` says what it means."""
+    """Base of the three modules, which explain the arguments."""
 
     _mode: RNNMode
 
@@ -44,7 +45,6 @@ class _RNN(FlatParams):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        """Make `params`, and draw its values."""
         super().__init__()
         for name, flag in (("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)):
             if not isinstance(flag, bool):
@@ -84,9 +84,9 @@ class _RNN(FlatParams):
         return f"{self.input_size}, {self.hidden_size}{''.join(shown)}"
 
     def reset_parameters(self) -> None:
-        """Draw every weight and bias from the uniform distribution on ±1 / sqrt(hidden_size), as torch does.
+        """Draw new weights and biases, uniform in ±1 / sqrt(hidden_size), as torch does.
 
-        A seed gives the numbers that it gives in torch's module.
+        The same seed draws the same numbers as in torch's module.
         """
         bound = 1 / math.sqrt(self.hidden_size)
         with torch.no_grad():
@@ -94,16 +94,20 @@ class _RNN(FlatParams):
                 self._write(name, torch.nn.init.uniform_(torch.empty_like(weight), -bound, bound))
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002  torch's name
-        """Run, as torch's module of the same name does.
+        """Run the RNN on a batch, as torch's module of the same name does. `module(input, hx)` calls this.
 
-        Shapes:
-            input: [T, B, I], [B, T, I] with `batch_first`, [T, I], or a PackedSequence; hx: [L * D, B, P or U], and
-            for LSTM a pair with [L * D, B, U], each without B where the input is; the output and the final states: as
-            input and hx.
+        Args:
+            input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
+            hx: the states before the first step: the pair (h_0, c_0) for the LSTM, the tensor h_0 for the others.
+                None: zeros. Default: None.
+
+        Returns:
+            The pair (output, states). The output has the form of the input. The states are (h_n, c_n) for the LSTM,
+            and h_n for the others.
 
         Raises:
-            TorchArgumentError: a wrong shape, dtype or device, or a trace of torch.fx of nothing but this module.
-            ArgumentTypeError: not a tensor, or not a pair of them where the cell has c.
+            TorchArgumentError: a wrong shape, dtype or device, or a torch.fx trace of this module by itself.
+            ArgumentTypeError: not a tensor, or for the LSTM not a pair of tensors.
         """
         if isinstance(input, torch.fx.Proxy):
             return self._traced(input, hx)
@@ -122,7 +126,7 @@ class _RNN(FlatParams):
             data, params = data.to(dtype), self._cast(params, dtype)
         B = data.size(batch_axis) if not packed else _num_sequences(batch_sizes, order)
         states = self._states(hx, data, B, unbatched=unbatched)
-        if packed and not states:  # the operator knows the batch of packed data by its states
+        if packed and not states:  # the operator reads the batch size of packed data from the states
             states = [data.new_zeros(shape) for shape in self._state_shapes(B)]
         if order is not None:
             states = [state.index_select(1, order) for state in states]
@@ -143,7 +147,7 @@ class _RNN(FlatParams):
         return y, tuple(states) if self._has_cell_state else states[0]
 
     def _traced(self, *arguments: Any) -> tuple[Any, Any]:
-        """Be a leaf of a trace of torch.fx, as torch's modules are: its tracer knows those by their package."""
+        """Be a leaf of a torch.fx trace, as torch's modules are. The tracer recognizes those by their package."""
         tracer = arguments[0].tracer
         path = tracer.path_of_module(self)
         if not path:
@@ -176,7 +180,7 @@ class _RNN(FlatParams):
         return [h, c] if self._has_cell_state else [h]
 
     def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool) -> list[Any]:
-        """Return the initial states that are given, checked, with their batch axis and in the data's dtype."""
+        """Return the given initial states, checked, with a batch axis and in the data's dtype."""
         if hx is None:
             return []
         names = ["hx[0]", "hx[1]"] if self._has_cell_state else ["hx"]
@@ -201,34 +205,77 @@ class _RNN(FlatParams):
 
 
 class LSTM(_RNN):
-    """The LSTM, in place of `torch.nn.LSTM`.
+    """Run a long short-term memory RNN, in place of `torch.nn.LSTM`.
 
-    Every weight and bias is in the one parameter `params`: `named_weights` gives them under torch's names, and so do
-    attributes and the state dict. Gradients come in evaluation mode too. Gradients of gradients, forward-mode gradients
-    and `vmap` are refused.
+    Each step computes, from the input x, the hidden state h and the cell state c::
 
-    On CUDA tensors, algorithm and math type are those that torch's module takes: TF32 is used for float32 where torch's
-    user allows it (`torch.backends.cudnn.rnn.fp32_precision`), and that is torch's default.
+        i  = sigmoid(W_i x + bW_i + R_i h + bR_i)    input gate
+        f  = sigmoid(W_f x + bW_f + R_f h + bR_f)    forget gate
+        n  = tanh(W_n x + bW_n + R_n h + bR_n)       new value
+        o  = sigmoid(W_o x + bW_o + R_o h + bR_o)    output gate
+        c' = f * c + i * n
+        h' = o * tanh(c')                            with proj_size: P (o * tanh(c'))
+
+    `*` multiplies element by element.
+
+    Letters: T steps, B sequences, I `input_size`, L `num_layers`, D directions (1 or 2), U `hidden_size`, P
+    `proj_size`, and S for the width of h: P with a projection, otherwise U.
+
+    The weights have torch's names and shapes. Those of layer k, with the gates in the order i, f, n, o, are:
+
+    - `weight_ih_l[k]`: W, [4 * U, I] (above layer 0 [4 * U, D * S]);
+    - `weight_hh_l[k]`: R, [4 * U, S];
+    - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [4 * U] each, if `bias`;
+    - `weight_hr_l[k]`: the projection P, [P, U], if `proj_size`.
+
+    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
+
+    Gradients are available in evaluation mode, too. Double backward, forward-mode gradients and `vmap` raise an error.
+
+    On CUDA tensors the module uses the algorithm and math type that torch's module would use. TF32 is used for float32
+    if torch allows it (`torch.backends.cudnn.rnn.fp32_precision`), which is torch's default.
+
+    The dropout seed of each call comes from torch's generator, so `torch.manual_seed` reproduces the masks. On CUDA,
+    activation checkpointing reproduces the masks of the latest 16 forwards on a stream. It raises `EngineError` for an
+    earlier one.
 
     Args:
-        num_layers: layers, each on the output of the one below.
-        bias: whether each gate has its two biases.
-        batch_first: whether data is [B, T, ...]; states are [L * D, B, ...] either way.
-        dropout: the probability that a unit between two layers is dropped, in training. The seed of each call comes
-            from torch's generator, so that `torch.manual_seed` gives the same masks again. On CUDA, activation
-            checkpointing has the masks of the latest 16 forwards on a stream, and raises `EngineError` for an earlier
-            one.
-        bidirectional: whether each layer runs backward in time too, beside forward.
-        proj_size: width of h after its projection; 0 for none.
-        device: where `params` is made; None for torch's default.
-        dtype: of `params`; None for torch's default.
+        input_size: width of the input, I.
+        hidden_size: width of the state, U, in each layer and direction.
+        num_layers: number of layers, L. Each one reads the output of the layer below. Default: 1.
+        bias: whether each gate has its two biases. Default: True.
+        batch_first: True for input and output [B, T, ...], False for [T, B, ...]. States are [L * D, B, ...] either
+            way. Default: False.
+        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
+            multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
+        bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
+            the forward pass first. Default: False.
+        proj_size: width to which the output is projected, P, less than hidden_size. 0: no projection. Default: 0.
+        device: where `params` is created. None: torch's default device. Default: None.
+        dtype: dtype of `params`. None: torch's default dtype. Default: None.
 
     Shapes:
-        params: [params_size], as an op's on the same device.
+        input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
+        hx: the pair (h_0, c_0): h_0 is [L * D, B, S], c_0 is [L * D, B, U]. Without B if the input has none.
+        output: as the input, with D * S in place of I.
+        states: the pair (h_n, c_n), as hx.
 
     Raises:
-        ArgumentError: a value that torch's module refuses too.
+        ArgumentError: a value that torch's module rejects too.
         ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from pycudnnrnn.interop.torch import LSTM
+        >>> _ = torch.manual_seed(0)
+        >>> module = LSTM(3, 8, num_layers=2)
+        >>> output, (h, c) = module(torch.randn(10, 4, 3))
+        >>> output.shape, h.shape, c.shape
+        (torch.Size([10, 4, 8]), torch.Size([2, 4, 8]), torch.Size([2, 4, 8]))
+        >>> output.sum().backward()
+        >>> module.params.grad.shape == module.params.shape
+        True
 
     Source: torch.nn.LSTM (2.13) for the signature, names, shapes and initial values.
     """
@@ -237,22 +284,127 @@ class LSTM(_RNN):
 
 
 class GRU(_RNN):
-    """The GRU, in place of `torch.nn.GRU`: torch's is cuDNN's, reset after the recurrent product.
+    """Run a gated recurrent unit RNN, in place of `torch.nn.GRU`.
 
-    Arguments and errors are those of `LSTM`; a projection is refused, as by torch.
+    Each step computes, from the input x and the hidden state h::
+
+        r  = sigmoid(W_r x + bW_r + R_r h + bR_r)     reset gate
+        z  = sigmoid(W_z x + bW_z + R_z h + bR_z)     update gate
+        n  = tanh(W_n x + bW_n + r * (R_n h + bR_n))  new value
+        h' = (1 - z) * n + z * h
+
+    `*` multiplies element by element. The reset gate acts after the recurrent product, as in torch and cuDNN.
+
+    Letters: T steps, B sequences, I `input_size`, L `num_layers`, D directions (1 or 2), U `hidden_size`.
+
+    The weights have torch's names and shapes. Those of layer k, with the gates in the order r, z, n, are:
+
+    - `weight_ih_l[k]`: W, [3 * U, I] (above layer 0 [3 * U, D * U]);
+    - `weight_hh_l[k]`: R, [3 * U, U];
+    - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [3 * U] each, if `bias`.
+
+    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
+
+    Gradients, precision and dropout are as for `LSTM`.
+
+    Args:
+        input_size: width of the input, I.
+        hidden_size: width of the state, U, in each layer and direction.
+        num_layers: number of layers, L. Each one reads the output of the layer below. Default: 1.
+        bias: whether each gate has its two biases. Default: True.
+        batch_first: True for input and output [B, T, ...], False for [T, B, ...]. States are [L * D, B, ...] either
+            way. Default: False.
+        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
+            multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
+        bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
+            the forward pass first. Default: False.
+        proj_size: must be 0: only the LSTM projects. Default: 0.
+        device: where `params` is created. None: torch's default device. Default: None.
+        dtype: dtype of `params`. None: torch's default dtype. Default: None.
+
+    Shapes:
+        input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
+        hx: h_0, [L * D, B, U]. Without B if the input has none.
+        output: as the input, with D * U in place of I.
+        states: h_n, as hx.
+
+    Raises:
+        ArgumentError: a value that torch's module rejects too.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from pycudnnrnn.interop.torch import GRU
+        >>> _ = torch.manual_seed(0)
+        >>> module = GRU(3, 8, bidirectional=True)
+        >>> output, h = module(torch.randn(10, 4, 3))
+        >>> output.shape, h.shape
+        (torch.Size([10, 4, 16]), torch.Size([2, 4, 8]))
+
+    Source: torch.nn.GRU (2.13) for the signature, names, shapes and initial values.
     """
 
     _mode = RNNMode.GRU
 
 
 class RNN(_RNN):
-    """The tanh or relu RNN, in place of `torch.nn.RNN`; the other arguments are those of `LSTM`.
+    """Run a plain RNN with tanh or relu, in place of `torch.nn.RNN`.
+
+    Each step computes, from the input x and the hidden state h::
+
+        h' = tanh(W x + bW + R h + bR)    with nonlinearity="tanh"
+        h' = relu(W x + bW + R h + bR)    with nonlinearity="relu"; relu(a) = max(a, 0)
+
+    Letters: T steps, B sequences, I `input_size`, L `num_layers`, D directions (1 or 2), U `hidden_size`.
+
+    The weights have torch's names and shapes. Those of layer k are:
+
+    - `weight_ih_l[k]`: W, [U, I] (above layer 0 [U, D * U]);
+    - `weight_hh_l[k]`: R, [U, U];
+    - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [U] each, if `bias`.
+
+    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
+
+    Gradients, precision and dropout are as for `LSTM`.
 
     Args:
-        nonlinearity: "tanh" or "relu".
+        input_size: width of the input, I.
+        hidden_size: width of the state, U, in each layer and direction.
+        num_layers: number of layers, L. Each one reads the output of the layer below. Default: 1.
+        nonlinearity: the activation, "tanh" or "relu". Default: "tanh".
+        bias: whether each gate has its two biases. Default: True.
+        batch_first: True for input and output [B, T, ...], False for [T, B, ...]. States are [L * D, B, ...] either
+            way. Default: False.
+        dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
+            multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
+        bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
+            the forward pass first. Default: False.
+        proj_size: must be 0: only the LSTM projects. Default: 0.
+        device: where `params` is created. None: torch's default device. Default: None.
+        dtype: dtype of `params`. None: torch's default dtype. Default: None.
+
+    Shapes:
+        input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
+        hx: h_0, [L * D, B, U]. Without B if the input has none.
+        output: as the input, with D * U in place of I.
+        states: h_n, as hx.
 
     Raises:
-        ArgumentError: another nonlinearity, or what `LSTM` refuses.
+        ArgumentError: another nonlinearity, or a value that torch's module rejects too.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from pycudnnrnn.interop.torch import RNN
+        >>> _ = torch.manual_seed(0)
+        >>> module = RNN(3, 8, nonlinearity="relu")
+        >>> output, h = module(torch.randn(10, 4, 3))
+        >>> output.shape, h.shape
+        (torch.Size([10, 4, 8]), torch.Size([1, 4, 8]))
+
+    Source: torch.nn.RNN (2.13) for the signature, names, shapes and initial values.
     """
 
     def __init__(
@@ -260,25 +412,32 @@ class RNN(_RNN):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        nonlinearity: str = "tanh",
-        *args: Any,
-        **kwargs: Any,
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         if check_text("nonlinearity", nonlinearity) not in {"tanh", "relu"}:
             raise ArgumentError("nonlinearity", "'tanh' or 'relu'", shorten(nonlinearity))
         self.nonlinearity = nonlinearity
         self._mode = RNNMode(f"rnn_{nonlinearity}")
-        super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
+        )
 
 
 def _autocasts(data: Any) -> bool:
-    """Whether autocast is on where the data is; torch has none for "meta"."""
+    """Return whether autocast is on for the data's device; torch has none for "meta"."""
     on: bool = data.device.type != "meta" and torch.is_autocast_enabled(data.device.type)
     return on
 
 
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
-    """Return B of packed data, without reading numbers where it need not: a compiler does not know them."""
+    """Return B of packed data, without reading numbers if possible: a compiler does not know them."""
     _check_tensor("batch_sizes", batch_sizes)
     kind = batch_sizes.dtype, batch_sizes.device.type
     if batch_sizes.dim() != 1 or not len(batch_sizes) or kind != (torch.int64, "cpu"):

@@ -1,11 +1,11 @@
-"""A layer as its constructor's arguments describe it: what can be said of it before it has weights."""
+"""A layer as its constructor's arguments describe it: what is known before it has weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -13,39 +13,50 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn._keywords import told
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
-from pycudnnrnn._tf1.initializers import check_initializer
+from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn.errors import ArgumentTypeError, NotBuiltError, StateError, TFArgumentError
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.spec import INT32_MAX, Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import (
+    INT32_MAX,
+    AlgorithmLike,
+    BiasModeLike,
+    Direction,
+    DirectionLike,
+    DTypeLike,
+    InputModeLike,
+    MathTypeLike,
+    RNNMode,
+    RNNSpec,
+)
 
 
 class ConfiguredLayer(TF1Layer):
-    """The arguments of a layer, checked, and the shapes that follow from them; `RNNLayer` says what they mean."""
+    """The arguments of a layer, checked, and the shapes that follow from them. The four layers explain them."""
 
     _mode: ClassVar[RNNMode]
     _lstm_only: Mapping[str, Any] = MappingProxyType({})
-    """What the LSTM's constructor has been given besides, before this one is called."""
+    """The arguments that only the LSTM has. Its constructor sets them before it calls this one."""
 
     @told
     def __init__(
         self,
         num_layers: int,
         num_units: int,
-        input_mode: str = InputMode.LINEAR_INPUT,
-        direction: str = Direction.UNIDIRECTIONAL,
+        input_mode: InputModeLike = "linear_input",
+        direction: DirectionLike = "unidirectional",
         dropout: float = 0.0,
         seed: int | None = None,
-        dtype: Any = DType.FLOAT32,
-        kernel_initializer: Any = None,
-        bias_initializer: Any = None,
+        dtype: DTypeLike = "float32",
+        kernel_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
         name: str | None = None,
         *,
         device: str | None = None,
-        bias_mode: str = BiasMode.DOUBLE,
-        algo: str = Algorithm.STANDARD,
-        math_type: str | None = None,
-        compute_dtype: Any = None,
+        bias_mode: BiasModeLike = "double",
+        algo: AlgorithmLike = "standard",
+        math_type: MathTypeLike | None = None,
+        compute_dtype: DTypeLike | None = None,
     ) -> None:
         kind = type(self).__name__
         if isinstance(input_mode, (int, np.integer)) and not isinstance(input_mode, bool):
@@ -56,7 +67,7 @@ class ConfiguredLayer(TF1Layer):
             )
         check_words(input_mode, direction)
         super().__init__(name, layer_dtype(dtype))
-        self._input_mode = str(input_mode)
+        self._input_mode: InputModeLike = cast("InputModeLike", str(input_mode))
         self._seed = seed
         self._options: dict[str, Any] = {
             "dropout": dropout, "bias_mode": bias_mode, "algo": algo, "math_type": math_type,
@@ -65,10 +76,12 @@ class ConfiguredLayer(TF1Layer):
         self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
         self._bias_initializer = check_initializer("bias_initializer", bias_initializer, "zeros")
         self._device = None if device is None else _arrays.check_device(device)
-        # An input size that suits any mode; the real one comes with build. Everything else is checked here.
+        # This input size suits any mode; `build` learns the real one. Everything else is checked here.
         self._spec = self._spec_for(num_layers, num_units, num_units, direction, 0 if seed is None else seed)
 
-    def _spec_for(self, num_layers: int, num_units: int, input_size: int, direction: str, seed: int) -> RNNSpec:
+    def _spec_for(
+        self, num_layers: int, num_units: int, input_size: int, direction: DirectionLike, seed: int
+    ) -> RNNSpec:
         return RNNSpec(
             self._mode, num_layers, num_units, input_size, self._input_mode, direction, self._dtype, seed=seed,
             **self._options,
@@ -76,23 +89,25 @@ class ConfiguredLayer(TF1Layer):
 
     @property
     def num_layers(self) -> int:
+        """Number of layers L."""
         return self._spec.num_layers
 
     @property
     def num_units(self) -> int:
+        """Width U of the gates and of the states, in each layer and direction."""
         return self._spec.num_units
 
     @property
     def input_mode(self) -> str:
-        """The mode that was asked for; `spec.input_mode` is the one in force."""
+        """The input mode as it was given. `spec.input_mode` is what "auto_select" became."""
         return self._input_mode
 
     @property
     def input_size(self) -> int:
-        """The width of the input.
+        """Width I of the input.
 
         Raises:
-            NotBuiltError: not built yet; a `ValueError`, as in TF.
+            NotBuiltError: the layer is not built yet. It is a `ValueError`, as in TF.
         """
         if not self.built:
             raise NotBuiltError("'input_size' is unknown since layer has not been built.")
@@ -100,22 +115,25 @@ class ConfiguredLayer(TF1Layer):
 
     @property
     def rnn_mode(self) -> RNNMode:
+        """The cell: "lstm", "gru", "rnn_tanh" or "rnn_relu"."""
         return self._mode
 
     @property
     def direction(self) -> Direction:
+        """The direction: "unidirectional" or "bidirectional"."""
         return self._spec.direction
 
     @property
     def num_dirs(self) -> int:
+        """Number of directions D: 1 or 2."""
         return self._spec.num_dirs
 
     @property
     def canonical_weight_shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of the canonical weights, in order.
+        """The shapes of the canonical weights, in the order of `layer.op.params_to_canonical`.
 
         Raises:
-            StateError: the layer is not built.
+            StateError: the layer is not built yet.
         """
         if not self.built:
             raise StateError(f"{type(self).__name__}.canonical_weight_shapes invoked before input shape is known")
@@ -123,7 +141,7 @@ class ConfiguredLayer(TF1Layer):
 
     @property
     def canonical_bias_shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of the canonical biases that exist, in order."""
+        """The shapes of the canonical biases, in the order of `layer.op.params_to_canonical`."""
         return [shape for *_, kind, shape in canonical_shapes(self._spec) if kind == "bias"]
 
     def _canonical_weight_shape(self, layer: int) -> list[tuple[int, ...]]:
@@ -134,20 +152,31 @@ class ConfiguredLayer(TF1Layer):
         return self.canonical_weight_shapes[layer * each : (layer + 1) * each]
 
     def state_shape(self, batch_size: int) -> tuple[list[int], ...]:
-        """Return the shapes of the states: (h, c) for LSTM, (h,) for the rest."""
+        """Return the shapes of the states: (h, c) for the LSTM, (h,) for the others.
+
+        Args:
+            batch_size: number of sequences B.
+        """
         rows, batch = self._spec.num_pseudo_layers, check_int("batch_size", batch_size, 0, INT32_MAX)
         h = [rows, batch, self._spec.state_size]
         return (h, [rows, batch, self.num_units]) if self._spec.has_cell_state else (h,)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """Return the shape of `outputs` for an input shape, None where that is open; `state_shape` has the states'."""
+        """Return the shape of `outputs`, with None for a size that is unknown. `state_shape` returns the states'.
+
+        Args:
+            input_shape: shape of the inputs, three sizes; each may be None.
+
+        Raises:
+            ArgumentError: not three dimensions.
+        """
         shape = shape_of(input_shape)
         if len(shape) != 3:
             raise wrong_rank(shape)
         return (*shape[:2], self._spec.output_size)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments by name. Initializers that are callables stay callables."""
+        """Return the constructor's arguments by name. An initializer that is a callable is returned as it is."""
         return {
             "num_layers": self.num_layers,
             "num_units": self.num_units,

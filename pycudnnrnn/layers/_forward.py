@@ -1,4 +1,4 @@
-"""What a layer's forward returns, and the caller that carries states from piece to piece."""
+"""The results of a layer's forward, its gradients, and the stream that carries states from piece to piece."""
 
 from __future__ import annotations
 
@@ -16,33 +16,44 @@ LAYER_NAMES: Final = Names(
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LayerGradients(Gradients[ArrayT]):
-    """Gradients of a layer's forward, also under the names of the layer's arguments."""
+    """The gradients that `LayerForward.backward` returns, under the names of the layer's arguments, too.
+
+    `inputs`, `initial_state` (a tuple) and `params` have the shapes of what they are gradients of.
+    """
 
     _shown: ClassVar[tuple[str, ...]] = ("inputs", "initial_state", "params")
 
     @property
     def inputs(self) -> ArrayT:
+        """The gradient of `inputs`; 0 past the end of each sequence."""
         return self.input
 
     @property
     def initial_state(self) -> tuple[ArrayT, ...]:
+        """The gradients of the initial states: (h, c) for the LSTM, (h,) for the others."""
         return (self.input_h,) if self.input_c is None else (self.input_h, self.input_c)
 
 
 class LayerForward(Forward[ArrayT]):
-    """An op's `Forward` with the layer's names: `outputs`, and `states`, always a tuple."""
+    """The results of `layer.forward`: `outputs`, the tuple `states`, and `backward` for the gradients.
+
+    Do not change the inputs, the weights or `outputs` before `backward` has run: it reads them again. A backward uses
+    up the reserve that the forward kept, unless `retain=True`.
+    """
 
     _shown: ClassVar[tuple[str, ...]] = ("outputs", "states")
 
     @property
     def outputs(self) -> ArrayT:
+        """The outputs of the last layer at each step; 0 past the end of each sequence."""
         return self.output
 
     @property
     def states(self) -> tuple[ArrayT, ...]:
+        """The final states of all layers: (h, c) for the LSTM, (h,) for the others."""
         return (self.output_h,) if self.output_c is None else (self.output_h, self.output_c)
 
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # TF's layer has names of its own
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # TF's layer has its own names
         self,
         d_outputs: Any = None,
         d_states: Any = None,
@@ -52,13 +63,26 @@ class LayerForward(Forward[ArrayT]):
         accumulate: bool = False,
         retain: bool = False,
     ) -> LayerGradients[ArrayT]:
-        """Return all gradients. `d_states` is a tuple like `states`, or h's gradient with c's after it; None is zeros.
+        """Compute all gradients: of the inputs, the initial states and the weights.
 
-        The gradient of params is in their layout: with `out` it is written there, with `accumulate` added.
+        Give the gradient of the loss for at least one of outputs and states.
+
+        Args:
+            d_outputs: gradient of the loss for `outputs`, in its shape. None: zeros. Default: None.
+            d_states: gradients of the loss for the final states, a tuple like `states`; or only h's, with c's
+                in `d_output_c`. None: zeros. Default: None.
+            d_output_c: gradient of the loss for the LSTM's c, if `d_states` is h's. None: zeros. Default: None.
+            out: the buffer to write the gradient of params to, [params_size()]. None: a new buffer. Default: None.
+            accumulate: whether to add the gradient of params to the values in `out`. Default: False.
+            retain: whether to keep the reserve for another backward pass, by working on a copy. Default: False.
+
+        Returns:
+            `LayerGradients`, with `inputs`, `initial_state` and `params`. `params` has the layout of the weights.
 
         Raises:
-            ArgumentError: a tuple of another length than `states`, or arrays that do not fit the results.
-            StateError: nothing was kept for a backward, or an earlier one used it up.
+            ArgumentError: no gradient at all, a tuple of another length than `states`, an array that does not fit its
+                result, or an `out` that cannot hold the gradient.
+            StateError: the forward kept no reserve, or an earlier backward used it up.
         """
         d_output_h, names = d_states, LAYER_NAMES._replace(dhy="d_states", dcy="d_output_c")
         if isinstance(d_states, tuple):
@@ -76,9 +100,10 @@ class _Layer(Protocol):
 
 
 class Stream:
-    """Call a layer piece by piece, in inference: `states` goes from one call into the next; None is zeros.
+    """Run a layer on input that comes piece by piece, without dropout. `layer.stream()` makes it.
 
-    Pieces give the outputs that the whole sequence at once would give.
+    Each call continues from the states of the previous one, which are in `states` (None: zeros). The outputs are those
+    of one call on the whole sequence.
     """
 
     def __init__(self, layer: _Layer, initial_state: tuple[Any, ...] | None) -> None:
@@ -87,10 +112,13 @@ class Stream:
         self.states = initial_state
 
     def __call__(self, inputs: ArrayT) -> ArrayT:
-        """Return the outputs of the next piece.
+        """Run the next piece.
 
-        Shapes:
-            inputs: [T, B, I], or [B, I] for one step; outputs: the same with U.
+        Args:
+            inputs: [T, B, I], or [B, I] for one step.
+
+        Returns:
+            The outputs, [T, B, U] or [B, U]; P instead of U with a projection.
         """
         one_step = inputs.ndim == 2
         outputs, self.states = self._layer.call(inputs[None] if one_step else inputs, self.states, False)
@@ -98,5 +126,5 @@ class Stream:
         return result
 
     def reset(self) -> None:
-        """Go back to the states that the stream began with."""
+        """Return to the states that the stream began with."""
         self.states = self._initial

@@ -1,7 +1,7 @@
-"""What the four layers share: an RNN that owns its variable, the opaque buffer.
+"""The base of the four layers: an RNN that owns its one variable, the opaque buffer.
 
-A layer is an op, a buffer, and TF's base-layer members (`_tf1.layer`). It learns `input_size` when it is built, by
-`build` or by its first call. On the CPU the buffer is a NumPy array, whatever kind of array a call is made with.
+A layer is an op, a buffer, and TF's base-layer members (`_tf1.layer`). `build` or the first call builds it, and it
+learns `input_size` then. On the CPU the buffer is a NumPy array, also if the layer is called with torch tensors.
 
 Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 """
@@ -44,20 +44,11 @@ OPAQUE_KERNEL = "opaque_kernel"
 
 
 class RNNLayer(ConfiguredLayer):
-    """What the four layers share. `RNNSpec` says what those of their arguments mean that are not here.
+    """Base of `CudnnLSTM`, `CudnnGRU`, `CudnnRNNTanh` and `CudnnRNNRelu`: what their objects have in common.
 
-    Args:
-        seed: decides the starting weights and the dropout; None draws one.
-        kernel_initializer: what fills each canonical matrix: "glorot_uniform" (None, too), "glorot_normal",
-            "orthogonal", "random_normal", "random_uniform", "zeros", "ones", or a callable over (shape, dtype), called
-            once for each. A seeded layer does not get the same numbers twice.
-        bias_initializer: the same for each canonical bias, but that None is "zeros".
-        name: the scope of its variables; None: one of the class's name.
-        device: where the layer lives, "cpu" or "cuda[:i]"; None leaves that to the first input.
+    A layer is built by `build` or by its first call. Before that it has no input size, no op and no weights.
 
-    Raises:
-        ArgumentError: a value, or a combination, that cuDNN has no RNN for.
-        ArgumentTypeError: a value of the wrong type.
+    Source: tf.contrib.cudnn_rnn, TF 1.5 to 1.15.
     """
 
     _op: ops.CudnnRNN | None = None
@@ -65,24 +56,24 @@ class RNNLayer(ConfiguredLayer):
 
     @property
     def device(self) -> str | None:
-        """Where the layer lives; None as long as that is open."""
+        """The device that the layer runs on: "cpu", "cuda:0" ... None until the first inputs decide it."""
         return self._device
 
     @property
     def spec(self) -> RNNSpec:
-        """The whole description.
+        """The `RNNSpec` of the layer: its whole description.
 
         Raises:
-            NotBuiltError: not built yet.
+            NotBuiltError: the layer is not built yet.
         """
         return self.op.spec
 
     @property
     def op(self) -> ops.CudnnRNN:
-        """The op that runs this layer, for calls one level down.
+        """The op that runs this layer. It has methods that the layer does not repeat: `layout`, `memory`, `prepare` ...
 
         Raises:
-            NotBuiltError: not built yet.
+            NotBuiltError: the layer is not built yet.
         """
         if self._op is None:
             raise NotBuiltError(
@@ -92,10 +83,10 @@ class RNNLayer(ConfiguredLayer):
 
     @property
     def params(self) -> Any:
-        """The opaque buffer; assigning copies into it.
+        """The weights: one flat array with all matrices, then all biases. Assigning copies values into it.
 
         Raises:
-            NotBuiltError: not built yet.
+            NotBuiltError: the layer is not built yet.
         """
         return self.op and self._variables[OPAQUE_KERNEL].value
 
@@ -107,19 +98,22 @@ class RNNLayer(ConfiguredLayer):
 
     @property
     def saveable(self) -> CudnnOpaqueParamsSaveable | None:
-        """What saves and restores the buffer, in the scope `scope_name`; None before build, as in TF."""
+        """The object that saves and restores `params`, under names that begin with `scope_name`.
+
+        None before the layer is built, as in TF.
+        """
         return self._saveable
 
     # --- building -----------------------------------------------------------------------------------------------------
 
     def build(self, input_shape: Any) -> None:
-        """Make the buffer, for inputs of this shape. The first call does it otherwise; a second build does nothing.
+        """Create the weights. The first call does this if you do not; a second build does nothing.
 
-        Shapes:
-            input_shape: (T, B, input_size), where T and B may be None.
+        Args:
+            input_shape: shape of the inputs, (T, B, input_size). T and B may be None.
 
         Raises:
-            ArgumentError: not three dimensions, or an unknown last one; also a `ValueError`.
+            ArgumentError: not three dimensions, or the last one is None. It is a `ValueError`, as in TF.
         """
         with self._alone_until_built():
             if not self.built:
@@ -127,14 +121,14 @@ class RNNLayer(ConfiguredLayer):
                 self._attach(*self._started(input_shape, device), device)
 
     def _started(self, input_shape: Any, device: str) -> tuple[ops.CudnnRNN, Any]:
-        """Return the op for inputs of this shape, and a buffer of starting weights."""
+        """Return the op for inputs of this shape, and its starting weights."""
         shape = shape_of(input_shape)
         if len(shape) != 3:
             raise wrong_rank(shape)
         if shape[2] is None:
             text = "The last dimension of the inputs to `CudnnRNN` should be defined. Found `None`."
             raise TFArgumentError("input_shape", "a known last dimension", shape, text)
-        # Unlike TF's, a layer without a seed is not the same in every process.
+        # Without a seed the weights differ in every process. TF's did not.
         seed = secrets.randbits(32) if self._seed is None else self._seed
         spec = self._spec_for(self.num_layers, self.num_units, shape[2], self.direction, seed)
         op = ops.from_spec(spec)
@@ -174,14 +168,23 @@ class RNNLayer(ConfiguredLayer):
         )
 
     def to(self, device: str | None = None, *, dtype: Any = None) -> Self:
-        """Move the layer to a device, cast it to a dtype, or both; the buffer is a new one. Return the layer.
+        """Move the layer to a device, cast it to a dtype, or both. `params` becomes a new array.
 
-        Dropout goes on from where it stands; a GPU whose random states are of another size refuses them when it drops.
+        The dropout state moves with the layer. A GPU whose random states have another size raises an error at the
+        next call with dropout.
+
+        Args:
+            device: "cpu", "cuda" or "cuda:0". None: keep the device. Default: None.
+            dtype: "float16", "bfloat16", "float32" or "float64", or a library's dtype object. A new dtype resets
+                `math_type` and `compute_dtype` to their defaults. None: keep the dtype. Default: None.
+
+        Returns:
+            The layer itself.
 
         Raises:
             EngineError: no engine runs on `device`.
-            ArgumentError: not a device or a dtype, or a dtype that this RNN cannot have. Nothing has changed then.
-            StateError: the layer's op has dropped on several GPUs by itself.
+            ArgumentError: not a device or a dtype, or a dtype that this RNN cannot have. The layer is unchanged.
+            StateError: the layer has used dropout on several GPUs, so that it has several dropout states.
         """
         device = self._device if device is None else _arrays.check_device(device)
         changes = {} if dtype is None else {"dtype": layer_dtype(dtype), "compute_dtype": None, "math_type": None}
@@ -218,18 +221,40 @@ class RNNLayer(ConfiguredLayer):
         keep_reserve: bool | None = None,
         checkpoint_every: int | None = None,
     ) -> LayerForward[ArrayT]:
-        """Run the layer and keep what a backward needs, unless `keep_reserve` (default: `training`) is False.
+        """Run the layer, and keep the reserve so that gradients can follow.
 
-        `initial_state` is a tuple: (h, c) for LSTM, (h,) for the rest; None stands for zeros. With `checkpoint_every`
-        only states are kept, every so many steps, and backward computes the rest again: see `op.memory`.
+        Args:
+            inputs: the input array, [T, B, I], or [B, T, I] with `time_major=False`.
+            initial_state: the states before the first step, with the shapes of `state_shape(B)`: the pair (h, c)
+                for the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
+            training: whether dropout acts between the layers. Default: True.
+            sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T.
+                Outputs after the end of a sequence are 0; its final states are those of its last step. None: all
+                sequences have T steps. Default: None.
+            time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape of
+                the states does not depend on it. Default: True.
+            keep_reserve: whether to keep the reserve: the intermediate results that a backward pass needs. None:
+                the same as `training`. Default: None.
+            checkpoint_every: number of steps between kept states. If given, only these states are kept in place of
+                the reserve, and the backward pass computes the rest again. This saves memory and takes about the time
+                of one more forward; see `layer.op.memory`. None: keep the reserve. Default: None.
 
-        Shapes:
-            inputs: [T, B, I], or [B, T, I] with `time_major=False`; states: as `state_shape(B)`, either way;
-            outputs: as inputs, with D * (P or U).
+        Returns:
+            A `LayerForward`: `outputs` [T, B, D * U] (D * P with a projection; B first with `time_major=False`), the
+            tuple `states`, and `backward(d_outputs)`.
 
         Raises:
-            ArgumentTypeError: a state that is not a tuple; also a `ValueError`, which TF to 1.12 raised.
+            ArgumentTypeError: `initial_state` is not a tuple. It is a `ValueError`, as TF 1.12 and older raised.
             ArgumentError: a wrong shape, dtype or device, or a bad length.
+
+        Example:
+            >>> import numpy as np
+            >>> from pycudnnrnn import CudnnGRU
+            >>> layer = CudnnGRU(num_layers=1, num_units=8, seed=0)
+            >>> forward = layer.forward(np.ones((10, 4, 3), "float32"))
+            >>> gradients = forward.backward(np.ones_like(forward.outputs))
+            >>> gradients.inputs.shape, gradients.params.shape == layer.params.shape
+            ((10, 4, 3), True)
         """
         kind = _arrays.kind_of("inputs", inputs)
         states = self._states(initial_state)
@@ -242,11 +267,11 @@ class RNNLayer(ConfiguredLayer):
                 sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
                 checkpoint_every=checkpoint_every, names=LAYER_NAMES, returns=LayerForward,
             )  # fmt: skip
-            if not self.built:  # with what ran: a call that is refused builds nothing
+            if not self.built:  # after the run: a call that raises an error builds nothing
                 self._attach(op, params, kind.device)
         return cast("LayerForward[ArrayT]", fwd)
 
-    if TYPE_CHECKING:  # what `call` takes and gives, through TF's base-layer call
+    if TYPE_CHECKING:  # the signature of `call`; at run time this is TF's base-layer call
 
         def __call__(  # type: ignore[override]  # TF's base takes anything
             self,
@@ -257,7 +282,25 @@ class RNNLayer(ConfiguredLayer):
             sequence_lengths: Sequence[int] | None = None,
             time_major: bool = True,
             scope: str | None = None,
-        ) -> tuple[ArrayT, tuple[ArrayT, ...]]: ...
+        ) -> tuple[ArrayT, tuple[ArrayT, ...]]:
+            """Run the layer without keeping anything for gradients; `forward` gives gradients.
+
+            Args:
+                inputs: the input array, [T, B, I], or [B, T, I] with `time_major=False`.
+                initial_state: the states before the first step, with the shapes of `state_shape(B)`: the pair
+                    (h, c) for the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
+                training: whether dropout acts between the layers. Default: True.
+                sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T.
+                    Outputs after the end of a sequence are 0; its final states are those of its last step. None: all
+                    sequences have T steps. Default: None.
+                time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape
+                    of the states does not depend on it. Default: True.
+                scope: what the variables' names begin with, if this call builds the layer. None: its name.
+                    Default: None.
+
+            Returns:
+                The pair (outputs, states). `states` is always a tuple.
+            """
 
     def call(
         self,
@@ -268,7 +311,27 @@ class RNNLayer(ConfiguredLayer):
         sequence_lengths: Sequence[int] | None = None,
         time_major: bool = True,
     ) -> tuple[ArrayT, tuple[ArrayT, ...]]:
-        """Return (outputs, states); `forward` says more, and gives gradients. `states` is always a tuple."""
+        """Run the layer without keeping anything for gradients; `forward` gives gradients. `layer(...)` calls this.
+
+        Args:
+            inputs: the input array, [T, B, I], or [B, T, I] with `time_major=False`.
+            initial_state: the states before the first step, with the shapes of `state_shape(B)`: the pair (h, c)
+                for the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
+            training: whether dropout acts between the layers. Default: True.
+            sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T.
+                Outputs after the end of a sequence are 0; its final states are those of its last step. None: all
+                sequences have T steps. Default: None.
+            time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape of
+                the states does not depend on it. Default: True.
+
+        Returns:
+            The pair (outputs, states): `outputs` is [T, B, D * U] (D * P with a projection; B first with
+            `time_major=False`). `states` is always a tuple, (h, c) or (h,).
+
+        Raises:
+            ArgumentTypeError: `initial_state` is not a tuple. It is a `ValueError`, as TF 1.12 and older raised.
+            ArgumentError: a wrong shape, dtype or device, or a bad length.
+        """
         fwd = self.forward(
             inputs,
             initial_state,
@@ -280,10 +343,22 @@ class RNNLayer(ConfiguredLayer):
         return fwd.outputs, fwd.states
 
     def stream(self, initial_state: tuple[Any, ...] | None = None) -> Stream:
-        """Return a caller of this layer for inference piece by piece, which carries the states along.
+        """Return a `Stream`, which runs this layer on input that comes piece by piece.
+
+        Args:
+            initial_state: the states before the first piece, with the shapes of `state_shape(B)`: the pair (h, c) for
+                the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
 
         Raises:
-            ArgumentError: a bidirectional layer, which has to see the end first.
+            ArgumentError: the layer is bidirectional: its backward direction starts at the end of the input.
+
+        Example:
+            >>> import numpy as np
+            >>> from pycudnnrnn import CudnnGRU
+            >>> layer = CudnnGRU(num_layers=1, num_units=8, seed=0)
+            >>> stream = layer.stream()
+            >>> [stream(np.ones((4, 3), "float32")).shape for _ in range(3)]
+            [(4, 8), (4, 8), (4, 8)]
         """
         if self.num_dirs == 2:
             raise ArgumentError("direction", "'unidirectional': the other way starts at the end", str(self.direction))
@@ -300,14 +375,27 @@ class RNNLayer(ConfiguredLayer):
         time_major: bool = True,
         carry_state: bool = False,
     ) -> LayerGraph:
-        """Capture one kind of call as a CUDA graph, on buffers of its own; in training with the gradients after it.
+        """Capture a call with fixed sizes as a CUDA graph with its own buffers. CUDA only.
 
-        With `carry_state` each replay goes on from the states that the one before left: with T = 1, streaming.
+        With `training` the graph runs the forward pass and then both backward passes.
+
+        Args:
+            T: number of steps, at least 1.
+            B: number of sequences, at least 1.
+            training: whether dropout acts and the graph also runs the backward passes. Default: False.
+            sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T. None:
+                all sequences have T steps. Default: None.
+            time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. Default: True.
+            carry_state: whether a replay also writes its final states to `initial_state`, so that the next replay
+                continues from there. With T = 1 this is streaming. For one direction only. Default: False.
+
+        Returns:
+            A `LayerGraph`: write into its `inputs`, call `replay()`, read its `outputs`.
 
         Raises:
-            CaptureError: what is captured is on the CPU, or cannot be captured.
-            ArgumentError: a bad size or length, or `carry_state` with both directions.
-            NotBuiltError: not built yet.
+            CaptureError: the layer is on the CPU, or the call cannot be captured.
+            ArgumentError: a bad size or length, or `carry_state` with a bidirectional layer.
+            NotBuiltError: the layer is not built yet.
         """
         training = check_bool(LAYER_NAMES.training, training)
         plan = self.op.prepare(
@@ -329,7 +417,7 @@ class RNNLayer(ConfiguredLayer):
     # --- copies -------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return configuration and canonical weights: what a layer is, without its layout, calls and losses."""
+        """Return configuration and canonical weights, without layout, recorded calls and losses."""
         state: dict[str, Any] = {"config": self.get_config(), "scope": self._scope, "op": self._op}
         if self._op is not None:
             canonical = self._op.params_to_canonical(self.params)
@@ -349,7 +437,7 @@ class RNNLayer(ConfiguredLayer):
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         state = self.__getstate__()
-        if self._op is not None:  # an op of its own: the dropout position moves with calls
+        if self._op is not None:  # the twin needs its own op, since calls move the dropout position
             state["op"] = copy.deepcopy(self._op)
         twin.__setstate__(state)
         return twin

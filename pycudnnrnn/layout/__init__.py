@@ -14,6 +14,9 @@ from pycudnnrnn.layout._html import html
 from pycudnnrnn.layout._table import plain_text
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
+__all__ = ["REGIONS_MAX", "ParamLayout", "Region", "arithmetic_layout", "canonical_shapes", "differences"]
+__dir__ = __all__.copy
+
 RegionKind = Literal["weight", "bias"]
 """What a region holds."""
 

@@ -69,6 +69,7 @@ __all__ = [
     "load_algorithm_choices",
     "save_algorithm_choices",
 ]
+__dir__ = __all__.copy
 
 
 class CudnnLSTM(CudnnRNN):

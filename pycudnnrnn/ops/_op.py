@@ -323,7 +323,7 @@ class CudnnRNN:
         """Return a new buffer with the same weights and biases, in the layout of another device.
 
         Args:
-            params: the flat buffer of all weights and biases, [params_size()], in the layout of its own device.
+            params: the flat buffer of all weights and biases, [params_size()], in the layout of the device it is on.
             device: "cpu", "cuda" or "cuda:<index>".
 
         Returns:

@@ -1,7 +1,7 @@
-"""Weights under TF's names: what a checkpoint holds, and the way between it and the opaque buffer.
+"""Saveables: read and write a params buffer as the named tensors of TensorFlow's plain cells.
 
-A saveable reads and writes the buffer that it was given; it owns nothing. It never needs a GPU library: names, shapes
-and stitching are arithmetic (`_tf1.tensors`).
+A saveable works on the buffer that it was given and keeps no copy. It needs no GPU library: names, shapes and the
+merging of matrices are arithmetic (`_tf1.tensors`).
 
 Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2, 1.4, 1.13 and 1.15.
 """
@@ -30,7 +30,7 @@ from pycudnnrnn.saveable._format_converters import (
     host_of,
     value_of,
 )
-from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
 
@@ -49,30 +49,31 @@ __all__ = [
     "RNNParamsSaveable",
     "SaveSpec",
 ]
+__dir__ = __all__.copy
 
 
 class SaveSpec(NamedTuple):
-    """One tensor to save: its full name, and its value now."""
+    """One tensor to save: its full name and its current value."""
 
     name: str
     tensor: Array
 
 
 class _Described(NamedTuple):
-    """A buffer with all of its RNN's description, of which TF's arguments are a part (not the algorithm, for one)."""
+    """A buffer with the whole spec of its RNN. TF's arguments are only a part of it: they lack the algorithm."""
 
     opaque_params: Any
     spec: RNNSpec
 
 
 class Saveable:
-    """What saves and restores tensors by name: a subclass has `tensors`, `restoring` and the buffer `_opaque`."""
+    """Save and restore tensors by name. A subclass has `tensors`, `restoring` and the buffer `_opaque`."""
 
     name: str
     _opaque: Any
 
     def tensors(self) -> dict[str, Array]:
-        """Return every tensor by its full name; the order is that of `specs`."""
+        """Return a dict of every tensor by its full name, in the order of `specs`."""
         raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -81,39 +82,82 @@ class Saveable:
 
     @property
     def specs(self) -> list[SaveSpec]:
-        """Every tensor: TF's, in TF's order (all weights, all biases), then what TF does not write."""
+        """A list of all tensors: first TF's, in TF's order (weights, then biases), then those that TF lacks."""
         return [SaveSpec(name, tensor) for name, tensor in self.tensors().items()]
 
     def restore(self, restored_tensors: Any, restored_shapes: Any = None) -> Any:  # noqa: ARG002
-        """Write tensors into the buffer, and return it.
+        """Write tensors into the buffer, and return the buffer.
 
-        `restored_tensors` is a list in the order of `specs`, whole or only TF's tensors; or a mapping from full names
-        to arrays, in which other names may be, of anything: a TF checkpoint, however it was read. Values are cast to
-        the buffer's dtype. `restored_shapes` is TF's, and without effect.
+        Args:
+            restored_tensors: the arrays, cast to the buffer's dtype. Either a list in the order of `specs`, complete
+                or with only TF's tensors; or a mapping from full names to arrays. A mapping may hold other names,
+                too, so a whole TF checkpoint can be passed.
+            restored_shapes: ignored; TF's signature has it. Default: None.
+
+        Returns:
+            The buffer that the saveable was made with.
 
         Raises:
             ArgumentError: a wrong number of tensors, a missing one, a wrong shape, or a buffer that cannot be written
-                to. Nothing has been written then.
+                to. The buffer is unchanged then.
         """
         self.restoring(restored_tensors)()
         return value_of(self._opaque)
 
     def restoring(self, restored_tensors: Any) -> Callable[[], None]:
-        """Return what does as `restore`, after all that can fail has been done.
+        """Check tensors, and return a function that writes them: `restore` in two steps.
+
+        Args:
+            restored_tensors: as in `restore`.
+
+        Returns:
+            A function without arguments that writes the tensors into the buffer and does not fail.
 
         Raises:
-            ArgumentError: as of `restore`.
+            ArgumentError: under the conditions of `restore`.
         """
         raise NotImplementedError
 
 
 class CudnnOpaqueParamsSaveable(Saveable):
-    """Save and restore an opaque buffer as the tensors that TF's plain cells have, under their names.
+    """Save and restore a params buffer as the tensors of TF's plain cells. Use one of its four subclasses, or `of`.
 
-    `opaque_params` is an array or a variable; a restore writes into it. `scope` comes before every name.
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
 
     Raises:
-        ArgumentError: a value, or a combination, that cuDNN has no RNN for; or a buffer of another size.
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type, or this class itself in place of a subclass.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import ops, saveable
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> params = op.init_params(seed=1)
+        >>> saver = saveable.CudnnOpaqueParamsSaveable.of(params, op.spec, "m", "gru")
+        >>> type(saver).__name__, len(saver.specs)
+        ('CudnnGRUSaveable', 8)
+        >>> saved = saver.tensors()
+        >>> params[:] = 0
+        >>> np.array_equal(saver.restore(saved), op.init_params(seed=1))
+        True
     """
 
     _mode: ClassVar[RNNMode]
@@ -124,13 +168,13 @@ class CudnnOpaqueParamsSaveable(Saveable):
         num_layers: int,
         num_units: int,
         input_size: int,
-        input_mode: str = InputMode.LINEAR_INPUT,
-        direction: str = Direction.UNIDIRECTIONAL,
+        input_mode: InputModeLike = "linear_input",
+        direction: DirectionLike = "unidirectional",
         scope: str | None = None,
         name: str = "cudnn_rnn_saveable",
         *,
         num_proj: int | None = None,
-        bias_mode: str = BiasMode.DOUBLE,
+        bias_mode: BiasModeLike = "double",
     ) -> None:
         mode = getattr(self, "_mode", None)
         if mode is None:
@@ -153,7 +197,20 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     @staticmethod
     def of(opaque_params: Any, spec: RNNSpec, scope: str | None, name: str) -> CudnnOpaqueParamsSaveable:
-        """Return the saveable of `spec` over a buffer."""
+        """Make the saveable for the RNN of a spec.
+
+        Args:
+            opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+            spec: description of the RNN.
+            scope: prefix of every tensor's name, without a slash at the end; None: no prefix.
+            name: name of the saveable itself.
+
+        Returns:
+            A saveable of the subclass for the spec's mode.
+
+        Raises:
+            ArgumentError: a buffer of another size than the RNN needs.
+        """
         return _SAVEABLES[spec.mode](
             _Described(opaque_params, spec), spec.num_layers, spec.num_units, spec.input_size, spec.input_mode,
             spec.direction, scope, name, num_proj=spec.num_proj, bias_mode=spec.bias_mode,
@@ -161,19 +218,21 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     @property
     def spec(self) -> RNNSpec:
+        """The description of the RNN."""
         return self._converter.spec
 
     @property
     def format_converter(self) -> CudnnParamsFormatConverter:
+        """The converter between the buffer and the tensors."""
         return self._converter
 
     @property
     def op(self) -> SaveSpec:
-        """The buffer under the saveable's name."""
+        """The buffer, with the saveable's name."""
         return SaveSpec(self.name, value_of(self._opaque))
 
     def tensors(self) -> dict[str, Array]:
-        """Return every tensor by its full name; the order is that of `specs`."""
+        """Return a dict of every tensor by its full name, in the order of `specs`."""
         prefix = self.prefix
         return {prefix + name: tensor for name, tensor in self._converter.named(self._opaque).items()}
 
@@ -183,7 +242,7 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     @property
     def prefix(self) -> str:
-        """What every name begins with: the scope and a slash, or nothing."""
+        """The beginning of every tensor's name: the scope and a slash, or an empty string."""
         return f"{self.scope}/" if self.scope else ""
 
     def restoring(self, restored_tensors: Any) -> Callable[[], None]:
@@ -195,15 +254,20 @@ class CudnnOpaqueParamsSaveable(Saveable):
         return self._converter.writing(arrays, value_of(self._opaque))
 
     def restore_opaque(self, opaque_kernel: Any) -> Any:
-        """Write a raw `opaque_kernel` in dense cuDNN order into the buffer, and return it.
+        """Write a raw `opaque_kernel` of a TF checkpoint into the buffer, and return the buffer.
 
-        Dense order is all weights, then all biases, in canonical order, without padding: what TF on every GPU that was
-        seen wrote. The buffer itself may have any layout.
+        Args:
+            opaque_kernel: array of one axis in dense cuDNN order: all weights, then all biases, in canonical order,
+                without padding. The buffer itself may have any layout.
+
+        Returns:
+            The buffer that the saveable was made with.
 
         Raises:
-            ArgumentError: its size is not that of the dense order, so its layout is not known.
+            ArgumentError: a size that the dense order does not have, so the layout of the kernel is unknown.
 
-        Source: five sizes that users of TF 1.1 to 2.9 reported equal the dense sum (issues 9370, 20273, 59281).
+        Source: users of TF 1.1 to 2.9 reported five sizes, and all equal the dense sum (TensorFlow issues 9370, 20273,
+        59281).
         """
         layout = arithmetic_layout(self.spec)
         kernel = host_of("opaque_kernel", opaque_kernel)
@@ -228,9 +292,9 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
 
 def _own_among(tensors: Mapping[str, Any], spec: RNNSpec, named: Callable[[str], str]) -> dict[str, Any]:
-    """Return an RNN's tensors by their names without scope, whatever else is there; pairs may be absent.
+    """Return an RNN's tensors by their names without scope. The pairs of biases may be absent.
 
-    `named` gives the full name of each. Nothing but these is looked at: a checkpoint has strings and bytes, too.
+    `named` gives the full name of each. Other entries are not touched: a checkpoint holds strings and bytes, too.
     """
     found: dict[str, Any] = {}
     for tensor, theirs in look_up(spec, tensors, named):
@@ -244,18 +308,174 @@ def _own_among(tensors: Mapping[str, Any], spec: RNNSpec, named: Callable[[str],
 
 
 class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
+    """Save and restore the params of an LSTM as the tensors of TF's `CudnnCompatibleLSTMCell`.
+
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> from pycudnnrnn import ops, saveable
+        >>> params = ops.CudnnLSTM(1, num_units=3, input_size=2).init_params(seed=1)
+        >>> saver = saveable.CudnnLSTMSaveable(params, 1, 3, 2, scope="m")
+        >>> for name, shape in saver.shapes().items():
+        ...     print(name.rpartition("cell_0/")[2], shape)
+        cudnn_compatible_lstm_cell/kernel (5, 12)
+        cudnn_compatible_lstm_cell/bias (12,)
+        cudnn_compatible_lstm_cell/bias_cudnn_0 (12,)
+        cudnn_compatible_lstm_cell/bias_cudnn_1 (12,)
+    """
+
     _mode = RNNMode.LSTM
 
 
 class CudnnGRUSaveable(CudnnOpaqueParamsSaveable):
+    """Save and restore the params of a GRU as the tensors of TF's `CudnnCompatibleGRUCell`.
+
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> from pycudnnrnn import ops, saveable
+        >>> params = ops.CudnnGRU(1, num_units=3, input_size=2).init_params(seed=1)
+        >>> saver = saveable.CudnnGRUSaveable(params, 1, 3, 2, scope="m")
+        >>> for name, shape in saver.shapes().items():
+        ...     print(name.rpartition("cell_0/")[2], shape)
+        cudnn_compatible_gru_cell/gates/kernel (5, 6)
+        cudnn_compatible_gru_cell/candidate/input_projection/kernel (2, 3)
+        cudnn_compatible_gru_cell/candidate/hidden_projection/kernel (3, 3)
+        cudnn_compatible_gru_cell/gates/bias (6,)
+        cudnn_compatible_gru_cell/candidate/input_projection/bias (3,)
+        cudnn_compatible_gru_cell/candidate/hidden_projection/bias (3,)
+        cudnn_compatible_gru_cell/gates/bias_cudnn_0 (6,)
+        cudnn_compatible_gru_cell/gates/bias_cudnn_1 (6,)
+    """
+
     _mode = RNNMode.GRU
 
 
 class CudnnRNNTanhSaveable(CudnnOpaqueParamsSaveable):
+    """Save and restore the params of a tanh RNN as the tensors of TF's `BasicRNNCell`.
+
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> from pycudnnrnn import ops, saveable
+        >>> params = ops.CudnnRNNTanh(1, num_units=3, input_size=2).init_params(seed=1)
+        >>> saver = saveable.CudnnRNNTanhSaveable(params, 1, 3, 2, scope="m")
+        >>> for name, shape in saver.shapes().items():
+        ...     print(name.rpartition("cell_0/")[2], shape)
+        basic_rnn_cell/kernel (5, 3)
+        basic_rnn_cell/bias (3,)
+        basic_rnn_cell/bias_cudnn_0 (3,)
+        basic_rnn_cell/bias_cudnn_1 (3,)
+    """
+
     _mode = RNNMode.RNN_TANH
 
 
 class CudnnRNNReluSaveable(CudnnOpaqueParamsSaveable):
+    """Save and restore the params of a relu RNN as the tensors of TF's `BasicRNNCell`.
+
+    Args:
+        opaque_params: the params buffer: an array of any library, or a `Variable`. A restore writes into it.
+        num_layers: number of layers, L. Each one reads the output of the layer below.
+        num_units: width of the gates and of the state, U, in each layer and direction.
+        input_size: width of the input, I.
+        input_mode: how layer 0 uses its input. "linear_input" multiplies it by matrices. "skip_input" adds it to every
+            gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
+            Default: "linear_input".
+        direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
+            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            Default: "unidirectional".
+        scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
+            prefix. Default: None.
+        name: name of the saveable itself, as in TF. No tensor's name contains it. Default: "cudnn_rnn_saveable".
+        num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
+        bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
+            "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
+            different results only in a GRU. Default: "double".
+
+    Raises:
+        ArgumentError: a value, or a combination of values, that cuDNN does not support; or a buffer of another size
+            than the RNN needs.
+        ArgumentTypeError: a value of the wrong type.
+
+    Example:
+        >>> from pycudnnrnn import ops, saveable
+        >>> params = ops.CudnnRNNRelu(1, num_units=3, input_size=2).init_params(seed=1)
+        >>> saver = saveable.CudnnRNNReluSaveable(params, 1, 3, 2, scope="m")
+        >>> for name, shape in saver.shapes().items():
+        ...     print(name.rpartition("cell_0/")[2], shape)
+        basic_rnn_cell/kernel (5, 3)
+        basic_rnn_cell/bias (3,)
+        basic_rnn_cell/bias_cudnn_0 (3,)
+        basic_rnn_cell/bias_cudnn_1 (3,)
+    """
+
     _mode = RNNMode.RNN_RELU
 
 
@@ -268,17 +488,41 @@ _SAVEABLES: dict[RNNMode, type[CudnnOpaqueParamsSaveable]] = {
 
 
 class RNNParamsSaveable(Saveable):
-    """The saveable of TF 1.0 to 1.3, in two forms; `param_variables` is the buffer.
+    """Save and restore a params buffer as TF 1.0 to 1.3 did. There are two forms of the constructor.
 
-    r1.2: `RNNParamsSaveable(params_to_canonical, canonical_to_params, param_variables, name="params_canonical")` with
-    two methods of an op. Tensors are cuDNN's own lists, under the names of the op that made them. `name` is put before
-    the names, so that two fit into one file; TF wrote them bare, which `name=""` does.
+    TF r1.2: `RNNParamsSaveable(params_to_canonical, canonical_to_params, param_variables, name="params_canonical")`.
+    The tensors are cuDNN's canonical weights and biases, under the names that TF gave them.
 
-    r1.3: the op comes first, and `base_variable_scope` before `name`. A unidirectional LSTM or GRU has the tensors of
-    TF's cells under that scope, "rnn" for those of `dynamic_rnn`; others are as in r1.2.
+    TF r1.3: the op comes first, and `base_variable_scope` comes before `name`. A unidirectional LSTM or GRU has the
+    tensors of TF's cells under that scope. Other RNNs have the tensors of r1.2.
+
+    Args:
+        *arguments: the arguments of one form:
+
+            - `cudnn_rnn` (r1.3 only): the op that the params belong to.
+            - `params_to_canonical`: the op's method of that name.
+            - `canonical_to_params`: the op's method of that name.
+            - `param_variables`: the params buffer: an array of any library, a `Variable`, or a list with one of these.
+              A restore writes into it.
+            - `base_variable_scope` (r1.3 only): prefix of the names of the cells' tensors; "rnn" gives the names that
+              `dynamic_rnn` gives. Default: None, no prefix.
+            - `name`: prefix of the names of the canonical tensors, so that one file can hold two models. Use
+              `name=""` for TF's names. Default: "params_canonical".
+        **keywords: the same arguments, by name.
 
     Raises:
-        ArgumentError: more than one buffer, or one of another size than the op's.
+        ArgumentError: more than one buffer, or a buffer of another size than the op's.
+        ArgumentTypeError: a scope or a name that is not a string.
+
+    Example:
+        >>> from pycudnnrnn import ops, saveable
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> params = op.init_params(seed=1)
+        >>> convert = op.params_to_canonical, op.canonical_to_params
+        >>> list(saveable.RNNParamsSaveable(*convert, params).tensors())[:2]
+        ['params_canonical/CudnnRNNParamsToCanonical:0', 'params_canonical/CudnnRNNParamsToCanonical:1']
+        >>> list(saveable.RNNParamsSaveable(op, *convert, params, "rnn").tensors())[0]
+        'rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel'
 
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2 and 1.3.
     """
@@ -339,11 +583,11 @@ class RNNParamsSaveable(Saveable):
         self.name = check_text("name", name)
 
     def _of_cell(self, name: str) -> str:
-        """Return the name that a tensor of a cell has here: TF 1.3's is without what `dynamic_rnn` puts before it."""
+        """Return the full name of a cell's tensor: TF 1.3 had the scope in place of `dynamic_rnn`'s "rnn/"."""
         return self._scope + name.removeprefix("rnn/")
 
     def tensors(self) -> dict[str, Array]:
-        """Return every tensor by name: the weights, then the biases."""
+        """Return a dict of every tensor by its full name: the weights, then the biases."""
         if self._cells is not None:
             return {self._of_cell(name): tensor for name, tensor in self._cells.tensors().items()}
         weights, biases = self._to_canonical(value_of(self._opaque))

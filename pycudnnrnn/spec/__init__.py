@@ -73,6 +73,7 @@ __all__ = [
     "RNNSpec",
     "parse_dtype",
 ]
+__dir__ = __all__.copy
 
 SPEC_JSON_SCHEMA: Final = 1
 """Version of the JSON that `RNNSpec.to_json` writes."""

@@ -88,7 +88,7 @@ _NUMPY_DTYPES: Final = {DType(name): np.dtype(name) for name in ("float16", "flo
 
 
 class MathType(StrEnum):
-    """What cuDNN may use for matrix products; "default" permits TF32. Source: cudnnMathType_t (cudnn_graph.h)."""
+    """The arithmetic that cuDNN may use; "default" permits TF32. Source: cudnnMathType_t (cudnn_graph.h)."""
 
     DEFAULT = "default"
     TENSOR_OP = "tensor_op"
@@ -191,6 +191,7 @@ def parse_dtype(name: str, value: Any) -> DType:
 
     Example:
         >>> import numpy as np
+        >>> from pycudnnrnn.spec import parse_dtype
         >>> str(parse_dtype("dtype", np.float32))
         'float32'
     """

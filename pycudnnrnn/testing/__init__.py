@@ -1,8 +1,9 @@
-"""What our own tests are built from, for yours too.
+"""Tools for tests of code that uses this package.
 
-`reference` is the oracle that people read, and `goldens` are numbers that others published. `PermutedLayoutEngine`
-finds code that assumes a layout instead of asking for it. `pycudnnrnn.testing.strategies` (needs hypothesis) draws
-specs, lengths and params.
+- `reference`: the equations of all RNNs, written to be read.
+- `goldens`: numbers that others published, and functions that compute them.
+- `PermutedLayoutEngine` and `use_engine`: find code that assumes a layout of the params instead of asking for it.
+- `pycudnnrnn.testing.strategies`: Hypothesis strategies for specs, sequence lengths and whole calls (needs hypothesis).
 """
 
 from __future__ import annotations
@@ -12,3 +13,4 @@ from pycudnnrnn.testing import goldens, reference
 from pycudnnrnn.testing.permuted import PermutedLayoutEngine
 
 __all__ = ["PermutedLayoutEngine", "goldens", "reference", "use_engine"]
+__dir__ = __all__.copy

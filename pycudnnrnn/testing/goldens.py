@@ -1,6 +1,6 @@
-"""Numbers that others published, and how to compute them: TensorFlow's tests, NVIDIA's sample, users of cuDNN.
+"""Numbers that others published, and functions that compute them: TensorFlow's tests, NVIDIA's sample, users of cuDNN.
 
-Each function takes the device to run on, "cpu" or "cuda".
+Compare what a function returns on your device with the constant that its docstring names.
 """
 
 from __future__ import annotations
@@ -11,8 +11,22 @@ import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.spec import RNNMode
+from pycudnnrnn.spec import DTypeLike, ModeLike, RNNMode
 from pycudnnrnn.testing.problems import Problem
+
+__all__ = [
+    "KINDS",
+    "NVIDIA_CHECKSUMS",
+    "SEEN_SIZES",
+    "SKIP_INPUT_VALUES",
+    "TF_SIZES",
+    "TF_VALUES",
+    "checksums",
+    "sizes",
+    "skip_input_states",
+    "sum_on_ones",
+]
+__dir__ = __all__.copy
 
 KINDS: Final[dict[str, Any]] = {
     RNNMode.LSTM: ops.CudnnLSTM,
@@ -21,19 +35,19 @@ KINDS: Final[dict[str, Any]] = {
     RNNMode.RNN_RELU: ops.CudnnRNNRelu,
 }
 
-TF_VALUES: Final = (
+TF_VALUES: Final[tuple[tuple[ModeLike, int, int, int, int, int, float], ...]] = (
     ("lstm", 4, 200, 200, 20, 10, 231833.22),
     ("gru", 4, 200, 200, 20, 10, 56000),
     ("rnn_tanh", 4, 200, 200, 20, 10, 56000),
     ("rnn_relu", 2, 8, 4, 4, 2, 130688),
 )
-"""Mode, L, U, I, B, T and the sum of all results where every input, state and parameter is 1.
+"""Mode, L, U, I, B, T and the sum of all results if every input, state and parameter is 1.
 
 Source: testSimpleInference in tensorflow/contrib/cudnn_rnn/python/kernel_tests/cudnn_rnn_ops_test.py, v0.11 to v1.12.
 TF allowed 1e-2.
 """
 
-NVIDIA_CHECKSUMS: Final[dict[str, dict[str, float]]] = {
+NVIDIA_CHECKSUMS: Final[dict[ModeLike, dict[str, float]]] = {
     "rnn_relu": {"y": 1.315793e06, "hy": 1.315212e05, "dx": 6.676003e01, "dhx": 6.425067e01, "dw": 1.453750e09},
     "rnn_tanh": {"y": 6.319591e05, "hy": 6.319605e04, "dx": 4.501830e00, "dhx": 4.489546e00, "dw": 5.012598e07},
     "lstm": {
@@ -47,7 +61,7 @@ NVIDIA_CHECKSUMS: Final[dict[str, dict[str, float]]] = {
 Source: the header of NVIDIA's cuDNN RNN sample (RNN_example.cu), the same from cuDNN 5 to 8.
 """
 
-SKIP_INPUT_VALUES: Final[dict[str, tuple[float, ...]]] = {
+SKIP_INPUT_VALUES: Final[dict[ModeLike, tuple[float, ...]]] = {
     "gru": (0.20482421,),
     "rnn_tanh": (0.7615941560,),
     "rnn_relu": (1.0,),
@@ -83,9 +97,32 @@ SEEN_SIZES: Final = (
 
 
 def sum_on_ones(
-    device: str, mode: str, L: int, U: int, inputs: int, B: int, T: int, dtype: str, **options: Any
+    device: str, mode: ModeLike, L: int, U: int, inputs: int, B: int, T: int, dtype: DTypeLike, **options: Any
 ) -> float:
-    """Compute a value of TF_VALUES."""
+    """Compute a value of `TF_VALUES`: the sum of all results of an RNN whose inputs, states and params are all 1.
+
+    Args:
+        device: where to run: "cpu" or "cuda".
+        mode: the cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+        L: number of layers.
+        U: number of units.
+        inputs: width of the input.
+        B: number of sequences.
+        T: number of steps.
+        dtype: type of data and params: "float16", "bfloat16", "float32" or "float64".
+        **options: further arguments of the op, such as `direction`.
+
+    Returns:
+        The sum over outputs and final states.
+
+    Example:
+        >>> from pycudnnrnn.testing import goldens
+        >>> *sizes, expected = goldens.TF_VALUES[3]
+        >>> sizes, expected
+        (['rnn_relu', 2, 8, 4, 4, 2], 130688)
+        >>> goldens.sum_on_ones("cpu", *sizes, "float32")
+        130688.0
+    """
     op, xp = KINDS[mode](L, U, inputs, dtype=dtype, **options), engine_for(device).xp
     state = xp.ones((L * op.num_dirs, B, U), dtype)
     states = (state, state) if mode == RNNMode.LSTM else (state,)
@@ -93,8 +130,24 @@ def sum_on_ones(
     return sum(float(result.sum(dtype=np.float64)) for result in results)
 
 
-def checksums(device: str, mode: str, dtype: str = "float64") -> dict[str, float]:
-    """Compute NVIDIA_CHECKSUMS of a mode."""
+def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict[str, float]:
+    """Compute the values of `NVIDIA_CHECKSUMS` for one mode.
+
+    Args:
+        device: where to run: "cpu" or "cuda".
+        mode: the cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+        dtype: type of data and params: "float16", "bfloat16", "float32" or "float64". Default: "float64".
+
+    Returns:
+        The sum of each result and gradient, by name: "y", "hy", "dx", "dhx", "dw", and "cy", "dcx" for an LSTM.
+
+    Example:
+        >>> from pycudnnrnn.testing import goldens
+        >>> found = goldens.checksums("cpu", "gru")
+        >>> expected = goldens.NVIDIA_CHECKSUMS["gru"]
+        >>> all(abs(found[name] / expected[name] - 1) < 1e-5 for name in expected)
+        True
+    """
     T, L, U, B = 20, 2, 512, 64
     op, xp = KINDS[mode](L, U, U, dtype=dtype), engine_for(device).xp
     params = xp.ones(op.params_size(device), dtype)
@@ -106,8 +159,23 @@ def checksums(device: str, mode: str, dtype: str = "float64") -> dict[str, float
     return {name: float(array.sum(dtype=np.float64)) for name, array in found.items()}
 
 
-def skip_input_states(device: str, mode: str) -> tuple[float, ...]:
-    """Compute the final states of SKIP_INPUT_VALUES."""
+def skip_input_states(device: str, mode: ModeLike) -> tuple[float, ...]:
+    """Compute the final states in `SKIP_INPUT_VALUES`.
+
+    Args:
+        device: where to run: "cpu" or "cuda".
+        mode: the cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+
+    Returns:
+        The final h, and for an LSTM the final c.
+
+    Example:
+        >>> from pycudnnrnn.testing import goldens
+        >>> goldens.skip_input_states("cpu", "rnn_relu")
+        (1.0,)
+        >>> goldens.SKIP_INPUT_VALUES["rnn_relu"]
+        (1.0,)
+    """
     op, xp = KINDS[mode](1, 1, 1, input_mode="skip_input", dtype="float64"), engine_for(device).xp
     states = (None, None) if mode == RNNMode.LSTM else (None,)
     _, *finals = op(xp.ones((1, 1, 1)), *states, xp.zeros(op.params_size(device)))
@@ -115,7 +183,21 @@ def skip_input_states(device: str, mode: str) -> tuple[float, ...]:
 
 
 def sizes(L: int, U: int, inputs: int) -> tuple[int, ...]:
-    """Compute a row of TF_SIZES."""
+    """Compute a row of `TF_SIZES`.
+
+    Args:
+        L: number of layers.
+        U: number of units.
+        inputs: width of the input.
+
+    Returns:
+        The elements of the params of an LSTM, a GRU and a tanh RNN, each in one direction and in both.
+
+    Example:
+        >>> from pycudnnrnn.testing import goldens
+        >>> goldens.sizes(1, 100, 200) == goldens.TF_SIZES[1, 100, 200]
+        True
+    """
     return tuple(
         KINDS[mode](L, U, inputs, direction=direction).params_size()
         for mode in ("lstm", "gru", "rnn_tanh")

@@ -1,4 +1,4 @@
-"""One call of an RNN with everything it needs, from a seed."""
+"""One call of an RNN with all of its arrays, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,30 @@ Array = npt.NDArray[Any]
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One call with everything it needs, and upstream gradients for its backward.
+    """One call of an op: its arrays, and upstream gradients for its backward pass.
 
-    Shapes:
-        x: [T, B, I]; hx, dhy: [L * D, B, P or U]; cx, dcy: [L * D, B, U]; dy: [T, B, D * (P or U)].
+    Letters: T steps, B sequences, I inputs, L layers, D directions, U units, P projected units.
+
+    Args:
+        op: the op to call.
+        params: the params buffer, [op.params_size()].
+        x: the input, [T, B, I].
+        hx: h before the first step, [L * D, B, U], or [L * D, B, P] with a projection.
+        cx: c of an LSTM before the first step, [L * D, B, U]. Other ops ignore it.
+        lengths: the steps of each sequence, B integers from 0 to T. None: T for all.
+        dy: gradient of the output, [T, B, D * U], or [T, B, D * P] with a projection.
+        dhy: gradient of the final h, shaped as `hx`.
+        dcy: gradient of the final c, shaped as `cx`.
+
+    Example:
+        >>> from pycudnnrnn import ops
+        >>> from pycudnnrnn.testing import strategies
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> problem = strategies.make_problem(op, T=5, B=4, lengths=None, seed=0)
+        >>> problem.x.shape, problem.full_lengths
+        ((5, 4, 2), [5, 5, 5, 5])
+        >>> sorted(problem.results())
+        ['dhx', 'dparams', 'dx', 'hy', 'y']
     """
 
     op: Any
@@ -34,17 +54,26 @@ class Problem:
 
     @property
     def spec(self) -> RNNSpec:
+        """The description of the op's RNN."""
         spec: RNNSpec = self.op.spec
         return spec
 
     @property
     def full_lengths(self) -> list[int]:
-        """The lengths, with None spelt out."""
+        """The steps of each sequence as a list, also if `lengths` is None."""
         T, B, _ = self.x.shape
         return [T] * B if self.lengths is None else self.lengths
 
     def forward(self, params: Array | None = None, **keywords: Any) -> ops.Forward:
-        """Run the op's forward on this problem's arrays."""
+        """Run the op's forward on this problem's arrays.
+
+        Args:
+            params: a params buffer to use in place of the problem's. Default: None, the problem's.
+            **keywords: passed to the op's `forward`, for example `time_major` or `checkpoint_every`.
+
+        Returns:
+            The results of the call.
+        """
         params = self.params if params is None else params
         states = (self.hx, self.cx) if self.spec.has_cell_state else (self.hx,)
         keywords = {"sequence_lengths": self.lengths} | keywords
@@ -71,12 +100,33 @@ class Problem:
         return {name: array for name, array in found.items() if array is not None}
 
     def upstream(self) -> tuple[Array, Array, Array | None]:
-        """(dy, dhy, dcy), the last None where the cell has no c."""
+        """Return (dy, dhy, dcy). The last one is None for cells without c."""
         return self.dy, self.dhy, self.dcy if self.spec.has_cell_state else None
 
 
 def make_problem(op: Any, T: int, B: int, lengths: list[int] | None, seed: int) -> Problem:
-    """Fill a call with normal numbers from a seed, in the op's dtype; params are scaled so that gates stay open."""
+    """Draw the arrays of a call from a normal distribution, in the op's dtype.
+
+    Params are scaled by 1 / sqrt(U), so that the gates do not saturate.
+
+    Args:
+        op: the op to call.
+        T: number of steps.
+        B: number of sequences.
+        lengths: the steps of each sequence, B integers from 0 to T. None: T for all.
+        seed: seed of the numbers.
+
+    Returns:
+        The arrays of the call, and upstream gradients for its backward pass.
+
+    Example:
+        >>> from pycudnnrnn import ops
+        >>> from pycudnnrnn.testing import strategies
+        >>> op = ops.CudnnLSTM(1, num_units=3, input_size=2)
+        >>> problem = strategies.make_problem(op, T=5, B=2, lengths=[5, 3], seed=0)
+        >>> problem.forward().output.shape
+        (5, 2, 3)
+    """
     rng = np.random.default_rng(seed)
     spec: RNNSpec = op.spec
     dtype = spec.dtype.numpy

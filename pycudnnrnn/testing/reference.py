@@ -1,7 +1,10 @@
-"""The equations as a person would write them: one sequence, one step, one gate after the other, in float64.
+"""The equations of all RNNs as a person would write them: one sequence, one step and one gate at a time, in float64.
 
-Nothing here is fast, batched or shared with an engine. It is the oracle where no other library has the case, and the
-page to read when the question is what an RNN of this package computes.
+The code is slow on purpose and shares nothing with an engine. Read it to see what an RNN of this package computes, and
+compare with it where no other library has the case.
+
+Letters: T steps, B sequences, I inputs, L layers, D directions, G gates, U units, P projected units. A pseudo-layer is
+one layer in one direction; its number is layer * D + direction.
 
 Source: the equations in cuDNN's documentation of cudnnRNNMode_t; PyTorch, Keras and ONNX Runtime compute the same.
 """
@@ -16,14 +19,35 @@ import numpy.typing as npt
 
 from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
 
+__all__ = ["Step", "clip", "forward", "gradients", "relu", "sigmoid"]
+__dir__ = __all__.copy
+
 Array = npt.NDArray[Any]
 
 COMPLEX_STEP = 1e-30
-"""The step of `gradients`. No subtraction follows, so it can be so small that the next order vanishes."""
+"""The step of `gradients`. No subtraction follows, so it can be small enough to make higher orders vanish."""
 
 
 class Step:
-    """One step of one pseudo-layer: (x, h, c) to (h, c)."""
+    """One step of one pseudo-layer for one sequence: from (x, h, c) to the new (h, c).
+
+    Args:
+        spec: description of the RNN.
+        pseudo_layer: number of the pseudo-layer: layer * D + direction.
+        weights: canonical weights of the whole RNN, as `op.params_to_canonical` returns them.
+        biases: canonical biases of the whole RNN.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import ops
+        >>> from pycudnnrnn.testing import reference
+        >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
+        >>> canonical = op.params_to_canonical(op.init_params(seed=1))
+        >>> step = reference.Step(op.spec, 0, *canonical)
+        >>> h, c = step(np.ones(2), np.zeros(3), np.zeros(3))
+        >>> h.shape
+        (3,)
+    """
 
     def __init__(self, spec: RNNSpec, pseudo_layer: int, weights: Sequence[Array], biases: Sequence[Array]) -> None:
         gates = spec.num_gates
@@ -39,15 +63,32 @@ class Step:
         self.skip = spec.input_mode is InputMode.SKIP_INPUT and pseudo_layer < spec.num_dirs
 
     def from_input(self, gate: int, x: Array) -> Array:
+        """Return the input product of a gate, plus its bias. With "skip_input", layer 0 takes x itself.
+
+        Args:
+            gate: number of the gate, as in `spec.GATES`.
+            x: the input of this step, one vector.
+        """
         product: Array = x if self.skip else self.W[gate] @ x
         return product + self.bW[gate]
 
     def from_state(self, gate: int, h: Array) -> Array:
+        """Return the recurrent product of a gate, plus its bias.
+
+        Args:
+            gate: number of the gate, as in `spec.GATES`.
+            h: the output of the last step, one vector.
+        """
         product: Array = self.R[gate] @ h
         return product + self.bR[gate]
 
     def gates(self, x: Array, h: Array) -> tuple[Array, ...]:
-        """Return the gates after their sigmoid, tanh or relu, by linear-layer id."""
+        """Return the gates after their sigmoid, tanh or relu, in the order of their linear-layer ids.
+
+        Args:
+            x: the input of this step, one vector.
+            h: the output of the last step, one vector.
+        """
         mode = self.spec.mode
         if mode is RNNMode.RNN_TANH:
             return (np.tanh(self.from_input(0, x) + self.from_state(0, h)),)
@@ -65,6 +106,13 @@ class Step:
         return i, f, g, o
 
     def __call__(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        """Return the new (h, c) after this step.
+
+        Args:
+            x: the input of this step, one vector.
+            h: the output of the last step, [U], or [P] with a projection.
+            c: the cell state of an LSTM, [U]. The other cells return it unchanged.
+        """
         gates = self.gates(x, h)
         if self.spec.mode in (RNNMode.RNN_TANH, RNNMode.RNN_RELU):
             return gates[0], c
@@ -89,13 +137,34 @@ def forward(
     lengths: Sequence[int],
     gates: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Return output, output_h, output_c, without dropout; c goes through untouched where the cell has none.
+    """Run an RNN on a batch of sequences, without dropout.
 
-    With `gates`, every gate of every step is written there.
+    Args:
+        spec: description of the RNN.
+        weights: canonical weights, as `op.params_to_canonical` returns them.
+        biases: canonical biases, as `op.params_to_canonical` returns them.
+        x: the input, [T, B, I].
+        hx: h before the first step, [L * D, B, U], or [L * D, B, P] with a projection.
+        cx: c of an LSTM before the first step, [L * D, B, U]. The other cells return it unchanged.
+        lengths: the steps of each sequence, B integers from 0 to T.
+        gates: None, or an array [L * D, T, B, G, U] to which every gate of every step is written. Default: None.
 
-    Shapes:
-        weights, biases: canonical lists; x: [T, B, I]; hx: [L * D, B, P or U]; cx: [L * D, B, U]; lengths: [B];
-        gates: [L * D, T, B, G, U]; output: [T, B, D * (P or U)].
+    Returns:
+        The tuple (output, output_h, output_c). `output` is [T, B, D * U], or [T, B, D * P] with a projection; the
+        states are shaped as `hx` and `cx`.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import ops
+        >>> from pycudnnrnn.testing import reference
+        >>> op = ops.CudnnLSTM(2, num_units=3, input_size=2, dtype="float64")
+        >>> params, x = op.init_params(seed=1), np.ones((5, 4, 2))
+        >>> zeros = np.zeros((2, 4, 3))
+        >>> canonical = op.params_to_canonical(params)
+        >>> found = reference.forward(op.spec, *canonical, x, zeros, zeros, [5] * 4)
+        >>> expected = op(x, None, None, params)
+        >>> all(map(np.allclose, found, expected))
+        True
     """
     T, B, _ = x.shape
     width = spec.state_size
@@ -126,10 +195,33 @@ def gradients(
     lengths: Sequence[int],
     upstream: tuple[Array, Array, Array],
 ) -> tuple[list[Array], list[Array], Array, Array, Array]:
-    """Return the gradient of sum(upstream * results) for each of `forward`'s array arguments, in the same nesting.
+    """Compute the gradient of sum(upstream * results) with respect to each array argument of `forward`.
 
-    By complex step: f(a + i h).imag / h, one element at a time. The chain rule is not written out again, so a mistake
-    in it cannot be made twice.
+    The method is the complex step, f(a + i h).imag / h, one element at a time. It does not use the chain rule, so it
+    cannot repeat a mistake of an engine.
+
+    Args:
+        spec: description of the RNN.
+        arguments: the arrays (weights, biases, x, hx, cx), as in `forward`.
+        lengths: the steps of each sequence, B integers from 0 to T.
+        upstream: the factors of (output, output_h, output_c), shaped as these.
+
+    Returns:
+        The gradients of `arguments`, in the same nesting.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import ops
+        >>> from pycudnnrnn.testing import reference
+        >>> op = ops.CudnnGRU(1, num_units=2, input_size=2, dtype="float64")
+        >>> params = op.init_params(seed=1)
+        >>> x = dy = np.ones((3, 1, 2))
+        >>> zeros = np.zeros((1, 1, 2))
+        >>> arguments = *op.params_to_canonical(params), x, zeros, zeros
+        >>> found = reference.gradients(op.spec, arguments, [3], (dy, zeros, zeros))
+        >>> expected = op.forward(x, None, params).backward(dy)
+        >>> np.allclose(found[2], expected.input)
+        True
     """
     weights, biases, x, hx, cx = arguments
     given = [array.astype(np.complex128) for array in (*weights, *biases, x, hx, cx)]
@@ -152,7 +244,17 @@ def gradients(
 
 
 def sigmoid(a: Array) -> Array:
-    """Return 1 / (1 + exp(-a)), or exp(a) / (1 + exp(a)) where the first exponential could overflow."""
+    """Return 1 / (1 + exp(-a)), or exp(a) / (1 + exp(a)) where the first exponential could overflow.
+
+    Args:
+        a: the array of arguments, real or complex.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn.testing import reference
+        >>> reference.sigmoid(np.array([-1000.0, 0.0, 1000.0]))
+        array([0. , 0.5, 1. ])
+    """
     positive = np.real(a) > 0
     small = np.exp(np.where(positive, -a, a))
     value: Array = np.where(positive, 1, small) / (1 + small)
@@ -160,9 +262,35 @@ def sigmoid(a: Array) -> Array:
 
 
 def relu(a: Array) -> Array:
+    """Return the elements whose real part is positive, and 0 for the others.
+
+    Args:
+        a: the array of arguments, real or complex.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn.testing import reference
+        >>> reference.relu(np.array([-2.0, 0.0, 3.0]))
+        array([0., 0., 3.])
+    """
     return np.where(np.real(a) > 0, a, 0)
 
 
 def clip(c: Array, low: float, high: float) -> Array:
-    """Bound c; a bound lets the gradient through where it is met exactly, and not where it is passed."""
+    """Bound the cell state. The gradient is 0 outside the bounds, and passes through at the bounds and between them.
+
+    Args:
+        c: the cell state, real or complex.
+        low: the lower bound of the real part.
+        high: the upper bound of the real part.
+
+    Returns:
+        The bounded state.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn.testing import reference
+        >>> reference.clip(np.array([-2.0, 0.5, 3.0]), -1.0, 1.0)
+        array([-1. ,  0.5,  1. ])
+    """
     return np.where(np.real(c) < low, low, np.where(np.real(c) > high, high, c))

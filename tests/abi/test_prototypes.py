@@ -95,6 +95,7 @@ def test_a_function_that_no_rnn_needs_is_no_attribute(lib):
 def test_what_nobody_calls_is_not_bound():
     files = Path(pycudnnrnn.__file__).parent.rglob("*.py")
     callers = "".join(path.read_text() for path in files if path.name != "_libcudnn_abi.py")
+    callers = re.sub(r'"""(?:.|\n)*?"""', "", callers)  # docstrings name functions, and call none
     kinds = re.findall(r'\(Owned, kind="(\w*)"\)', callers)  # an owner calls what makes its kind and what frees it
     callers += " ".join(f"cudnn{verb}{kind}" for kind in kinds for verb in ("Create", "Destroy"))
     assert [name for name in PROTOTYPES if not re.search(rf"\b{name}\b", callers)] == []
@@ -103,3 +104,11 @@ def test_what_nobody_calls_is_not_bound():
 def test_argtypes_cannot_be_taken_off(lib):
     with pytest.raises(AttributeError):
         lib.cudnnRNNForward.argtypes = None
+
+
+def test_help_lists_every_function_once_and_those_of_8_apart(lib):
+    listed = re.findall(r"cudnn[A-Z]\w+", pycudnnrnn.libcudnn.Library.__doc__)
+    assert sorted(listed) == sorted(PROTOTYPES)
+    (old,) = re.findall(r"- only in cuDNN 8: ((?:\w+,?\s+)+)", pycudnnrnn.libcudnn.Library.__doc__)
+    assert set(re.findall(r"\w+", old)) == {name for name, prototype in PROTOTYPES.items() if prototype.until <= 90000}
+    assert [name for name in dir(lib) if name.startswith("cudnn")] == sorted(PROTOTYPES)

@@ -44,12 +44,8 @@ def modules():
 
 
 def public_names(module):
-    """A module's `__all__`; without one, what it defines, and its constants."""
-    if hasattr(module, "__all__"):
-        return sorted(module.__all__)
-    own = {n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__}
-    constants = {n for n in inspect.get_annotations(module) if n.isupper()}
-    return sorted(n for n in own | constants if not n.startswith("_"))
+    """What a module offers, in alphabetical order."""
+    return sorted(module.__all__)
 
 
 def _home(value):

@@ -66,7 +66,7 @@ def test_the_modules_for_frameworks_are_reached_by_name_and_load_theirs_only_the
 import sys
 import pycudnnrnn
 from pycudnnrnn import interop
-print(sorted({"torch", "jax"} & sys.modules.keys()), sorted(interop.__all__), dir(interop) == sorted(vars(interop)))
+print(sorted({"torch", "jax"} & sys.modules.keys()), dir(interop))
 print(pycudnnrnn.interop.torch.LSTM.__name__, sorted({"torch", "jax"} & sys.modules.keys()))
 sys.modules["jax"] = None
 try:
@@ -81,7 +81,7 @@ except AttributeError as error:
     need("torch")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.stdout.splitlines() == [
-        "[] ['jax', 'torch'] True",
+        "[] ['jax', 'torch']",
         "LSTM ['torch']",
         "MissingDependencyError jax",
         "module 'pycudnnrnn.interop' has no attribute 'keras'",

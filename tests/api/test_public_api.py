@@ -32,6 +32,25 @@ def test_only_what_needs_an_extra_is_public_and_not_in_all():
     assert set(package_names()) - {"plot"} == set(pycudnnrnn.__all__)
 
 
+@pytest.mark.parametrize("name", ["pycudnnrnn", *dict(modules())])
+def test_completion_offers_the_public_names_of_a_module_and_no_others(name):
+    """What an editor or a shell lists after the dot: not the NumPy and the typing that the module itself imports."""
+    module = {"pycudnnrnn": pycudnnrnn, **dict(modules())}[name]
+    assert dir(module) == sorted(set(module.__all__))
+    assert not [one for one in dir(module) if one.startswith("_")]
+
+
+def test_what_a_public_module_defines_is_public_or_has_an_underscore():
+    """So that a new function is in the reference; two are for the command line and for types."""
+    found = {
+        f"{name}.{own}"
+        for name, module in modules()
+        for own, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ and own not in module.__all__ and own[0] != "_"
+    }
+    assert found == {"pycudnnrnn.plot.draw_losses", "pycudnnrnn.saveable.Saveable"}
+
+
 def code_of(path):
     """The Python that a reader of a page or an example is shown."""
     if path.suffix == ".md":

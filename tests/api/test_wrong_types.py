@@ -162,6 +162,7 @@ RIGHT = {
     "Saver.restore": (lambda **k: Saver({"a": np.zeros(2)}).restore("none", **k), {}),
     "checkpoint.inspect": (lambda **k: checkpoint.inspect("none", **k), {}),
     "checkpoint.load": (lambda **k: checkpoint.load("none", **k), {}),
+    "checkpoint.load_op": (lambda **k: checkpoint.load_op("none", **k), {}),
     **{
         f"{name}.from_canonical": (lambda name=name, **k: getattr(convert, name).from_canonical(CANONICAL, **k), {})
         for name in FRAMEWORKS

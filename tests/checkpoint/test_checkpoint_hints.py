@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, convert
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, convert, ops, saveable
 from pycudnnrnn.checkpoint import _bundle, _file, _nearest, _tensorflow
 from pycudnnrnn.convert.keras.h5 import h5_image
 from pycudnnrnn.errors import ArgumentTypeError, CheckpointError
@@ -130,6 +130,11 @@ def test_load_says_whose_file_it_is_and_that_way_restores_it(tmp_path):
     other = built(CudnnGRU, seed=2)
     Saver({"a": other}).restore(path)
     assert np.array_equal(other.params, layer.params)
+    alone = saveable.CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, None, "a")
+    path = Saver({"a": alone}).save(tmp_path / "alone")
+    how = "build the saveable and restore it with Saver({'a': saveable})"
+    assert refusal(checkpoint.load_op, path)[1].endswith(f"under 'a': {how}")
+    Saver({"a": alone}).restore(path)
     both = Saver({"a": layer, "b": other}).save(tmp_path / "both")
     _, detail = refusal(checkpoint.load, both)
     assert detail.endswith("under 'a', 'b': build what it held, and restore it with a Saver of the same keys")
@@ -158,9 +163,13 @@ def test_load_of_a_tensorflow_checkpoint_names_what_restores_it(tmp_path, name):
 
 
 def test_swapped_arguments_of_save_are_answered_with_their_order(tmp_path):
-    with pytest.raises(ArgumentTypeError, match=r"expecting a layer: save\(path, layer\)$"):
+    with pytest.raises(ArgumentTypeError, match=r"an op with its params: save\(path, layer\)$"):
         checkpoint.save(built(CudnnGRU), tmp_path / "m")
-    with pytest.raises(ArgumentTypeError, match=r"expecting a layer$"):
+    op = ops.CudnnGRU(1, 2, 2)
+    for wrong in ((op, tmp_path / "m", op.init_params()), (tmp_path / "m", op.init_params(), op)):
+        with pytest.raises(ArgumentTypeError, match=r"^Invalid layer: .*op with its params: save\(path, op, params\)$"):
+            checkpoint.save(*wrong)
+    with pytest.raises(ArgumentTypeError, match=r"expecting a layer, or an op with its params$"):
         checkpoint.save(tmp_path / "m", "m")
 
 

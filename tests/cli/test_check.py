@@ -96,7 +96,7 @@ def test_a_wrong_engine_is_found_by_the_reference(run, only, monkeypatch):
     ("table", "key", "name"),
     [
         ("NVIDIA_CHECKSUMS", "gru", "NVIDIA's checksums"),
-        ("SKIP_INPUT_VALUES", "gru", "skip_input as cuDNN has it"),
+        ("SKIP_INPUT_VALUES", "gru", "skip_input as in cuDNN"),
         ("TF_SIZES", (1, 100, 200), "params sizes"),
         ("TF_VALUES", 1, "TensorFlow's values"),
         ("SEEN_SIZES", 0, "params sizes"),
@@ -143,14 +143,14 @@ def test_a_descriptor_that_comes_back_changed_fails(run, only, monkeypatch, chan
     read = RNNDescriptor.read
     monkeypatch.setattr(RNNDescriptor, "read", lambda self: read(self) | change)
     found = failed(run)
-    assert "came back as" in found["library", "descriptors give back what they were given"]
+    assert "came back as" in found["library", "descriptors return their settings"]
 
 
 def test_a_function_that_a_library_lacks_fails_by_name(run, only, monkeypatch):
     only("library")
     library = self_test.libcudnn.load()
     monkeypatch.setattr(library.cudnnRNNForward, "_foreign", None)
-    assert failed(run)["library", "its functions are there"] == "missing: cudnnRNNForward"
+    assert failed(run)["library", "all functions exist"] == "missing: cudnnRNNForward"
 
 
 def test_it_says_which_check_runs_and_how_many_there_are(only, run, monkeypatch):
@@ -191,7 +191,7 @@ def test_a_missing_library_leaves_no_sentence_open(run, monkeypatch, attempts):
     for check in found.values():
         assert check["outcome"] == "not run"
         assert check["detail"].startswith("No libcudnn was found: pip install ")
-        assert check["detail"].endswith("`pycudnnrnn info` lists the places looked at")
+        assert check["detail"].endswith("`pycudnnrnn info` lists the places that were searched")
     monkeypatch.setattr(info._discovery, "find", load)
     report = info.library({})
     assert (report["problem"], report["tried"]) == (not_found.reason, list(attempts))

@@ -90,7 +90,7 @@ def test_numbers_that_are_none_are_verified_by_nobody(run, model, tmp_path):
     torch.save({name: torch.from_numpy(array) for name, array in model.items()}, tmp_path / "odd.pt")
     code, _, err = run("odd.pt", "odd.onnx", "--verify")
     assert code == 1
-    assert "computes something else than the op: worst error nan" in err
+    assert "computes other results than the op: worst error nan" in err
     assert not (tmp_path / "odd.onnx").exists()
     assert run("odd.pt", "odd.onnx")[0] == 0
 
@@ -218,7 +218,7 @@ def test_a_side_that_computes_something_else_fails_and_writes_nothing(run, model
     monkeypatch.setitem(command.RUNNERS, "onnx", (wrong, packages))
     code, _, err = run("model.pt", "m.onnx", "-s", "prefix=lstm", "--verify")
     assert code == 1
-    assert "onnx (DST) computes something else than the op: worst error 1.0e-02" in err
+    assert "onnx (DST) computes other results than the op: worst error 1.0e-02" in err
     assert not (tmp_path / "m.onnx").exists()
 
 
@@ -375,7 +375,7 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
         (["model.pt", "m.safetensors", "--to", "equinox", "-s", "prefix=lstm", "-s", "nonlinearity=gelu"], 1, "'gelu'"),
         (["nowhere.pt", "m.onnx"], 2, "does not exist"),
         (["model.pt", "m.npz"], 2, "DST has to end in"),
-        (["model.pt", "m.safetensors"], 2, "give --to"),
+        (["model.pt", "m.safetensors"], 2, "pass --to"),
         (["model.pt", "m.onnx", "--from", "keras"], 2, "a .pt file is pytorch's"),
         (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, nonlinearity"),
         (["model.pt", "m.onnx", "-t", "prefix"], 2, "KEY=VALUE"),

@@ -94,7 +94,7 @@ def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, 
         clock(step)
         code, out, err = run("demo", *tiny, "--updates", "40", "--seed", seed)
         assert code == 0, err
-        sample = re.search(r"(?s)the model goes on:\n(.*?)\nwritten to", err)[1]
+        sample = re.search(r"(?s)the model continues:\n(.*?)\nwritten to", err)[1]
         result = json.loads(out)
         found.append((result["held_out"], result["updates"], sample))
     assert found[0] == found[1]
@@ -155,7 +155,7 @@ WITHOUT = "import sys; sys.modules[{!r}] = None; from pycudnnrnn.cli import main
     ("package", "word", "pictures"),
     [
         ("matplotlib", "no pictures: drawing needs matplotlib, which is not installed", set()),
-        ("threadpoolctl", "threadpoolctl is not installed: BLAS takes", {"loss.png", "layout.png"}),
+        ("threadpoolctl", "threadpoolctl is not installed: BLAS uses", {"loss.png", "layout.png"}),
     ],
 )
 def test_what_is_missing_is_said_before_it_trains_and_done_without(package, word, pictures, tiny, tmp_path):

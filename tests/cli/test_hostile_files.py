@@ -132,4 +132,4 @@ def test_too_deep_a_layout_says_its_size_and_lists_nothing(run):
     assert "1000000 layers have 16000000 regions, and at most 262144 are listed" in err
     code, out, _ = run("layout", "lstm", "100", "4", "4")
     assert code == 0
-    assert "and 600 rows more: --json prints them all" in out
+    assert "and 600 more rows: --json prints all of them" in out

@@ -88,7 +88,7 @@ def test_without_a_library_it_says_where_it_looked_and_ends_with_0():
         assert place in tried
     cuda = found["engines"]["CUDA arrays"]
     assert cuda["engine"] is None
-    assert "refused, and never moved to the CPU" in cuda["why"]
+    assert "raise an error, and are never moved to the CPU" in cuda["why"]
     assert found["engines"]["NumPy arrays"]["engine"] == "numpy"
 
 

@@ -91,7 +91,7 @@ def test_it_draws_to_the_format_of_the_name(run, tmp_path, suffix, start):
         (
             ["--help"],
             0,
-            "  pycudnnrnn layout lstm 2 128 40 --direction bidirectional --num-proj 64 --output lstm.svg\n",
+            "  pycudnnrnn layout lstm 2 128 40 --direction bidirectional --output a.svg\n",
         ),
     ],
 )

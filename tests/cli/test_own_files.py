@@ -144,5 +144,5 @@ def test_a_file_that_was_converted_says_whose_arrays_it_holds(run, tmp_path):
     for metadata in ({}, {"format": "pt"}, {"framework": "pycudnnrnn"}, {"framework": "theano"}):
         save_file(arrays, tmp_path / "theirs.safetensors", metadata)
         code, _, err = run("convert", "theirs.safetensors", "own.pt", "--force")
-        assert (code, "does not say whose arrays it holds: give --from" in err) == (2, True)
+        assert (code, "does not record the framework of its arrays: pass --from" in err) == (2, True)
         assert run("convert", "theirs.safetensors", "own.pt", "--force", "--from", "pytorch")[0] == 0

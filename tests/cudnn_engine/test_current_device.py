@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, _arrays, engines, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, _arrays, checkpoint, engines, ops
 from pycudnnrnn.errors import StateError
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.testing.strategies import make_problem
@@ -153,6 +153,19 @@ def test_a_checkpoint_is_written_and_restored_where_the_arrays_are(elsewhere, tm
     host(layer.params)[...], host(array)[...] = 0, 0
     saver.restore(path)
     same((layer.params, before), (array, np.arange(4.0)))
+
+
+def test_an_op_is_written_from_where_its_params_are(elsewhere, tmp_path):
+    op = ops.CudnnLSTM(2, 3, 4, dtype="float64", dropout=0.5, seed=3)
+    params = op.move_params(op.init_params(1), "cuda:0")
+    loaded, found = checkpoint.load_op(checkpoint.save(tmp_path / "unused", op, params))
+    assert elsewhere.here == OTHER
+    assert np.array_equal(found, op.init_params(1))
+    assert loaded.dropout_states() == [ops.DropoutState("cudnn", 3)], "the params' engine, where nothing has run"
+    there = op.dropout_state("cuda:0")
+    loaded, _ = checkpoint.load_op(checkpoint.save(tmp_path / "used", op, params))
+    assert loaded.dropout_states() == [there]
+    assert there.data
 
 
 def test_params_go_from_one_device_to_another_through_the_host(two):

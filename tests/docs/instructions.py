@@ -29,6 +29,7 @@ ABOUT = {
     ("CONTRIBUTING.md", "`pip install` that a text contains"),
     ("docs/errors.md", "`pip install` commands in the message"),
     ("pycudnnrnn/errors.py", "pip install {packages}, or"),
+    ("pycudnnrnn/errors.py", "'pip install h5py'"),
     ("pycudnnrnn/errors.py", "pip install '.[{extra}]'"),
 }
 """Where the command is spoken about, or is the template that `MAKERS` fill, and nothing is to be typed."""

@@ -62,8 +62,8 @@ def test_a_new_instruction_is_collected_wherever_it_stands(monkeypatch, tmp_path
     made = """raise MissingDependencyError("Q", "z", "q", "q2")\n"""
     found = collect(monkeypatch, tmp_path, "a.py", text + made)
     assert [one.arguments for one in found] == [("y",), (".[z]",), ("q2",), (".[z]",)]
-    (one,) = collect(monkeypatch, tmp_path, "a.md", "Say `pip install '.[cli]' numpy`.")
-    assert one == Instruction("a.md:1", "Say `pip install '.[cli]' numpy`.", (".[cli]", "numpy"))
+    (one,) = collect(monkeypatch, tmp_path, "a.md", "Say `pip install '.[plot]' numpy`.")
+    assert one == Instruction("a.md:1", "Say `pip install '.[plot]' numpy`.", (".[plot]", "numpy"))
 
 
 def test_what_the_collector_cannot_read_is_an_error(monkeypatch, tmp_path):

@@ -1,13 +1,16 @@
 """What torch's own tests promise of its RNN modules when they are called, copied and moved, held by ours."""
 
 import copy
+import inspect
 import io
 import pickle
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from docs.api import explained
 from tests.helpers.examples import examples
 from tests.helpers.oracles import need
 
@@ -27,6 +30,25 @@ pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not sup
 @pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
+
+
+@pytest.mark.parametrize("name", ours.__all__)
+def test_help_explains_every_argument_and_lists_torchs_weights_with_their_shapes(name):
+    module, doc = getattr(ours, name), inspect.getdoc(getattr(ours, name))
+    found, lstm = explained(doc), explained(inspect.getdoc(ours.LSTM)) | {"nonlinearity": None}
+    assert list(found) == list(inspect.signature(module).parameters)
+    assert {n for n in found if found[n] != lstm[n]} <= {"proj_size", "nonlinearity"}
+    P = 3 * (name == "LSTM")
+    sizes = {"U": 5, "I": 4, "D": 2, "S": P or 5, "P": P}
+    theirs = getattr(torch.nn, name)(4, 5, 2, bidirectional=True, **({"proj_size": P} if P else {})).state_dict()
+    listed = {}
+    for names, first, above in re.findall(
+        r"^- (`.*`): .*?, \[(.+?)\](?: \(above layer 0 \[(.+?)\]\))?", doc, re.MULTILINE
+    ):
+        for weight in re.findall(r"`(\w+_l)\[k\]`", names):
+            for k, shape in enumerate((first, above or first)):
+                listed |= dict.fromkeys((f"{weight}{k}", f"{weight}{k}_reverse"), eval(f"({shape},)", sizes))
+    assert listed == {n: tuple(weight.shape) for n, weight in theirs.items()}
 
 
 def copies(module):

@@ -1,11 +1,15 @@
 """What the published strategies draw: valid, all that is possible, and small once shrunk."""
 
+import doctest
+
 import pytest
 from hypothesis import find, given, settings
 
 from pycudnnrnn import RNNSpec
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode
+from pycudnnrnn.testing import permuted, strategies
+from pycudnnrnn.testing import problems as problems_module
 from pycudnnrnn.testing.strategies import problems, specs
 from tests.helpers.examples import examples
 
@@ -92,3 +96,10 @@ def test_specs_shrink_to_the_smallest_that_will_do(wanted, smallest):
 def test_words_that_no_spec_can_have_are_named(words, message):
     with pytest.raises(ArgumentError, match=message):
         drawn(specs(**words))
+
+
+@pytest.mark.parametrize("module", [permuted, problems_module, strategies])
+def test_the_examples_of_the_reference_run(module):
+    """`testing.strategies` is not imported with `testing`, since it needs hypothesis."""
+    failed, attempted = doctest.testmod(module)
+    assert (failed, attempted > 3) == (0, True)

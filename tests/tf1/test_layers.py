@@ -1,6 +1,9 @@
 """Layers: what a caller gets beyond the members that TF documents (tests/tf1/test_tf_layer_page.py has those)."""
 
 import contextlib
+import inspect
+import re
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycudnnrnn as package
+from docs.api import explained
 from pycudnnrnn import CudnnGRU, CudnnLSTM, _overwriting, ops
+from pycudnnrnn._tf1.initializers import _NAMED, InitializerName
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, StateError
 from pycudnnrnn.layers import RNNLayer, _layer
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
@@ -16,6 +21,7 @@ from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
 from tests.helpers.interrupts import at_every_moment
 from tests.helpers.layers import ALL, OF_MODE, batch, built, layer_of
+from tests.helpers.oracles import need
 
 # --- the op underneath ------------------------------------------------------------------------------------------------
 
@@ -283,6 +289,31 @@ def test_every_layer_is_exported_and_is_no_op():
         assert getattr(package, kind.__name__) is kind
         assert issubclass(kind, RNNLayer)
         assert kind is not getattr(ops, kind.__name__)
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_an_argument_has_one_explanation_in_all_layers_and_a_cell_the_equations_of_its_op(kind):
+    own, lstm = (explained(inspect.getdoc(c)) for c in (kind, CudnnLSTM))
+    assert list(own) == list(inspect.signature(kind).parameters)
+    assert own == {name: lstm[name] for name in own}
+    words = re.findall(r'"(\w+)"', own["kernel_initializer"])
+    assert set(words) == set(get_args(InitializerName)) == set(_NAMED)
+    equations, of_op = (
+        re.search(r"::\n\n((?:    .*\n)+)", inspect.getdoc(c))[1] for c in (kind, getattr(ops, kind.__name__))
+    )
+    assert equations == of_op
+
+
+def test_an_argument_of_a_call_has_one_explanation_in_layers_ops_and_jax():
+    need("jax")
+    op, call, forward, jax = (
+        explained(inspect.getdoc(f))
+        for f in (ops.CudnnLSTM.forward, CudnnLSTM.call, CudnnLSTM.forward, package.interop.jax.rnn)
+    )
+    assert call.items() <= forward.items()
+    for name in ("sequence_lengths", "time_major"):
+        assert op[name] == call[name] == jax[name]
+    assert op["is_training"] == call["training"] == jax["is_training"]
 
 
 def test_a_layer_of_a_dtype_or_shape_that_is_no_such_thing_is_refused():

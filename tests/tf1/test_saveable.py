@@ -1,5 +1,6 @@
 """Saveables and converters: TF's names and shapes to the letter, and every bit back."""
 
+import inspect
 import types
 
 import numpy as np
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycudnnrnn as package
-from pycudnnrnn import RNNSpec, ops, saveable
+from docs.api import explained
+from pycudnnrnn import RNNSpec, cells, ops, saveable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, CudnnParamsFormatConverter, RNNParamsSaveable
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
@@ -484,3 +486,17 @@ def test_tensorflow_1_3_writes_the_lists_of_1_2_for_all_others():
         assert list(made.tensors()) == list(RNNParamsSaveable(*both).tensors())
     with pytest.raises(ArgumentError, match="Invalid base_variable_scope"):
         RNNParamsSaveable(op, *both, 3)
+
+
+OF_RNNS = [kind for name, kind in vars(saveable).items() if name.startswith("Cudnn") and name in saveable.__all__]
+CELLS = [kind for name, kind in vars(cells).items() if name.startswith("CudnnCompatible")]
+
+
+@pytest.mark.parametrize("kind", OF_RNNS + CELLS, ids=lambda kind: kind.__name__)
+def test_arguments_of_a_spec_are_explained_in_its_words(kind):
+    """A cell has one layer and one direction, and the dtype of its first input: those texts are its own."""
+    theirs, own = explained(inspect.getdoc(RNNSpec)), explained(inspect.getdoc(kind))
+    of_cells = {"num_units", "input_mode", "bias_mode", "dtype", "seed"} if kind in CELLS else set()
+    shared = theirs.keys() & own.keys() - of_cells
+    assert len(shared) >= (0 if kind in CELLS else 7)
+    assert {name: own[name] for name in shared} == {name: theirs[name] for name in shared}

@@ -54,7 +54,7 @@ def check_wheel(files):
     assert others["licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
     metadata = email.message_from_bytes(others["METADATA"])
     needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
-    assert [line.partition(">")[0] for line in needed] == ["numpy", "safetensors"], needed
+    assert [line.partition(">")[0] for line in needed] == ["click", "numpy", "rich", "safetensors"], needed
     assert "Root-Is-Purelib: true" in others["WHEEL"].decode()
 
 
@@ -112,7 +112,7 @@ def run_instructions(wheel):
 
     What names the checkout is resolved there, as it is typed, and once more by the package's name over the built wheel,
     as it will be when that is published. What an index has to have is asked of it, and not downloaded: some are large.
-    Then the command line, which is missing what it needs, is told by its own error how to get it, and does.
+    Then a command that needs an extra runs, after what its error asks for has been installed.
     """
     wanted = sorted({found.arguments for found in instructions()})
     with zipfile.ZipFile(wheel) as archive:
@@ -145,12 +145,21 @@ def run_instructions(wheel):
         for package in sorted(asked - {"pycudnnrnn"}):
             subprocess.run([*pip, "index", "-qq", "versions", package], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([*pip, "install", "--quiet", wheel], check=True)
-        command = Path(folder, "bin", "pycudnnrnn")
-        error = subprocess.run([command, "--help"], capture_output=True, text=True, check=False)
+        command = [
+            Path(folder, "bin", "pycudnnrnn"),
+            "layout",
+            "lstm",
+            "1",
+            "4",
+            "3",
+            "--output",
+            Path(folder, "a.png"),
+        ]
+        error = subprocess.run(command, capture_output=True, text=True, check=False)
         assert error.returncode == 1, error
         by_itself = INSTRUCTION.search(error.stderr)
         subprocess.run([*pip, "install", "--quiet", *by_itself[1].split()], check=True)
-        subprocess.run([command, "--help"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return len(wanted)
 
 

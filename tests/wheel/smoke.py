@@ -15,7 +15,8 @@ from pycudnnrnn.errors import LibraryError, MissingDependencyError
 assert Path(pycudnnrnn.__file__).is_relative_to(sys.prefix), pycudnnrnn.__file__
 assert importlib.metadata.version("pycudnnrnn") == pycudnnrnn.__version__
 installed = {distribution.name.lower() for distribution in importlib.metadata.distributions()}
-assert installed - {"pip", "setuptools"} == {"numpy", "safetensors", "pycudnnrnn"}, installed
+needed = {"numpy", "safetensors", "click", "rich", "markdown-it-py", "mdurl", "pygments"}
+assert installed - {"pip", "setuptools"} == needed | {"pycudnnrnn"}, installed
 
 op = ops.CudnnLSTM(2, 8, 5, direction="bidirectional")
 params = op.init_params(seed=1)
@@ -43,7 +44,7 @@ except (MissingDependencyError, LibraryError) as error:
 assert "pip install '.[cuda13]'" in text, "there is neither CuPy nor cuDNN here"
 
 command = Path(sys.executable).with_name("pycudnnrnn")
-done = subprocess.run([command, "--help"], capture_output=True, text=True, check=False)
-assert done.returncode == 1, done
-assert done.stderr.strip().endswith("pip install '.[cli]'"), done.stderr
-assert len(done.stderr.splitlines()) == 1, done.stderr
+for arguments in ([], ["info"], ["layout", "lstm", "1", "4", "3"]):
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.stdout

@@ -1,8 +1,8 @@
-"""TensorFlow's checkpoints, without TensorFlow: tensor bundles, of format V2.
+"""TensorFlow's checkpoints, without TensorFlow: tensor bundles of format V2.
 
-A bundle is `<prefix>.index`, a table of what each tensor is and where it lies, and its shards
-`<prefix>.data-00000-of-00001`, the bytes of the tensors. Nothing in them is trusted: what the index says is checked
-before anything of a tensor's size is allocated, and each tensor has a checksum, which is always compared.
+A bundle has an index, `<prefix>.index`, with the type, shape and place of each tensor, and shards such as
+`<prefix>.data-00000-of-00001` with the bytes of the tensors. Nothing in them is trusted: the index is checked before
+anything of a tensor's size is allocated, and each tensor's checksum is always compared.
 
 Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
 """
@@ -43,21 +43,40 @@ PIECE_NBYTES: Final = 1 << 22
 """Bytes that are read at a time."""
 
 OBJECT_GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""A string beside the tensors of `tf.train.Checkpoint`, which says whose they are."""
+"""A string among the tensors of `tf.train.Checkpoint`: it describes which object each tensor belongs to."""
 
 
 def read(path: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
-    """Read arrays of a checkpoint that TensorFlow 1.x or 2.x wrote; TensorFlow is not needed.
+    """Read the arrays of a checkpoint that TensorFlow 1.x or 2.x wrote, without TensorFlow.
 
-    `path` is what TensorFlow calls it ("model.ckpt-1000"), its `.index`, or a folder with a `checkpoint` file: its
-    latest. `names` are those to read, None all: about their bytes are in memory, whatever else there is. Checksums are
-    always compared. A partitioned variable comes in one piece, bfloat16 as `ml_dtypes` has it. With None, a warning
-    names what holds no numbers and is left out; the object graph of a `tf.train.Checkpoint`, whose arrays have names
-    that end in "/.ATTRIBUTES/VARIABLE_VALUE", is left out without one.
+    Only the tensors that are read are in memory. Checksums are always compared. A partitioned variable becomes one
+    array. A bfloat16 tensor has the dtype of `ml_dtypes`. In a file of `tf.train.Checkpoint`, the names of arrays end
+    in "/.ATTRIBUTES/VARIABLE_VALUE".
+
+    Args:
+        path: the checkpoint's prefix ("model.ckpt-1000"), its `.index` file, or a folder with a `checkpoint` file,
+            whose latest checkpoint is read.
+        names: names of the tensors to read. Default: None, all tensors of numbers; a warning lists the others, except
+            the object graph of `tf.train.Checkpoint`.
+
+    Returns:
+        NumPy arrays by name.
 
     Raises:
-        CheckpointError: no such checkpoint, a damaged or incomplete one, or one of format V1 (before TensorFlow 0.12);
-            a name that is not there, or not of numbers.
+        CheckpointError: there is no checkpoint; it is damaged, incomplete or of format V1 (before TensorFlow 0.12); or
+            a name is not in it, or is not a tensor of numbers.
+        ArgumentTypeError: a name that is not a string.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from pycudnnrnn import Saver, checkpoint
+        >>> saver = Saver({"a": np.arange(3), "b": np.zeros(2)})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = saver.save(f"{folder}/model.ckpt", format="tensorflow")
+        ...     arrays = checkpoint.read_tensorflow(path, names=["a"])
+        >>> arrays
+        {'a': array([0, 1, 2])}
 
     Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
     """
@@ -72,7 +91,7 @@ def read(path: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
 
 
 class Bundle:
-    """An open checkpoint: which tensors there are, and the way to their elements.
+    """An open checkpoint: its index, and access to the elements of its tensors.
 
     `path` is the prefix as TensorFlow gives it ("model.ckpt-1000"), the `.index`, or a folder with its `checkpoint`.
 
@@ -99,28 +118,28 @@ class Bundle:
 
     @property
     def numbers(self) -> dict[str, TensorSpec]:
-        """What the arrays of numbers are, by name."""
+        """The shape and dtype of each array of numbers, by name."""
         return {name: entry.spec() for name, entry in self.entries.items() if entry.kind in DTYPES}
 
     @property
     def others(self) -> dict[str, str]:
-        """The data types of what holds no numbers, by name: strings, variants."""
+        """The data types of the tensors without numbers, by name: strings, variants."""
         return {name: entry.dtype_name for name, entry in self.entries.items() if entry.kind not in DTYPES}
 
     def spec(self, name: str) -> TensorSpec:
-        """Return what an array is.
+        """Return the shape and dtype of an array.
 
         Raises:
-            Refusal: no array of numbers.
+            Refusal: not an array of numbers.
         """
         with _about(name):
             return self.entries[name].spec()
 
     def read(self, name: str) -> Array:
-        """Return a tensor, a partitioned one put together.
+        """Return a tensor. The parts of a partitioned one are joined.
 
         Raises:
-            Refusal: none of this name, no array of numbers, or not the bytes that were written.
+            Refusal: no tensor of this name, not an array of numbers, or not the bytes that were written.
         """
         if name not in self.entries:
             near = nearest(name, self.entries, 3)
@@ -148,7 +167,7 @@ class Bundle:
         return array
 
     def _together(self, name: str, entry: Entry) -> Array:
-        """Put the parts of a partitioned variable together: they have to fill it, and not to overlap."""
+        """Join the parts of a partitioned variable. They must fill it and must not overlap."""
         spec = entry.spec()
         if len(entry.slices) > SLICES_MAX:
             raise Refusal("offsets", f"{len(entry.slices)} parts; the cap is {SLICES_MAX}")
@@ -173,7 +192,7 @@ class Bundle:
         return part
 
     def _check_places(self, entries: Iterable[Entry]) -> None:
-        """Refuse tensors outside their shard, or over one another: what is read is never more than the files."""
+        """Refuse tensors outside their shard or over each other, so that no more than the files is ever read."""
         ends = [0] * len(self._shards)
         for entry in sorted(entries, key=lambda e: (e.shard, e.offset, e.size)):
             if entry.slices:
@@ -191,11 +210,12 @@ class Bundle:
 
 
 def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Path, bytes]] = ()) -> None:
-    """Write a bundle as TensorFlow does, then files `beside` it: the new one, or what had the name, is always whole.
+    """Write a bundle as TensorFlow does, then the files `beside` it. At any moment the old or the new one is complete.
 
-    A bundle is what its index says. The new shards have names that the old index does not know, the new index takes the
-    place of the old one in one step, and only then do the old shards go. So over a bundle of one shard there is one of
-    two, the second empty, and the other way round. Processes that write in one folder wait for one another.
+    The index decides which shards belong to a bundle. The new shards get names that the old index does not have, the
+    new index replaces the old one in one step, and the old shards are deleted after that. So a bundle of one shard is
+    replaced by one of two, whose second is empty, and the other way round. Processes that write in one folder wait for
+    each other.
 
     Raises:
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
@@ -211,12 +231,12 @@ def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Pat
 
 
 def files(prefix: Path) -> tuple[Path, ...]:
-    """Return the names that `write` gives files of a bundle, its index last: without that it is none."""
+    """Return the names that `write` gives to the files of a bundle. The index, which every bundle has, is last."""
     return *shard_paths(prefix, 1), *shard_paths(prefix, 2), with_suffix(prefix, INDEX)
 
 
 def _num_shards(prefix: Path) -> int:
-    """Return how many shards a bundle has, 0 where there is none that can be read."""
+    """Return how many shards a bundle has; 0 if there is no bundle that can be read."""
     try:
         return _index(prefix)[0]
     except (OSError, Refusal):
@@ -224,7 +244,7 @@ def _num_shards(prefix: Path) -> int:
 
 
 def images(prefix: Path, tensors: Mapping[str, Array], num_shards: int = 1) -> list[tuple[Path, bytes]]:
-    """Return the files of a bundle, the tensors in the first shard; in this order they are to take their names.
+    """Return the files of a bundle, in the order in which they must be renamed. All tensors are in the first shard.
 
     Raises:
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
@@ -246,7 +266,7 @@ def images(prefix: Path, tensors: Mapping[str, Array], num_shards: int = 1) -> l
 
 
 def _index(prefix: Path) -> tuple[int, dict[bytes, bytes]]:
-    """Read a bundle's index: how many shards there are, and what it says of each tensor."""
+    """Read a bundle's index: the number of shards, and the entry of each tensor."""
     with Source(with_suffix(prefix, INDEX)) as source:
         if source.size > INDEX_MAX:
             raise Refusal("size", f"an index of {source.size} bytes; the cap is {INDEX_MAX}")
@@ -257,7 +277,7 @@ def _index(prefix: Path) -> tuple[int, dict[bytes, bytes]]:
 
 
 def _checked(entry: Entry) -> TensorSpec:
-    """Return what lies in a shard as a whole, where it has as many bytes as it says."""
+    """Return the shape and dtype of an unpartitioned tensor, after checking its number of bytes."""
     spec = entry.spec()
     if entry.size != spec.nbytes:
         raise Refusal("offsets", f"{entry.size} bytes where its shape and dtype have {spec.nbytes}")

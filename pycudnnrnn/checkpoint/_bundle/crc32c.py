@@ -24,18 +24,18 @@ POLYNOMIAL: Final = 0x82F63B78
 """Castagnoli's, bits reversed."""
 
 LANES: Final = 4096
-"""Parts that are computed side by side: their states stay in the cache, and NumPy's calls cost little beside them."""
+"""Parts that are computed together: their states fit into the cache, and NumPy's calls cost little in comparison."""
 
 Words = npt.NDArray[np.uint32]
 
 
 def masked(crc: int) -> int:
-    """Return what stands in a file for a CRC: so that the CRC of data which holds CRCs is none of a kind of its own."""
+    """Return the masked form of a CRC, as files store it: the CRC of data that contains CRCs stays meaningful."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def checksum(data: Any, crc: int = 0) -> int:
-    """Return the CRC of `data`, a buffer of contiguous bytes; `crc` is that of what came before it."""
+    """Return the CRC of `data`, a buffer of contiguous bytes; `crc` is the CRC of the data before it."""
     if _google is not None:
         found: int = _google.extend(crc, bytes(data))
         return found
@@ -68,7 +68,7 @@ def _side_by_side(lanes: Words) -> Words:
 
 
 def _joined(states: Words, nbytes: int, first: int) -> int:
-    """Join the states of parts of `nbytes` each, of which the first began with `first`: neighbours, in turns."""
+    """Join the states of parts of `nbytes` each, neighbour by neighbour. `first` is the state before the first part."""
     after = _zeros(nbytes)
     states = states.copy()
     states[0] ^= _times(after, np.array([first], np.uint32))[0]
@@ -79,7 +79,7 @@ def _joined(states: Words, nbytes: int, first: int) -> int:
 
 
 def _zeros(nbytes: int) -> Words:
-    """Return the matrix, a word for each bit of a state, of what `nbytes` zero bytes make of a state."""
+    """Return the matrix that `nbytes` zero bytes apply to a state: one word for each bit of the state."""
     bits: Words = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32), dtype=np.uint32)
     power: Words = np.bitwise_xor(_byte_table()[bits & 0xFF], bits >> 8, dtype=np.uint32)
     found = bits
@@ -99,7 +99,7 @@ def _times(matrix: Words, states: Words) -> Words:
 
 @functools.cache
 def _byte_table() -> Words:
-    """Return what 8 zero bits make of each state of one byte."""
+    """Return the state after 8 zero bits, for each state of one byte."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, table >> 1 ^ np.uint32(POLYNOMIAL), table >> 1)
@@ -108,7 +108,7 @@ def _byte_table() -> Words:
 
 @functools.cache
 def _word_tables() -> tuple[Words, Words]:
-    """Return what 32 zero bits make of the low and of the high half of a state."""
+    """Return the state after 32 zero bits, for the low and the high half of a state."""
     halves = np.arange(1 << 16, dtype=np.uint32)
     matrix = _zeros(4)
     return _times(matrix, halves), _times(matrix, halves << np.uint32(16))

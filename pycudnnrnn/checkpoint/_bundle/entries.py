@@ -1,4 +1,4 @@
-"""What a bundle's index says of itself and of each tensor, and how the keys of slices are written.
+"""The entries of a bundle's index: its header, one entry for each tensor, and the keys of slices.
 
 Source: tensorflow/core/protobuf/tensor_bundle.proto, tensorflow/core/framework/tensor_shape.proto and
 tensor_slice.proto; tensorflow/core/util/saved_tensor_slice_util.cc for the keys.
@@ -19,36 +19,36 @@ from pycudnnrnn.errors import MissingDependencyError
 from pycudnnrnn.spec import DType
 
 VERSION: Final = 1
-"""The format's version that is written, and the newest that is read."""
+"""The version of the format that is written; no newer one is read."""
 
 SHARDS_MAX: Final = 4096
-"""Most files of a bundle: a file is one machine's part."""
+"""Most files of a bundle. Each machine of a training writes one."""
 
 RANK_MAX: Final = 32
-"""Most dimensions, of TensorFlow 254, of NumPy 1 32."""
+"""Most dimensions: the limit of NumPy 1. TensorFlow's is 254."""
 
 NBYTES_MAX: Final = 1 << 48
-"""Most bytes of a tensor: over any file, and far from where arithmetic on sizes would be of numbers without bound."""
+"""Most bytes of a tensor: more than any file has, but small enough to keep arithmetic on sizes cheap."""
 
 DTYPES: Final = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64", 9: "int64", 10: "bool",
     14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64",
 }  # fmt: skip
-"""DataType's numbers of what NumPy has. Source: tensorflow/core/framework/types.proto."""
+"""The numbers of the DataTypes that NumPy has. Source: tensorflow/core/framework/types.proto."""
 
 OTHER_DTYPES: Final = {
     7: "string", 11: "qint8", 12: "quint8", 13: "qint32", 15: "qint16", 16: "quint16", 20: "resource", 21: "variant",
     24: "float8_e5m2", 25: "float8_e4m3fn", 26: "float8_e4m3fnuz", 27: "float8_e4m3b11fnuz", 28: "float8_e5m2fnuz",
     29: "int4", 30: "uint4", 31: "int2", 32: "uint2",
 }  # fmt: skip
-"""The numbers of what is not an array of numbers of NumPy's."""
+"""The numbers of the DataTypes that NumPy does not have."""
 
 
 Extents = tuple[tuple[int, int], ...]
 """Start and length in each dimension."""
 
 ALL: Final = -1
-"""The length of a part that has all of a dimension."""
+"""The length of a part that spans a whole dimension."""
 
 
 class Header(NamedTuple):
@@ -73,7 +73,7 @@ class Header(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One tensor: what it is, where it lies, and its masked CRC. `slices` are the parts of a partitioned variable."""
+    """One tensor: its dtype, shape and place, and its masked CRC. `slices` are the parts of a partitioned variable."""
 
     kind: int
     shape: tuple[int, ...]
@@ -108,7 +108,7 @@ class Entry(NamedTuple):
         return DTYPES.get(self.kind) or OTHER_DTYPES.get(self.kind, f"number {self.kind}")
 
     def spec(self) -> TensorSpec:
-        """Return what the array is.
+        """Return the array's shape and dtype.
 
         Raises:
             Refusal: no array of numbers, or more of them than any file has.
@@ -116,7 +116,7 @@ class Entry(NamedTuple):
         if self.kind not in DTYPES:
             raise Refusal("dtype", f"it is of {self.dtype_name}, which is not an array of numbers of NumPy's")
         spec = TensorSpec(self.shape, numpy_dtype(DTYPES[self.kind]))
-        # NumPy multiplies the sizes beside a 0, too.
+        # NumPy multiplies the other sizes even if one is 0.
         if math.prod(max(size, 1) for size in self.shape) * spec.dtype.itemsize > NBYTES_MAX:
             raise Refusal("shape", f"{list(self.shape)} is more than {NBYTES_MAX} bytes")
         return spec
@@ -133,7 +133,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def slice_key(name: str, extents: Extents) -> bytes:
-    """Return the key of a part: keys are ordered as names and numbers are.
+    """Return the key of a part. Keys sort in the order of names and numbers.
 
     Source: tensorflow/core/lib/strings/ordered_code.cc.
     """
@@ -144,13 +144,13 @@ def slice_key(name: str, extents: Extents) -> bytes:
 
 
 def _signed(value: int) -> bytes:
-    """Write a number of n bytes with the n highest bits turned round: 7 bits of it a byte."""
+    """Write a number as n bytes with the n highest bits inverted, and 7 bits of the number in each byte."""
     count = (value ^ (value >> 63)).bit_length() // 7 + 1
     turned = (value & ((1 << 8 * count) - 1)) ^ (((1 << count) - 1) << 7 * count)
     return turned.to_bytes(count, "big")
 
 
 def _extents(part: Message) -> Extents:
-    """Read a part's start and length in each dimension; a length that is not there is -1: all of it."""
+    """Read a part's start and length in each dimension; a missing length is -1, the whole dimension."""
     extents = part.messages(1)
     return tuple((extent.number(1), extent.number(2) if 2 in extent else ALL) for extent in extents)

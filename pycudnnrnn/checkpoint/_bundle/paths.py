@@ -1,4 +1,4 @@
-"""Which files a checkpoint of TensorFlow is: its prefix, its index, its shards, and the folder's `checkpoint`.
+"""The files of a TensorFlow checkpoint: its prefix, its index, its shards, and the folder's `checkpoint`.
 
 Source: tensorflow/core/util/tensor_bundle/naming.cc; tensorflow/python/training/checkpoint_management.py.
 """
@@ -23,17 +23,17 @@ BOOK: Final = "checkpoint"
 """The file in a folder that names its latest checkpoint."""
 
 BOOK_MAX: Final = 1 << 20
-"""Most bytes of it."""
+"""Most bytes of that file."""
 
 _PART: Final = re.compile(r"\.data-[0-9]{5}-of-[0-9]{5}|\.meta")
-"""How the names of other files of a checkpoint end."""
+"""The endings of the names of a checkpoint's other files."""
 
 
 def is_one(path: Path) -> bool:
-    """Say whether a path means a checkpoint of TensorFlow's, whole or not: a folder, a part of one, or a prefix.
+    """Return True if a path means a TensorFlow checkpoint, complete or not: a folder, one of its files, or a prefix.
 
     Raises:
-        OSError, Refusal: it cannot be told.
+        OSError, Refusal: the operating system does not allow to look.
     """
     mode = _mode(path)
     if stat.S_ISDIR(mode) or is_part(path):
@@ -42,19 +42,19 @@ def is_one(path: Path) -> bool:
 
 
 def is_part(path: Path) -> bool:
-    """Say whether a file of a checkpoint is called so: its index, a shard, or a graph."""
+    """Return True if a checkpoint's file could have this name: an index, a shard or a graph."""
     return path.suffix == INDEX or _PART.fullmatch(path.suffix) is not None
 
 
 def prefix_of(path: Path) -> Path:
-    """Return the prefix of a checkpoint: for a folder, of its latest, as its `checkpoint` file says.
+    """Return the prefix of a checkpoint; for a folder, of the latest one that its `checkpoint` file names.
 
-    Only the last part of what stands there counts: TensorFlow writes whole paths, which are wrong in a folder that was
-    moved.
+    Only the last part of the path in that file counts: TensorFlow writes absolute paths, which are wrong after the
+    folder has moved.
 
     Raises:
         OSError: a file cannot be read.
-        Refusal: nothing of the kind; what is there instead is named.
+        Refusal: there is no checkpoint; the error names the file that is there.
     """
     mode = _mode(path)
     if stat.S_ISDIR(mode):
@@ -73,7 +73,7 @@ def prefix_of(path: Path) -> Path:
 
 
 def _mode(path: Path) -> int:
-    """Return what kind of a file has this name, 0 where there is none."""
+    """Return the kind of file that has this name, or 0 if there is none."""
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -88,7 +88,7 @@ def shard_paths(prefix: Path, count: int) -> list[Path]:
 
 
 def with_suffix(prefix: Path, suffix: str) -> Path:
-    """Return a file of a checkpoint; its prefix may have dots of its own."""
+    """Return a file of a checkpoint. The prefix itself may contain dots."""
     return prefix.with_name(prefix.name + suffix)
 
 
@@ -101,7 +101,7 @@ def book_image(newest: Path, kept: Sequence[Path]) -> bytes:
 
 
 def check_book(folder: Path) -> None:
-    """Refuse to overwrite a file of the book's name that is no book.
+    """Refuse to overwrite a file of the book's name that is not a book.
 
     Raises:
         Refusal: there is one.
@@ -111,7 +111,7 @@ def check_book(folder: Path) -> None:
 
 
 def _escaped(name: str) -> str:
-    """Escape as C does: what is no printable ASCII, a quote and a backslash stand as octal numbers."""
+    """Escape as C does: quotes, backslashes and everything except printable ASCII become octal numbers."""
     plain = set(range(0x20, 0x7F)) - set(b'"\\')
     return "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in os.fsencode(name))
 
@@ -135,7 +135,7 @@ _LETTERS: Final = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True)) | {byte:
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
-    """Read an escape of text format, which is C's; what is no ASCII stands as octal numbers."""
+    """Read an escape of the text format, which is C's. Octal numbers encode everything except ASCII."""
     text = match[1]
     if text[:1].isdigit() or text[1:]:
         byte = int(text, 8) if text[:1].isdigit() else int(text[1:], 16)

@@ -1,7 +1,8 @@
-"""A sorted string table: the file that a bundle's index is.
+"""A sorted string table: the format of a bundle's index.
 
-Blocks of sorted keys with their values lie side by side; a key leaves out what it shares with the one before it. An
-index block says where they are, a footer where that is. Every block has a checksum.
+A table is a row of blocks with sorted keys and their values. A key omits the prefix that it shares with the key before
+it. An index block has the places of the blocks, and a footer has the place of the index block. Every block has a
+checksum.
 
 Source: leveldb/doc/table_format.md; tensorflow/tsl/lib/io/format.cc and block_builder.cc.
 """
@@ -21,29 +22,29 @@ FOOTER_NBYTES: Final = 48
 """Two places of blocks, zeros, and the magic number."""
 
 TRAILER_NBYTES: Final = 5
-"""After each block: how it is compressed, and its masked CRC."""
+"""The end of each block: its kind of compression and its masked CRC."""
 
 KEY_MAX: Final = 4096
-"""Most bytes of a key: TF's names have a tenth. In the file a key has few, since it may share the last one's."""
+"""Most bytes of a key: ten times those of TF's names. Keys take fewer in the file, where they share prefixes."""
 
 KEYS_MAX: Final = 1 << 16
-"""Most keys. A training of a large model with Adam has some thousands of variables."""
+"""Most keys. A large model trained with Adam has a few thousand variables."""
 
 NAMES_NBYTES_MAX: Final = 1 << 24
-"""Most bytes of all keys: 256 for each of the most that there may be."""
+"""Most bytes of all keys: 256 for each of the most keys."""
 
 BLOCK_NBYTES: Final = 1 << 18
-"""When a block that is written ends. Source: tensorflow/tsl/lib/io/table_options.h."""
+"""The size at which a written block ends. Source: tensorflow/tsl/lib/io/table_options.h."""
 
 RESTART_INTERVAL: Final = 16
-"""Keys from one that is written whole to the next; in the index block each is. Source: the same."""
+"""Distance between keys that are written in full. In the index block all are. Source: the same."""
 
 
 def read(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and values, the keys in order and each once.
+    """Yield keys and values. The keys are in order and unique.
 
     Raises:
-        Refusal: no table, or a damaged one.
+        Refusal: not a table, or a damaged one.
     """
     if len(data) < FOOTER_NBYTES or not data.endswith(TABLE_END):
         raise Refusal("header form", "it does not end as an index of TensorFlow's does")
@@ -65,7 +66,7 @@ def read(data: bytes) -> Iterator[tuple[bytes, bytes]]:
                 raise Refusal("header form", f"key {keys} is not after the one before it")
             before = key
             yield key, found
-    _block(data, *meta)  # nothing in it is for us, and it is part of what was written
+    _block(data, *meta)  # nothing in it is needed, but it must be undamaged, too
     if meta[0] != end or index[0] != sum(meta) + TRAILER_NBYTES:
         raise Refusal("header form", "its blocks do not lie side by side")
     if sum(index) + TRAILER_NBYTES + FOOTER_NBYTES != len(data):
@@ -93,7 +94,7 @@ def written(entries: Mapping[bytes, bytes]) -> bytes:
 
 
 def _between(key: bytes, after: bytes | None) -> bytes:
-    """Return a short key from `key` on, and before `after`: what the index has for a block.
+    """Return a short key, at least `key` and less than `after`: the index's entry for a block.
 
     Source: leveldb/util/comparator.cc.
     """
@@ -107,13 +108,13 @@ def _between(key: bytes, after: bytes | None) -> bytes:
 
 
 def _shared(a: bytes, b: bytes) -> int:
-    """Return how many bytes two keys begin with together."""
+    """Return the length of the common prefix of two keys."""
     both = min(len(a), len(b))
     return next((i for i in range(both) if a[i] != b[i]), both)
 
 
 class _Builder:
-    """A block in the making."""
+    """A block to which keys and values are added."""
 
     def __init__(self, interval: int = RESTART_INTERVAL) -> None:
         self._interval = interval
@@ -145,7 +146,7 @@ def _place(cursor: Cursor) -> tuple[int, int]:
 
 
 def _block(data: bytes, offset: int, nbytes: int) -> Cursor:
-    """Return a block's keys and values, its checksum compared."""
+    """Return a block's keys and values, after checking its checksum."""
     end = offset + nbytes
     if end + TRAILER_NBYTES > len(data) - FOOTER_NBYTES:
         raise Refusal("header form", f"a block of {nbytes} bytes at {offset} reaches over the end of the file")

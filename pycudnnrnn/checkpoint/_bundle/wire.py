@@ -21,7 +21,7 @@ Value = int | bytes
 
 
 class Cursor:
-    """A place in bytes that others wrote: every step is checked."""
+    """A position in bytes from an untrusted file. Every step is checked."""
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         self._data = data
@@ -39,7 +39,7 @@ class Cursor:
         return self._data[self._at - count : self._at]
 
     def varint(self) -> int:
-        if self.left > 0 and (byte := self._data[self._at]) < 0x80:  # most are of one byte
+        if self.left > 0 and (byte := self._data[self._at]) < 0x80:  # most have one byte
             self._at += 1
             return byte
         value = 0
@@ -62,7 +62,7 @@ def varint(value: int) -> bytes:
 
 
 class Message:
-    """A message that others wrote: its fields by number. Those that nobody asks for are passed over, as in protobuf."""
+    """A message from an untrusted file: its fields by number. Unknown fields are skipped, as in protobuf."""
 
     def __init__(self, data: bytes) -> None:
         self._fields: dict[int, list[Value]] = {}
@@ -75,14 +75,14 @@ class Message:
         return number in self._fields
 
     def number(self, number: int) -> int:
-        """Return a signed number; 0 where it is not there."""
+        """Return a signed number, or 0 if it is absent."""
         value = self._last(number, 0)
         if not isinstance(value, int):
             raise Refusal("header form", f"field {number} is no number")
         return value - 2**64 if value >= 2**63 else value
 
     def message(self, number: int) -> Message:
-        """Return a message; an empty one where it is not there."""
+        """Return a message, or an empty one if it is absent."""
         found = self.messages(number)
         if len(found) > 1:
             raise Refusal("header form", f"field {number} is there {len(found)} times")

@@ -1,4 +1,4 @@
-"""`pycudnnrnn check`: a self-test on this machine, and a report of it."""
+"""`pycudnnrnn check`: test the installation and print a report."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from pycudnnrnn.cli.info import collect
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def check(as_json: bool) -> None:
-    """Test this installation on this machine, and report in Markdown that can be pasted into an issue.
+    """Test this installation, and report the results in Markdown.
 
-    libcudnn is loaded and its descriptors are tried; the NumPy engine is held against the equations and against numbers
-    that TensorFlow and NVIDIA published; and where there is a GPU, the cuDNN engine against all of them. What a machine
-    does not have is "not run" with its reason. The exit code is 1 if anything failed. It takes ten to twenty seconds
-    on two cores, and says meanwhile which check is running.
+    The command loads libcudnn and tries its descriptors. It compares the NumPy engine with the equations and with
+    numbers that TensorFlow and NVIDIA published. If there is a GPU, it compares the cuDNN engine with all of these. A
+    check that cannot run on this machine is listed as "not run", with the reason.
+
+    The report can be pasted into an issue. The exit code is 1 if a check failed. Ten to twenty seconds on two cores.
 
     \b
     Examples:
@@ -59,7 +60,7 @@ def markdown(environment: dict[str, Any], outcomes: list[self_test.Outcome]) -> 
             ", ".join(f"{counts[outcome]} {outcome}" for outcome in MARKS),
             "",
             *(f"- {name}: {_escaped(str(value))}" for name, value in (package | {"cuDNN": cudnn}).items()),
-            f"- beside it: {', '.join(f'{name} {version}' for name, version in optional.items() if version)}",
+            f"- other packages: {', '.join(f'{name} {version}' for name, version in optional.items() if version)}",
             "",
             "| | check | outcome | detail |",
             "| --- | --- | --- | --- |",

@@ -1,4 +1,4 @@
-"""The checks of `pycudnnrnn check`: each returns a detail, or raises; `NotRun` says what it needs."""
+"""The checks of `pycudnnrnn check`. Each returns a detail, or raises `Failed`, or `NotRun` with what is missing."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ TOLERANCES: Final = {"float64": 1e-10, "float32": 1e-4}
 
 
 class NotRun(Exception):  # noqa: N818  an outcome, not an error
-    """What a check needs is not here."""
+    """The check cannot run on this machine."""
 
 
 class Failed(Exception):  # noqa: N818
-    """What came out is not what had to."""
+    """The check found a wrong result."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a check ended: "passed", "failed" or "not run"."""
+    """The result of a check: `outcome` is "passed", "failed" or "not run"."""
 
     group: str
     name: str
@@ -56,7 +56,7 @@ class Outcome:
 
 
 def run(before: Callable[[str], None]) -> Iterator[Outcome]:
-    """Run every check, whatever became of those before it; `before` is told which one comes, and of how many."""
+    """Run every check, even if others failed. Call `before` with a line about each check before it runs."""
     count = sum(map(len, GROUPS.values()))
     for i, (group, name, check) in enumerate((g, n, c) for g, checks in GROUPS.items() for n, c in checks.items()):
         before(f"check {i + 1} of {count}: {group}, {name}")
@@ -66,12 +66,12 @@ def run(before: Callable[[str], None]) -> Iterator[Outcome]:
             yield Outcome(group, name, "not run", str(error))
         except Failed as error:
             yield Outcome(group, name, "failed", str(error))
-        except Exception as error:  # noqa: BLE001  whatever it is, it is a line of the report
+        except Exception as error:  # noqa: BLE001  any error is a line of the report
             yield Outcome(group, name, "failed", f"{type(error).__name__}: {error}")
 
 
 def _no_library(error: LibraryNotFoundError) -> NotRun:
-    return NotRun(f"{error.reason}; `pycudnnrnn info` lists the places looked at")
+    return NotRun(f"{error.reason}; `pycudnnrnn info` lists the places that were searched")
 
 
 def _library() -> Library:
@@ -96,7 +96,7 @@ def library_loads() -> str:
 
 
 def sub_libraries_agree() -> str:
-    """Ask the library's own version checks, each of which raises where a part has a wrong version."""
+    """Call the library's own version checks: each raises if a part has a wrong version."""
     library = _library()
     checks = _discovery.VERSION_CHECKS[int(version_text(library.version).partition(".")[0])]
     for name in checks:
@@ -112,7 +112,7 @@ def functions_are_there() -> str:
 
 
 def descriptors_round_trip() -> str:
-    """What descriptors were given is what the library's getters give back."""
+    """Set descriptors, and compare them with what the library's getters return."""
     library = _library()
     for spec in SPECS:
         with RNNDescriptor(library, spec) as descriptor:
@@ -144,7 +144,7 @@ def layouts_are_as_predicted() -> str:
 
 
 def numpy_equals_the_reference() -> str:
-    """Every result and every gradient, those of the reference by complex steps."""
+    """Compare every result and every gradient; the reference computes gradients by complex steps."""
     worst = 0.0
     for seed, spec in enumerate(SPECS):
         problem = make_problem(ops.from_spec(spec), max(LENGTHS), len(LENGTHS), LENGTHS, seed)
@@ -213,15 +213,15 @@ def params_sizes() -> str:
 GROUPS: Final[dict[str, dict[str, Check]]] = {
     "library": {
         "libcudnn loads": library_loads,
-        "its parts belong together": sub_libraries_agree,
-        "its functions are there": functions_are_there,
-        "descriptors give back what they were given": descriptors_round_trip,
+        "its parts have one version": sub_libraries_agree,
+        "all functions exist": functions_are_there,
+        "descriptors return their settings": descriptors_round_trip,
     },
     "NumPy engine": {
         "equals the reference": numpy_equals_the_reference,
         "TensorFlow's values": lambda: tf_values("cpu"),
         "NVIDIA's checksums": lambda: nvidia_checksums("cpu"),
-        "skip_input as cuDNN has it": lambda: skip_input_values("cpu"),
+        "skip_input as in cuDNN": lambda: skip_input_values("cpu"),
         "params sizes": params_sizes,
     },
     "cuDNN engine": {
@@ -230,7 +230,7 @@ GROUPS: Final[dict[str, dict[str, Check]]] = {
         "equals the NumPy engine": cuda_equals_numpy,
         "TensorFlow's values": lambda: tf_values(_cuda().device),
         "NVIDIA's checksums": lambda: nvidia_checksums(_cuda().device),
-        "skip_input as cuDNN has it": lambda: skip_input_values(_cuda().device),
+        "skip_input as in cuDNN": lambda: skip_input_values(_cuda().device),
     },
 }
 

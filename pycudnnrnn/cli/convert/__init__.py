@@ -1,4 +1,4 @@
-"""`pycudnnrnn convert`: a file of weights of one framework to a file of another's."""
+"""`pycudnnrnn convert`: convert a file of weights to the file of another framework."""
 
 from __future__ import annotations
 
@@ -32,22 +32,25 @@ from pycudnnrnn.spec import DType
 FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
 
 TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e-2, DType.BFLOAT16: 1e-1}
-"""Largest difference that counts as equal; Keras and onnxruntime compute float64 models in float32 here and there."""
+"""Largest difference that counts as equal; Keras and onnxruntime compute parts of float64 models in float32."""
 
 
 @click.command()
 @click.argument("source", metavar="SRC", type=_files.FileOrCheckpoint())
 @click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
-    "--from", "from_", type=click.Choice(FRAMEWORKS), help="SRC's framework, where neither its suffix nor SRC says it."
+    "--from",
+    "from_",
+    type=click.Choice(FRAMEWORKS),
+    help="SRC's framework, if neither its suffix nor SRC tells it.",
 )
-@click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework; its suffix says it, or this.")
+@click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework, if its suffix does not tell it.")
 @click.option("-s", "--source-option", "source_options", multiple=True, metavar="KEY=VALUE",
-              help="A keyword of to_canonical, such as prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
+              help="A keyword of to_canonical: prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
 @click.option("-t", "--target-option", "target_options", multiple=True, metavar="KEY=VALUE",
-              help="A keyword of from_canonical, such as prefix=rnn. or api=nnx.")  # fmt: skip
-@click.option("--verify", is_flag=True, help="Run both sides on random input, where their framework is installed.")
-@click.option("--force", is_flag=True, help="Overwrite DST.")
+              help="A keyword of from_canonical: prefix=rnn. or api=nnx.")  # fmt: skip
+@click.option("--verify", is_flag=True, help="Run both models on random input and compare; needs their frameworks.")
+@click.option("--force", is_flag=True, help="Overwrite DST if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def convert(
     source: Path,
@@ -62,21 +65,24 @@ def convert(
 ) -> None:
     """Convert RNN weights from one framework's file to another's.
 
-    Files are .pt (a state dict of tensors, no code), .safetensors, .weights.h5 (Keras) and .onnx; .h5 and .keras
-    files of whole models are read, too.
-    A checkpoint of TensorFlow's is named by its .index or, as SRC, by its prefix or its folder. What a Saver or
-    checkpoint.save wrote says itself what it holds; of several models, -s prefix=KEY names one by its key.
-    Nothing in a file is run, and a file that its safe reader refuses is not read another way.
+    Formats: .pt (a state dict of tensors, no code), .safetensors, .weights.h5 (Keras) and .onnx. SRC may also be a .h5
+    or .keras file of a whole model. Name a TensorFlow checkpoint by its .index file; as SRC, its prefix or its folder
+    works, too.
+
+    Files that Saver or checkpoint.save wrote need no options. If one contains several models, choose with -s
+    prefix=KEY.
+
+    Nothing in a file is run. A file that the safe reader of its format rejects is an error.
 
     \b
     Examples:
       pycudnnrnn convert model.pt model.weights.h5 -s prefix=encoder.lstm
-      pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm,lstm_1 --verify
+      pycudnnrnn convert model.weights.h5 model.onnx -s layers=lstm --verify
       pycudnnrnn convert model.ckpt-1000 model.pt -s prefix=cudnn_lstm
       pycudnnrnn convert model.onnx model.safetensors --to flax -t api=nnx
-      pycudnnrnn convert model.onnx encoder.pt -s nodes=encoder_0,encoder_1
+      pycudnnrnn convert model.onnx model.pt -s nodes=encoder_0,encoder_1
       pycudnnrnn convert saved.safetensors model.pt -s prefix=encoder
-      pycudnnrnn convert model.pt model.onnx --json | jq '.arrays[] | select(.from == [])'
+      pycudnnrnn convert model.pt model.onnx --json | jq '.arrays[].name'
     """  # noqa: D301  click reads the \b
     source_format, framework = framework_of(source, from_, "SRC")
     target_format, target_framework = framework_of(target, to, "DST")
@@ -108,9 +114,7 @@ def convert(
             out.say(f"verify: {verdict}")
     for verdict in verdicts:
         if verdict.error is not None and not verdict.error <= TOLERANCES[c.spec.dtype]:
-            raise PycudnnrnnError(
-                f"{verdict.name} computes something else than the op: worst error {verdict.error:.1e}"
-            )
+            raise PycudnnrnnError(f"{verdict.name} computes other results than the op: worst error {verdict.error:.1e}")
     _files.write(target, target_format, target_framework, arrays, c)
     if as_json:
         echo_json({
@@ -124,7 +128,7 @@ def convert(
 
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
-    """Return the file's format and its framework, "" where neither its name nor an option says it."""
+    """Return the file's format and its framework, "" if neither its name nor an option determines it."""
     formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.write]
     named = is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
     if named and given in {None, "tensorflow"}:
@@ -139,7 +143,7 @@ def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class OpenedFile:
-    """SRC: its arrays, and what reads them and arrays like them."""
+    """SRC: its arrays, and the function that converts them, or arrays of the same names."""
 
     framework: str
     arrays: dict[str, Any]
@@ -147,7 +151,7 @@ class OpenedFile:
 
 
 def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> OpenedFile:
-    """Read SRC's arrays; where its name does not say whose they are, the file itself may."""
+    """Read SRC's arrays. If its name does not determine the framework, the file's metadata may."""
     reader: Any
     if framework:
         reader = module_of(framework)
@@ -166,7 +170,7 @@ def open_source(path: Path, format_of: str, framework: str, options: tuple[str, 
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:
-    return click.UsageError(f"{path.name!r} does not say whose arrays it holds: give {flag}")
+    return click.UsageError(f"{path.name!r} does not record the framework of its arrays: pass {flag}")
 
 
 def module_of(framework: str) -> ModuleType:
@@ -175,7 +179,7 @@ def module_of(framework: str) -> ModuleType:
 
 
 def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = "") -> dict[str, Any]:
-    """Read KEY=VALUE for the keywords of a converter, each as its annotation says; `names` takes a list of names."""
+    """Read KEY=VALUE for the keywords of a converter, by their annotations; `names` takes a list of names."""
     known = {n: p.annotation for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
     known |= {names: "Sequence[str]"} if names else {}
     found: dict[str, Any] = {}
@@ -188,7 +192,7 @@ def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = 
 
 
 def value_of(annotation: str, text: str) -> Any:
-    """Read a value of a type such as "bool | None"; what is none of it stays text, which the converter refuses."""
+    """Read a value of a type such as "bool | None". Other values stay text, for which the converter raises an error."""
     kinds = annotation.split(" | ")
     words: dict[tuple[str, str], bool | None] = {
         ("bool", "true"): True,
@@ -209,7 +213,7 @@ def value_of(annotation: str, text: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """How far a side's framework is from our op, or why it did not run."""
+    """The largest difference between a side's framework and our op, or the reason why it did not run."""
 
     name: str
     error: float | None
@@ -243,7 +247,7 @@ def verdicts_of(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> I
             continue
         usual = module_of(framework).from_canonical(c)
         if not _holds(arrays, usual):
-            yield Verdict(name, None, "these are not the arrays of the module that would run")
+            yield Verdict(name, None, "these are not the arrays of the module that would be run")
             continue
         try:
             theirs = [a for a in run(usual, spec, x, hx, cx, lengths) if a is not None]
@@ -256,11 +260,11 @@ def verdicts_of(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> I
 
 
 def _made(array: Any) -> str:
-    """Say what an array is that none of SRC's is in: where SRC has skip input, there are identity matrices."""
+    """Describe an array that contains nothing of SRC. If SRC has skip input, it may be an identity matrix."""
     return "(identity matrices)" if array.any() else "(zeros)"
 
 
 def _holds(arrays: Any, usual: dict[str, Any]) -> bool:
-    """Say whether every array that the runner would take is in the file, whatever its name is there."""
+    """Return whether the file contains every array that the runner would use, under any name."""
     stored = {(np.shape(a), np.asarray(a).tobytes()) for a in flat(arrays).values()}
     return all((a.shape, a.tobytes()) in stored for a in usual.values())

@@ -1,4 +1,4 @@
-"""Which arrays of a file went into each array of another."""
+"""Find out which arrays of a file went into each array of another."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def origins_of(
     spec: RNNSpec,
     written: Any,
 ) -> dict[str, list[str]]:
-    """Say which arrays of SRC are in each array of DST; none where it is zeros, or identity matrices.
+    """Return the arrays of SRC that are in each array of DST; none if it contains zeros or identity matrices.
 
-    Found by doing: both converters run on arrays that hold nothing but their own number.
+    Both converters are run on arrays that contain only their own number.
     """
     origins = _into_canonical(read, flat(arrays))
     small = spec.replace(
@@ -34,12 +34,12 @@ def origins_of(
     regions = list(canonical_shapes(small))
     into: dict[str, set[str]] = {name: set() for name in written}
     # Names do not depend on sizes, so a small model shows where each part goes. What is added up (two biases of a gate)
-    # differs in its linear layer id, so each id goes by itself, through all layers at once.
+    # differs in its linear layer id, so each id is traced separately, through all layers at once.
     for own in sorted({(kind, lin_layer_id) for _, lin_layer_id, _, kind, _ in regions}):
         numbers = [i + 1.0 if (region[3], region[1]) == own else 0.0 for i, region in enumerate(regions)]
         parts = [(region[3], np.full(region[4], n)) for region, n in zip(regions, numbers, strict=True)]
         weights, biases = (tuple(part for kind, part in parts if kind == wanted) for wanted in ("weight", "bias"))
-        with contextlib.suppress(ConvertError):  # nnx's GRU refuses the bias that it has no place for: it goes nowhere
+        with contextlib.suppress(ConvertError):  # nnx's GRU has no place for this bias: it goes nowhere
             for name, array in write(Canonical(small, weights, biases)).items():
                 for number in np.unique(np.abs(array)):
                     into[name].update(origins[round(number) - 1] if number else ())

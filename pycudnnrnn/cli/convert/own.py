@@ -1,4 +1,4 @@
-"""A file that a `Saver` or `checkpoint.save` wrote, as what `pycudnnrnn convert` converts from."""
+"""Read a file from a `Saver` or `checkpoint.save`, for `pycudnnrnn convert`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import Algorithm
 
 NAME: Final = "pycudnnrnn"
-"""What stands for a framework's name."""
+"""The name that takes the place of a framework's name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OwnReader:
-    """The models of a file by the keys of its saver; None stands for what is no RNN."""
+    """The models of a file by the keys of its saver; None for an item that is not an RNN."""
 
     models: dict[str, Model | None]
 
     def to_canonical(self, arrays: dict[str, Any], *, prefix: str = "") -> Canonical:
-        """Read one model with all that its spec says; `prefix` is its key, which a file of one model does not need.
+        """Read one model with its spec. `prefix` is its key; a file with one model does not need it.
 
         Raises:
             ConvertError: no such model, or several and no prefix.
@@ -38,7 +38,7 @@ class OwnReader:
         tensors = model.take(arrays)
         weights, biases = from_tf(model.spec, tensors)
         spec, dtype = model.spec, weights[0].dtype.name
-        if dtype != spec.dtype:  # of the numbers that stand for arrays where their way is traced
+        if dtype != spec.dtype:  # `origins_of` passes numbered arrays in place of the weights
             spec = spec.replace(dtype=dtype, algo=Algorithm.STANDARD)
         return Canonical(spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
 

@@ -1,7 +1,7 @@
-"""Each framework's own RNN run on given weights, where it is installed: the other side of `convert --verify`.
+"""Run each framework's own RNN on given weights, for `convert --verify`.
 
-A runner takes what the converter's `from_canonical` gives under its usual names, and returns NumPy arrays in the shapes
-of our ops: output, output_h, output_c (None but for the LSTM). Frameworks are imported only here, when they run.
+A runner takes the arrays of the converter's `from_canonical`, under their usual names. It returns NumPy arrays in the
+shapes of our ops: output, output_h, output_c (LSTM only, otherwise None). A framework is imported when its runner runs.
 """
 
 from __future__ import annotations
@@ -170,11 +170,11 @@ RUNNERS: Final[dict[str, tuple[Callable[..., Outputs], tuple[str, ...]]]] = {
     "equinox": (run_equinox, ("equinox", "jax")),
     "flax": (run_flax, ("flax", "jax")),
 }
-"""The runner of a framework, and what has to be installed."""
+"""The runner of each framework, and the packages that it needs."""
 
 
 def _own(arrays: dict[str, Array], spec: RNNSpec, leaves: tuple[str, ...] | None) -> list[dict[str, Array]]:
-    """Part the arrays of a stack into the cells they belong to, in the order they stand in."""
+    """Split the arrays of a stack into its cells, in their order."""
     cells: dict[str, dict[str, Array]] = {}
     for name, array in arrays.items():
         depth = 1 if leaves else 2
@@ -195,7 +195,7 @@ def _unroll(
     cx: Array,
     lengths: Array,
 ) -> Outputs:
-    """Walk cells over time: a sequence that has ended, or not begun from behind, keeps its state."""
+    """Run cells over time. A sequence that has ended, or not begun in a backward pass, keeps its state."""
     below, hy, cy = x, hx.copy(), cx.copy()
     for layer in range(spec.num_layers):
         above = np.zeros((*x.shape[:2], spec.num_dirs * spec.num_units), x.dtype)

@@ -1,4 +1,4 @@
-"""`pycudnnrnn demo`: train a character language model on real text, and show what came of it."""
+"""`pycudnnrnn demo`: train a character language model on real text, and show the results."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Array = npt.NDArray[Any]
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 REPORT_EVERY = 20
-"""Updates to a point of the loss curve."""
+"""Updates per point of the loss curve."""
 
 TEXT_MAX: Final = 1 << 28
-"""Most bytes of a text: what is made of it takes many times as much."""
+"""Most bytes of a text: the arrays made from it are several times larger."""
 
 UPDATES: Final = 3000
 """Less than a minute, and enough to be far below what tests/cli/test_demo.py asks of the held-out loss."""
@@ -46,10 +46,10 @@ WARM_UP: Final = 50
 """Updates in which the learning rate rises to its highest; from there it falls along a cosine, to 0 at the end."""
 
 ESTIMATE_AFTER: Final = 2.0
-"""Seconds of training before it says how long all of it will take."""
+"""Seconds of training before the total time is estimated and printed."""
 
 PROMPT_WORDS: Final = 8
-"""A prompt is a line of at least so many words."""
+"""Fewest words of the line that is the prompt."""
 
 PROMPT_LENGTH: Final = 160
 SAMPLE_LENGTH: Final = 600
@@ -61,20 +61,20 @@ TEMPERATURE: Final = 0.5
 @click.option("--text", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Train on this UTF-8 file.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="demo-out", show_default=True,
               help="Folder for the checkpoint and the pictures.")  # fmt: skip
-@click.option("--device", default="cpu", show_default=True, help="Where to run: cpu or cuda.")
-@click.option("--updates", type=click.IntRange(1), default=UPDATES, show_default=True, help="How long to train.")
-@click.option("--seconds", type=click.FloatRange(1), help="Stop training earlier, after so many seconds.")
-@click.option("--units", type=click.IntRange(1), default=128, show_default=True, help="Units of the LSTM.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON on standard output.")
+@click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu or cuda.")
+@click.option("--updates", type=click.IntRange(1), default=UPDATES, show_default=True, help="Number of training steps.")
+@click.option("--seconds", type=click.FloatRange(1), help="Stop the training after this many seconds.")
+@click.option("--units", type=click.IntRange(1), default=128, show_default=True, help="Number of units of the LSTM.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and sample.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON; the rest goes to standard error.")
 def demo(
     text: Path | None, out: Path, device: str, updates: int, seconds: float | None, units: int, seed: int, as_json: bool
 ) -> None:
-    """Train an LSTM on English text, beside n-gram models, and save, restore, sample and draw.
+    """Train an LSTM on English text and compare it with n-gram models.
 
-    The text is the documentation that every Python carries, or a file of your own. How well it learns does not depend
-    on how fast the machine is, unless --seconds stops it. Ctrl-C stops the training between two updates; the checkpoint
-    is written all the same.
+    The command also saves and restores the model, samples text from it, and draws its loss if matplotlib is installed.
+    The text is the documentation that comes with Python, or your own file. A fast and a slow machine learn equally
+    well, unless --seconds stops the training. After Ctrl-C the checkpoint is still written.
 
     \b
     Examples:
@@ -94,14 +94,14 @@ def demo(
     if as_json:
         click.echo(json.dumps(result))
     if not result["restored_equal"]:
-        raise PycudnnrnnError(f"the model restored from {out} computes something else than the one saved there")
+        raise PycudnnrnnError(f"the model restored from {out} computes other outputs than the saved one")
 
 
 def run(
     console: SafeConsole, plot: types.ModuleType | None, text: Path | None, out: Path, device: str, updates: int,
     seconds: float | None, units: int, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Do all parts in order, print what came of each, and return it."""
+    """Run all parts in order, print the results, and return them."""
     parts = Parts()
     with parts("text and n-grams"):
         train, held_out, alphabet = load_text(text)
@@ -133,7 +133,7 @@ def run(
     console.print("restored from its checkpoint, the model gives", "equal outputs" if equal else "DIFFERENT outputs")
     console.print("\na sample, after these words of the held-out text:", style="bold")
     console.print(prompt, style="dim")
-    console.print("the model goes on:", style="bold")
+    console.print("the model continues:", style="bold")
     console.print(sample[len(prompt) :])
     console.print()
     console.say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
@@ -150,7 +150,7 @@ def run(
 
 
 def verdict(losses: dict[str, float], done: int, updates: int, seconds: float | None) -> Table:
-    """Make the table of all models, the best one marked; under it, whether the training was cut short."""
+    """Return a table of all models with the best one marked, and a caption if the training was stopped early."""
     table = Table("model", "held out, nats per character", "")
     best = min(losses, key=lambda name: losses[name])
     for name, loss in losses.items():
@@ -160,11 +160,11 @@ def verdict(losses: dict[str, float], done: int, updates: int, seconds: float | 
     return table
 
 
-# --- what it needs, asked for before anything that takes time ---------------------------------------------------------
+# --- requirements, checked before anything that takes time ------------------------------------------------------------
 
 
 def pictures(console: SafeConsole) -> types.ModuleType | None:
-    """Return what draws; without matplotlib say that there will be no pictures, and return None."""
+    """Return the module that draws; without matplotlib print that there are no pictures, and return None."""
     try:
         from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is an extra, and slow to import
     except MissingDependencyError as error:
@@ -174,7 +174,7 @@ def pictures(console: SafeConsole) -> types.ModuleType | None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and see that files can be written to it.
+    """Create a folder, and check that files can be written to it.
 
     Raises:
         OSError: they cannot.
@@ -189,14 +189,14 @@ def make_folder(path: Path) -> None:
 
 
 def one_blas_thread(console: SafeConsole) -> contextlib.AbstractContextManager[Any]:
-    """Keep BLAS to one thread: at these sizes a second one waits more than it works, above all beside other work.
+    """Limit BLAS to one thread: for these sizes a second one mostly waits, above all on a busy machine.
 
-    Without threadpoolctl it stays as it is, with a word.
+    Without threadpoolctl, print a note and change nothing.
     """
     try:
         from threadpoolctl import threadpool_limits  # noqa: PLC0415  in the extra "demo"
     except ImportError:
-        console.print("threadpoolctl is not installed: BLAS takes as many threads as it likes, which may be slower")
+        console.print("threadpoolctl is not installed: BLAS uses its default number of threads, which may be slower")
         return contextlib.nullcontext()
     limits: contextlib.AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
     return limits
@@ -206,7 +206,7 @@ def one_blas_thread(console: SafeConsole) -> contextlib.AbstractContextManager[A
 
 
 class Parts:
-    """The seconds that each part took: `with parts("training"): ...`."""
+    """Measure the seconds of each part: `with parts("training"): ...`."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -258,7 +258,7 @@ def opening(text: str) -> str:
 
 
 class Trained(NamedTuple):
-    """What came of a training: the mean loss of each REPORT_EVERY updates, characters per second, updates done."""
+    """The result of a training: the mean loss of each REPORT_EVERY updates, characters per second, updates done."""
 
     losses: list[float]
     speed: float
@@ -310,7 +310,7 @@ def train_model(
 
 
 def estimate(total: float, updates: int, seconds: float | None) -> str:
-    """Say how long a training will take that has just begun."""
+    """Return a line that estimates how long the training will take."""
     if seconds is not None and seconds < total:
         return f"{updates:,} updates would take about {total:.0f} s; --seconds stops them after {seconds:g} s"
     return f"{updates:,} updates will take about {total:.0f} s"
@@ -328,7 +328,7 @@ def progress_bar(console: SafeConsole) -> Progress:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Give a list that Ctrl-C fills, so that work stops where it is whole; a second Ctrl-C interrupts at once."""
+    """Yield a list to which Ctrl-C appends, so that an update is finished first; a second Ctrl-C interrupts at once."""
     caught: list[int] = []
 
     def first(number: int, _frame: Any) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "read_h5", "read_keras", "read_settings", "to_canonical", "write_h5"]
+__dir__ = __all__.copy
 
 _CELL: Final = re.compile(r"cell(?:_[0-9]+)?$")
 _USUAL: Final[dict[str, Any]] = {
@@ -42,40 +43,56 @@ def to_canonical(
     arrays: Any,
     *,
     layers: Sequence[str] | None = None,
-    activation: str | None = None,
-    recurrent_activation: str | None = None,
+    activation: Literal["tanh", "relu"] | None = None,
+    recurrent_activation: Literal["sigmoid"] | None = None,
     reset_after: bool | None = None,
     go_backwards: bool | None = None,
 ) -> Canonical:
-    """Read `kernel`, `recurrent_kernel` and `bias` of one layer, or of a stack of layers under paths.
+    """Read one recurrent layer of Keras, or several that form a stack.
 
-    A key is what Keras calls the variable (`w.path`), what `read_h5` or `read_keras` gives, or the bare name. A Dense
-    and its like are left out where recurrent layers have a cell in their paths, as they have since TensorFlow 2.
-    Whether a layer is CuDNNLSTM or CuDNNGRU shows in the size of its bias.
+    The layers are `LSTM`, `GRU`, `SimpleRNN`, each possibly in `Bidirectional`, and Keras 2's `CuDNNLSTM` and
+    `CuDNNGRU`, which the size of the bias shows. A Bidirectional layer has to concatenate (its default).
 
-    What `read_keras` and `read_h5` return has the file's configuration beside the arrays. With it, the layers have to
-    be a stack in the model: each reads what the one before it gave, with nothing between them that changes numbers
-    when the model is not trained (Dropout does not). **Arrays alone cannot show this.** From any other dict
-    (`dict(arrays)`, the variables of a model, a `.weights.h5`) recurrent layers become a stack, whatever is between
-    them in the model: give `layers` if it has more than them.
+    - The one bias of LSTM and SimpleRNN becomes cuDNN's single input bias. GRU and the CuDNN layers have two biases,
+      which stay separate. `use_bias=False` gives bias mode "none".
+    - A Dense and other layers are left out if the recurrent layers have a cell in their paths, as they have since
+      TensorFlow 2.
+    - `read_keras` and `read_h5` return the arrays together with the file's configuration. With it, several layers are
+      read only if they are a stack in the model: each reads the output of the one before it, with only layers between
+      them that do nothing outside training (Dropout).
+    - **Arrays by themselves cannot show this.** From any other dict (`dict(arrays)`, the variables of a model, a
+      `.weights.h5`) the recurrent layers become a stack, even if the model has other layers between them. Then give
+      `layers`.
 
     Args:
-        arrays: a dict of arrays.
-        layers: the names of the layers, in order; the others are left out. Default: every recurrent layer. For the
-            names in a file see `read_settings`. A name of several layers, such as a model's in the model, means all.
-        activation: what the layers were made with, as are the next three. Default: what the file's configuration
-            says; without one "tanh".
-        recurrent_activation: default without a configuration: "sigmoid", the only one that cuDNN has.
-        reset_after: of a GRU. Default without a configuration: True. The bias shows a False, too.
-        go_backwards: default without a configuration: False.
+        arrays: a dict of `kernel`, `recurrent_kernel` and `bias`, under Keras's paths (`w.path`), under the names that
+            `read_h5` or `read_keras` return, or by themselves for one layer.
+        layers: names of the layers to read, in order; the others are left out. `read_settings` lists the names in a
+            file. The name of a model within the model means all its layers. None: every recurrent layer. Default: None.
+        activation: the layers' argument, "tanh" or "relu" (SimpleRNN). None: the file's configuration, or "tanh"
+            without one. Default: None.
+        recurrent_activation: the layers' argument; cuDNN has only "sigmoid". None: the file's configuration, or
+            "sigmoid" without one. Default: None.
+        reset_after: a GRU's argument; cuDNN has only True. None: the file's configuration, or True without one; the
+            shape of the bias shows a False, too. Default: None.
+        go_backwards: the layers' argument; cuDNN has only False. None: the file's configuration, or False without one.
+            Default: None.
 
-    The one bias of LSTM and SimpleRNN becomes cuDNN's single input bias, which it is exactly. GRU and the CuDNN layers
-    have two, kept apart. `use_bias=False` is bias mode none. A Bidirectional layer has to concatenate (its default).
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: a key that is missing, unexpected or misshapen, layers that have no order, that are no stack in
-            the file's model, or of which it does not say what they were made with, or a layer that cuDNN has no RNN
-            for: a reset-before GRU, another activation, one that only runs backwards.
+        ConvertError: a key that is missing or unexpected, an array of the wrong shape, names that do not give the order
+            of the layers, layers that are not a stack in the file's model or whose arguments it does not contain, or a
+            layer that cuDNN does not have: a reset-before GRU, another activation, one that only runs backwards.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> arrays = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16))}
+        >>> arrays |= {"bias": np.ones(16)}
+        >>> convert.keras.to_canonical(arrays).spec
+        RNNSpec('lstm', 1, 4, 3, dtype='float64', bias_mode='single_input')
 
     Source: keras.layers (3.15); tf.compat.v1.keras.layers.CuDNNLSTM (2.15).
     """
@@ -117,15 +134,31 @@ def to_canonical(
 
 
 def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Read what each recurrent layer of a `.keras` or an older `.h5` was made with: keywords of `to_canonical`.
+    """Read the arguments of each recurrent layer in a `.keras` or an older `.h5` file, as keywords of `to_canonical`.
 
-    They are by layer, in the model's order: by its name, or by its path of names through models in the model where the
-    name alone leads to other layers, too. A `.weights.h5` does not say it, and gives nothing.
+    Args:
+        path: the file. A `.weights.h5` has no arguments in it, and gives an empty dict.
+
+    Returns:
+        A dict of keywords per layer, in the model's order. The key is the layer's name, or its path through models
+        within the model if other layers have the same name.
 
     Raises:
-        ConvertError: not such a file, a configuration that is not JSON, or a Bidirectional layer that does not
+        ConvertError: another kind of file, a configuration that is not JSON, or a Bidirectional layer that does not
             concatenate, or whose directions differ.
         MissingDependencyError: h5py is not installed, which an `.h5` needs.
+
+    Example:
+        >>> import json, tempfile, zipfile
+        >>> from pycudnnrnn import convert
+        >>> gru = {"name": "encoder", "recurrent_initializer": "zeros", "reset_after": True}
+        >>> layers = [{"module": "keras.layers", "class_name": "GRU", "config": gru}]
+        >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
+        >>> path = tempfile.mkdtemp() + "/model.keras"
+        >>> with zipfile.ZipFile(path, "w") as file:  # as model.save(path) does
+        ...     file.writestr("config.json", config)
+        >>> convert.keras.read_settings(path)
+        {'encoder': {'reset_after': True}}
     """
     recurrent = {layer.path: layer for layer in model_of(_read_config(path)).walk() if layer.is_recurrent}
     names = called(recurrent)
@@ -137,14 +170,31 @@ def _read_config(path: str | os.PathLike[str]) -> Any:
 
 
 def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: bool = False) -> dict[str, Array]:
-    """Write the variables, named and ordered as Keras does: `model.set_weights(list(d.values()))` takes them.
+    """Write the variables with Keras's names, in Keras's order: `model.set_weights(list(d.values()))` takes them.
 
-    The names are "lstm/lstm_cell/kernel", "bidirectional_1/forward_lstm_1/lstm_cell/kernel" and so on, with `layers` in
-    place of the outer names. `cudnn=True` writes Keras 2's CuDNNLSTM or CuDNNGRU. One-bias layers hold the sum.
-    Absent biases are left out (`use_bias=False`), or zeros in the CuDNN layers; skip input becomes identity matrices.
+    The names are "lstm/lstm_cell/kernel", "bidirectional_1/forward_lstm_1/lstm_cell/kernel" and so on. Layers with one
+    bias get the sum of the two. Absent biases are left out (`use_bias=False`), or are zeros in the CuDNN layers. Skip
+    input becomes identity matrices.
+
+    Args:
+        c: the model to write: its spec, weights and biases.
+        layers: names of the layers to write, in order, in place of "lstm", "lstm_1" or "bidirectional" ... None: these
+            names. Default: None.
+        cudnn: True writes Keras 2's CuDNNLSTM or CuDNNGRU. Default: False.
+
+    Returns:
+        The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: a projection, cell clipping, or a plain cell where `cudnn=True`.
+        ConvertError: a projection or cell clipping, which Keras does not have, or a tanh or relu RNN with `cudnn=True`.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> arrays = convert.keras.from_canonical(c, layers=["encoder"])
+        >>> list(arrays)[0], list(arrays.values())[0].shape
+        ('encoder/lstm_cell/kernel', (3, 16))
     """
     pseudo_layers = split("keras", c)
     spec = c.spec
@@ -188,7 +238,7 @@ def _bias_shape(named: Named, mode: RNNMode, cell: CellKeys, columns: int) -> tu
 
 
 def _form(mode: RNNMode, *, biases: bool, cudnn: bool = False) -> Form:
-    """Return the variables of a layer; CuDNNLSTM's and CuDNNGRU's as they are after `_from_cudnn`."""
+    """Return the variables of a layer. CuDNNLSTM's and CuDNNGRU's are those after `_from_cudnn`."""
     gates = order_of("keras", mode)
     kernels = stack("kernel", "W", gates, columns=True), stack("recurrent_kernel", "R", gates, columns=True)
     kinds: tuple[RowKind, ...] = ("bW", "bR") if cudnn or mode is RNNMode.GRU else ("b",)
@@ -199,7 +249,7 @@ def _form(mode: RNNMode, *, biases: bool, cudnn: bool = False) -> Form:
 def _from_cudnn(own: dict[str, Array], units: int) -> dict[str, Array]:
     """Read CuDNNLSTM's matrices: each gate's block holds cuDNN's own matrix, in cuDNN's order of elements.
 
-    So the recurrent block is that matrix, and the input block is its memory in another shape, not its transpose.
+    So the recurrent block is that matrix. The input block is the matrix's memory in another shape, not its transpose.
     """
     own = dict(own)
     for name in ("kernel", "recurrent_kernel"):
@@ -222,10 +272,10 @@ def _written(mode: RNNMode, layer: PseudoLayer, *, cudnn: bool) -> dict[str, Arr
 
 
 def _only_recurrent(named: Named) -> Callable[[str], tuple[str, str] | None]:
-    """Return `split_name` for the recurrent layers' keys alone, and leave other layers out where paths tell them apart.
+    """Return `split_name` for only the recurrent layers' keys, and leave other layers out if their paths show them.
 
-    A Dense has a kernel and a bias, too. Since TF 2 what is recurrent stands in a cell; before, only the recurrent
-    kernel told it.
+    A Dense has a kernel and a bias, too. Since TF 2 a recurrent layer has a cell in its paths. Before, only the
+    recurrent kernel showed it.
     """
     recurrent = {leaf[0] for key in named if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"}
 

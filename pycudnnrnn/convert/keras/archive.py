@@ -1,6 +1,6 @@
 """Keras's `.keras` files: a zip with a model's configuration, as text, and its weights, as HDF5.
 
-As with HDF5 alone no model is built. Nothing is unpacked to a disk, so that no name in the zip leads anywhere.
+No model is built, as with HDF5. Nothing is unpacked to a disk, so no name in the zip can lead to another file.
 """
 
 from __future__ import annotations
@@ -25,24 +25,48 @@ _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "model.weights.h5"
 
 _CONFIG_MAX: Final = 8 << 20
-"""Most bytes of a configuration: a layer takes two thousand."""
+"""Most bytes of a configuration. A layer takes two thousand."""
 
 _PIECE: Final = 1 << 20
-"""Most bytes that are read at once, the zip's whole table of contents among them."""
+"""Most bytes that are read at once. This limits the zip's table of contents, too."""
 
 _WORDS: Final = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
 
 
 def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read every floating-point array of a model's file, under the names of its layers.
+    """Read the weights of a model's `.keras` file. Keras is not needed.
 
-    Optimizer state is left out. `keras.to_canonical` reads what comes back: a dict that has the model's configuration,
-    too, so that only what is a stack in the model is read as one. A copy (`dict(arrays)`) does not have it.
-    `list(read_settings(path))` are the recurrent layers in the model's order, for `layers`.
+    Optimizer state is left out.
+
+    Args:
+        path: the file to read.
+
+    Returns:
+        A dict of every floating-point array, under the names of the layers. It also has the model's configuration, so
+        that `to_canonical` reads only a stack as one. A copy (`dict(arrays)`) does not have it.
+        `list(read_settings(path))` lists the recurrent layers in the model's order, for `layers`.
 
     Raises:
-        ConvertError: not such a file, one that is damaged, or one that unpacks to more than its size allows.
+        ConvertError: another kind of file, a damaged one, or one that unpacks to more than its size allows.
         MissingDependencyError: h5py is not installed.
+
+    Example:
+        >>> import json, tempfile, zipfile
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> folder = tempfile.mkdtemp()
+        >>> weights, path = folder + "/model.weights.h5", folder + "/model.keras"
+        >>> convert.keras.write_h5(weights, convert.keras.from_canonical(c))
+        >>> lstm = {"name": "lstm", "recurrent_initializer": "zeros", "activation": "tanh"}
+        >>> layers = [{"module": "keras.layers", "class_name": "LSTM", "config": lstm}]
+        >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
+        >>> with zipfile.ZipFile(path, "w") as file:  # as model.save(path) does
+        ...     file.writestr("config.json", config)
+        ...     file.write(weights, "model.weights.h5")
+        >>> arrays = convert.keras.read_keras(path)
+        >>> convert.keras.to_canonical(arrays).spec
+        RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')
     """
     config, weights, nbytes = _members(path)
     model = parsed(path, config)
@@ -60,13 +84,13 @@ def read_config(path: str | os.PathLike[str]) -> Any:
     """Read a model's configuration, as JSON.
 
     Raises:
-        ConvertError: not such a file, or one that is damaged.
+        ConvertError: another kind of file, or a damaged one.
     """
     return parsed(path, _members(path, weights=False)[0])
 
 
 class _InPieces(Source):
-    """A file that refuses to be read in large pieces: `zipfile` reads a table of contents whole, before any check."""
+    """A file that cannot be read in large pieces: `zipfile` reads the whole table of contents before any check."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(_PIECE + 1 if size is None or size < 0 else min(size, _PIECE + 1))
@@ -76,7 +100,7 @@ class _InPieces(Source):
 
 
 def _members(path: str | os.PathLike[str], *, weights: bool = True) -> tuple[bytes, bytes, int]:
-    """Return configuration and weights, and the size of the file that they came from."""
+    """Return configuration, weights, and the size of their file."""
     try:
         with _InPieces(path) as file, zipfile.ZipFile(file) as archive:
             config = _unpacked(archive, _CONFIG, _CONFIG_MAX)
@@ -103,7 +127,7 @@ def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 
 
 def _own_names(model: Layer, path: str = "") -> dict[str, str]:
-    """Return the path of names of each layer, by its group in the weights: the class, and how many came before.
+    """Return the path of names of each layer, by its group in the weights: its class and its number.
 
     Source: keras.saving (3.15), `_save_container_state`.
     """

@@ -1,4 +1,4 @@
-"""The layers in a Keras model's configuration, and what recurrent ones were made with: read as text, never built."""
+"""The layers in a Keras model's configuration, and the arguments of recurrent ones: read as text, never built."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pycudnnrnn._forms import Array
 from pycudnnrnn.errors import ConvertError
 
 DEEPEST: Final = 32
-"""Models in models, at most, in a configuration."""
+"""Most levels of models within models in a configuration."""
 
 _DEEPEST_JSON: Final = 8 * DEEPEST
-"""Levels of lists and objects. A model in a model takes three or four."""
+"""Most levels of lists and objects. A model within a model takes three or four."""
 
 Settings = dict[str, Any]
 
@@ -27,7 +27,7 @@ _RECURRENT: Final = frozenset({"CuDNNGRU", "CuDNNLSTM", "GRU", "LSTM", "SimpleRN
 
 
 class FileArrays(dict[str, Array]):
-    """The arrays of a file, and the configuration of the model that they are of: None where the file has none."""
+    """The arrays of a file, and the configuration of their model, or None if the file has none."""
 
     def __init__(self, arrays: dict[str, Array], config: Any) -> None:
         super().__init__(arrays)
@@ -38,7 +38,7 @@ class FileArrays(dict[str, Array]):
 class Layer:
     """A layer or a model: {"class_name": ..., "config": {"name": ...}}, and the layers in it.
 
-    The path has the names of the models that it is in, without the outermost; that one's is "".
+    The path contains the names of the models around it, except the outermost model, whose path is "".
     """
 
     path: str
@@ -47,26 +47,26 @@ class Layer:
 
     @property
     def kind(self) -> str:
-        """Its class; "" where that is not Keras's own."""
+        """Its class, or "" if that is not Keras's own."""
         return _kind(self.entry)
 
     @property
     def own(self) -> Settings:
-        """Its configuration, or that of the layer which a Bidirectional one runs in both directions."""
+        """Its configuration. For a Bidirectional layer, that of the layer which it runs in both directions."""
         own = _own(self.entry)
         return _own(own.get("layer")) if self.kind == "Bidirectional" else own
 
     @property
     def is_recurrent(self) -> bool:
-        """Say whether it is a recurrent layer of Keras's own, in one direction or in both."""
+        """Return whether it is one of Keras's recurrent layers, in one direction or both."""
         return _made_with(_own(self.entry).get("layer") if self.kind == "Bidirectional" else self.entry) is not None
 
     def made_with(self) -> Settings:
-        """Return what a recurrent layer was made with: its class, its size and its settings.
+        """Return the class, the size and the settings of a recurrent layer.
 
         Raises:
-            ConvertError: a Bidirectional layer that does not concatenate, or one whose backward layer is not the
-                forward one turned round.
+            ConvertError: a Bidirectional layer that does not concatenate, or one whose backward layer differs from the
+                reversed forward layer.
         """
         if self.kind != "Bidirectional":
             return _made_with(self.entry) or {}
@@ -83,14 +83,14 @@ class Layer:
         return forward | {"Bidirectional": True}
 
     def walk(self) -> Iterator[Layer]:
-        """Yield it and every layer in it, in the model's order."""
+        """Yield this layer and every layer in it, in the model's order."""
         yield self
         for layer in self.layers:
             yield from layer.walk()
 
 
 def parsed(path: str | os.PathLike[str], text: Any) -> Any:
-    """Read a configuration; one that is null describes nothing, and is not None: that is a file without one.
+    """Read a configuration. JSON's null becomes {}, since None means a file without a configuration.
 
     Raises:
         ConvertError: it is not JSON, or nested too deep.
@@ -109,14 +109,14 @@ def parsed(path: str | os.PathLike[str], text: Any) -> Any:
 
 
 def inside(value: Any) -> list[Any]:
-    """Return what is in a list, or in an object in the order of its names."""
+    """Return the items of a list, or the values of an object in the order of their names."""
     if isinstance(value, dict):
         return [value[key] for key in sorted(value)]
     return value if isinstance(value, list) else []
 
 
 def model_of(config: Any) -> Layer:
-    """Return the model of a configuration; one without layers where it describes none.
+    """Return the model of a configuration; a model without layers if it describes none.
 
     Raises:
         ConvertError: two layers of one path.
@@ -135,22 +135,22 @@ def model_of(config: Any) -> Layer:
 
 
 def settings_in(made: Settings) -> Settings:
-    """Return the keywords of `to_canonical` among what a layer was made with."""
+    """Return the keywords of `to_canonical` among a layer's settings."""
     return {key: made[key] for key in _SETTINGS if key in made}
 
 
 def called(paths: Collection[str]) -> dict[str, str]:
-    """Return what `layers` calls the layers of these paths: the end of a path, if it leads to no other layer."""
+    """Return the names that `layers` uses for these paths: the end of a path, if no other layer has it."""
     through = Counter(part for path in paths for part in set(path.split("/")))
     ends = {path: path.rpartition("/")[2] for path in paths}
     return {path: end if through[end] == 1 else path for path, end in ends.items()}
 
 
 def layers_of(keys: Iterable[str], paths: Collection[str]) -> dict[str, str | None]:
-    """Return the path of the layer that each array of a file is of, None where the configuration has no such layer.
+    """Return the path of each array's layer, or None if the configuration does not have the layer.
 
-    An `.h5` file groups arrays by the outermost layer. Below that Keras 3 has every model of the path, and names of
-    surroundings before it; Keras 2 has only the innermost layer.
+    An `.h5` file groups arrays by the outermost layer. Below that Keras 3 has every model of the path, with the names
+    of the surroundings before it. Keras 2 has only the innermost layer.
     """
     inner: dict[tuple[str, str], list[str]] = {}
     for path in paths:
@@ -183,7 +183,7 @@ def _name(entry: dict[str, Any]) -> str:
 
 
 def _entries(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the layers of a model as its configuration has them."""
+    """Return the layers of a model, as its configuration lists them."""
     own = entry.get("config")
     layers = own.get("layers") if isinstance(own, dict) else own  # a Sequential model before Keras 2.2.3 is a list
     found = layers if isinstance(layers, list) else []
@@ -191,11 +191,11 @@ def _entries(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _made_with(entry: Any) -> Settings | None:
-    """Return what a recurrent layer, or one over a cell, was made with; None of any other."""
+    """Return the settings of a recurrent layer, or of a layer over a cell; None for any other."""
     kind, own = _kind(entry), _own(entry)
     if kind == "RNN" and _kind(own.get("cell")).endswith("Cell"):
         kind, own = _kind(own["cell"]).removesuffix("Cell"), own | _own(own["cell"])
-    if kind not in _RECURRENT or "recurrent_initializer" not in own:  # Keras 1 has no such name, nor our settings
+    if kind not in _RECURRENT or "recurrent_initializer" not in own:  # Keras 1 has neither this name nor our settings
         return None
-    before = {"reset_after": False} if kind == "GRU" else {}  # as it was before there was the choice
+    before = {"reset_after": False} if kind == "GRU" else {}  # the only kind before the choice existed
     return before | {key: own[key] for key in (*_SETTINGS, *_SIZES) if key in own} | {"class_name": kind}

@@ -1,8 +1,8 @@
-"""The way from one recurrent layer of a Keras model to the next, as its configuration has it.
+"""The connection from one recurrent layer of a Keras model to the next, according to its configuration.
 
-A model is Sequential, each layer reading what the one before it gave, or functional: there each layer lists its calls
-(`inbound_nodes`), and each call the tensors that it reads. A tensor is [layer, call, output], in Keras 3 as the
-`keras_history` of an object, in Keras 2 by itself with the call's keywords after it.
+In a Sequential model each layer reads the output of the one before it. In a functional model each layer lists its calls
+(`inbound_nodes`), and each call the tensors that it reads. A tensor is [layer, call, output]: in Keras 3 it is the
+`keras_history` of an object, in Keras 2 a list with the call's keywords after it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _PASSING: Final = frozenset({
     "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "Identity",
     "SpatialDropout1D",
 })  # fmt: skip
-"""Layers that give what they read, where a model is not trained; an Activation may be one, too."""
+"""Layers that return their input outside training. An Activation may be one, too."""
 
 _INPUT: Final = -1
-"""The call of a value that a model is given."""
+"""The call number of a value that is an input of a model."""
 
 
 class _Value(NamedTuple):
@@ -34,7 +34,7 @@ class _Value(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """What a layer is called with: its first argument, all others (None for one that is not a tensor), and the mask."""
+    """The arguments of a layer's call: the first, all others (None for one that is not a tensor), and the mask."""
 
     data: list[_Value]
     others: list[_Value | None]
@@ -43,7 +43,7 @@ class _Call(NamedTuple):
 
 
 class Graph:
-    """The layers of a model by their paths, the calls of each, and where each value comes from."""
+    """The layers of a model by their paths, the calls of each, and the source of each value."""
 
     def __init__(self, model: Layer) -> None:
         self._layers = {layer.path: layer for layer in model.walk()}
@@ -56,13 +56,13 @@ class Graph:
                 self._outputs[layer.path] = self._join(layer)
 
     def check_stack(self, paths: Sequence[str], *, whole: bool) -> None:
-        """Refuse recurrent layers of which one does not read, unchanged, what the one before it gave.
+        """Check that each recurrent layer reads the unchanged output of the one before it.
 
-        `whole` says that they are all of the model's, and that nobody asked for these by name: then the model may do
-        nothing with them that a stack does not do.
+        `whole` means that these are all of the model's recurrent layers, not chosen by name. Then the model must use
+        them only as a stack.
 
         Raises:
-            ConvertError: it names what is between two layers, or what else a stack does not have.
+            ConvertError: they are not a stack. The text names the layer between two of them, or the other reason.
         """
         for k, path in enumerate(paths):
             if whole:
@@ -88,7 +88,7 @@ class Graph:
             refuse(path, f"has another mask than {shorten(before)}")
 
     def _check_calls(self, path: str) -> None:
-        """Refuse a layer that the model does not call once, from its own states, and as it is not in training."""
+        """Check that the model calls a layer once, from its own states, and not in training mode."""
         if self._layers[path].own.get("stateful"):
             refuse(path, "is stateful: it starts from the states that its last call ended with, and here you pass them")
         layer: Layer | None = self._layers[path]
@@ -101,7 +101,7 @@ class Graph:
             layer = self._model_of.get(layer.path)
 
     def _check_readers(self, paths: Sequence[str]) -> None:
-        """Refuse a layer whose output something else reads than the next one: a stack gives the last one's alone."""
+        """Check that only the next layer reads a layer's output: a stack returns only the last output."""
         after = dict(itertools.pairwise(paths))
         for reader, value in self._read():
             source = self._source(value)
@@ -111,14 +111,14 @@ class Graph:
                 refuse(source.path, f"gives its output not to {shorten(wanted)} alone, but to {who}, too")
 
     def _read(self) -> Iterator[tuple[str, _Value]]:
-        """Yield each value that is read, and by which layer; "" is the model, for its outputs."""
+        """Yield each value that is read, with its reader: a layer's path, or "" for an output of the model."""
         for path, calls in self._calls.items():
             if not self._layers[path].layers and not self._passes(self._layers[path]):
                 yield from ((path, value) for call in calls for value in (*call.data, *call.others) if value)
         yield from (("", value) for value in self._outputs.get("", []))
 
     def _mask(self, path: str, call: int) -> list[_Value | None]:
-        """Return the mask that a call is given, by itself or through the model that it is in."""
+        """Return the mask of a call, its own or that of the model around it."""
         found = [value for own in self._calls[path][call : call + 1] for value in own.mask]
         layer = self._model_of.get(path)
         while not found and layer is not None and len(self._calls[layer.path]) == 1:
@@ -126,7 +126,7 @@ class Graph:
         return found
 
     def _source(self, value: _Value) -> _Value:
-        """Return where a value comes from: through all that passes it on, into models and out of them."""
+        """Return the source of a value, through all layers that pass it on, into models and out of them."""
         way: list[_Value] = []
         seen: set[_Value] = set()
         while value not in self._sources and value not in seen:
@@ -138,7 +138,7 @@ class Graph:
         return source
 
     def _comes_from(self, value: _Value, paths: Sequence[str]) -> bool:
-        """Say whether one of these layers is before a value, however far."""
+        """Return whether a value depends on one of these layers."""
         seen: set[str] = set()
         left = [value]
         while left:
@@ -153,7 +153,7 @@ class Graph:
         return False
 
     def _before(self, value: _Value) -> _Value | None:
-        """Return the value that this one is, one step nearer to its source; None where that is a change."""
+        """Return the equal value one step nearer to the source; None if that step changes the value."""
         layer, calls = self._layers.get(value.path), self._calls.get(value.path, [])
         if layer is None:
             return None
@@ -193,7 +193,7 @@ class Graph:
                     value = _Value(layer.path, 0, 0)
             return [value]
         own = model.entry["config"]
-        if not isinstance(own, dict) or "input_layers" not in own:  # a class of the user's, which may join them at will
+        if not isinstance(own, dict) or "input_layers" not in own:  # a user's class, which may connect them in any way
             return []
         above = f"{model.path}/" if model.path else ""
 
@@ -214,7 +214,7 @@ class Graph:
 
 
 def _is_odd(call: _Call) -> bool:
-    """Say whether a layer or a model that passes on what it reads may do something else in this call."""
+    """Return whether a layer or a model that usually passes on its input may change it in this call."""
     return call.training or bool(call.others)
 
 
@@ -223,7 +223,7 @@ def _is_tensor(item: Any) -> bool:
 
 
 def _tensors(value: Any) -> list[list[Any]]:
-    """Return the tensors somewhere in a value, in their order; each a list that begins with name, call, output."""
+    """Return the tensors anywhere in a value, in order; each is a list that begins with name, call, output."""
     found, left = [], [value]
     while left:
         item = left.pop()
@@ -260,6 +260,6 @@ def _call_of(node: Any, value_of: Callable[[list[Any]], _Value]) -> _Call:
 
 
 def refuse(path: str, why: str) -> NoReturn:
-    """Raise a `ConvertError` about a layer, with the way out."""
+    """Raise a `ConvertError` about a layer, with advice."""
     way = f"layers=[{shorten(path)}], or -s layers={shorten(path)[1:-1]} on the command line"
     raise ConvertError("keras", shorten(path), f"{why}. Name one layer, or layers that follow each other: {way}")

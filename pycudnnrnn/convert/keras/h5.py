@@ -1,7 +1,7 @@
 """Keras's HDF5 files as dicts of arrays, and back: `.weights.h5` of Keras 3, and the older `.h5` of whole models.
 
-No model is built, since building one from a file's configuration can run code: the configuration is read as text, for
-the few values in it that decide what a recurrent layer computes.
+No model is built, since building one from a file's configuration can run code. The configuration is read as text, for
+the few values that decide the computation of a recurrent layer.
 """
 
 from __future__ import annotations
@@ -33,27 +33,41 @@ _PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(ke
 
 
 def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read every floating-point array of a file, under its path.
+    """Read the weights of an `.h5` file: a `.weights.h5` of Keras 3, or an older `.h5` of a whole model.
 
-    Optimizer state is left out. `keras.to_canonical` reads what comes back: a dict that has the configuration of an
-    older `.h5`, too, so that only what is a stack in the model is read as one. A copy (`dict(arrays)`) does not have
-    it, and a `.weights.h5` has none: `keras.to_canonical` cannot see there what is between two layers.
+    Optimizer state is left out. A group or an array that has several names (hard links) is read once, under the first
+    of them in alphabetical order.
 
-    A group or an array that has several names (hard links) is read once, under the first of them in the order of the
-    alphabet.
+    Args:
+        path: the file to read.
+
+    Returns:
+        A dict of every floating-point array, under its path in the file. From an older `.h5` it also has the model's
+        configuration, so that `keras.to_canonical` reads only a stack as one. A copy (`dict(arrays)`) does not have
+        it. A `.weights.h5` has none: there `keras.to_canonical` cannot see what is between two layers.
 
     Raises:
-        ConvertError: not an HDF5 file, or one with links to elsewhere, with more than 65,536 names, or with arrays or
+        ConvertError: not an HDF5 file, one with links to elsewhere, with more than 65,536 names, or with arrays or
             chunks that take more than a hundred times its own bytes, or unpack to more than they declare.
         MissingDependencyError: h5py is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> path = tempfile.mkdtemp() + "/model.weights.h5"
+        >>> convert.keras.write_h5(path, convert.keras.from_canonical(c))
+        >>> convert.keras.to_canonical(convert.keras.read_h5(path)).spec
+        RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')
     """
-    _h5py()  # what is missing is said before the file is
+    _h5py()  # report a missing package before reading the file
     with _opened(path) as source:
         return FileArrays(read_stream(source, path, source.size), read_config(path))
 
 
 def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[str, Array]:
-    """Read what `read_h5` reads from a stream; `path` and `nbytes` are the file's that it is in."""
+    """Read a stream as `read_h5` reads a file. `path` and `nbytes` are those of the file that contains it."""
     h5py = _h5py()
     try:
         with h5py.File(stream, "r") as file:
@@ -71,7 +85,7 @@ def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[
 
 
 def read_config(path: str | os.PathLike[str]) -> Any:
-    """Read the configuration of an older `.h5`; a `.weights.h5` has none, which is None.
+    """Read the configuration of an older `.h5`, or return None for a `.weights.h5`, which has none.
 
     Raises:
         ConvertError: not an HDF5 file, or a configuration that is not JSON.
@@ -96,22 +110,34 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Source]:
 
 
 def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
-    """Write what `keras.from_canonical` gives as a `.weights.h5` file, for `model.load_weights` of Keras 3.
+    """Write arrays of `keras.from_canonical` as a `.weights.h5` file, for `model.load_weights` of Keras 3.
 
-    The model has to have these recurrent layers, and no other with variables. The file is written whole or not at all.
+    The model must have these recurrent layers, and no other layer with variables. The file is written atomically.
+
+    Args:
+        path: the file to write, which ends in ".weights.h5".
+        arrays: the dict that `keras.from_canonical` returned.
 
     Raises:
-        ConvertError: a name that `keras.from_canonical` does not write, or no array under it.
-        ArgumentError: `path` does not end in ".weights.h5", or is of something else than a regular file.
+        ConvertError: a name that `keras.from_canonical` does not write, or a value that is not an array.
+        ArgumentError: `path` does not end in ".weights.h5", or exists and is not a regular file.
         OSError: it cannot be written.
         MissingDependencyError: h5py is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> path = tempfile.mkdtemp() + "/model.weights.h5"
+        >>> convert.keras.write_h5(path, convert.keras.from_canonical(c))
     """
     check_name(path)
     write_atomically(Path(path), h5_image(arrays))
 
 
 def check_name(path: str | os.PathLike[str]) -> None:
-    """Refuse the name of a file in which Keras's `load_weights` would look for something else.
+    """Check that Keras's `load_weights` would read a file of this name as weights.
 
     Raises:
         ArgumentError: it does not end in ".weights.h5".
@@ -143,15 +169,15 @@ def h5_image(arrays: dict[str, Array]) -> bytes:
 
 
 def _image(h5py: Any, places: dict[str, Array]) -> bytes:
-    # In memory: HDF5 writes a file in many pieces, and where the disk is full at the last, h5py does not say so. Files
-    # in memory that have one name at one time would be one file.
+    # In memory: HDF5 writes a file in many pieces, and h5py does not report a full disk at the last one. Two files in
+    # memory with the same name at the same time would be one file.
     with h5py.File(secrets.token_hex(16), "w", driver="core", backing_store=False) as file:
         file.create_group("vars")
         for place, array in places.items():
             dataset = file.create_dataset(place, data=array)
-            if array.dtype.name == BFLOAT16:  # HDF5 has bytes for it; what they are, Keras keeps beside them
+            if array.dtype.name == BFLOAT16:  # HDF5 stores its bytes, and Keras stores the dtype in an attribute
                 dataset.attrs["dtype"] = BFLOAT16
-        for layer in file["layers"].values():  # Keras looks for the layer's own variables too: there are none
+        for layer in file["layers"].values():  # Keras looks for the layer's own variables, too, of which there are none
             layer.create_group("vars")
         file.flush()
         image: bytes = file.id.get_file_image()
@@ -159,7 +185,7 @@ def _image(h5py: Any, places: dict[str, Array]) -> bytes:
 
 
 def _is_floating(dataset: Any) -> bool:
-    """Say whether a dataset has floating-point elements; those of bfloat16 are two bytes that an attribute names."""
+    """Return whether a dataset has floating-point elements. An attribute marks the two bytes of bfloat16."""
     bare = dataset.dtype.kind == "V" and dataset.dtype.names is None and dataset.dtype.itemsize == 2
     return dataset.dtype.kind == "f" or (bare and dataset.attrs.get("dtype") == BFLOAT16)
 

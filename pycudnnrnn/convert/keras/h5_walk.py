@@ -1,4 +1,4 @@
-"""A walk over an HDF5 file of others: to every array once, and to none that costs far more than the file is large."""
+"""A walk over an untrusted HDF5 file: to every array once, and to none that costs far more than the file's size."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pycudnnrnn.convert._named import Array
 from pycudnnrnn.errors import ConvertError
 
 _DEEPEST: Final = 32
-"""Levels of groups; the deepest model of Keras has a few."""
+"""Most levels of groups. The deepest model of Keras has a few."""
 
 _MOST_LINKS: Final = 1 << 16
-"""Names in groups, all together: a layer has about ten. Looking one up takes some ten microseconds."""
+"""Most names in all groups together. A layer has about ten. Looking one up takes about ten microseconds."""
 
 MOST_EXPANSION: Final = 100
-"""Bytes of memory a byte of the file, at most: an array of 10**13 elements that were never written takes no room."""
+"""Most bytes of memory per byte of the file. An array of 10**13 elements that were never written takes no space."""
 
 _CHUNK_COST: Final = 4096
-"""Bytes that HDF5 takes to read a chunk, beside those in it: 3.8 KB were measured with HDF5 2.0."""
+"""Bytes that HDF5 takes to read a chunk, in addition to its contents: 3.8 KB were measured with HDF5 2.0."""
 
 _DEFLATE, _SHUFFLE, _FLETCHER32, _LZF = 1, 2, 3, 32000
 """Numbers of HDF5's filters. Source: H5Zpublic.h, and h5py's own."""
 
 
 class Walk:
-    """The arrays of an open file of so many bytes.
+    """The arrays of an open file with this many bytes.
 
-    A group or an array with several names (hard links) is come to once, under the first of them in the order of the
-    alphabet: a few groups can make a maze without end.
+    A group or an array with several names (hard links) is visited once, under the first of them in alphabetical order.
+    A few groups could otherwise form an endless maze.
     """
 
     def __init__(self, h5py: Any, file: Any, nbytes: int) -> None:
@@ -53,12 +53,12 @@ class Walk:
         """Return the elements of a dataset.
 
         Raises:
-            ConvertError: it takes more bytes than the file can account for, or has filters that are not read.
+            ConvertError: it takes too many bytes for the size of the file, or has filters that are not read.
         """
         chunk = math.prod(dataset.chunks or ())
         size = int(dataset.dtype.itemsize)
         self._room -= max(math.prod(dataset.shape), chunk) * size
-        if dataset.chunks:  # HDF5 takes chunks whole, which may be larger than the array
+        if dataset.chunks:  # HDF5 reads whole chunks, which may be larger than the array
             self._room -= _CHUNK_COST * math.prod(map(_pieces, dataset.shape, dataset.chunks))
         if self._room < 0:
             raise ConvertError("keras", shorten(name), "declares more bytes than the file can hold")
@@ -95,7 +95,7 @@ class Walk:
         return not known
 
     def _check_filters(self, name: str, dataset: Any, chunk_nbytes: int) -> None:
-        """Refuse a chunk that unpacks to more than it should hold: HDF5 would unpack a gigabyte before it looks."""
+        """Check that a chunk does not unpack to more than it should hold. HDF5 would unpack a gigabyte first."""
         made = dataset.id.get_create_plist()
         filters = [made.get_filter(i)[0] for i in range(made.get_nfilters())]
         if filters not in _READ:
@@ -124,7 +124,7 @@ _READ: Final = [
     for packed in ([], [_DEFLATE], [_LZF])
     for after in ([], [_FLETCHER32])
 ]
-"""Filters of a dataset that are read, in the order in which they were applied: what h5py itself can be asked for."""
+"""The filters that a dataset may have, in the order of their application: those that h5py itself offers."""
 
 
 def _pieces(size: int, chunk: int) -> int:

@@ -1,4 +1,4 @@
-"""The layers of a Keras file that will be one RNN: which they are, in which order, and what they were made with."""
+"""The layers of a Keras file that become one RNN: their choice, their order and their settings."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pycudnnrnn.errors import ConvertError
 _KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
 
 _MOST: Final = 1024
-"""Most layers of a file that are looked for by name: each name is compared with that of every array."""
+"""Most layers of a file that are searched by name: each name is compared with that of every array."""
 
 
 class Used(NamedTuple):
-    """Layers by names that `find_cells` takes for no others, and the keywords of `to_canonical` that they share."""
+    """Layers, by names that are unique for `find_cells`, and the keywords of `to_canonical` that they share."""
 
     layers: list[str]
     settings: Settings
 
 
 def split_name(key: str) -> tuple[str, str] | None:
-    """Split the name of an array into its cell's path and its variable; None where it is of no cell."""
+    """Split the name of an array into its cell's path and its variable; None if it belongs to no cell."""
     match = _KEY.fullmatch(key)
     if not match:
         return None
@@ -37,13 +37,13 @@ def split_name(key: str) -> tuple[str, str] | None:
 
 
 def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
-    """Choose the layers under the names of `layers`, or all: they have to be a stack, and made in one way.
+    """Choose the layers with the names in `layers`, or all. They have to be a stack with the same settings.
 
-    A name that leads to none is left as it is. Arrays that no configuration came with say nothing.
+    A name without a layer is returned unchanged. Nothing is chosen for arrays without a configuration.
 
     Raises:
-        ConvertError: they are no stack, they differ in more than their weights, the configuration does not say what
-            one was made with, or the file has no arrays of one.
+        ConvertError: they are not a stack, they differ in more than their weights, the configuration does not contain
+            the settings of one, or the file has no arrays of one.
     """
     check_layers("keras", layers)
     if not isinstance(arrays, FileArrays) or arrays.config is None:
@@ -64,7 +64,7 @@ def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
 
 
 class _File:
-    """The recurrent layers of a configuration by their paths, and the names of the arrays of each."""
+    """The recurrent layers of a configuration by path, and the names of the arrays of each."""
 
     def __init__(self, arrays: FileArrays) -> None:
         self.model = model_of(arrays.config)
@@ -77,13 +77,13 @@ class _File:
             (self._unsaid if path is None else self.kernels.setdefault(path, [])).append(key)
 
     def under(self, name: str) -> list[str]:
-        """Return the paths of the layers that a name means: of the one that has it as its path, or of all under it."""
+        """Return the paths of the layers that a name means: the layer with this path, or all layers under it."""
         if name in self.kernels:
             return [name]
         return [path for path in self.recurrent if any(is_under(key, name) for key in self.kernels.get(path, []))]
 
     def check_said(self, layers: Sequence[str] | None) -> None:
-        """Refuse a layer that may be meant, and of which the configuration does not say what it was made with."""
+        """Check that the configuration contains the settings of every layer that may be meant."""
         wide = [name for name in layers or [] if name not in self.kernels]
         unsaid = [key for key in self._unsaid if layers is None or any(is_under(key, name) for name in wide)]
         if unsaid:
@@ -96,7 +96,7 @@ class _File:
             raise ConvertError("keras", shorten(unsaid[0]), why)
 
     def settings(self, paths: list[str]) -> Settings:
-        """Return what all of these layers were made with."""
+        """Return the settings that all of these layers have."""
         made = [self.recurrent[path].made_with() for path in paths]
         for path, own in zip(paths, made, strict=True):
             if own != made[0]:
@@ -107,7 +107,7 @@ class _File:
         return settings_in(made[0]) if made else {}
 
     def place(self, path: str) -> str:
-        """Return the beginning of the names of a layer's arrays, as `layers` takes it for no other layer."""
+        """Return the beginning of the names of a layer's arrays, unique as a name in `layers`."""
         cells = [leaf[0].split("/") for key in self.kernels[path] if (leaf := split_name(key))]
         return "/" + "/".join(parts[0] for parts in itertools.takewhile(_are_equal, zip(*cells, strict=False)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "from_model", "to_canonical", "to_model"]
+__dir__ = __all__.copy
 
 _KEY: Final = re.compile(r"(?:([0-9]{1,6})/)?([WRBP])")
 _DIRECTIONS: Final = {"forward": 1, "bidirectional": 2}
@@ -30,7 +31,7 @@ _LBR: Final = (
 def to_canonical(
     arrays: Any,
     *,
-    direction: str | None = None,
+    direction: Literal["forward", "bidirectional"] | None = None,
     activations: Sequence[str] | None = None,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,
@@ -38,15 +39,37 @@ def to_canonical(
     clip: float | None = None,
     input_forget: int = 0,
 ) -> Canonical:
-    """Read the inputs W, R and B of one node, or "0/W", "0/R", "0/B", "1/W" ... of a chain of nodes.
+    """Read the inputs W, R and B of one LSTM, GRU or RNN node, or of a chain of nodes.
 
-    The keywords are the operator's attributes with the operator's defaults, so a GRU needs `linear_before_reset=1`.
-    The operator shows in the shapes; `activations=["Relu"]` (one per direction) gives the relu cell. Without B the bias
-    mode is none.
+    The keywords are the operator's attributes, with the operator's defaults. The operator itself follows from the
+    shapes. Without B the bias mode is "none".
+
+    Args:
+        arrays: "W", "R" and "B" of one node, or "0/W", "0/R", "0/B", "1/W" ... of a chain.
+        direction: "forward" or "bidirectional". None: W's shape decides. Default: None.
+        activations: the activations of each direction, as in ["Relu"], which gives the relu RNN. None: the operator's
+            defaults. Default: None.
+        activation_alpha: parameters of the activations. cuDNN's have none. Default: None.
+        activation_beta: as `activation_alpha`. Default: None.
+        linear_before_reset: must be 1 for a GRU: cuDNN's reset gate acts after the recurrent product. Default: 0.
+        clip: must be None: cuDNN cannot bound the sums that go into the gates. Default: None.
+        input_forget: must be 0: cuDNN does not couple the input and forget gates. Default: 0.
+
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: an array that is missing, unexpected or misshapen, or what cuDNN has no RNN for: peepholes (P),
-            `clip`, `input_forget`, other activations, a reset-before GRU, the reverse direction by itself.
+        ConvertError: an array that is missing, unexpected or of the wrong shape, or a feature that cuDNN does not have:
+            peepholes (P), `clip`, `input_forget`, other activations, a reset-before GRU, only the reverse direction.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> arrays = {"W": np.ones((1, 12, 3)), "R": np.ones((1, 12, 4))}
+        >>> arrays |= {"B": np.ones((1, 24))}
+        >>> c = convert.onnx.to_canonical(arrays, linear_before_reset=1)
+        >>> c.spec
+        RNNSpec('gru', 1, 4, 3, dtype='float64')
 
     Source: ONNX operators LSTM, GRU and RNN, opset 22.
     """
@@ -76,13 +99,28 @@ def to_canonical(
 
 
 def from_canonical(c: Canonical) -> dict[str, Array]:
-    """Write W, R and B of one node, or "0/W" ... of a chain of nodes; `to_model` writes the model around them.
+    """Write W, R and B of one node, or "0/W" ... of a chain of nodes. `to_model` writes a whole model.
 
-    B is left out where there is no bias; a single bias stands beside zeros, and skip input becomes identity matrices.
-    The nodes have to say what arrays do not: `linear_before_reset=1` of a GRU, `activations` of a relu RNN.
+    B is left out if there are no biases. A single bias becomes a pair with zeros, and skip input becomes identity
+    matrices. The nodes need attributes that arrays do not contain: `linear_before_reset=1` for a GRU, `activations` for
+    a relu RNN.
+
+    Args:
+        c: the model to write: its spec, weights and biases.
+
+    Returns:
+        The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: a projection, or cell clipping (the operator's clip bounds the gates, not the cell).
+        ConvertError: a projection, or cell clipping: the operator's clip bounds the gates, not the cell.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> arrays = convert.onnx.from_canonical(c)
+        >>> {name: array.shape for name, array in arrays.items()}
+        {'W': (1, 16, 3), 'R': (1, 16, 4), 'B': (1, 32)}
     """
     layers = split("onnx", c)
     spec = c.spec
@@ -99,26 +137,26 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
 def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     """Read the LSTM, GRU or RNN nodes of a model as the layers of one stack, in the order of the graph.
 
-    Each node has to feed the next. Between two nodes may be the Squeeze, Transpose, Reshape and so on that exporters
-    write, where they make [T, B, D * H] of the [T, D, B, H] that a node gives. What is before the first node and after
-    the last one is not read.
+    Each node has to feed the next. Exporters write Squeeze, Transpose, Reshape and so on between two nodes; these are
+    allowed if they turn the node's output [T, D, B, H] into [T, B, D * H]. Nodes before the first RNN and after the
+    last one are not read.
 
-    States and lengths belong to a call, so a model must not hold any. An initial state has to be absent, zero, or an
-    input of the model. Lengths have to be absent, all steps, or come from an input of the model, one for all nodes.
+    The model must not contain states and lengths, since they belong to a call. An initial state has to be absent, zero,
+    or an input of the model. Lengths have to be absent, equal to all steps, or one input of the model for all nodes.
 
     Args:
         model: an `onnx.ModelProto` with its weights in it (no external data).
-        nodes: names of the nodes to read, in the order of the layers. Default: all RNN nodes of the model. Give names
-            to read one part of a model. How the named nodes are joined is not checked, and a state may also come from
-            another RNN node.
+        nodes: names of the nodes to read, in the order of the layers. Give names to read one part of a model. The
+            connections between named nodes are not checked, and a state may also come from another RNN node. None: all
+            RNN nodes of the model. Default: None.
 
     Returns:
-        The spec, weights and biases.
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: no such node; nodes that differ or do not form a chain; a state or lengths that the model holds;
-            without `nodes`, an RNN in the body of an If, Loop or Scan, in a function, or of another domain; weights
-            that are not constants of the model; an unknown attribute; what `to_canonical` refuses.
+        ConvertError: no such node; nodes that differ or do not form a chain; a state or lengths that the model
+            contains; without `nodes`, an RNN in the body of an If, Loop or Scan, in a function, or of another domain;
+            weights that are not constants of the model; an unknown attribute; a feature that `to_canonical` rejects.
         MissingDependencyError: onnx is not installed.
 
     Example:
@@ -156,13 +194,13 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
 
     Args:
         c: the spec, weights and biases.
-        sequence_lens: True adds the input `sequence_lens`. Default False.
+        sequence_lens: whether the model has the input `sequence_lens`. Default: False.
 
     Returns:
         The model, of ONNX opset 17.
 
     Raises:
-        ConvertError: what `from_canonical` refuses, or bfloat16, which the operators do not take.
+        ConvertError: a model that `from_canonical` rejects, or bfloat16, which the operators do not take.
         MissingDependencyError: onnx is not installed.
 
     Example:

@@ -1,4 +1,4 @@
-"""What belongs to a call of an RNN, and not to its weights: the states it starts from, and its lengths."""
+"""The inputs of an RNN node that belong to a call and not to its weights: initial states and lengths."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from pycudnnrnn.errors import ConvertError
 
 _SEQUENCE_LENS: Final = 4
 _STATES: Final = {"initial_h": 5, "initial_c": 6}
-"""Where the inputs of an RNN node are that belong to a call."""
+"""The positions of the inputs of an RNN node that belong to a call."""
 
 _MOVES: Final = frozenset({
     "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
     "Unsqueeze",
 })  # fmt: skip
-"""What only moves the numbers of its first input, a Concat those of all: of zeros it makes zeros."""
+"""Operators that only move the numbers of their first input (Concat: of all inputs). They turn zeros into zeros."""
 
 _SAME: Final = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""What gives the lengths that it reads."""
+"""Operators that return the lengths that they read."""
 
 _WAY_OUT: Final = "it belongs to the call: clear this input of the node, and pass it to the call"
 
 
 def check_states(graph: Graph, nodes: list[Any], *, named: bool) -> None:
-    """Refuse an initial state that is neither zero nor an input of the model; an absent one is zero.
+    """Check that each initial state is zero, absent, or an input of the model.
 
-    A state is followed back through nodes that only move numbers. An input of the model that X comes from is no state.
-    Where the caller `named` the nodes, what another RNN node gives is one, too: that node is another part of the model.
+    A state is followed back through nodes that only move numbers. A model input that X comes from is not a state. If
+    the caller `named` the nodes, the output of another RNN node is one, too: that node is another part of the model.
 
     Raises:
-        ConvertError: naming what gives another state.
+        ConvertError: another state. The text names the node that gives it.
     """
     given = graph.inputs - _origins(graph, nodes[0].input[0] if nodes[0].input else "")
     if named:
@@ -58,13 +58,13 @@ def check_states(graph: Graph, nodes: list[Any], *, named: bool) -> None:
 
 
 def check_lengths(graph: Graph, nodes: list[Any], sizes: Sizes, steps: str, *, named: bool) -> None:
-    """Refuse lengths that do not come from an input of the model, and nodes with different ones.
+    """Check that lengths come from an input of the model, and are the same for all nodes.
 
-    No lengths means all steps, and lengths that are shown to be all steps are the same.
-    `steps` is the letter of the axis of time. Where the caller `named` the nodes, they may have different lengths.
+    No lengths means all steps, and so do lengths that are provably all steps. `steps` is the letter of the axis of
+    time. If the caller `named` the nodes, they may have different lengths.
 
     Raises:
-        ConvertError: naming the first node whose lengths belong to the model or differ.
+        ConvertError: lengths that belong to the model or differ. The text names the first such node.
     """
     size = sizes.of_axis(steps)
     first = None
@@ -87,7 +87,7 @@ def check_lengths(graph: Graph, nodes: list[Any], sizes: Sizes, steps: str, *, n
 
 
 def _above(graph: Graph, name: str) -> list[str]:
-    """Return the values whose numbers are moved into this one; none where it is the first to have them."""
+    """Return the values whose numbers are moved into this one; none if the numbers begin here."""
     node = graph.maker(name, _MOVES)
     if node is None or (node.op_type == "Cast" and number(node, "to", 0) not in FLOATING):
         return []
@@ -95,7 +95,7 @@ def _above(graph: Graph, name: str) -> list[str]:
 
 
 def _origins(graph: Graph, name: str) -> set[str]:
-    """Return a value, and all those whose numbers it has."""
+    """Return a value, and all values whose numbers it has."""
     found, names = set(), [name]
     while names:
         name = names.pop()
@@ -106,7 +106,7 @@ def _origins(graph: Graph, name: str) -> set[str]:
 
 
 def _is_of_an_input(graph: Graph, name: str) -> bool:
-    """Return True if an input of the model is part of what a value is computed from; its shape does not count."""
+    """Return True if a value is computed from an input of the model. The input's shape does not count."""
     seen, names = set(), [name]
     while names:
         name = names.pop()
@@ -118,7 +118,7 @@ def _is_of_an_input(graph: Graph, name: str) -> bool:
 
 
 def _follow(graph: Graph, name: str, kinds: Collection[str]) -> str:
-    """Return the first value of a row of nodes of these kinds."""
+    """Return the first value of a chain of nodes of these kinds."""
     for _ in range(MOST):
         node = graph.maker(name, kinds)
         if node is None or (node.op_type == "Cast" and number(node, "to", 0) not in COUNTING):
@@ -134,7 +134,7 @@ def _is_zero(graph: Graph, name: str) -> bool:
 
 
 def _what_gives(graph: Graph, name: str) -> str:
-    """Describe what gives a state that is not taken."""
+    """Describe the source of a state that cannot be converted."""
     node = graph.producer.get(name)
     if graph.constant(name) is not None:
         return f"{shorten(name)} is a constant of the model and not 0"

@@ -1,7 +1,7 @@
-"""The way from one RNN node of an ONNX model to the next: whether each reads what the one before it gave, and no other.
+"""The connection from one RNN node of an ONNX model to the next: each has to read the output of the one before it.
 
 Axes are written in the letters of `sizes`: the output [T, D, B, H] of a node of one direction is ["T", "", "B", "H"],
-and what the next node of a bidirectional stack reads is ["T", "B", "DH"].
+and the input of the next node in a bidirectional stack is ["T", "B", "DH"].
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from pycudnnrnn.errors import ConvertError
 _BETWEEN: Final = frozenset({
     "Cast", "Concat", "Dropout", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"
 })  # fmt: skip
-"""What may stand between two nodes of a stack: it moves numbers, and changes none."""
+"""Operators allowed between two nodes of a stack: they move numbers and do not change them."""
 
 _HOLDING: Final = {"float16": {1, 10, 11}, "bfloat16": {1, 11, 16}, "float32": {1, 11}, "float64": {11}}
-"""What a Cast may make of outputs, in TensorProto's numbers, by the dtype of the weights: a dtype that has them all."""
+"""The dtypes that a Cast may turn outputs into, in TensorProto's numbers, by the weights' dtype: without loss."""
 
 _RANK_MOST: Final = 8
-"""Most axes of a value: how a Reshape can cut its letters is tried out."""
+"""Most axes of a value, because all ways in which a Reshape can cut its letters are tried."""
 
 
 def check_chain(graph: Graph, nodes: list[Any], attributes: dict[str, Any], *, named: bool) -> None:
-    """Refuse nodes of which one does not read, in the axes of a stack, what the one before it gave.
+    """Check that each node reads the output of the one before it, with the axes of a stack.
 
-    `attributes` are those of each node. Where the caller `named` the nodes, how they are joined is not looked at.
+    `attributes` are those of each node. If the caller `named` the nodes, their connections are not checked.
 
     Raises:
-        ConvertError: a node that reads something else, that may read something else, that starts from a state which
-            no call can give, or that runs over other steps.
+        ConvertError: a node that reads or may read something else, that starts from a state which no call can give, or
+            that runs over other steps.
     """
     chain = _Chain(graph, nodes[0], attributes)
     check_states(graph, nodes, named=named)
@@ -62,7 +62,7 @@ class _Chain:
         self._wanted = self._named([*way, "DH"])
 
     def check(self, before: Any, after: Any) -> None:
-        """Refuse what is between two nodes, unless it is shown to give the second one the input of a stack."""
+        """Check that the nodes between two RNN nodes give the second one the input of a stack."""
         path: list[Any] = []
         name = after.input[0] if after.input else ""
         while not before.output or name != before.output[0]:
@@ -80,7 +80,7 @@ class _Chain:
             raise ConvertError("onnx", f"X of node {shorten(after.name)}", why)
 
     def _read_by(self, node: Any, axes: list[str]) -> dict[str, list[str]]:
-        """Return the axes of what a node reads, and of what that was before it was transposed."""
+        """Return the axes of a node's input, now and before it was transposed."""
         name = node.input[0] if node.input else ""
         found = {name: axes}
         for _ in range(MOST):
@@ -95,7 +95,7 @@ class _Chain:
         return found
 
     def _declared(self, reads: dict[str, list[str]]) -> dict[str, int]:
-        """Return the sizes that the model says of values whose axes are known."""
+        """Return the sizes that the model declares for values whose axes are known."""
         found: dict[str, int] = {}
         for value in self._graph.described:
             axes, dims = reads.get(value.name), value.type.tensor_type.shape.dim
@@ -107,7 +107,7 @@ class _Chain:
         return ["".join(letter for letter in axis if self._numbers.get(letter) != 1) for axis in axes]
 
     def _after(self, node: Any, axes: list[str]) -> list[str]:
-        """Return the axes of what a node gives, from those of what it reads."""
+        """Return the axes of a node's output, from those of its input."""
         kind, rank = node.op_type, len(axes)
         if kind == "Concat" and len(node.input) != 1:
             _refuse(node, f"expecting one value, got {len(node.input)}")
@@ -141,13 +141,13 @@ class _Chain:
         return sorted(places)
 
     def _reshaped(self, node: Any, axes: list[str]) -> list[str]:
-        """Return the axes after a Reshape: the letters in their order, cut where the sizes say."""
+        """Return the axes after a Reshape: the letters in their order, cut according to the sizes."""
         sizes = self.sizes.of_list(node.input[1]) if len(node.input) > 1 else None
         letters, own = "".join(axes), [self.sizes.of_axis(axis) for axis in axes]
         if sizes and not number(node, "allowzero", 0):
             sizes = [own[k] if size == 0 and k < len(own) else size for k, size in enumerate(sizes)]
         wanted = [None if size == -1 else size for size in sizes or []]
-        if 0 < len(wanted) <= _RANK_MOST and wanted.count(None) <= 1:  # what one is, follows from the others
+        if 0 < len(wanted) <= _RANK_MOST and wanted.count(None) <= 1:  # the others determine it
             for cuts in itertools.combinations_with_replacement(range(len(letters) + 1), len(wanted) - 1):
                 parts = [letters[start:end] for start, end in itertools.pairwise((0, *cuts, len(letters)))]
                 if all(size in (None, self.sizes.of_axis(part)) for size, part in zip(wanted, parts, strict=True)):

@@ -15,20 +15,20 @@ from pycudnnrnn.errors import ConvertError
 OPERATORS: Final = frozenset({"LSTM", "GRU", "RNN"})
 
 NAME_THEM: Final = "name the nodes of one stack in `nodes`"
-"""The way out where the RNN nodes of a model are not one stack."""
+"""The advice for a model whose RNN nodes are not one stack."""
 
 _DOMAINS: Final = frozenset({"", "ai.onnx"})
 """The two names of the domain that has ONNX's own operators."""
 
 _RECURRENT: Final = re.compile("lstm|gru|rnn", re.IGNORECASE)
-"""In the name of an operator or a function that is recurrent, such as com.microsoft's DynamicQuantizeLSTM."""
+"""Parts of the names of recurrent operators and functions, such as com.microsoft's DynamicQuantizeLSTM."""
 
 _INTS_MOST: Final = 32
 """Most integers that a constant between two nodes may hold: shapes and axes are short."""
 
 _CONSTANT: Final = {"value": "TENSOR", "value_float": "FLOAT", "value_floats": "FLOATS", "value_int": "INT",
                     "value_ints": "INTS"}  # fmt: skip
-"""The attributes of a Constant node that are read, and the type that each has to have."""
+"""The attributes of a Constant node that are read, and their required types."""
 
 
 class Graph:
@@ -55,7 +55,7 @@ class Graph:
         return node if name == node.output[0] or node.op_type == "Split" else None
 
     def constant(self, name: str) -> Array | None:
-        """Return a constant of the model; None where there is none of this name.
+        """Return a constant of the model; None if there is none of this name.
 
         Raises:
             ConvertError: it cannot be read.
@@ -64,26 +64,26 @@ class Graph:
         return self.array(name, found) if isinstance(found, self._onnx.TensorProto) else found
 
     def integers(self, name: str) -> Array | None:
-        """Return a short constant of integers; None where there is none of this name."""
+        """Return a short constant of integers; None if there is none of this name."""
         array = self.constant(name)
         return None if array is None or array.dtype.kind != "i" or array.size > _INTS_MOST else array
 
     def ints(self, name: str) -> list[int] | None:
-        """Return the integers of a short constant as a list; None where there is none of this name."""
+        """Return the integers of a short constant as a list; None if there is none of this name."""
         array = self.integers(name)
         return None if array is None else [int(n) for n in array.flat]
 
     def check_all_seen(self) -> None:
-        """Refuse a model with an RNN that is not a node of the main graph: in a body, a function, another domain.
+        """Check that all RNNs are nodes of the main graph, not in a body, a function or another domain.
 
         Raises:
-            ConvertError: naming the first one.
+            ConvertError: one is not. The text names the first.
         """
         places = [(f"function {shorten(function.name)}", function.node) for function in self._model.functions]
         places.append(("", self.nodes))
-        for where, nodes in places:  # which grows by the bodies that are met
+        for where, nodes in places:  # it grows by the bodies that are found
             for node in nodes:
-                recurrent = _RECURRENT.search(str(node.op_type))  # it is bytes, where it is no UTF-8
+                recurrent = _RECURRENT.search(str(node.op_type))  # bytes, if it is not UTF-8
                 if recurrent and (where or node.op_type not in OPERATORS or not is_onnx(node)):
                     raise ConvertError("onnx", f"node {shorten(node.name)}", _not_read(node, where))
                 for attribute in node.attribute:
@@ -92,7 +92,7 @@ class Graph:
                     places += [(inside, body.node) for body in bodies]
 
     def _constants(self) -> dict[str, Any]:
-        """Return initializers, and what Constant nodes give, by name.
+        """Return initializers and the values of Constant nodes, by name.
 
         Raises:
             ConvertError: two of one name.
@@ -112,7 +112,7 @@ class Graph:
         return found
 
     def _value(self, attribute: Any) -> Any:
-        """Return the tensor or the numbers of a Constant; None for one that is not read, of strings or sparse."""
+        """Return the tensor or the numbers of a Constant; None for strings or a sparse one, which are not read."""
         wanted = _CONSTANT.get(attribute.name)
         if wanted is None or attribute.type != self._onnx.AttributeProto.AttributeType.Value(wanted):
             return None
@@ -130,7 +130,7 @@ class Graph:
         """
         if tensor.data_location == self._onnx.TensorProto.EXTERNAL or tensor.external_data:
             raise ConvertError("onnx", shorten(name), "keeps its data in another file, which is not opened")
-        if any(size < 0 for size in tensor.dims):  # onnx would work the size out
+        if any(size < 0 for size in tensor.dims):  # onnx would compute the size
             raise ConvertError("onnx", shorten(name), f"has a negative size: {shorten(list(tensor.dims))}")
         try:
             array: Array = self._onnx.numpy_helper.to_array(tensor)

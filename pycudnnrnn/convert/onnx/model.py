@@ -1,4 +1,4 @@
-"""RNN nodes in an ONNX model: found and read as one stack, or written as a model of their own."""
+"""RNN nodes in an ONNX model: found and read as one stack, or written as a whole model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ATTRIBUTES: Final = frozenset({
     "linear_before_reset", "output_sequence",
 })  # fmt: skip
 _OPSET: Final = 17
-"""The operators have not changed in what they compute since 14; 17 is read by every runtime of recent years."""
+"""The operators compute the same since 14. Every runtime of recent years reads 17."""
 
 _IR: Final = 8
 
@@ -57,7 +57,7 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
 
 
 def _found(graph: Graph, names: Any) -> list[Any]:
-    """Return the RNN nodes of these names, or all where there are no names."""
+    """Return the RNN nodes of these names, or all without names."""
     if names is None:
         graph.check_all_seen()
         if not graph.rnns:
@@ -77,7 +77,7 @@ def _found(graph: Graph, names: Any) -> list[Any]:
 
 
 def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) -> Any:
-    """Write the model around the arrays that `onnx.from_canonical` gives for a spec."""
+    """Write the model around the arrays that `onnx.from_canonical` returns for a spec."""
     onnx = _onnx()
     if spec.dtype == "bfloat16":
         raise ConvertError("onnx", "dtype", "the operators take float16, float32 and float64, not bfloat16")
@@ -122,7 +122,7 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
     for s in states:
         last = f"all/Y_{s}" if sequence_lens else f"output_{s}"
         nodes.append(node("Concat", [f"{k}/Y_{s}" for k in range(L)], [last], axis=0))
-        if sequence_lens:  # the operators give 0 where a sequence has no step; the op gives its initial state
+        if sequence_lens:  # for a sequence without steps the operators return 0, and the op its initial state
             nodes.append(node("Where", ["empty", f"all/initial_{s}", last], [f"output_{s}"]))
 
     def value(name: str, *shape: Any, kind: int = dtype) -> Any:
@@ -143,7 +143,7 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
 
 def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
     about = f"attributes of node {shorten(node.name)}"
-    names = sorted(str(attribute.name) for attribute in node.attribute)  # bytes, where it is no UTF-8
+    names = sorted(str(attribute.name) for attribute in node.attribute)  # bytes, if it is not UTF-8
     unknown = [name for name in names if name not in _ATTRIBUTES]
     if unknown or len({*names}) < len(names):
         why = f"unknown: {shorten(unknown)}" if unknown else f"one is there twice: {shorten(names)}"
@@ -164,7 +164,7 @@ def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> Any:
-    """Return a string attribute as text; what is not one stays as it is, to be refused as any other value."""
+    """Return a string attribute as text. Another value is returned unchanged, and raises an error later."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

@@ -1,7 +1,7 @@
-"""The sizes that a model computes of its values' axes, as exporters do for a Reshape.
+"""The sizes that a model computes from its values' axes, as exporters do for a Reshape.
 
-A letter stands for an axis: T, D, B and H of a node's output, I of what the first node reads. An axis of a value is a
-string of the letters that lie in it side by side, "" where its size is 1.
+Letters name axes: T, D, B and H of a node's output, I of the first node's input. An axis of a value is a string of the
+letters that are merged in it, "" if its size is 1.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _SIZE_MOST: Final = 2**63 - 1
 """The greatest size that ONNX has: int64's."""
 
 COUNTING: Final = frozenset({1, 6, 7, 11})
-"""FLOAT, INT32, INT64 and DOUBLE of TensorProto: a size that is cast to one of them stays what it is."""
+"""FLOAT, INT32, INT64 and DOUBLE of TensorProto: a cast to one of them does not change a size."""
 
 FLOATING: Final = frozenset({1, 10, 11, 16})
-"""FLOAT, FLOAT16, DOUBLE and BFLOAT16 of TensorProto: what a Cast of outputs and states may make."""
+"""FLOAT, FLOAT16, DOUBLE and BFLOAT16 of TensorProto: the results allowed for a Cast of outputs and states."""
 
 _FROM_ONE: Final = frozenset({"Cast", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze", "Unsqueeze"})
 _FROM_MANY: Final = frozenset({"Concat", "Mul"})
@@ -32,22 +32,22 @@ Size = tuple[int, str]
 """A size as a number times the letters whose sizes are not known, in the order of the alphabet, each once."""
 
 SizeList = Sequence[Size | int | None]
-"""What a Reshape is given: sizes, 0 and -1 as they stand, and None for a number that is not known."""
+"""The sizes for a Reshape. 0 and -1 are kept, and None is a number that is not known."""
 
 
 class _Integers(NamedTuple):
-    """Integers in the order of memory, and how many axes they have: 0 for a number, 1 for a list."""
+    """Integers in the order of memory, and their number of axes: 0 for a number, 1 for a list."""
 
     rank: int
     sizes: SizeList
 
 
 class Sizes:
-    """Sizes of the axes of values, and the integers that nodes compute of them.
+    """Sizes of the axes of values, and the integers that nodes compute from them.
 
     Args:
         graph: the main graph.
-        axes: the axes of each value that has known ones; more are put in as they become known.
+        axes: the known axes of each value. More are added as they become known.
         numbers: the sizes of letters that the model declares.
     """
 
@@ -63,13 +63,13 @@ class Sizes:
         return known, "".join(sorted(letter for letter in axis if letter not in self._numbers))
 
     def of_list(self, name: str) -> SizeList | None:
-        """Return the integers of a value, as far as they are constants or come from a Shape; None if it is unknown."""
+        """Return the integers of a value, if they are constants or come from a Shape; None if it is unknown."""
         found = self._of(name, 0)
         return None if found is None else found.sizes
 
     def _of(self, name: str, depth: int) -> _Integers | None:
         if name not in self._found:
-            self._found[name] = None  # where a graph has a circle
+            self._found[name] = None  # in case the graph has a cycle
             ints = self._graph.integers(name)
             if ints is None:
                 found = self._computed(name, depth)
@@ -103,7 +103,7 @@ class Sizes:
         return None
 
     def _moved(self, node: Any, rank: int, sizes: SizeList) -> _Integers | None:
-        """Return what a node takes out of integers, or how it puts them."""
+        """Return the integers that a node selects, or reshapes."""
         kind, given = node.op_type, [self._graph.integers(part) for part in node.input[1:]]
         ints = [None if array is None else [int(n) for n in array.flat] for array in given]
         if kind == "Identity" or (kind == "Cast" and number(node, "to", 0) in COUNTING):
@@ -129,12 +129,12 @@ def number(node: Any, name: str, usual: Any) -> Any:
 
 
 def numbers(node: Any, name: str) -> list[int] | None:
-    """Return an attribute that is a list of integers; None where the node has none."""
+    """Return an attribute that is a list of integers; None if the node has none."""
     return next(([*attribute.ints] for attribute in node.attribute if attribute.name == name), None)
 
 
 def _product(a: Size | int | None, b: Size | int | None) -> Size | None:
-    """Multiply two sizes; None for what no axis has: a letter twice, or more than int64 holds."""
+    """Multiply two sizes; None for an impossible result: a letter twice, or more than int64 holds."""
     if not isinstance(a, tuple) or not isinstance(b, tuple) or set(a[1]) & set(b[1]) or a[0] * b[0] > _SIZE_MOST:
         return None
     return a[0] * b[0], "".join(sorted(a[1] + b[1]))

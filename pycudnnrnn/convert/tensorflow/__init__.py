@@ -1,15 +1,15 @@
 """TensorFlow 1.x: the variables of `CudnnCompatibleLSTMCell`, `CudnnCompatibleGRUCell`, `BasicRNNCell` and `LSTMCell`.
 
-The names of the compatible cells are those that tf.contrib.cudnn_rnn wrote to checkpoints. Beside them stand, where
-there are two biases per gate, TF 1.3's `bias_cudnn_0` and `bias_cudnn_1`: TF keeps only the sum, and with them the way
-back is bit for bit. Names and stitching are those of layers and saveables.
+The names of the compatible cells are those that tf.contrib.cudnn_rnn wrote to checkpoints. TF keeps only the sum of a
+gate's two biases. So that reading them back is exact, the two are written as well, under TF 1.3's names `bias_cudnn_0`
+and `bias_cudnn_1`. Layers and saveables use the same names and shapes.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,30 +24,52 @@ from pycudnnrnn.convert.tensorflow.variables import read
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import BiasMode, LSTMGate, RNNMode
 
+__all__ = ["from_canonical", "to_canonical"]
+__dir__ = __all__.copy
+
 
 def to_canonical(
-    arrays: Any, *, prefix: str = "", activation: str | None = None, forget_bias: float | None = None
+    arrays: Any,
+    *,
+    prefix: str = "",
+    activation: Literal["tanh", "relu"] | None = None,
+    forget_bias: float | None = None,
 ) -> Canonical:
-    """Read the variables of a checkpoint under a scope.
+    """Read the variables of one RNN in a TensorFlow 1.x checkpoint.
 
-    One bias per gate becomes cuDNN's single input bias. The GRU's candidate has two, so its biases are double: the
-    gates' go into the input bias whole. So they are where the pair `bias_cudnn_0`, `bias_cudnn_1` stands beside `bias`;
-    it counts when its sum is `bias`, which a cell trained further changes. A `projection/kernel` gives the LSTM a
-    projection. A first layer whose kernel has no rows for the input is skip input.
+    The cells are `CudnnCompatibleLSTMCell`, `CudnnCompatibleGRUCell`, `BasicRNNCell`, `LSTMCell`, `BasicLSTMCell` and
+    `LSTMBlockCell`.
 
-    What is of no cell is left out, and a warning names it: slots of optimizers, `opaque_kernel`, other layers.
+    - One bias per gate becomes cuDNN's single input bias. The GRU's candidate has two biases, so a GRU gets double
+      biases, and those of its gates become the input bias.
+    - If `bias_cudnn_0` and `bias_cudnn_1` are stored with `bias`, and their sum is `bias`, they become double biases.
+      Otherwise a cell was trained further, and `bias` is used.
+    - `projection/kernel` gives the LSTM a projection. A first kernel without rows for the input means skip input.
+
+    Other variables (slots of optimizers, `opaque_kernel`, other layers) are left out, and a warning names them.
 
     Args:
-        arrays: the variables by name, as `checkpoint.read_tensorflow` gives them.
-        prefix: the scope, with or without its slash: "cudnn_lstm".
-        activation: "tanh" or "relu", which has to be said for `BasicRNNCell`: CudnnRNNTanh and CudnnRNNRelu write the
-            same names.
-        forget_bias: what `LSTMCell`, `BasicLSTMCell` and `LSTMBlockCell` add to the forget gate when they run, which is
-            added to its bias here. None is their own default, 1.0, and a warning says so.
+        arrays: the variables by name, as `checkpoint.read_tensorflow` returns them.
+        prefix: the scope of the RNN, such as "cudnn_lstm", with or without its slash. Default: "".
+        activation: "tanh" or "relu". It is required for `BasicRNNCell`, since CudnnRNNTanh and CudnnRNNRelu write the
+            same names. Default: None.
+        forget_bias: the number that `LSTMCell`, `BasicLSTMCell` and `LSTMBlockCell` add to the forget gate at run time.
+            It is added to that gate's bias. None: 1.0, their default, with a warning. Default: None.
+
+    Returns:
+        The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: a key that is missing, unexpected or misshapen; another activation; `GRUCell`, whose reset gate
-            comes before the product.
+        ConvertError: a key that is missing or unexpected, an array of the wrong shape, another activation, or
+            `GRUCell`, whose reset gate acts before the recurrent product.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import convert
+        >>> cell = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell"
+        >>> arrays = {f"{cell}/kernel": np.ones((3 + 4, 16)), f"{cell}/bias": np.ones(16)}
+        >>> convert.tensorflow.to_canonical(arrays).spec
+        RNNSpec('lstm', 1, 4, 3, dtype='float64', bias_mode='single_input')
 
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15), r1.3 for the pair;
     tensorflow/python/ops/rnn_cell_impl.py (r1.15).
@@ -65,12 +87,28 @@ def to_canonical(
 
 
 def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = True) -> dict[str, Array]:
-    """Write the variables of the cells; `prefix` (a scope, with or without its slash) goes before every name.
+    """Write the variables of the matching cells of tf.contrib.cudnn_rnn.
 
-    `keep_biases_apart=False` leaves out `bias_cudnn_0` and `bias_cudnn_1`, which TF's cells do not have.
+    Args:
+        c: the model to write: its spec, weights and biases.
+        prefix: the scope that all names begin with, such as "cudnn_lstm", with or without its slash. Default: "".
+        keep_biases_apart: True writes `bias_cudnn_0` and `bias_cudnn_1` in addition to their sum `bias`, so that
+            reading them back is exact. False leaves them out; TF's cells do not have them. Default: True.
+
+    Returns:
+        The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: cell clipping.
+        ConvertError: cell clipping, which the cells do not have.
+
+    Example:
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnRNNTanh(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> arrays = convert.tensorflow.from_canonical(c, keep_biases_apart=False)
+        >>> list(arrays)  # doctest: +NORMALIZE_WHITESPACE
+        ['rnn/multi_rnn_cell/cell_0/basic_rnn_cell/kernel',
+         'rnn/multi_rnn_cell/cell_0/basic_rnn_cell/bias']
     """
     check_target("tensorflow", c, projection=True)
     apart = flag("tensorflow", "keep_biases_apart", keep_biases_apart) and c.spec.bias_mode is BiasMode.DOUBLE
@@ -82,7 +120,7 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
 
 
 def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None) -> list[Array]:
-    """Add what the cell adds when it runs; its one bias per gate is the input's."""
+    """Add the number that the cell adds at run time to the forget gate's input bias."""
     if forget_bias is None:
         forget_bias = 1.0
         text = (

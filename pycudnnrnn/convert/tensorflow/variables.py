@@ -1,4 +1,4 @@
-"""The cells among TensorFlow's variables: which RNN they are, told from their names and shapes, and their tensors."""
+"""The cells among TensorFlow's variables: their RNN, found by names and shapes, and their tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
 
 class Cells(NamedTuple):
-    """The cells' tensors by the names that we write, and what was left out."""
+    """The cells' tensors by the names that we write, and the names that were left out."""
 
     spec: RNNSpec
     cell: str
@@ -24,7 +24,7 @@ class Cells(NamedTuple):
 
 
 def read(arrays: Any, prefix: str, activation: str | None) -> Cells:
-    """Take the cells under a scope; `activation` is what `BasicRNNCell` has to be told by.
+    """Take the cells under a scope. `BasicRNNCell` needs `activation`.
 
     Raises:
         ConvertError: a key that is missing, unexpected or misshapen, another activation, or another cell.
@@ -48,7 +48,7 @@ def read(arrays: Any, prefix: str, activation: str | None) -> Cells:
 
 
 def _spec_of(named: Named, activation: str | None) -> tuple[RNNSpec, str, list[str]]:
-    """Tell the RNN from the names, and the shapes of the first cell; return its cell, and the scope of each, too."""
+    """Find the RNN by the names and the first cell's shapes. Return its spec, its cell, and the scope of each cell."""
     matches = named.matches(KEY, "rnn/multi_rnn_cell/cell_0/...")
     kinds = {match["cell"] for match in matches}
     if len(kinds) > 1:

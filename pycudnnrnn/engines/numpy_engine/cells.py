@@ -71,6 +71,9 @@ class CellArithmetic(Protocol):
     def input_product(self, w: Weights, x: Array, gates: Array) -> None:
         """Write W x to the gates; x itself to each gate where there is no W."""
 
+    def weight_product(self, rows: Array, others: Array, out: Array) -> Array:
+        """Write rows.T @ others, the part of a weight gradient of so many packed rows; others may be a vector."""
+
     def extra(self) -> dict[str, int]:
         """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
 
@@ -102,6 +105,11 @@ class NumpyCell:
             gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
         else:
             np.matmul(x, w.W.T, out=gates)
+
+    def weight_product(self, rows: Array, others: Array, out: Array) -> Array:
+        if len(others) == 1 and others.ndim == 2:  # BLAS takes it for a matrix product, and does it slowly
+            return np.multiply(rows.T, others, out=out)
+        return np.matmul(rows.T, others, out=out)
 
 
 class PlainCell(NumpyCell):

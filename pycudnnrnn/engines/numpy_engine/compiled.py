@@ -138,6 +138,14 @@ class CompiledCell(NumpyCell):
         rows = np.ascontiguousarray(x)
         _shared(lambda start, stop: run(gates[start:stop], rows[start:stop], W, False), len(x), len(x) * W.size)
 
+    def weight_product(self, rows: Array, others: Array, out: Array) -> Array:
+        if others.ndim == 1 or len(others) >= PACKED_ROWS:
+            return super().weight_product(rows, others, out)
+        with _contiguous(out) as sums:
+            columns, panels = np.ascontiguousarray(rows.T), _packed(others, transposed=False)
+            _ready(kernels.multiplied, out.dtype)(sums, columns, panels, False)
+        return out
+
 
 def _parts(R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], slice | None, slice]]:
     """Give what a kernel runs at a time: all steps with R in panels; without, each, with its rows and its sequences."""

@@ -22,7 +22,7 @@ from pycudnnrnn.spec import RNNSpec
 
 
 class NumpyEngine:
-    """Run an RNN on NumPy arrays; see `engines.Engine` for the calls."""
+    """Run RNNs on NumPy arrays. The ops and layers call its methods, which are those of `engines.Engine`."""
 
     name = "numpy"
     device = "cpu"
@@ -32,36 +32,77 @@ class NumpyEngine:
 
     @staticmethod
     def copy(array: Any) -> Any:
-        """Nothing is copied for being aligned: NumPy reads from any address."""
+        """Return the array itself: NumPy reads from any address, so no aligned copy is needed.
+
+        Args:
+            array: a NumPy array.
+        """
         return array
 
     @staticmethod
     def holds(array: object) -> bool:
+        """Return True for a writable NumPy array, which is used as it is.
+
+        Args:
+            array: the object to check.
+        """
         return type(array) is np.ndarray and array.flags.writeable
 
     @staticmethod
     def active() -> nullcontext[None]:
-        """There is no current device on the CPU."""
+        """Return an empty context: the CPU has no current device."""
         return nullcontext()
 
     @staticmethod
     def on_stream(address: int | None, others: Collection[int | None], *, wait: bool) -> nullcontext[int]:  # noqa: ARG004
-        """There is none on the CPU."""
+        """Return an empty context: the CPU has no streams.
+
+        Args:
+            address: ignored by this engine.
+            others: ignored by this engine.
+            wait: ignored by this engine.
+        """
         return nullcontext(0)
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
+        """Return the dropout of one model, from a state on.
+
+        Args:
+            spec: description of the RNN.
+            state: the dropout state to start from.
+        """
         return NumpyDropout(state)
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
+        """Return the layout of the params buffer, which follows from arithmetic.
+
+        Args:
+            spec: description of the RNN.
+        """
         return _arithmetic_layout(spec)
 
     def plan(self, batch: Batch) -> NumpyPlan:
+        """Return what runs calls of one kind into the caller's buffers.
+
+        Args:
+            batch: the spec, the sizes and the lengths of a call.
+        """
         return NumpyPlan(batch, self.layout(batch.spec))
 
     def memory(self, batch: Batch) -> Memory:
+        """Return the memory that one kind of call takes, without running it.
+
+        Args:
+            batch: the spec, the sizes and the lengths of a call.
+        """
         return memory(batch, self.layout(batch.spec).size)
 
     def forward(self, batch: Batch) -> EagerForward:
+        """Return a function that runs forwards of one kind, with other lengths in each call.
+
+        Args:
+            batch: the spec, the sizes and the lengths of a call.
+        """
         layout = self.layout(batch.spec)
 
         def run(schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:

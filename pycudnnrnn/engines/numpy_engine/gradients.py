@@ -61,22 +61,22 @@ class GradientSums:
             here, x_here = tape.rows(base, end), x[base:end]
             inner, ones = here["gates"], np.ones(end - base, x.dtype)
             for columns, piece in cell.input_pieces(here):
-                self._add("W", columns, piece, x_here)
-                self._add("bW", columns, piece, ones)
-            self._add("R", slice(None), inner, here["h_before"])
-            self._add("bR", slice(None), inner, ones)
+                self._add(cell, "W", columns, piece, x_here)
+                self._add(cell, "bW", columns, piece, ones)
+            self._add(cell, "R", slice(None), inner, here["h_before"])
+            self._add(cell, "bR", slice(None), inner, ones)
             if "hidden" in here:
-                self._add("proj", slice(None), here["dh"], here["hidden"])
+                self._add(cell, "proj", slice(None), here["dh"], here["hidden"])
             self._started = True
 
-    def _add(self, name: str, columns: slice, rows: Array, others: Array) -> None:
+    def _add(self, cell: CellArithmetic, name: str, columns: slice, rows: Array, others: Array) -> None:
         if name not in self._sums:
             return
         target = self._sums[name][columns]
         if self._started:
-            target += _product(rows.T, others)
+            target += cell.weight_product(rows, others, np.empty_like(target))
         else:
-            _product(rows.T, others, target)
+            cell.weight_product(rows, others, target)
 
     def put(self, out: Array, stacks: Stacks, *, accumulate: bool) -> None:
         """Write to `out` what is not a view of it, or add it there."""
@@ -86,8 +86,3 @@ class GradientSums:
                 part = self._sums[name].reshape(-1)[start : start + region.size]
                 out[region.slice] = out[region.slice] + part if accumulate else part
                 start += region.size
-
-
-def _product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """Multiply; one packed row as an outer product, which BLAS takes for a matrix product and does slowly."""
-    return np.multiply(a, b, out=out) if len(b) == 1 and b.ndim == 2 else np.matmul(a, b, out=out)

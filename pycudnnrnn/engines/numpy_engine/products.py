@@ -44,98 +44,103 @@ def panels(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any
     return memory[start : start + count * rows * PANEL_NBYTES].view(dtype).reshape(count, rows, width)
 
 
-def _tile(rows: int) -> Any:
-    """Return a function of compiled code that computes `rows` rows of a panel's columns."""
+def _emit_tile(module: Any, rows: int, real: Any) -> Any:
+    """Return a function of the module that computes `rows` rows of a panel's columns; it is emitted once."""
+    number, itemsize = (ir.FloatType(), 4) if real == types.float32 else (ir.DoubleType(), 8)
+    integer, flag = ir.IntType(64), ir.IntType(1)
+    name = f"pycudnnrnn_tile_{rows}_{real}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 6, flag]), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")  # one copy is quicker to compile, and long enough to be called
+    builder = ir.IRBuilder(function.append_basic_block())
+    x, x_stride, w, depth, out, out_stride, adds = function.args
+
+    lanes, fused = VECTOR_NBYTES // itemsize, ("contract",)
+    vector = ir.VectorType(number, lanes)
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     parts = max(1, SUMS // (rows * VECTORS))
+    cells = [(row, place) for row in range(rows) for place in range(VECTORS)]
 
-    def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number = ir.FloatType() if signature.args[0] == types.float32 else ir.DoubleType()
-        itemsize = 4 if signature.args[0] == types.float32 else 8
-        lanes = VECTOR_NBYTES // itemsize
-        vector, integer, fused = ir.VectorType(number, lanes), ir.IntType(64), ("contract",)
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        _, x, x_stride, w, depth, out, out_stride, adds = arguments
-        cells = [(row, place) for row in range(rows) for place in range(VECTORS)]
+    def moved(address: Any, index: Any, nbytes: int) -> Any:
+        return builder.add(address, builder.mul(index, integer(nbytes)))
 
-        def moved(address: Any, index: Any, nbytes: int) -> Any:
-            return builder.add(address, builder.mul(index, integer(nbytes)))
+    def at(address: Any, kind: Any) -> Any:
+        return builder.inttoptr(address, kind.as_pointer())
 
-        def at(address: Any, kind: Any) -> Any:
-            return builder.inttoptr(address, kind.as_pointer())
-
-        x_rows = [moved(x, builder.mul(integer(row), x_stride), itemsize) for row in range(rows)]
-        outs = {
-            (row, place): at(
-                moved(moved(out, builder.mul(integer(row), out_stride), itemsize), integer(place), VECTOR_NBYTES),
-                vector,
-            )
-            for row, place in cells
-        }
-        sums = [{cell: cgutils.alloca_once(builder, vector) for cell in cells} for _ in range(parts)]
-        for part in sums:
-            for cell in cells:
-                builder.store(ir.Constant(vector, None), part[cell])
-
-        def multiply(k: Any, part: dict[tuple[int, int], Any]) -> None:
-            line = moved(w, k, PANEL_NBYTES)
-            others = [
-                builder.load(at(moved(line, integer(place), VECTOR_NBYTES), vector), align=itemsize)
-                for place in range(VECTORS)
-            ]
-            for row, address in enumerate(x_rows):
-                value = builder.load(at(moved(address, k, itemsize), number), align=1)
-                one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
-                values = builder.shuffle_vector(one, one, everywhere)
-                for place, other in enumerate(others):
-                    sum_ = part[row, place]
-                    product = builder.fmul(values, other, flags=fused)
-                    builder.store(builder.fadd(builder.load(sum_), product, flags=fused), sum_)
-
-        turns = builder.udiv(depth, integer(parts))
-        with cgutils.for_range(builder, turns) as loop:
-            for n, part in enumerate(sums):
-                multiply(builder.add(builder.mul(loop.index, integer(parts)), integer(n)), part)
-        done = builder.mul(turns, integer(parts))
-        with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
-            multiply(builder.add(done, loop.index), sums[0])
+    x_rows = [moved(x, builder.mul(integer(row), x_stride), itemsize) for row in range(rows)]
+    out_rows = [moved(out, builder.mul(integer(row), out_stride), itemsize) for row in range(rows)]
+    sums = [{cell: cgutils.alloca_once(builder, vector) for cell in cells} for _ in range(parts)]
+    for part in sums:
         for cell in cells:
-            total = builder.load(sums[0][cell])
-            for part in sums[1:]:
-                total = builder.fadd(total, builder.load(part[cell]))
-            builder.store(total, sums[0][cell])
-        with builder.if_then(adds):
-            for cell, place in outs.items():
-                total = builder.fadd(builder.load(place, align=1), builder.load(sums[0][cell]))
-                builder.store(total, sums[0][cell])
-        for cell, place in outs.items():
-            builder.store(builder.load(sums[0][cell]), place, align=1)
+            builder.store(ir.Constant(vector, None), part[cell])
+
+    def multiply(k: Any, part: dict[tuple[int, int], Any]) -> None:
+        line = moved(w, k, PANEL_NBYTES)
+        places = [at(moved(line, integer(place), VECTOR_NBYTES), vector) for place in range(VECTORS)]
+        others = [builder.load(place, align=itemsize) for place in places]
+        for row, address in enumerate(x_rows):
+            value = builder.load(at(moved(address, k, itemsize), number), align=1)
+            one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
+            values = builder.shuffle_vector(one, one, everywhere)
+            for place, other in enumerate(others):
+                total, product = builder.load(part[row, place]), builder.fmul(values, other, flags=fused)
+                builder.store(builder.fadd(total, product, flags=fused), part[row, place])
+
+    turns = builder.udiv(depth, integer(parts))
+    with cgutils.for_range(builder, turns) as loop:
+        for n, part in enumerate(sums):
+            multiply(builder.add(builder.mul(loop.index, integer(parts)), integer(n)), part)
+    done = builder.mul(turns, integer(parts))
+    with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
+        multiply(builder.add(done, loop.index), sums[0])
+    for row, place in cells:
+        total = builder.load(sums[0][row, place])
+        for part in sums[1:]:
+            total = builder.fadd(total, builder.load(part[row, place]))
+        to = at(moved(out_rows[row], integer(place), VECTOR_NBYTES), vector)
+        with builder.if_else(adds) as (added, written):
+            with added:
+                builder.store(builder.fadd(builder.load(to, align=1), total), to, align=1)
+            with written:
+                builder.store(total, to, align=1)
+    builder.ret_void()
+    return function
+
+
+def _tile(rows: int) -> Any:
+    """Return what calls a tile of so many rows."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def tile(
         _: Any, like: Any, x: Any, x_stride: Any, w: Any, depth: Any, out: Any, out_stride: Any, _adds: Any
     ) -> Any:
+        def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:
+            builder.call(_emit_tile(builder.module, rows, signature.args[0]), arguments[1:])
+
         integers = (types.intp for _ in (x, x_stride, w, depth, out, out_stride))
         return types.void(like, *integers, types.boolean), emit
 
     return tile
 
 
-_tile_8, _tile_4, _tile_2, _tile_1 = (_tile(rows) for rows in (8, 4, 2, 1))
+_tile_tall, _tile_half, _tile_two, _tile_one = (_tile(rows) for rows in (TALL, TALL // 2, 2, 1))
 
 
 @inner
 def _rows_of(n: Any, like: Any, x: Any, x_stride: Any, w: Any, depth: Any, out: Any, out_stride: Any, adds: Any) -> Any:
     """Compute as many of n rows as a tile has; return how many."""
-    if TALL == 8 and n >= 8:
-        _tile_8(like, x, x_stride, w, depth, out, out_stride, adds)
-        return 8
-    if n >= 4:
-        _tile_4(like, x, x_stride, w, depth, out, out_stride, adds)
-        return 4
+    if n >= TALL:
+        _tile_tall(like, x, x_stride, w, depth, out, out_stride, adds)
+        return TALL
+    if n >= TALL // 2:
+        _tile_half(like, x, x_stride, w, depth, out, out_stride, adds)
+        return TALL // 2
     if n >= 2:
-        _tile_2(like, x, x_stride, w, depth, out, out_stride, adds)
+        _tile_two(like, x, x_stride, w, depth, out, out_stride, adds)
         return 2
-    _tile_1(like, x, x_stride, w, depth, out, out_stride, adds)
+    _tile_one(like, x, x_stride, w, depth, out, out_stride, adds)
     return 1
 
 
@@ -155,14 +160,14 @@ def product(out: Any, x: Any, w: Any, adds: Any) -> None:
             panel, first, row = w.ctypes.data + p * depth * width * itemsize, p * width, top
             whole = first + width <= columns
             while row < end:
-                at, to = x.ctypes.data + row * depth * itemsize, out.ctypes.data + (row * columns + first) * itemsize
+                at, to, stride = x.ctypes.data + row * depth * itemsize, edge.ctypes.data, width
                 if whole:
-                    row += _rows_of(end - row, like, at, depth, panel, depth, to, columns, adds)
-                    continue
-                done = _rows_of(end - row, like, at, depth, panel, depth, edge.ctypes.data, width, False)
-                for r in range(done):
-                    for u in range(columns - first):
-                        out[row + r, first + u] = edge[r, u] + out[row + r, first + u] if adds else edge[r, u]
+                    to, stride = out.ctypes.data + (row * columns + first) * itemsize, columns
+                done = _rows_of(end - row, like, at, depth, panel, depth, to, stride, adds and whole)
+                if not whole:
+                    for r in range(done):
+                        for u in range(columns - first):
+                            out[row + r, first + u] = edge[r, u] + out[row + r, first + u] if adds else edge[r, u]
                 row += done
 
 
