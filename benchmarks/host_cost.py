@@ -41,13 +41,13 @@ ROUNDS = 2000
 BLOCK = 50
 IMPORTS = 15
 SETS = 128
-"""Sets of buffers, and of lengths, that calls go round."""
+"""Sets of buffers, and of lengths, that the calls take in turn."""
 
-NEEDS_A_GPU = "needs a GPU, and none was there"
+NEEDS_A_GPU = "needs a GPU"
 
 
 class RingDevice(HostDevice):
-    """A host device whose empty arrays come from blocks made before, for about what a memory pool takes."""
+    """A host device whose empty arrays come from a ring of blocks, about as fast as a memory pool."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Time
 
 
 def imports(code: str) -> Times:
-    """Wall times of a new interpreter that runs `code`, each less one that runs nothing."""
+    """Return the wall times of a new interpreter that runs `code`, minus those of one that runs nothing."""
 
     def run(program: str) -> float:
         start = time.perf_counter_ns()
@@ -228,7 +228,7 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
 
 
 def _hot_path(played: Any, device: RingDevice, calls: dict[str, Callable[[], Any]]) -> dict[str, dict[str, int]]:
-    """Count what repeated calls ask of cuDNN beside the stream and the passes themselves, and of the device."""
+    """Count the queries, synchronisations and allocations of repeated calls, without setting the stream and the passes."""
     usual = {*shim.PASSES, "cudnnSetStream"}
     found = {}
     for name, call in calls.items():
