@@ -228,7 +228,7 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
 
 
 def _hot_path(played: Any, device: RingDevice, calls: dict[str, Callable[[], Any]]) -> dict[str, dict[str, int]]:
-    """Count the queries, synchronisations and allocations of repeated calls, without setting the stream and the passes."""
+    """Count the queries, synchronisations and allocations of repeated calls; setting the stream does not count."""
     usual = {*shim.PASSES, "cudnnSetStream"}
     found = {}
     for name, call in calls.items():
