@@ -143,7 +143,7 @@ def _tanh_rows(row):
     steps, empty = np.array([[0, len(row)]]), np.empty((0, 1), row.dtype)
     h, y, R, bias = (np.zeros(shape, row.dtype) for shape in ((len(row), 1), (len(row), 1), (0, 0, 1), 1))
     run = kernels.ready(kernels.plain, row.dtype)
-    run(h, row[:, None], R, bias, y, empty, False, steps)
+    run(h, row[:, None], R, empty, R, bias, y, empty, False, steps)
 
 
 @pytest.mark.parametrize("offset", [1, 2, 5])

@@ -53,11 +53,11 @@ class CellArithmetic(Protocol):
     a step are a prefix of theirs.
 
     Shapes:
-        h, dh: [B, P]; c, dc: [B, U]; out, dy: [rows, P]; tape["gates"]: [rows, G * U].
+        x: [rows, I]; h, dh: [B, P]; c, dc: [B, U]; out, dy: [rows, P]; tape["gates"]: [rows, G * U].
     """
 
     def forwards(self, w: Weights, schedule: Schedule) -> Weights:
-        """The weights as `input_product` and `forward` take them.
+        """The weights as `forward` takes them.
 
         The whole schedule decides, not the steps of one call: another order of a matrix gives other bits.
         """
@@ -68,16 +68,13 @@ class CellArithmetic(Protocol):
     def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
         """Elements that `forwards` and `backwards` copy of matrices of these sizes."""
 
-    def input_product(self, w: Weights, x: Array, gates: Array) -> None:
-        """Write W x to the gates; x itself to each gate where there is no W."""
-
     def weight_product(self, rows: Array, others: Array, out: Array) -> Array:
         """Write rows.T @ others, the part of a weight gradient of so many packed rows; others may be a vector."""
 
     def extra(self) -> dict[str, int]:
         """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
 
-    def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
         """Walk the steps; a tape of more than "gates" gets what backward needs."""
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
@@ -101,6 +98,7 @@ class NumpyCell:
         return (sizes.R if sizes.R <= COLUMN_ELEMENTS and len(schedule.steps) >= COLUMN_STEPS else 0), 0
 
     def input_product(self, w: Weights, x: Array, gates: Array) -> None:
+        """Write W x to the gates; x itself to each gate where there is no W."""
         if w.W is None:
             gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
         else:
@@ -124,7 +122,8 @@ class PlainCell(NumpyCell):
     def extra(self) -> dict[str, int]:
         return {}
 
-    def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+        self.input_product(w, x, tape["gates"])
         gates, h_before, bias = tape["gates"], tape.get("h_before"), w.bias
         product = np.empty_like(h)
         for first, last in steps:
@@ -183,7 +182,8 @@ class LSTMCell(NumpyCell):
             names |= {"hidden": self.units, "dh": self.state}
         return names
 
-    def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
+        self.input_product(w, x, tape["gates"])
         for run in runs(steps):
             h_now, c_now = run.take(h), run.take(c)
             a, t = np.empty((4 * self.units, run.sequences), h.dtype), np.empty_like(c_now)
@@ -191,12 +191,12 @@ class LSTMCell(NumpyCell):
             scale, shift, bias = run.spread(self.scale), run.spread(self.shift), run.spread(w.bias)
             rows = (run.across(array) for array in (tape["gates"], out, tape.get("h_before"), tape.get("hidden")))
             blocks = (run.blocks(tape.get(name)) for name in ("gates", "c_before", "tanh_c", "inside"))
-            for x, y, h_before, hidden, kept, c_before, tanh_c, inside in zip(*rows, *blocks, strict=False):
+            for Wx, y, h_before, hidden, kept, c_before, tanh_c, inside in zip(*rows, *blocks, strict=False):
                 if h_before is not None:
                     h_before[...] = h_now
                     c_before[...] = c_now
                 w.R.dot(h_now, a)
-                np.add(a, x, a)
+                np.add(a, Wx, a)
                 if bias is not None:
                     np.add(a, bias, a)
                 np.multiply(a, scale, a)
@@ -293,7 +293,8 @@ class GRUCell(NumpyCell):
     def extra(self) -> dict[str, int]:
         return {"q": self.units}
 
-    def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+        self.input_product(w, x, tape["gates"])
         rz_end = 2 * self.units
         inside, outside = self._biases(w)
         for run in runs(steps):
@@ -301,10 +302,10 @@ class GRUCell(NumpyCell):
             a = np.empty((3 * self.units, run.sequences), h.dtype)
             rz, (r, z, n) = a[:rz_end], a.reshape(3, *h_now.shape)
             bias, n_bias = run.spread(inside), run.spread(outside)
-            x = run.across(tape["gates"])
+            Wx = run.across(tape["gates"])
             rows = (run.across(array) for array in (out, tape.get("h_before")))
             blocks = (run.blocks(tape.get(name)) for name in ("gates", "q"))
-            for x_rz, x_n, y, h_before, kept, q in zip(x[:, :rz_end], x[:, rz_end:], *rows, *blocks, strict=False):
+            for x_rz, x_n, y, h_before, kept, q in zip(Wx[:, :rz_end], Wx[:, rz_end:], *rows, *blocks, strict=False):
                 w.R.dot(h_now, a)
                 np.add(rz, x_rz, rz)
                 if bias is not None:

@@ -129,14 +129,12 @@ class CompiledCell(NumpyCell):
         R = sizes.R if schedule.num_rows >= PACKED_ROWS else 0
         return R + sizes.proj + (sizes.W if R else 0), R + sizes.proj
 
-    def input_product(self, w: Weights, x: Array, gates: Array) -> None:
-        W = w.W
-        if W is None or W.ndim == 2:
-            super().input_product(w, x, gates)
-            return
-        run = _ready(kernels.multiplied, W.dtype)
-        rows = np.ascontiguousarray(x)
-        _shared(lambda start, stop: run(gates[start:stop], rows[start:stop], W, False), len(x), len(x) * W.size)
+    def _inputs(self, w: Weights, x: Array, gates: Array) -> tuple[Array, Array]:
+        """Return x and W as kernels take them; both empty, and the product in the gates, where W is not in panels."""
+        if w.W is not None and w.W.ndim == 3:
+            return np.ascontiguousarray(x), w.W
+        self.input_product(w, x, gates)
+        return x[:0], _panels(gates)
 
     def weight_product(self, rows: Array, others: Array, out: Array) -> Array:
         if others.ndim == 1 or len(others) >= PACKED_ROWS:
@@ -186,13 +184,14 @@ def _contiguous(out: Array) -> Iterator[Array]:
 
 
 class CompiledPlainCell(CompiledCell, PlainCell):
-    def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, bias, h_before = tape["gates"], _bias(w.bias, tape["gates"]), _given(tape.get("h_before"), h)
+        inputs = self._inputs(w, x, gates)
         with _contiguous(out) as y:
             for part, rows, now in _parts(w.R, steps):
                 if rows:
                     gates[rows] += h[now] @ w.R.T
-                _walk(kernels.plain, part, [h], gates, _panels(w.R), bias, y, h_before, self.relu)
+                _walk(kernels.plain, part, [h], gates, _panels(w.R), *inputs, bias, y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, dy_rows = tape["gates"], _given(dy, dh)
@@ -203,15 +202,18 @@ class CompiledPlainCell(CompiledCell, PlainCell):
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
-    def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
         gates, bias, bounds = tape["gates"], _bias(w.bias, tape["gates"]), np.array(self.clip or (), h.dtype)
         kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two for a step alone
+        inputs = self._inputs(w, x, gates)
         with _contiguous(out) as y:
             for part, rows, now in _parts(w.R, steps):
                 if rows:
                     gates[rows] += h[now] @ w.R.T
-                _walk(kernels.lstm, part, states, gates, _panels(w.R), bias, bounds, _proj(w.proj, h), y, *kept)
+                _walk(
+                    kernels.lstm, part, states, gates, _panels(w.R), *inputs, bias, bounds, _proj(w.proj, h), y, *kept
+                )
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
         gates, dy_rows, proj = tape["gates"], _given(dy, dh), _proj(w.proj, dh)
@@ -224,16 +226,17 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
-    def forward(self, w: Weights, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, (inside, outside) = tape["gates"], self._biases(w)
         kept = [_given(tape.get(name), h) for name in ("h_before", "q")]
         bias, n_bias = _bias(inside, gates), _bias(outside, gates[:, : self.units])
         recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
+        inputs = self._inputs(w, x, gates)
         with _contiguous(out) as y:
             for part, rows, now in _parts(w.R, steps):
                 if rows:
                     np.matmul(h[now], w.R.T, out=recurrent[now])
-                _walk(kernels.gru, part, [h, recurrent], gates, _panels(w.R), bias, n_bias, y, *kept)
+                _walk(kernels.gru, part, [h, recurrent], gates, _panels(w.R), *inputs, bias, n_bias, y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, dy_rows = tape["gates"], _given(dy, dh)

@@ -3,8 +3,8 @@
 A kernel walks one share of the sequences, in one direction of one layer, so that threads share a batch without waiting
 for each other. Its first arguments are arrays by sequence, of the share alone. The others are arrays by packed row as
 they lie: a step's gates are `[sequences, G * U]`. `steps` has the first and the end of the share's rows at each step.
-Arrays that a call does not have are empty. Matrices are packed (`products`); without R a kernel runs a single step,
-whose recurrent product its caller computes.
+Arrays that a call does not have are empty. Matrices are packed (`products`). Without W the gates hold the input product
+already; without R a kernel runs a single step, whose recurrent product its caller computes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numba import types
 
 from pycudnnrnn.engines.numpy_engine import products, vectors
-from pycudnnrnn.engines.numpy_engine.products import OPTIONS, pack, product
+from pycudnnrnn.engines.numpy_engine.products import OPTIONS, inner, pack, product
 from pycudnnrnn.engines.numpy_engine.vectors import (
     add,
     clip,
@@ -47,8 +47,11 @@ STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE).digest()[:6], "big")
 """What the source is. A parameter of every kernel: what numba keeps on disk it finds by a kernel's own code and types,
 and the size and time of its file alone, and the files of all wheels have the same time."""
 
-AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "proj": 3, "packed": 3}
-READ: Final = ("bias", "n_bias", "bounds", "R", "proj", "dy", "matrix", "x")
+AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3}
+READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x")
+AHEAD: Final = 32
+"""Rows whose input product is computed at a time."""
+
 FLAGS: Final = ("relu", "transposed", "adds")
 """Parameters that have not two axes, those whose memory may be read-only, and those that are true or false."""
 
@@ -80,12 +83,34 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
     return function
 
 
+@inner
+def input_products(gates: Any, x: Any, W: Any, steps: Any, k: Any) -> Any:
+    """Write the input products of step k, and of those after it whose rows follow on, up to AHEAD; return what is next.
+
+    They are in cache when their steps come, and a step of few rows alone would be a slow product.
+    """
+    low, high, k = steps[k, 0], steps[k, 1], k + 1
+    while k < steps.shape[0] and high - low < AHEAD:
+        if steps[k, 0] == high:
+            high = steps[k, 1]
+        elif steps[k, 1] == low:
+            low = steps[k, 0]
+        else:
+            break
+        k += 1
+    if W.shape[0] > 0:
+        product(gates[low:high], x[low:high], W, False)
+    return k
+
+
 @kernel
 def lstm(
-    h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, R: Any, bias: Any, bounds: Any, proj: Any, y: Any,
-    h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
+    h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, bounds: Any, proj: Any,
+    y: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any,
+    stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     units = c.shape[1]
+    ahead = 0
     keeps, clips, projects = h_before.shape[0] > 0, bounds.size > 0, proj.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
@@ -93,6 +118,8 @@ def lstm(
         if keeps:
             for b in range(n):
                 copy(h_before[first + b], h_now[b])
+        if k == ahead:
+            ahead = input_products(gates, x, W, steps, k)
         product(gates[first : first + n], h_now, R, True)
         made = h_now
         if projects:
@@ -145,12 +172,14 @@ def lstm_back(
 
 @kernel
 def gru(
-    h: Any, recurrent: Any, gates: Any, R: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any, steps: Any,
-    stamp: Any = STAMP,  # noqa: ARG001
+    h: Any, recurrent: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any,
+    steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    units, keeps = h.shape[1], h_before.shape[0] > 0
+    ahead, units, keeps = 0, h.shape[1], h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
+        if k == ahead:
+            ahead = input_products(gates, x, W, steps, k)
         product(recurrent[:n], h[:n], R, False)
         for b in range(n):
             row, own, now = gates[first + b], recurrent[b], h[b]
@@ -181,12 +210,14 @@ def gru_back(
 
 @kernel
 def plain(
-    h: Any, gates: Any, R: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any,
+    h: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    keeps = h_before.shape[0] > 0
+    ahead, keeps = 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
+        if k == ahead:
+            ahead = input_products(gates, x, W, steps, k)
         product(gates[first : first + n], h[:n], R, True)
         for b in range(n):
             row, now = gates[first + b], h[b]

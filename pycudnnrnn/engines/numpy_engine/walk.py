@@ -56,8 +56,7 @@ def run(
         scratch = Tape({name: np.empty((most, width), x.dtype) for name, width in widths.items()})
     for base, end, local in parts:
         here = scratch.rows(0, end - base) if tape is None else tape.rows(base, end)
-        cell.input_product(w, x[base:end], here["gates"])
-        cell.forward(w, here, local, h, c, out[base:end])
+        cell.forward(w, x[base:end], here, local, h, c, out[base:end])
 
 
 def run_back(
