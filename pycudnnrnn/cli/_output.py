@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import click
@@ -54,7 +54,7 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
 
 
-def print_table(out: SafeConsole, columns: list[str], rows: list[list[Any]]) -> None:
+def print_table(out: SafeConsole, columns: Sequence[str], rows: list[list[Any]]) -> None:
     """Print a table. Its cells are plain text, without markup.
 
     In a narrow terminal the first column is folded. If that is not enough, the terminal wraps the lines: nothing is cut

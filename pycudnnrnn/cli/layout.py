@@ -56,7 +56,7 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
     nbytes = predicted.size * spec.dtype.itemsize
     out.say(repr(spec))
     out.say(f"by arithmetic: {predicted.size:,} elements, {nbytes:,} bytes")
-    columns = list(COLUMNS)
+    columns: list[str] = [*COLUMNS]
     rows: list[list[Any]] = [[*row(region)] for region in predicted.regions]
     if asked is not None:
         different = differences(predicted, asked)

@@ -54,7 +54,7 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 6, flag]), name)
     function.linkage = "internal"
     function.attributes.add("noinline")  # one copy is quicker to compile, and long enough to be called
-    builder = ir.IRBuilder(function.append_basic_block())
+    builder: Any = ir.IRBuilder(function.append_basic_block())
     x, x_stride, w, depth, out, out_stride, adds = function.args
 
     lanes, fused = VECTOR_NBYTES // itemsize, ("contract",)
