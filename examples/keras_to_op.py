@@ -18,7 +18,7 @@ read = convert.keras.read_keras if given.file.endswith(".keras") else convert.ke
 arrays = read(given.file)
 c = convert.keras.to_canonical(arrays, layers=given.layers or None)
 op = ops.from_spec(c.spec)
-params = op.canonical_to_params(c.weights, c.biases)
+params = op.canonical_to_params(c)
 x = np.linspace(-1, 1, 5 * 2 * op.input_size).reshape(5, 2, -1).astype(c.spec.dtype)  # [T, B, input_size]
 output, h, cell = op(x, None, None, params, is_training=False)
 print(c.spec)

@@ -30,7 +30,7 @@ c = convert.tensorflow.to_canonical(  # a warning names what it leaves out
     arrays, prefix=scope, activation=given.activation
 )
 op = ops.from_spec(c.spec)
-params = op.canonical_to_params(c.weights, c.biases)
+params = op.canonical_to_params(c)
 print(c.spec)
 
 x = np.linspace(-1, 1, 6 * 2 * op.input_size).reshape(6, 2, -1).astype(c.spec.dtype)  # [T, B, input_size]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.ops._forward import Forward, Gradients, Names
+from pycudnnrnn.ops._forward import Forward, Gradients, Names, shapes
 
 LAYER_NAMES: Final = Names(
     "inputs", "initial_state[0]", "initial_state[1]", "training", "d_outputs", "d_states[0]", "d_states[1]"
@@ -128,3 +128,7 @@ class Stream:
     def reset(self) -> None:
         """Return to the states that the stream began with."""
         self.states = self._initial
+
+    def __repr__(self) -> str:
+        states = shapes(self, ("states",)) or "states zeros"
+        return f"<Stream of a {type(self._layer).__name__}; {states}>"

@@ -378,11 +378,13 @@ def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
     layer, x = built(kind), batch(7, 3, 5)
     start = tuple(batch(2, 3, 3, seed=i) for i in range(len(layer.state_shape(3))))
     expected, states = layer(x, start, training=False)
+    assert repr(layer.stream()) == f"<Stream of a {kind.__name__}; states zeros>"
     stream = layer.stream(start)
     for _ in range(2):
         pieces = [stream(x[:3]), stream(x[3])[None], stream(x[4:])]
         assert np.allclose(np.concatenate(pieces), expected, atol=1e-14)
         assert all(np.allclose(a, b, atol=1e-14) for a, b in zip(stream.states, states, strict=True))
+        assert all(str([*state.shape]) in repr(stream) for state in states)
         stream.reset()
     assert stream.states is start
 
