@@ -74,7 +74,7 @@ def _said() -> Iterator[None]:
 
 def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
     """Run a kernel over all sequences, in as many threads as the work is worth; `states` are arrays by sequence."""
-    run = _ready(kernel, gates.dtype)
+    run, R = _ready(kernel, gates.dtype), _panels(R)
     places = np.array(steps, np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
 
@@ -106,11 +106,15 @@ def _packed(matrix: Array, *, transposed: bool) -> Array:
     return room
 
 
+def _is_few(schedule: Schedule) -> bool:
+    return schedule.num_rows < PACKED_ROWS
+
+
 class CompiledCell(NumpyCell):
     """Weights in panels, where a batch has enough rows; where it has few, W and R as they are, and NumPy's products."""
 
     def forwards(self, w: Weights, schedule: Schedule) -> Weights:
-        few = schedule.num_rows < PACKED_ROWS
+        few = _is_few(schedule)
         return dataclasses.replace(
             w,
             W=w.W if few or w.W is None else _packed(w.W, transposed=True),
@@ -121,12 +125,12 @@ class CompiledCell(NumpyCell):
     def backwards(self, w: Weights, schedule: Schedule) -> Weights:
         return dataclasses.replace(
             w,
-            R=w.R if schedule.num_rows < PACKED_ROWS else _packed(w.R, transposed=False),
+            R=w.R if _is_few(schedule) else _packed(w.R, transposed=False),
             proj=None if w.proj is None else _packed(w.proj, transposed=False),
         )
 
     def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
-        R = sizes.R if schedule.num_rows >= PACKED_ROWS else 0
+        R = 0 if _is_few(schedule) else sizes.R
         return R + sizes.proj + (sizes.W if R else 0), R + sizes.proj
 
     def _inputs(self, w: Weights, x: Array, gates: Array) -> tuple[Array, Array]:
@@ -191,12 +195,12 @@ class CompiledPlainCell(CompiledCell, PlainCell):
             for part, rows, now in _parts(w.R, steps):
                 if rows:
                     gates[rows] += h[now] @ w.R.T
-                _walk(kernels.plain, part, [h], gates, _panels(w.R), *inputs, bias, y, h_before, self.relu)
+                _walk(kernels.plain, part, [h], gates, w.R, *inputs, bias, y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, dy_rows = tape["gates"], _given(dy, dh)
         for part, rows, now in _parts(w.R, steps[::-1]):
-            _walk(kernels.plain_back, part, [dh], gates, _panels(w.R), dy_rows, self.relu)
+            _walk(kernels.plain_back, part, [dh], gates, w.R, dy_rows, self.relu)
             if rows:
                 np.matmul(gates[rows], w.R, out=dh[now])
 
@@ -211,16 +215,14 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
             for part, rows, now in _parts(w.R, steps):
                 if rows:
                     gates[rows] += h[now] @ w.R.T
-                _walk(
-                    kernels.lstm, part, states, gates, _panels(w.R), *inputs, bias, bounds, _proj(w.proj, h), y, *kept
-                )
+                _walk(kernels.lstm, part, states, gates, w.R, *inputs, bias, bounds, _proj(w.proj, h), y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
         gates, dy_rows, proj = tape["gates"], _given(dy, dh), _proj(w.proj, dh)
         kept = [_given(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last for a step alone
         for part, rows, now in _parts(w.R, steps[::-1]):
-            _walk(kernels.lstm_back, part, states, gates, _panels(w.R), proj, dy_rows, *kept)
+            _walk(kernels.lstm_back, part, states, gates, w.R, proj, dy_rows, *kept)
             if rows:
                 np.matmul(gates[rows], w.R, out=dh[now])
 
@@ -236,12 +238,12 @@ class CompiledGRUCell(CompiledCell, GRUCell):
             for part, rows, now in _parts(w.R, steps):
                 if rows:
                     np.matmul(h[now], w.R.T, out=recurrent[now])
-                _walk(kernels.gru, part, [h, recurrent], gates, _panels(w.R), *inputs, bias, n_bias, y, *kept)
+                _walk(kernels.gru, part, [h, recurrent], gates, w.R, *inputs, bias, n_bias, y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, dy_rows = tape["gates"], _given(dy, dh)
         for part, rows, now in _parts(w.R, steps[::-1]):
-            _walk(kernels.gru_back, part, [dh], gates, _panels(w.R), dy_rows, tape["h_before"], tape["q"])
+            _walk(kernels.gru_back, part, [dh], gates, w.R, dy_rows, tape["h_before"], tape["q"])
             if rows:
                 dh[now] += gates[rows] @ w.R
 

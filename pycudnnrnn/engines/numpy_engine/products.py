@@ -1,7 +1,8 @@
 """Matrix products for compiled kernels: `x @ w` with w packed once in panels, each tile of results held in registers.
 
 A kernel's recurrent product has few rows and the same matrix at each step. A general BLAS packs that matrix again in
-each call; here it is packed before the time loop. Sums are in the order of the columns of x.
+each call; here it is packed before the time loop. A tile of few rows splits each sum
+into parts (SUMS).
 """
 
 from __future__ import annotations
