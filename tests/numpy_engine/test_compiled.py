@@ -17,7 +17,7 @@ import pytest
 import threadpoolctl
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine import choice, compiled, kernels, products, threads, vectors
+from pycudnnrnn.engines.numpy_engine import choice, compiled, gradients, kernels, products, threads, vectors
 from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.spec import RNNSpec
@@ -107,6 +107,17 @@ def test_each_number_of_sequences_has_a_product_of_its_own(running, name, T, B):
     running("numpy")
     expected = found_in(problem)
     running("numba")
+    assert_alike(found_in(problem), expected, "float64")
+
+
+@pytest.mark.parametrize("kernels_name", CHOICES)
+@pytest.mark.parametrize("name", ["lstm projected, clipped, bidirectional", "gru"])
+def test_gradients_of_many_blocks_are_those_of_one(running, monkeypatch, name, kernels_name):
+    problem = problem_of(SPECS[name].replace(dtype="float64"), RAGGED)
+    running(kernels_name)
+    expected = found_in(problem)
+    monkeypatch.setattr(gradients, "BLOCK_ROWS", 9)
+    monkeypatch.setattr(gradients, "BLOCK_ROWS_A_UNIT", 0)
     assert_alike(found_in(problem), expected, "float64")
 
 
@@ -308,21 +319,26 @@ def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path, text):
     assert "EngineError: numba cannot be used" in asked.stderr
 
 
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 15, 130])
-def test_a_product_with_a_packed_matrix_is_the_matrix_product(n, dtype, transposed):
-    """Each height of a tile, a last panel that is full and one that is not, and sums that are split and not."""
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 15, 400])
+def test_a_product_by_tiles_is_the_matrix_product(monkeypatch, n, dtype, transposed, turned):
+    """Each height of a tile, a last panel that is full and one that is not, sums that are split and not, and shares."""
     width = products.PANEL_NBYTES // np.dtype(dtype).itemsize
+    monkeypatch.setattr(compiled, "WORK_MIN", 1)
     rng = np.random.default_rng(n)
     for depth in (1, 7, 33):
-        for columns in (1, width - 1, width, 2 * width + 3):
+        for columns in (1, width - 1, width, 9 * width + 3):
             x, w = rng.normal(size=(n, depth)).astype(dtype), rng.normal(size=(depth, columns)).astype(dtype)
-            panels = compiled._packed(np.ascontiguousarray(w.T) if transposed else w, transposed=transposed)
-            out = before = rng.normal(size=(n + 1, columns)).astype(dtype)
+            rows = np.stack([x.T if turned else x] * 2, axis=1).reshape(depth if turned else n, -1)
+            rows = rows[:, rows.shape[1] // 2 :]  # as the columns of a gate are
+            others = np.ascontiguousarray(w.T).T if transposed else w
+            before = rng.normal(size=(n + 1, columns)).astype(dtype)
             for adds in (False, True):
                 out = before.copy()
-                compiled._ready(kernels.multiplied, out.dtype)(out[:n], x, panels, adds)
+                with threadpoolctl.threadpool_limits(3, user_api="blas"):
+                    compiled._multiply(rows, others, out[:n], turned=turned, adds=adds)
                 expected = x.astype("longdouble") @ w + (before[:n] if adds else 0)
                 assert np.abs(out[:n] - expected).max() <= 8 * depth * np.finfo(dtype).eps
                 np.testing.assert_array_equal(out[n], before[n])

@@ -78,7 +78,7 @@ BLOCKS = (
     ("lstm", "gru", "rnn_tanh"),
     ("float32", "float64"),
     ("unidirectional", "bidirectional"),
-    ((700, 3, 17, 33), (1500, 1, 9, 64), (90, 20, 40, 24)),
+    ((700, 3, 17, 33), (1500, 1, 9, 64), (180, 20, 40, 24)),
 )
 OFTEN = pairwise(*BLOCKS)
 """Every pair of values; `make test-long` has the other rows of the product."""

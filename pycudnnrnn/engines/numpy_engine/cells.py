@@ -15,13 +15,14 @@ broadcasts, and `dot`, which takes less time to start than `matmul`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from pycudnnrnn.engines.numpy_engine.tape import Tape, runs
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, put
 from pycudnnrnn.schedule import Schedule, Step
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -68,8 +69,11 @@ class CellArithmetic(Protocol):
     def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
         """Elements that `forwards` and `backwards` copy of matrices of these sizes."""
 
-    def weight_product(self, rows: Array, others: Array, out: Array) -> Array:
-        """Write rows.T @ others, the part of a weight gradient of so many packed rows; others may be a vector."""
+    def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
+        """Write rows.T @ others, the part of a weight gradient of so many packed rows, or add it."""
+
+    def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
+        """Write rows @ W, the gradient of what W multiplied, or add it."""
 
     def extra(self) -> dict[str, int]:
         """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
@@ -104,10 +108,13 @@ class NumpyCell:
         else:
             np.matmul(x, w.W.T, out=gates)
 
-    def weight_product(self, rows: Array, others: Array, out: Array) -> Array:
-        if len(others) == 1 and others.ndim == 2:  # BLAS takes it for a matrix product, and does it slowly
-            return np.multiply(rows.T, others, out=out)
-        return np.matmul(rows.T, others, out=out)
+    def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
+        # BLAS takes a product of single rows for one of matrices, and does it slowly
+        product = np.multiply if len(others) == 1 else np.matmul
+        put(functools.partial(product, rows.T, others), out, adds=adds)
+
+    def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
+        put(functools.partial(np.matmul, rows, W), out, adds=adds)
 
 
 class PlainCell(NumpyCell):

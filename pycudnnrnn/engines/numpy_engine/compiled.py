@@ -28,11 +28,14 @@ from pycudnnrnn.schedule import Schedule, Step
 from pycudnnrnn.spec import RNNMode
 
 SEQUENCES_MIN: Final = 4
-WORK_MIN: Final = 1 << 20
+WORK_MIN: Final = 1 << 23
 """A thread's least sequences, and multiplications: handing over fewer costs more than it saves."""
 
 NOTICE_S: Final = 1.0
 """Seconds after which a compilation is said on a terminal."""
+
+MOVED: Final = 16
+"""Multiplications in the time of a number that is packed."""
 
 PACKED_ROWS: Final = 32
 """Packed rows of a batch that are worth packing its matrices for."""
@@ -98,12 +101,27 @@ def _shared(share: Callable[[int, int], None], rows: int, work: int) -> None:
             other.result()
 
 
-def _packed(matrix: Array, *, transposed: bool) -> Array:
+def _packed(matrix: Array) -> Array:
     """Return a matrix in panels."""
-    depth, columns = matrix.shape[::-1] if transposed else matrix.shape
-    room = products.panels(depth, columns, matrix.dtype)
-    _ready(kernels.packed, matrix.dtype)(room, np.ascontiguousarray(matrix), transposed)
+    rows, columns = matrix.shape
+    room, run = products.panels(rows, columns, matrix.dtype), _ready(kernels.packed, matrix.dtype)
+    width = room.shape[2]
+
+    def share(start: int, stop: int) -> None:
+        run(room[start:stop], matrix[:, start * width : stop * width])
+
+    _shared(share, len(room), MOVED * matrix.size)
     return room
+
+
+def _multiply(rows: Array, others: Array, out: Array, *, turned: bool, adds: bool) -> None:
+    """Write rows @ others to `out`, or rows.T @ others, or add it."""
+    panels, run = _packed(others), _ready(kernels.multiplied, out.dtype)
+
+    def share(start: int, stop: int) -> None:
+        run(out[start:stop], rows[:, start:stop] if turned else rows[start:stop], panels, turned, adds)
+
+    _shared(share, len(out), rows.size * others.shape[1])
 
 
 def _is_few(schedule: Schedule) -> bool:
@@ -117,16 +135,16 @@ class CompiledCell(NumpyCell):
         few = _is_few(schedule)
         return dataclasses.replace(
             w,
-            W=w.W if few or w.W is None else _packed(w.W, transposed=True),
-            R=w.R if few else _packed(w.R, transposed=True),
-            proj=None if w.proj is None else _packed(w.proj, transposed=True),
+            W=w.W if few or w.W is None else _packed(w.W.T),
+            R=w.R if few else _packed(w.R.T),
+            proj=None if w.proj is None else _packed(w.proj.T),
         )
 
     def backwards(self, w: Weights, schedule: Schedule) -> Weights:
         return dataclasses.replace(
             w,
-            R=w.R if _is_few(schedule) else _packed(w.R, transposed=False),
-            proj=None if w.proj is None else _packed(w.proj, transposed=False),
+            R=w.R if _is_few(schedule) else _packed(w.R),
+            proj=None if w.proj is None else _packed(w.proj),
         )
 
     def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
@@ -140,13 +158,14 @@ class CompiledCell(NumpyCell):
         self.input_product(w, x, gates)
         return x[:0], _panels(gates)
 
-    def weight_product(self, rows: Array, others: Array, out: Array) -> Array:
-        if others.ndim == 1 or len(others) >= PACKED_ROWS:
-            return super().weight_product(rows, others, out)
-        with _contiguous(out) as sums:
-            columns, panels = np.ascontiguousarray(rows.T), _packed(others, transposed=False)
-            _ready(kernels.multiplied, out.dtype)(sums, columns, panels, False)
-        return out
+    def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
+        _multiply(rows, others, out, turned=True, adds=adds)
+
+    def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
+        if len(rows) < PACKED_ROWS:
+            super().input_product_back(rows, W, out, adds=adds)
+        else:
+            _multiply(rows, W, out, turned=False, adds=adds)
 
 
 def _parts(R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], slice | None, slice]]:

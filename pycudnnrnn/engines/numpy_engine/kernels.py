@@ -19,7 +19,7 @@ import numpy as np
 from numba import types
 
 from pycudnnrnn.engines.numpy_engine import products, vectors
-from pycudnnrnn.engines.numpy_engine.products import OPTIONS, inner, pack, product
+from pycudnnrnn.engines.numpy_engine.products import OPTIONS, inner, pack, product, turned_product
 from pycudnnrnn.engines.numpy_engine.vectors import (
     add,
     clip,
@@ -48,12 +48,13 @@ STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE).digest()[:6], "big")
 and the size and time of its file alone, and the files of all wheels have the same time."""
 
 AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3}
-READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x")
+READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
+STRIDED: Final = ("matrix", "rows")
 AHEAD: Final = 32
 """Rows whose input product is computed at a time."""
 
-FLAGS: Final = ("relu", "transposed", "adds")
-"""Parameters that have not two axes, those whose memory may be read-only, and those that are true or false."""
+FLAGS: Final = ("relu", "turned", "adds")
+"""Parameters that have not two axes, those whose memory may be read-only, that may have any strides, that are flags."""
 
 
 def kernel(function: Any) -> Any:
@@ -76,7 +77,8 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
         elif name == "steps":
             kinds.append(types.Array(types.int64, 2, "C"))
         else:  # the caller's memory may be at any address
-            kinds.append(types.Array(real, AXES.get(name, 2), "C", readonly=name in READ, aligned=False))
+            order = "A" if name in STRIDED else "C"
+            kinds.append(types.Array(real, AXES.get(name, 2), order, readonly=name in READ, aligned=False))
     function.disable_compile(False)
     function.compile(tuple(kinds))
     function.disable_compile()
@@ -248,10 +250,13 @@ def plain_back(
 
 
 @kernel
-def packed(packed: Any, matrix: Any, transposed: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
-    pack(packed, matrix, transposed)
+def packed(packed: Any, matrix: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+    pack(packed, matrix)
 
 
 @kernel
-def multiplied(out: Any, x: Any, packed: Any, adds: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
-    product(out, x, packed, adds)
+def multiplied(out: Any, rows: Any, packed: Any, turned: Any, adds: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+    if turned:
+        turned_product(out, rows, packed, adds)
+    else:
+        product(out, rows, packed, adds)

@@ -1,8 +1,10 @@
-"""Matrix products for compiled kernels: `x @ w` with w packed once in panels, each tile of results held in registers.
+"""Matrix products for compiled kernels: `x @ w` with w packed in panels, each tile of results held in registers.
 
 A kernel's recurrent product has few rows and the same matrix at each step. A general BLAS packs that matrix again in
-each call; here it is packed before the time loop. A tile of few rows splits each sum
-into parts (SUMS).
+each call; here it is packed before the time loop. A tile of few rows splits each sum into parts (SUMS).
+
+The large products of gradients are made of the same tiles and split among the engine's threads. OpenBLAS would split
+them too, but its threads wait for more work in a loop, on the processors that the engine's threads need next.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ OPTIONS: Final[dict[str, Any]] = {"fastmath": {"contract"}, "error_model": "nump
 """With Python's error model each division would be checked, and no loop with one be made vector instructions."""
 
 BLOCK: Final = 128
-"""Rows of x that stay in cache while the panels pass by."""
+TURNED: Final = 8
+"""Rows of x, and tiles of columns, that stay in cache while the panels pass by."""
 
 _FEATURES: Final = binding.get_host_cpu_features()
 VECTOR_NBYTES: Final = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx2") else 16
@@ -52,11 +55,11 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     name = f"pycudnnrnn_tile_{rows}_{real}"
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 6, flag]), name)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 7, flag]), name)
     function.linkage = "internal"
     function.attributes.add("noinline")  # one copy is quicker to compile, and long enough to be called
     builder: Any = ir.IRBuilder(function.append_basic_block())
-    x, x_stride, w, depth, out, out_stride, adds = function.args
+    x, x_row, x_next, w, depth, out, out_row, adds = function.args
 
     lanes, fused = VECTOR_NBYTES // itemsize, ("contract",)
     vector = ir.VectorType(number, lanes)
@@ -64,25 +67,25 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     parts = max(1, SUMS // (rows * VECTORS))
     cells = [(row, place) for row in range(rows) for place in range(VECTORS)]
 
-    def moved(address: Any, index: Any, nbytes: int) -> Any:
-        return builder.add(address, builder.mul(index, integer(nbytes)))
+    def moved(address: Any, index: Any, nbytes: Any) -> Any:
+        return builder.add(address, builder.mul(index, nbytes))
 
     def at(address: Any, kind: Any) -> Any:
         return builder.inttoptr(address, kind.as_pointer())
 
-    x_rows = [moved(x, builder.mul(integer(row), x_stride), itemsize) for row in range(rows)]
-    out_rows = [moved(out, builder.mul(integer(row), out_stride), itemsize) for row in range(rows)]
+    x_rows = [moved(x, integer(row), x_row) for row in range(rows)]
+    out_rows = [moved(out, integer(row), out_row) for row in range(rows)]
     sums = [{cell: cgutils.alloca_once(builder, vector) for cell in cells} for _ in range(parts)]
     for part in sums:
         for cell in cells:
             builder.store(ir.Constant(vector, None), part[cell])
 
     def multiply(k: Any, part: dict[tuple[int, int], Any]) -> None:
-        line = moved(w, k, PANEL_NBYTES)
-        places = [at(moved(line, integer(place), VECTOR_NBYTES), vector) for place in range(VECTORS)]
+        line = moved(w, k, integer(PANEL_NBYTES))
+        places = [at(builder.add(line, integer(place * VECTOR_NBYTES)), vector) for place in range(VECTORS)]
         others = [builder.load(place, align=itemsize) for place in places]
         for row, address in enumerate(x_rows):
-            value = builder.load(at(moved(address, k, itemsize), number), align=1)
+            value = builder.load(at(moved(address, k, x_next), number), align=1)
             one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
             values = builder.shuffle_vector(one, one, everywhere)
             for place, other in enumerate(others):
@@ -100,7 +103,7 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
         total = builder.load(sums[0][row, place])
         for part in sums[1:]:
             total = builder.fadd(total, builder.load(part[row, place]))
-        to = at(moved(out_rows[row], integer(place), VECTOR_NBYTES), vector)
+        to = at(builder.add(out_rows[row], integer(place * VECTOR_NBYTES)), vector)
         with builder.if_else(adds) as (added, written):
             with added:
                 builder.store(builder.fadd(builder.load(to, align=1), total), to, align=1)
@@ -115,12 +118,12 @@ def _tile(rows: int) -> Any:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def tile(
-        _: Any, like: Any, x: Any, x_stride: Any, w: Any, depth: Any, out: Any, out_stride: Any, _adds: Any
+        _: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, _adds: Any
     ) -> Any:
         def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:
             builder.call(_emit_tile(builder.module, rows, signature.args[0]), arguments[1:])
 
-        integers = (types.intp for _ in (x, x_stride, w, depth, out, out_stride))
+        integers = (types.intp for _ in (x, x_row, x_next, w, depth, out, out_row))
         return types.void(like, *integers, types.boolean), emit
 
     return tile
@@ -129,20 +132,62 @@ def _tile(rows: int) -> Any:
 _tile_tall, _tile_half, _tile_two, _tile_one = (_tile(rows) for rows in (TALL, TALL // 2, 2, 1))
 
 
+def _mover() -> Any:
+    """Return what copies TALL numbers: in an array of any strides, a loop is not made a vector instruction."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def move(_: Any, like: Any, source: Any, to: Any) -> Any:
+        def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:
+            number = ir.FloatType() if signature.args[0] == types.float32 else ir.DoubleType()
+            kind = ir.VectorType(number, TALL).as_pointer()
+            value = builder.load(builder.inttoptr(arguments[1], kind), align=1)
+            builder.store(value, builder.inttoptr(arguments[2], kind), align=1)
+
+        return types.void(like, *(types.intp for _ in (source, to))), emit
+
+    return move
+
+
+_move = _mover()
+
+
 @inner
-def _rows_of(n: Any, like: Any, x: Any, x_stride: Any, w: Any, depth: Any, out: Any, out_stride: Any, adds: Any) -> Any:
+def _rows_of(
+    n: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, adds: Any
+) -> Any:
     """Compute as many of n rows as a tile has; return how many."""
     if n >= TALL:
-        _tile_tall(like, x, x_stride, w, depth, out, out_stride, adds)
+        _tile_tall(like, x, x_row, x_next, w, depth, out, out_row, adds)
         return TALL
     if n >= TALL // 2:
-        _tile_half(like, x, x_stride, w, depth, out, out_stride, adds)
+        _tile_half(like, x, x_row, x_next, w, depth, out, out_row, adds)
         return TALL // 2
     if n >= 2:
-        _tile_two(like, x, x_stride, w, depth, out, out_stride, adds)
+        _tile_two(like, x, x_row, x_next, w, depth, out, out_row, adds)
         return 2
-    _tile_one(like, x, x_stride, w, depth, out, out_stride, adds)
+    _tile_one(like, x, x_row, x_next, w, depth, out, out_row, adds)
     return 1
+
+
+@inner
+def _block(out: Any, x: Any, x_tile: Any, x_row: Any, x_next: Any, w: Any, adds: Any) -> None:
+    """Write x @ w, or add it; of x its address, and the bytes from TALL rows to the next, from a row, from a column."""
+    like, itemsize = out.dtype.type(0), out.itemsize
+    n, columns, depth, width = out.shape[0], out.shape[1], w.shape[1], w.shape[2]
+    edge = np.empty((TALL, width), out.dtype)
+    for p in range(w.shape[0]):
+        panel, first, row = w.ctypes.data + p * depth * PANEL_NBYTES, p * width, 0
+        whole = first + width <= columns
+        while row < n:
+            at, to, out_row = x + row // TALL * x_tile + row % TALL * x_row, edge.ctypes.data, PANEL_NBYTES
+            if whole:
+                to, out_row = out.ctypes.data + (row * columns + first) * itemsize, columns * itemsize
+            done = _rows_of(n - row, like, at, x_row, x_next, panel, depth, to, out_row, adds and whole)
+            if not whole:
+                for r in range(done):
+                    for u in range(columns - first):
+                        out[row + r, first + u] = edge[r, u] + out[row + r, first + u] if adds else edge[r, u]
+            row += done
 
 
 @inner
@@ -150,47 +195,59 @@ def product(out: Any, x: Any, w: Any, adds: Any) -> None:
     """Write x @ w, or add it; w in panels.
 
     Shapes:
-        out: [n, columns]; x: [n, depth]; w: [panels, depth, width].
+        out: [n, columns]; x: [n, depth], with any strides; w: [panels, depth, width].
     """
-    like, itemsize = out.dtype.type(0), out.itemsize
-    n, depth, columns, width = x.shape[0], x.shape[1], out.shape[1], w.shape[2]
-    edge = np.empty((TALL, width), out.dtype)
-    for top in range(0, n, BLOCK):
-        end = min(n, top + BLOCK)
-        for p in range(w.shape[0]):
-            panel, first, row = w.ctypes.data + p * depth * width * itemsize, p * width, top
-            whole = first + width <= columns
-            while row < end:
-                at, to, stride = x.ctypes.data + row * depth * itemsize, edge.ctypes.data, width
-                if whole:
-                    to, stride = out.ctypes.data + (row * columns + first) * itemsize, columns
-                done = _rows_of(end - row, like, at, depth, panel, depth, to, stride, adds and whole)
-                if not whole:
-                    for r in range(done):
-                        for u in range(columns - first):
-                            out[row + r, first + u] = edge[r, u] + out[row + r, first + u] if adds else edge[r, u]
-                row += done
+    row, column = x.strides
+    for top in range(0, x.shape[0], BLOCK):
+        _block(out[top : top + BLOCK], x.ctypes.data + top * row, TALL * row, row, column, w, adds)
 
 
 @inner
-def pack(out: Any, w: Any, transposed: Any) -> None:
-    """Lay out w, or w transposed, in panels; what is past the last column is zero.
+def turned_product(out: Any, x: Any, w: Any, adds: Any) -> None:
+    """Write x.T @ w, or add it; w in panels. A tile reads a column of x as a row: what it reads at a time is packed.
 
     Shapes:
-        out: [panels, depth, width]; w: [depth, columns], or transposed [columns, depth].
+        out: [n, columns]; x: [depth, n], with any strides; w: [panels, depth, width].
     """
-    width, depth, columns = PANEL_NBYTES // out.itemsize, out.shape[1], w.shape[0] if transposed else w.shape[1]
-    for p in range(out.shape[0]):
-        first = p * width
-        for k in range(depth):
-            row = out[p, k]
-            if first + width > columns:
-                for u in range(width):
-                    inside = first + u < columns
-                    row[u] = (w[first + u, k] if transposed else w[k, first + u]) if inside else 0
-            elif transposed:
-                for u in range(width):
-                    row[u] = w[first + u, k]
-            else:
-                for u in range(width):
-                    row[u] = w[k, first + u]
+    if x.shape[0] == 1:  # nothing to hold in registers: memory is all that it takes
+        line = w.reshape(-1)
+        for k in range(out.shape[0]):
+            row, value = out[k], x[0, k]
+            for u in range(row.size):
+                row[u] = value * line[u] + row[u] if adds else value * line[u]
+        return
+    tiles = np.empty((TURNED, x.shape[0], TALL), x.dtype)
+    tile, next_row, _ = tiles.strides
+    for top in range(0, x.shape[1], TURNED * TALL):
+        pack(tiles, x[:, top : top + TURNED * TALL])
+        _block(out[top : top + TURNED * TALL], tiles.ctypes.data, tile, x.itemsize, next_row, w, adds)
+
+
+@inner
+def pack(out: Any, w: Any) -> None:
+    """Lay out w in panels of any width that TALL divides; what is past the last column is zero.
+
+    The orders are those that memory likes best: with w by rows a whole row after the other, else a few columns.
+
+    Shapes:
+        out: [panels, depth, width]; w: [depth, columns], with any strides.
+    """
+    count, depth, width = out.shape
+    columns, (panel, row, item), (w_row, w_column) = w.shape[1], out.strides, w.strides
+    like, whole = out.dtype.type(0), min(count, columns // width) if w_column == item else 0
+    for k in range(depth if whole else 0):
+        for p in range(whole):
+            source, to = w.ctypes.data + k * w_row + p * width * item, out.ctypes.data + p * panel + k * row
+            for u in range(0, width, TALL):
+                _move(like, source + u * item, to + u * item)
+    for p in range(whole, count):
+        for start in range(0, width, TALL):
+            first = p * width + start
+            for k in range(depth):
+                line = out[p, k]
+                if first + TALL <= columns:
+                    for u in range(TALL):
+                        line[start + u] = w[k, first + u]
+                else:
+                    for u in range(TALL):
+                        line[start + u] = w[k, first + u] if first + u < columns else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic
 from pycudnnrnn.engines.numpy_engine.choice import tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks, bounds, walk_in_blocks
 from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, put
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
@@ -76,13 +77,10 @@ def run_back(
     for base, end, block in reversed(list(blocks(spec, steps))):
         here = tape.rows(base, end)
         cell.backward(w, here, counted_from(base, block), dy[base:end], dh, dc)
-        into = None if add else below[base:end]
-        for columns, piece in cell.input_pieces(here):
+        for number, (columns, piece) in enumerate(cell.input_pieces(here)):
+            adds = add or number > 0
             if w.W is None:
                 gates = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units)
-                part = np.sum(gates, axis=1, out=into)
+                put(functools.partial(np.sum, gates, axis=1), below[base:end], adds=adds)
             else:
-                part = np.matmul(piece, w.W[columns], out=into)
-            if into is None:
-                below[base:end] += part
-            into = None
+                cell.input_product_back(piece, w.W[columns], below[base:end], adds=adds)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,14 @@ from pycudnnrnn.layout import ParamLayout, Region
 from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]
+
+
+def put(part: Callable[..., Array], out: Array, *, adds: bool) -> None:
+    """Write what `part(out=...)` computes to `out`, or add it."""
+    if adds:
+        out += part()
+    else:
+        part(out=out)
 
 
 @dataclasses.dataclass
