@@ -159,7 +159,10 @@ class CompiledCell(NumpyCell):
         return x[:0], _panels(gates)
 
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
-        _multiply(rows, others, out, turned=True, adds=adds)
+        if len(rows) == 1 and not adds:
+            _ready(kernels.outer, out.dtype)(out, rows, np.ascontiguousarray(others))
+        else:
+            _multiply(rows, others, out, turned=True, adds=adds)
 
     def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
         if len(rows) < PACKED_ROWS:

@@ -19,7 +19,7 @@ import numpy as np
 from numba import types
 
 from pycudnnrnn.engines.numpy_engine import products, vectors
-from pycudnnrnn.engines.numpy_engine.products import OPTIONS, inner, pack, product, turned_product
+from pycudnnrnn.engines.numpy_engine.products import OPTIONS, TALL, by_columns, by_rows, inner, pack, product
 from pycudnnrnn.engines.numpy_engine.vectors import (
     add,
     clip,
@@ -47,12 +47,15 @@ STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE).digest()[:6], "big")
 """What the source is. A parameter of every kernel: what numba keeps on disk it finds by a kernel's own code and types,
 and the size and time of its file alone, and the files of all wheels have the same time."""
 
-AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3}
-READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
-STRIDED: Final = ("matrix", "rows")
 AHEAD: Final = 32
 """Rows whose input product is computed at a time."""
 
+TURNED: Final = 8
+"""Tiles of columns that stay in cache while the panels pass by."""
+
+AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3}
+READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
+STRIDED: Final = ("matrix", "rows")
 FLAGS: Final = ("relu", "turned", "adds")
 """Parameters that have not two axes, those whose memory may be read-only, that may have any strides, that are flags."""
 
@@ -101,7 +104,7 @@ def input_products(gates: Any, x: Any, W: Any, steps: Any, k: Any) -> Any:
             break
         k += 1
     if W.shape[0] > 0:
-        product(gates[low:high], x[low:high], W, False)
+        product(gates[low:high], by_rows(x[low:high]), W, False)
     return k
 
 
@@ -122,7 +125,7 @@ def lstm(
                 copy(h_before[first + b], h_now[b])
         if k == ahead:
             ahead = input_products(gates, x, W, steps, k)
-        product(gates[first : first + n], h_now, R, True)
+        product(gates[first : first + n], by_rows(h_now), R, True)
         made = h_now
         if projects:
             made = hidden[first : first + n] if keeps else spare_m[:n]
@@ -140,7 +143,7 @@ def lstm(
                 clip(own, bounds[0], bounds[1])
             lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], own, row[3 * units :])
         if projects:
-            product(h_now, made, proj, False)
+            product(h_now, by_rows(made), proj, False)
         for b in range(n):
             copy(y[first + b], h_now[b])
 
@@ -161,7 +164,7 @@ def lstm_back(
             dm = spare_m[:n]
             for b in range(n):
                 copy(dh_kept[first + b], dh_now[b])
-            product(dm, dh_now, proj, False)
+            product(dm, by_rows(dh_now), proj, False)
         for b in range(n):
             row, own = gates[first + b], dc[b]
             lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], own)
@@ -169,7 +172,7 @@ def lstm_back(
                 keep_open(own, inside[first + b])
             lstm_ig_back(row[:units], row[2 * units : 3 * units], own)
             lstm_f_back(row[units : 2 * units], c_before[first + b], own)
-        product(dh_now, gates[first : first + n], R, False)
+        product(dh_now, by_rows(gates[first : first + n]), R, False)
 
 
 @kernel
@@ -182,7 +185,7 @@ def gru(
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
             ahead = input_products(gates, x, W, steps, k)
-        product(recurrent[:n], h[:n], R, False)
+        product(recurrent[:n], by_rows(h[:n]), R, False)
         for b in range(n):
             row, own, now = gates[first + b], recurrent[b], h[b]
             add(row[: 2 * units], own[: 2 * units])
@@ -207,7 +210,7 @@ def gru_back(
             add(now, dy[first + b])
             gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], now)
             gru_n_back(row[:units], row[2 * units :], q[first + b])
-        product(dh[:n], gates[first : first + n], R, True)
+        product(dh[:n], by_rows(gates[first : first + n]), R, True)
 
 
 @kernel
@@ -220,7 +223,7 @@ def plain(
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
             ahead = input_products(gates, x, W, steps, k)
-        product(gates[first : first + n], h[:n], R, True)
+        product(gates[first : first + n], by_rows(h[:n]), R, True)
         for b in range(n):
             row, now = gates[first + b], h[b]
             if keeps:
@@ -246,7 +249,7 @@ def plain_back(
                 relu_back(gates[first + b], now)
             else:
                 tanh_back(gates[first + b], now)
-        product(dh[:n], gates[first : first + n], R, False)
+        product(dh[:n], by_rows(gates[first : first + n]), R, False)
 
 
 @kernel
@@ -255,8 +258,21 @@ def packed(packed: Any, matrix: Any, stamp: Any = STAMP) -> None:  # noqa: ARG00
 
 
 @kernel
+def outer(out: Any, rows: Any, x: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+    """The turned product of single rows: memory is all that it takes."""
+    for u in range(out.shape[0]):
+        row, value = out[u], rows[0, u]
+        for k in range(row.size):
+            row[k] = value * x[0, k]
+
+
+@kernel
 def multiplied(out: Any, rows: Any, packed: Any, turned: Any, adds: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
-    if turned:
-        turned_product(out, rows, packed, adds)
-    else:
-        product(out, rows, packed, adds)
+    """Write rows @ packed, or rows.T @ packed, or add it."""
+    if not turned:
+        product(out, by_rows(rows), packed, adds)
+        return
+    tiles = np.empty((TURNED, rows.shape[0], TALL), out.dtype)
+    for first in range(0, rows.shape[1], TURNED * TALL):
+        pack(tiles, rows[:, first : first + TURNED * TALL])
+        product(out[first : first + TURNED * TALL], by_columns(tiles), packed, adds)

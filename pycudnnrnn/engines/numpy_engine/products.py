@@ -21,8 +21,7 @@ OPTIONS: Final[dict[str, Any]] = {"fastmath": {"contract"}, "error_model": "nump
 """With Python's error model each division would be checked, and no loop with one be made vector instructions."""
 
 BLOCK: Final = 128
-TURNED: Final = 8
-"""Rows of x, and tiles of columns, that stay in cache while the panels pass by."""
+"""Rows of x that stay in cache while the panels pass by."""
 
 _FEATURES: Final = binding.get_host_cpu_features()
 VECTOR_NBYTES: Final = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx2") else 16
@@ -170,57 +169,44 @@ def _rows_of(
 
 
 @inner
-def _block(out: Any, x: Any, x_tile: Any, x_row: Any, x_next: Any, w: Any, adds: Any) -> None:
-    """Write x @ w, or add it; of x its address, and the bytes from TALL rows to the next, from a row, from a column."""
-    like, itemsize = out.dtype.type(0), out.itemsize
-    n, columns, depth, width = out.shape[0], out.shape[1], w.shape[1], w.shape[2]
-    edge = np.empty((TALL, width), out.dtype)
-    for p in range(w.shape[0]):
-        panel, first, row = w.ctypes.data + p * depth * PANEL_NBYTES, p * width, 0
-        whole = first + width <= columns
-        while row < n:
-            at, to, out_row = x + row // TALL * x_tile + row % TALL * x_row, edge.ctypes.data, PANEL_NBYTES
-            if whole:
-                to, out_row = out.ctypes.data + (row * columns + first) * itemsize, columns * itemsize
-            done = _rows_of(n - row, like, at, x_row, x_next, panel, depth, to, out_row, adds and whole)
-            if not whole:
-                for r in range(done):
-                    for u in range(columns - first):
-                        out[row + r, first + u] = edge[r, u] + out[row + r, first + u] if adds else edge[r, u]
-            row += done
+def by_rows(x: Any) -> Any:
+    """Return x as `product` takes it: its address, and the bytes to the next TALL rows, row and column."""
+    row, column = x.strides
+    return x.ctypes.data, TALL * row, row, column
+
+
+@inner
+def by_columns(tiles: Any) -> Any:
+    """Return what is packed in panels of TALL columns as `product` takes it, turned: the columns are the rows of x."""
+    tile, row, column = tiles.strides
+    return tiles.ctypes.data, tile, column, row
 
 
 @inner
 def product(out: Any, x: Any, w: Any, adds: Any) -> None:
-    """Write x @ w, or add it; w in panels.
+    """Write x @ w, or add it; x as `by_rows` or `by_columns` gives it, w in panels.
 
     Shapes:
-        out: [n, columns]; x: [n, depth], with any strides; w: [panels, depth, width].
+        out: [n, columns]; x: [n, depth]; w: [panels, depth, width].
     """
-    row, column = x.strides
-    for top in range(0, x.shape[0], BLOCK):
-        _block(out[top : top + BLOCK], x.ctypes.data + top * row, TALL * row, row, column, w, adds)
-
-
-@inner
-def turned_product(out: Any, x: Any, w: Any, adds: Any) -> None:
-    """Write x.T @ w, or add it; w in panels. A tile reads a column of x as a row: what it reads at a time is packed.
-
-    Shapes:
-        out: [n, columns]; x: [depth, n], with any strides; w: [panels, depth, width].
-    """
-    if x.shape[0] == 1:  # nothing to hold in registers: memory is all that it takes
-        line = w.reshape(-1)
-        for k in range(out.shape[0]):
-            row, value = out[k], x[0, k]
-            for u in range(row.size):
-                row[u] = value * line[u] + row[u] if adds else value * line[u]
-        return
-    tiles = np.empty((TURNED, x.shape[0], TALL), x.dtype)
-    tile, next_row, _ = tiles.strides
-    for top in range(0, x.shape[1], TURNED * TALL):
-        pack(tiles, x[:, top : top + TURNED * TALL])
-        _block(out[top : top + TURNED * TALL], tiles.ctypes.data, tile, x.itemsize, next_row, w, adds)
+    like, itemsize, (address, x_tile, x_row, x_next) = out.dtype.type(0), out.itemsize, x
+    n, columns, depth, width = out.shape[0], out.shape[1], w.shape[1], w.shape[2]
+    edge = np.empty((TALL, width), out.dtype)
+    for top in range(0, n, BLOCK):
+        end = min(n, top + BLOCK)
+        for p in range(w.shape[0]):
+            panel, first, row = w.ctypes.data + p * depth * PANEL_NBYTES, p * width, top
+            whole = first + width <= columns
+            while row < end:
+                at, to, out_row = address + row // TALL * x_tile + row % TALL * x_row, edge.ctypes.data, PANEL_NBYTES
+                if whole:
+                    to, out_row = out.ctypes.data + (row * columns + first) * itemsize, columns * itemsize
+                done = _rows_of(end - row, like, at, x_row, x_next, panel, depth, to, out_row, adds and whole)
+                if not whole:
+                    for r in range(done):
+                        for u in range(columns - first):
+                            out[row + r, first + u] = edge[r, u] + out[row + r, first + u] if adds else edge[r, u]
+                row += done
 
 
 @inner
