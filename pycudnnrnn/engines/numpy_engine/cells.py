@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from pycudnnrnn.engines.numpy_engine.tape import Tape, runs
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, put
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
 from pycudnnrnn.schedule import Schedule, Step
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -111,10 +111,10 @@ class NumpyCell:
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
         # BLAS takes a product of single rows for one of matrices, and does it slowly
         product = np.multiply if len(others) == 1 else np.matmul
-        put(functools.partial(product, rows.T, others), out, adds=adds)
+        write_or_add(functools.partial(product, rows.T, others), out, adds=adds)
 
     def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
-        put(functools.partial(np.matmul, rows, W), out, adds=adds)
+        write_or_add(functools.partial(np.matmul, rows, W), out, adds=adds)
 
 
 class PlainCell(NumpyCell):

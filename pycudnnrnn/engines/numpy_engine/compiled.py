@@ -124,15 +124,15 @@ def _multiply(rows: Array, others: Array, out: Array, *, turned: bool, adds: boo
     _shared(share, len(out), rows.size * others.shape[1])
 
 
-def _is_few(schedule: Schedule) -> bool:
-    return schedule.num_rows < PACKED_ROWS
+def _is_few(rows: int) -> bool:
+    return rows < PACKED_ROWS
 
 
 class CompiledCell(NumpyCell):
     """Weights in panels, where a batch has enough rows; where it has few, W and R as they are, and NumPy's products."""
 
     def forwards(self, w: Weights, schedule: Schedule) -> Weights:
-        few = _is_few(schedule)
+        few = _is_few(schedule.num_rows)
         return dataclasses.replace(
             w,
             W=w.W if few or w.W is None else _packed(w.W.T),
@@ -143,12 +143,12 @@ class CompiledCell(NumpyCell):
     def backwards(self, w: Weights, schedule: Schedule) -> Weights:
         return dataclasses.replace(
             w,
-            R=w.R if _is_few(schedule) else _packed(w.R),
+            R=w.R if _is_few(schedule.num_rows) else _packed(w.R),
             proj=None if w.proj is None else _packed(w.proj),
         )
 
     def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
-        R = 0 if _is_few(schedule) else sizes.R
+        R = 0 if _is_few(schedule.num_rows) else sizes.R
         return R + sizes.proj + (sizes.W if R else 0), R + sizes.proj
 
     def _inputs(self, w: Weights, x: Array, gates: Array) -> tuple[Array, Array]:
@@ -165,7 +165,7 @@ class CompiledCell(NumpyCell):
             _multiply(rows, others, out, turned=True, adds=adds)
 
     def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
-        if len(rows) < PACKED_ROWS:
+        if _is_few(len(rows)):
             super().input_product_back(rows, W, out, adds=adds)
         else:
             _multiply(rows, W, out, turned=False, adds=adds)

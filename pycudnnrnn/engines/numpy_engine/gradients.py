@@ -10,7 +10,7 @@ import numpy as np
 
 from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic
 from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, put
+from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, write_or_add
 from pycudnnrnn.schedule import Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
@@ -76,7 +76,7 @@ class GradientSums:
 
     def _add_bias(self, name: str, columns: slice, rows: Array) -> None:
         if name in self._sums:
-            put(functools.partial(np.sum, rows, axis=0), self._sums[name][columns], adds=self._started)
+            write_or_add(functools.partial(np.sum, rows, axis=0), self._sums[name][columns], adds=self._started)
 
     def put(self, out: Array, stacks: Stacks, *, accumulate: bool) -> None:
         """Write to `out` what is not a view of it, or add it there."""

@@ -32,6 +32,8 @@ TALL: Final = 8 if VECTOR_NBYTES == 64 else 4
 SUMS: Final = 8
 """Sums that a core adds to at a time: what a tile of fewer lacks, it gets by splitting each in several."""
 
+_NUMBERS: Final = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
+
 
 def inner(function: Any) -> Any:
     """Return a part of kernels, which is compiled with them."""
@@ -49,7 +51,7 @@ def panels(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any
 
 def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     """Return a function of the module that computes `rows` rows of a panel's columns; it is emitted once."""
-    number, itemsize = (ir.FloatType(), 4) if real == types.float32 else (ir.DoubleType(), 8)
+    number, itemsize = _NUMBERS[real], real.bitwidth // 8
     integer, flag = ir.IntType(64), ir.IntType(1)
     name = f"pycudnnrnn_tile_{rows}_{real}"
     if name in module.globals:
@@ -137,12 +139,11 @@ def _mover() -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
     def move(_: Any, like: Any, source: Any, to: Any) -> Any:
         def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:
-            number = ir.FloatType() if signature.args[0] == types.float32 else ir.DoubleType()
-            kind = ir.VectorType(number, TALL).as_pointer()
+            kind = ir.VectorType(_NUMBERS[signature.args[0]], TALL).as_pointer()
             value = builder.load(builder.inttoptr(arguments[1], kind), align=1)
             builder.store(value, builder.inttoptr(arguments[2], kind), align=1)
 
-        return types.void(like, *(types.intp for _ in (source, to))), emit
+        return types.void(like, source, to), emit
 
     return move
 

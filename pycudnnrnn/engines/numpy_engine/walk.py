@@ -11,7 +11,7 @@ from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic
 from pycudnnrnn.engines.numpy_engine.choice import tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks, bounds, walk_in_blocks
 from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, put
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
@@ -81,6 +81,6 @@ def run_back(
             adds = add or number > 0
             if w.W is None:
                 gates = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units)
-                put(functools.partial(np.sum, gates, axis=1), below[base:end], adds=adds)
+                write_or_add(functools.partial(np.sum, gates, axis=1), below[base:end], adds=adds)
             else:
                 cell.input_product_back(piece, w.W[columns], below[base:end], adds=adds)

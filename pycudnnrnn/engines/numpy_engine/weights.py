@@ -18,7 +18,7 @@ from pycudnnrnn.spec import RNNSpec
 Array = npt.NDArray[Any]
 
 
-def put(part: Callable[..., Array], out: Array, *, adds: bool) -> None:
+def write_or_add(part: Callable[..., Array], out: Array, *, adds: bool) -> None:
     """Write what `part(out=...)` computes to `out`, or add it."""
     if adds:
         out += part()
