@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn.engines.numpy_engine import cells, compiled, tape, walk
+from pycudnnrnn.engines.numpy_engine import cells, compiled, gradients, tape
 from pycudnnrnn.engines.numpy_engine.tape import runs
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import problems, sequence_lengths, specs
@@ -23,9 +23,10 @@ batches = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
     problems(specs(max_layers=2)), st.integers(1, 200), st.integers(1, 200), st.integers(1, 9), st.integers(1, 9),
     st.integers(1, 40),
 )  # fmt: skip
-def test_what_is_chosen_for_speed_changes_no_number(problem, group, factor, spread, column, packed):
+def test_what_is_chosen_for_speed_changes_no_number(problem, block, factor, spread, column, packed):
     with (
-        mock.patch.object(walk, "GROUP_ELEMENTS", group),
+        mock.patch.object(gradients, "BLOCK_ROWS", block),
+        mock.patch.object(gradients, "BLOCK_ROWS_A_UNIT", 0),
         mock.patch.object(cells, "FACTOR_ELEMENTS", factor),
         mock.patch.object(tape, "SPREAD_STEPS", spread),
         mock.patch.object(cells, "COLUMN_STEPS", column),

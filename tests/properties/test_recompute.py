@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnLSTM, errors, ops
-from pycudnnrnn.engines.numpy_engine import gradients, recompute, walk
+from pycudnnrnn.engines.numpy_engine import gradients, recompute
 from pycudnnrnn.engines.numpy_engine.dropout import dropout_mask
 from pycudnnrnn.engines.numpy_engine.recompute import walks
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
@@ -37,14 +37,13 @@ def results(problem, **keywords):
 
 @pytest.fixture
 def small_blocks():
-    """Let blocks, groups of blocks and drawn masks be a few rows, so that small batches have many."""
+    """Let blocks and drawn masks be a few rows, so that small batches have many."""
     with pytest.MonkeyPatch.context() as patch:
 
-        def choose(rows, spec):
+        def choose(rows):
             patch.setattr(gradients, "BLOCK_ROWS", rows)
             # So that the larger of the two is BLOCK_ROWS, whatever num_units is.
             patch.setattr(gradients, "BLOCK_ROWS_A_UNIT", 0)
-            patch.setattr(walk, "GROUP_ELEMENTS", 2 * spec.num_gates * spec.num_units)
             patch.setattr(recompute, "MASK_ROWS", rows)
 
         yield choose
@@ -59,7 +58,7 @@ def small_blocks():
     st.booleans(),
 )
 def test_outputs_and_all_gradients_have_the_same_bits(small_blocks, problem, every, rows, is_training, time_major):
-    small_blocks(rows, problem.spec)
+    small_blocks(rows)
     if not time_major:
         swapped = {name: np.ascontiguousarray(getattr(problem, name).swapaxes(0, 1)) for name in ("x", "dy")}
         lengths = problem.full_lengths
@@ -78,7 +77,7 @@ BLOCKS = (
     ("lstm", "gru", "rnn_tanh"),
     ("float32", "float64"),
     ("unidirectional", "bidirectional"),
-    ((700, 3, 17, 33), (1500, 1, 9, 64), (180, 20, 40, 24)),
+    ((1500, 3, 17, 33), (3000, 1, 9, 64), (360, 20, 40, 24)),
 )
 OFTEN = pairwise(*BLOCKS)
 """Every pair of values; `make test-long` has the other rows of the product."""
@@ -130,7 +129,7 @@ def test_a_chunk_has_at_least_so_many_steps_and_hardly_more(problem, every, rows
 @examples(100)
 @given(problems(dropping_specs(), max_time=9), st.integers(1, 6))
 def test_a_backward_in_two_halves_adds_retains_and_is_used_up_as_without(small_blocks, problem, every):
-    small_blocks(3, problem.spec)
+    small_blocks(3)
     start = problem.op.dropout_state()
     plain = problem.forward()
     problem.op.set_dropout_state(start)
@@ -155,7 +154,7 @@ def test_a_backward_in_two_halves_adds_retains_and_is_used_up_as_without(small_b
 def test_an_engine_with_another_layout_gets_its_gradient_there_and_padding_is_left_as_without(
     small_blocks, problem, every, seed
 ):
-    small_blocks(3, problem.spec)
+    small_blocks(3)
     with use_engine(PermutedLayoutEngine(seed)):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
         assert results(moved, checkpoint_every=every) == results(moved)
@@ -172,7 +171,7 @@ def test_an_engine_with_another_layout_gets_its_gradient_there_and_padding_is_le
 @examples(100)
 @given(problems(max_time=9), st.integers(1, 6))
 def test_what_padding_holds_changes_nothing(small_blocks, problem, every):
-    small_blocks(3, problem.spec)
+    small_blocks(3)
     dirty_x, dirty_dy = problem.x.copy(), problem.dy.copy()
     for b, length in enumerate(problem.full_lengths):
         dirty_x[length:, b] = dirty_dy[length:, b] = np.nan

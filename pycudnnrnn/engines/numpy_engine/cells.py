@@ -17,10 +17,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 import numpy as np
 
+from pycudnnrnn.engines.numpy_engine.arithmetic import Pieces, Sizes
 from pycudnnrnn.engines.numpy_engine.tape import Tape, runs
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
 from pycudnnrnn.schedule import Schedule, Step
@@ -35,61 +36,12 @@ COLUMN_STEPS = 16
 product with few sequences is up to a third faster then. A larger one gains no more than its copy costs
 (with OpenBLAS)."""
 
-Pieces = list[tuple[slice, Array]]
-"""Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
-
-
-class Sizes(NamedTuple):
-    """Elements of the matrices of a pseudo-layer."""
-
-    W: int
-    R: int
-    proj: int
-
-
-class CellArithmetic(Protocol):
-    """One direction of one layer.
-
-    `steps` are rows of the tape's arrays and of `out` and `dy`. State arrays are updated in place; the rows running at
-    a step are a prefix of theirs.
-
-    Shapes:
-        x: [rows, I]; h, dh: [B, P]; c, dc: [B, U]; out, dy: [rows, P]; tape["gates"]: [rows, G * U].
-    """
-
-    def forwards(self, w: Weights, schedule: Schedule) -> Weights:
-        """The weights as `forward` takes them.
-
-        The whole schedule decides, not the steps of one call: another order of a matrix gives other bits.
-        """
-
-    def backwards(self, w: Weights, schedule: Schedule) -> Weights:
-        """The weights as `backward` takes them, W as it is."""
-
-    def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
-        """Elements that `forwards` and `backwards` copy of matrices of these sizes."""
-
-    def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
-        """Write rows.T @ others, the part of a weight gradient of so many packed rows, or add it."""
-
-    def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
-        """Write rows @ W, the gradient of what W multiplied, or add it."""
-
-    def extra(self) -> dict[str, int]:
-        """Names and widths of the tape arrays that this cell's backward needs beside those of all."""
-
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        """Walk the steps; a tape of more than "gates" gets what backward needs."""
-
-    def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
-        """Walk the steps the other way round, leaving gradients of pre-activations on the tape, in rows."""
-
-    def input_pieces(self, tape: Tape) -> Pieces:
-        """Gradients of what the input product was added to, after backward."""
-
 
 class NumpyCell:
     """Weights as they lie in params, and NumPy's products."""
+
+    def __init__(self, spec: RNNSpec) -> None:
+        self.units, self.width = spec.num_units, spec.num_gates * spec.num_units
 
     def forwards(self, w: Weights, schedule: Schedule) -> Weights:
         copies, _ = self.copied(Sizes(0, w.R.size, 0), schedule)
@@ -101,12 +53,17 @@ class NumpyCell:
     def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
         return (sizes.R if sizes.R <= COLUMN_ELEMENTS and len(schedule.steps) >= COLUMN_STEPS else 0), 0
 
-    def input_product(self, w: Weights, x: Array, gates: Array) -> None:
-        """Write W x to the gates; x itself to each gate where there is no W."""
+    def makes_ahead(self, schedule: Schedule, *, skips: bool) -> bool:  # noqa: ARG002
+        return True
+
+    def input_product(self, w: Weights, x: Array, tape: Tape) -> Array:
+        """Return gates that hold W x, the tape's if it has them; x itself in each gate where there is no W."""
+        gates = tape["gates"] if tape else np.empty((len(x), self.width), x.dtype)
         if w.W is None:
-            gates.reshape(len(x), gates.shape[1] // x.shape[1], x.shape[1])[:] = x[:, None]
+            gates.reshape(len(x), -1, self.units)[:] = x[:, None]
         else:
             np.matmul(x, w.W.T, out=gates)
+        return gates
 
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
         # BLAS takes a product of single rows for one of matrices, and does it slowly
@@ -124,14 +81,14 @@ class PlainCell(NumpyCell):
     """
 
     def __init__(self, spec: RNNSpec) -> None:
+        super().__init__(spec)
         self.relu = spec.mode is RNNMode.RNN_RELU
 
     def extra(self) -> dict[str, int]:
         return {}
 
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        self.input_product(w, x, tape["gates"])
-        gates, h_before, bias = tape["gates"], tape.get("h_before"), w.bias
+        gates, h_before, bias = self.input_product(w, x, tape), tape.get("h_before"), w.bias
         product = np.empty_like(h)
         for first, last in steps:
             a, h_now = gates[first:last], h[: last - first]
@@ -175,8 +132,8 @@ class LSTMCell(NumpyCell):
     """
 
     def __init__(self, spec: RNNSpec) -> None:
-        self.units, self.state = spec.num_units, spec.state_size
-        self.clip = spec.cell_clip
+        super().__init__(spec)
+        self.state, self.clip = spec.state_size, spec.cell_clip
         dtype = spec.compute_dtype.numpy
         self.scale = np.repeat(np.array([0.5, 0.5, 1, 0.5], dtype), self.units)
         self.shift = np.repeat(np.array([0.5, 0.5, 0, 0.5], dtype), self.units)
@@ -190,13 +147,13 @@ class LSTMCell(NumpyCell):
         return names
 
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        self.input_product(w, x, tape["gates"])
+        gates = self.input_product(w, x, tape)
         for run in runs(steps):
             h_now, c_now = run.take(h), run.take(c)
             a, t = np.empty((4 * self.units, run.sequences), h.dtype), np.empty_like(c_now)
             i, f, g, o = a.reshape(4, *c_now.shape)
             scale, shift, bias = run.spread(self.scale), run.spread(self.shift), run.spread(w.bias)
-            rows = (run.across(array) for array in (tape["gates"], out, tape.get("h_before"), tape.get("hidden")))
+            rows = (run.across(array) for array in (gates, out, tape.get("h_before"), tape.get("hidden")))
             blocks = (run.blocks(tape.get(name)) for name in ("gates", "c_before", "tanh_c", "inside"))
             for Wx, y, h_before, hidden, kept, c_before, tanh_c, inside in zip(*rows, *blocks, strict=False):
                 if h_before is not None:
@@ -294,14 +251,14 @@ class GRUCell(NumpyCell):
     """
 
     def __init__(self, spec: RNNSpec) -> None:
-        self.units = spec.num_units
+        super().__init__(spec)
         self.half = np.array(0.5, spec.compute_dtype.numpy)
 
     def extra(self) -> dict[str, int]:
         return {"q": self.units}
 
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        self.input_product(w, x, tape["gates"])
+        gates = self.input_product(w, x, tape)
         rz_end = 2 * self.units
         inside, outside = self._biases(w)
         for run in runs(steps):
@@ -309,7 +266,7 @@ class GRUCell(NumpyCell):
             a = np.empty((3 * self.units, run.sequences), h.dtype)
             rz, (r, z, n) = a[:rz_end], a.reshape(3, *h_now.shape)
             bias, n_bias = run.spread(inside), run.spread(outside)
-            Wx = run.across(tape["gates"])
+            Wx = run.across(gates)
             rows = (run.across(array) for array in (out, tape.get("h_before")))
             blocks = (run.blocks(tape.get(name)) for name in ("gates", "q"))
             for x_rz, x_n, y, h_before, kept, q in zip(Wx[:, :rz_end], Wx[:, rz_end:], *rows, *blocks, strict=False):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pycudnnrnn._checks import one_of, shorten
 from pycudnnrnn.engines.numpy_engine import cells
-from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic
+from pycudnnrnn.engines.numpy_engine.arithmetic import CellArithmetic
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.spec import DType, RNNMode, RNNSpec
 
@@ -68,7 +68,6 @@ def cell_of(spec: RNNSpec) -> CellArithmetic:
     return found[spec.mode](spec)
 
 
-def tape_widths(spec: RNNSpec, *, keep: bool) -> dict[str, int]:
-    """Return the columns of a pseudo-layer's tape arrays; fewer arrays where no backward will come."""
-    widths = {"gates": spec.num_gates * spec.num_units}
-    return widths | {"h_before": spec.state_size} | cell_of(spec).extra() if keep else widths
+def tape_widths(spec: RNNSpec) -> dict[str, int]:
+    """Return the columns of a pseudo-layer's tape arrays."""
+    return {"gates": spec.num_gates * spec.num_units, "h_before": spec.state_size} | cell_of(spec).extra()

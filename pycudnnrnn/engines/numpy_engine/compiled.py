@@ -21,7 +21,8 @@ import numpy as np
 
 from pycudnnrnn import _locks
 from pycudnnrnn.engines.numpy_engine import kernels, products, threads
-from pycudnnrnn.engines.numpy_engine.cells import GRUCell, LSTMCell, NumpyCell, PlainCell, Sizes
+from pycudnnrnn.engines.numpy_engine.arithmetic import Sizes
+from pycudnnrnn.engines.numpy_engine.cells import GRUCell, LSTMCell, NumpyCell, PlainCell
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
 from pycudnnrnn.schedule import Schedule, Step
@@ -76,7 +77,10 @@ def _said() -> Iterator[None]:
 
 
 def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
-    """Run a kernel over all sequences, in as many threads as the work is worth; `states` are arrays by sequence."""
+    """Run a kernel over all sequences, in as many threads as the work is worth.
+
+    `states` are arrays by sequence. Where there are no gates, each thread has room for those of a few steps.
+    """
     run, R = _ready(kernel, gates.dtype), _panels(R)
     places = np.array(steps, np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
@@ -84,7 +88,8 @@ def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Ar
     def share(start: int, stop: int) -> None:
         """Run sequences [start, stop), at the steps where some of them run."""
         rows = places[:, :1] + np.minimum([start, stop], sizes[:, None])
-        run(*(state[start:stop] for state in states), gates, R, *arguments, rows[rows[:, 0] < rows[:, 1]])
+        room = gates if len(gates) else np.empty((stop - start + kernels.AHEAD, gates.shape[1]), gates.dtype)
+        run(*(state[start:stop] for state in states), room, R, *arguments, rows[rows[:, 0] < rows[:, 1]])
 
     _shared(share, int(sizes.max(initial=0)), int(sizes.sum()) * R.size)
 
@@ -151,12 +156,19 @@ class CompiledCell(NumpyCell):
         R = 0 if _is_few(schedule.num_rows) else sizes.R
         return R + sizes.proj + (sizes.W if R else 0), R + sizes.proj
 
-    def _inputs(self, w: Weights, x: Array, gates: Array) -> tuple[Array, Array]:
-        """Return x and W as kernels take them; both empty, and the product in the gates, where W is not in panels."""
-        if w.W is not None and w.W.ndim == 3:
-            return np.ascontiguousarray(x), w.W
-        self.input_product(w, x, gates)
-        return x[:0], _panels(gates)
+    def makes_ahead(self, schedule: Schedule, *, skips: bool) -> bool:
+        return skips or _is_few(schedule.num_rows)
+
+    def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
+        """Return gates, x and W as kernels take them; where W is not in panels, gates hold its product.
+
+        Gates that no tape keeps have no rows.
+        """
+        if w.W is None or w.W.ndim == 2:
+            gates = self.input_product(w, x, tape)
+            return gates, x[:0], _panels(gates)
+        gates = tape["gates"] if tape else np.empty((0, self.width), x.dtype)
+        return gates, np.ascontiguousarray(x), w.W
 
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
         if len(rows) == 1 and not adds:
@@ -211,8 +223,8 @@ def _contiguous(out: Array) -> Iterator[Array]:
 
 class CompiledPlainCell(CompiledCell, PlainCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        gates, bias, h_before = tape["gates"], _bias(w.bias, tape["gates"]), _given(tape.get("h_before"), h)
-        inputs = self._inputs(w, x, gates)
+        gates, *inputs = self._inputs(w, x, tape)
+        bias, h_before = _bias(w.bias, gates), _given(tape.get("h_before"), h)
         with _contiguous(out) as y:
             for part, rows, now in _parts(w.R, steps):
                 if rows:
@@ -229,10 +241,10 @@ class CompiledPlainCell(CompiledCell, PlainCell):
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        gates, bias, bounds = tape["gates"], _bias(w.bias, tape["gates"]), np.array(self.clip or (), h.dtype)
+        gates, *inputs = self._inputs(w, x, tape)
+        bias, bounds = _bias(w.bias, gates), np.array(self.clip or (), h.dtype)
         kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two for a step alone
-        inputs = self._inputs(w, x, gates)
         with _contiguous(out) as y:
             for part, rows, now in _parts(w.R, steps):
                 if rows:
@@ -251,11 +263,10 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
 
 class CompiledGRUCell(CompiledCell, GRUCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        gates, (inside, outside) = tape["gates"], self._biases(w)
+        (gates, *inputs), (inside, outside) = self._inputs(w, x, tape), self._biases(w)
         kept = [_given(tape.get(name), h) for name in ("h_before", "q")]
         bias, n_bias = _bias(inside, gates), _bias(outside, gates[:, : self.units])
         recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
-        inputs = self._inputs(w, x, gates)
         with _contiguous(out) as y:
             for part, rows, now in _parts(w.R, steps):
                 if rows:

@@ -1,8 +1,8 @@
 """The forward of the NumPy engine.
 
 A call works on packed rows (`schedule`), so that padding costs nothing and cannot leak. The input product of a
-direction is a GEMM over each group of rows, gradients are one over each block of groups, and the only Python loop is
-the one over time (`cells`). 16-bit types are computed in the spec's compute dtype and rounded where they leave the
+direction is a GEMM over each block of rows, and so are the gradients; the only Python loop is the one over time
+(`cells`). 16-bit types are computed in the spec's compute dtype and rounded where they leave the
 engine.
 """
 

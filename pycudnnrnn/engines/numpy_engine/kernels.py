@@ -3,8 +3,9 @@
 A kernel walks one share of the sequences, in one direction of one layer, so that threads share a batch without waiting
 for each other. Its first arguments are arrays by sequence, of the share alone. The others are arrays by packed row as
 they lie: a step's gates are `[sequences, G * U]`. `steps` has the first and the end of the share's rows at each step.
-Arrays that a call does not have are empty. Matrices are packed (`products`). Without W the gates hold the input product
-already; without R a kernel runs a single step, whose recurrent product its caller computes.
+Arrays that a call does not have are empty. Where no backward will come, gates are room for a few steps at a time.
+Matrices are packed (`products`). Without W the gates hold the input product already; without R a kernel runs a single
+step, whose recurrent product its caller computes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE).digest()[:6], "big")
 """What the source is. A parameter of every kernel: what numba keeps on disk it finds by a kernel's own code and types,
 and the size and time of its file alone, and the files of all wheels have the same time."""
 
-AHEAD: Final = 32
+AHEAD: Final = 64
 """Rows whose input product is computed at a time."""
 
 TURNED: Final = 8
@@ -89,10 +90,11 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @inner
-def input_products(gates: Any, x: Any, W: Any, steps: Any, k: Any) -> Any:
-    """Write the input products of step k, and of those after it whose rows follow on, up to AHEAD; return what is next.
+def input_products(gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any) -> Any:
+    """Write the input products of step k, and of those after it whose rows follow on, up to AHEAD.
 
-    They are in cache when their steps come, and a step of few rows alone would be a slow product.
+    They are in cache when their steps come, and a step of few rows alone would be a slow product. Return the first step
+    after them, and the row whose gates come first: what nothing `keeps` is written over what came before.
     """
     low, high, k = steps[k, 0], steps[k, 1], k + 1
     while k < steps.shape[0] and high - low < AHEAD:
@@ -103,9 +105,10 @@ def input_products(gates: Any, x: Any, W: Any, steps: Any, k: Any) -> Any:
         else:
             break
         k += 1
+    base = 0 if keeps or W.shape[0] == 0 else low
     if W.shape[0] > 0:
-        product(gates[low:high], by_rows(x[low:high]), W, False)
-    return k
+        product(gates[low - base : high - base], by_rows(x[low:high]), W, False)
+    return k, base
 
 
 @kernel
@@ -114,8 +117,7 @@ def lstm(
     y: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    units = c.shape[1]
-    ahead = 0
+    units, ahead, base = c.shape[1], 0, 0
     keeps, clips, projects = h_before.shape[0] > 0, bounds.size > 0, proj.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
@@ -124,13 +126,13 @@ def lstm(
             for b in range(n):
                 copy(h_before[first + b], h_now[b])
         if k == ahead:
-            ahead = input_products(gates, x, W, steps, k)
-        product(gates[first : first + n], by_rows(h_now), R, True)
+            ahead, base = input_products(gates, x, W, steps, k, keeps)
+        product(gates[first - base : first - base + n], by_rows(h_now), R, True)
         made = h_now
         if projects:
             made = hidden[first : first + n] if keeps else spare_m[:n]
         for b in range(n):
-            row, own = gates[first + b], c[b]
+            row, own = gates[first - base + b], c[b]
             if keeps:
                 copy(c_before[first + b], own)
             sigmoid_of(row[: 2 * units], bias[: 2 * units])
@@ -180,14 +182,14 @@ def gru(
     h: Any, recurrent: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any,
     steps: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    ahead, units, keeps = 0, h.shape[1], h_before.shape[0] > 0
+    ahead, base, units, keeps = 0, 0, h.shape[1], h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            ahead = input_products(gates, x, W, steps, k)
+            ahead, base = input_products(gates, x, W, steps, k, keeps)
         product(recurrent[:n], by_rows(h[:n]), R, False)
         for b in range(n):
-            row, own, now = gates[first + b], recurrent[b], h[b]
+            row, own, now = gates[first - base + b], recurrent[b], h[b]
             add(row[: 2 * units], own[: 2 * units])
             sigmoid_of(row[: 2 * units], bias[: 2 * units])
             gru_n(row[2 * units :], own[2 * units :], bias[2 * units :], row[:units], n_bias)
@@ -218,14 +220,14 @@ def plain(
     h: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    ahead, keeps = 0, h_before.shape[0] > 0
+    ahead, base, keeps = 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            ahead = input_products(gates, x, W, steps, k)
-        product(gates[first : first + n], by_rows(h[:n]), R, True)
+            ahead, base = input_products(gates, x, W, steps, k, keeps)
+        product(gates[first - base : first - base + n], by_rows(h[:n]), R, True)
         for b in range(n):
-            row, now = gates[first + b], h[b]
+            row, now = gates[first - base + b], h[b]
             if keeps:
                 copy(h_before[first + b], now)
             if relu:

@@ -9,15 +9,15 @@ import itertools
 from typing import Final
 
 from pycudnnrnn.engines import Memory
-from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS, Sizes
+from pycudnnrnn.engines.numpy_engine.arithmetic import Sizes
+from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS
 from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks
 from pycudnnrnn.engines.numpy_engine.recompute import Strand, running, walks
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
-from pycudnnrnn.engines.numpy_engine.walk import groups
 from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import RNNMode, RNNSpec
+from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
 
 STEP_NBYTES: Final = 130
 """What a step takes in a schedule's lists: a tuple, its integers, and references. Measured with CPython 3.11."""
@@ -38,11 +38,11 @@ def memory(batch: Batch, params_size: int) -> Memory:
     fixed = STEP_NBYTES * schedule.T + _weights_nbytes(spec, schedule, params_size, every)
     packed = rows * spec.input_size * inner if rounded else 0
     top = between if rounded else 0
-    group = max((end - base for base, end, _ in groups(spec, schedule.steps)), default=0)
     block = max((end - base for base, end, _ in blocks(spec, schedule.steps)), default=0)
     product = schedule.B * spec.num_gates * spec.num_units * inner
     if not batch.training:
-        scratch = group * sum(tape_widths(spec, keep=False).values()) * inner + product
+        ahead = cell_of(spec).makes_ahead(schedule, skips=spec.input_mode is InputMode.SKIP_INPUT)
+        scratch = block * ahead * spec.num_gates * spec.num_units * inner + product
         layers = [packed, *[between] * (spec.num_layers - 1), top or outputs]
         walking = scratch + max(a + b for a, b in itertools.pairwise(layers))
         return Memory(fixed + max(walking, top + outputs) - outputs, 0, outputs)
@@ -63,7 +63,7 @@ def memory(batch: Batch, params_size: int) -> Memory:
     dropping = rows * spec.output_size * 5 if drops and every is None else 0  # a float32 and a bool each
     below = [rows * spec.layer_input_size(level) * inner for level in levels]
     pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
-    factored = min(group, max(schedule.B, FACTOR_ELEMENTS // (spec.num_gates * spec.num_units)))
+    factored = min(block, max(schedule.B, FACTOR_ELEMENTS // (spec.num_gates * spec.num_units)))
     walking = (factored * FACTORS[spec.mode] * spec.num_units + block * max(map(spec.layer_input_size, levels))) * inner
     weights = 2 * max(spec.num_units * spec.num_gates, 1) * max(spec.input_size, spec.output_size) * inner
     back = pairs + walking + states * (spec.state_size + c_width) * inner + passing + sums
@@ -92,7 +92,7 @@ def _saved_nbytes(spec: RNNSpec, strand: Strand) -> int:
 def _chunk_nbytes(spec: RNNSpec, strand: Strand, *, drops: bool) -> tuple[int, int]:
     """What a chunk leaves for its backward, and its output and the gradient of one layer's input, which are passing."""
     between = len(strand.pseudo_layers) - 1
-    columns = (between + 1) * sum(tape_widths(spec, keep=True).values()) + between * spec.state_size
+    columns = (between + 1) * sum(tape_widths(spec).values()) + between * spec.state_size
     inner = spec.compute_dtype.numpy.itemsize
     rows = max((sum(last - first for first, last in chunk) for chunk in strand.chunks), default=0)
     return rows * (columns * inner + between * spec.state_size * drops), 2 * rows * spec.state_size * inner

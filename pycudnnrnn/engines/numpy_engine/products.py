@@ -133,22 +133,36 @@ def _tile(rows: int) -> Any:
 _tile_tall, _tile_half, _tile_two, _tile_one = (_tile(rows) for rows in (TALL, TALL // 2, 2, 1))
 
 
-def _mover() -> Any:
-    """Return what copies TALL numbers: in an array of any strides, a loop is not made a vector instruction."""
+def _mover(rows: int) -> Any:
+    """Return what copies so many rows of TALL numbers, TALL of them turned; a loop would not be made vectors."""
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def move(_: Any, like: Any, source: Any, to: Any) -> Any:
+    def move(_: Any, like: Any, source: Any, source_row: Any, to: Any, to_row: Any) -> Any:
         def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:
             kind = ir.VectorType(_NUMBERS[signature.args[0]], TALL).as_pointer()
-            value = builder.load(builder.inttoptr(arguments[1], kind), align=1)
-            builder.store(value, builder.inttoptr(arguments[2], kind), align=1)
+            _, source, source_row, to, to_row = arguments
 
-        return types.void(like, source, to), emit
+            def at(address: Any, row: Any, n: int) -> Any:
+                return builder.inttoptr(builder.add(address, builder.mul(row, row.type(n))), kind)
+
+            found = [builder.load(at(source, source_row, n), align=1) for n in range(rows)]
+            half = TALL // 2
+            merges = [
+                ir.Constant(ir.VectorType(ir.IntType(32), TALL), [start + n // 2 + n % 2 * TALL for n in range(TALL)])
+                for start in (0, half)
+            ]
+            for _ in range((rows - 1).bit_length()):  # each turn makes a bit of a row's number one of its column's
+                pairs = zip(found[:half], found[half:], strict=True)
+                found = [builder.shuffle_vector(*pair, merge) for pair in pairs for merge in merges]
+            for n, row in enumerate(found):
+                builder.store(row, at(to, to_row, n), align=1)
+
+        return types.void(like, source, source_row, to, to_row), emit
 
     return move
 
 
-_move = _mover()
+_move, _turn = _mover(1), _mover(TALL)
 
 
 @inner
@@ -226,11 +240,16 @@ def pack(out: Any, w: Any) -> None:
         for p in range(whole):
             source, to = w.ctypes.data + k * w_row + p * width * item, out.ctypes.data + p * panel + k * row
             for u in range(0, width, TALL):
-                _move(like, source + u * item, to + u * item)
+                _move(like, source + u * item, 0, to + u * item, 0)
     for p in range(whole, count):
         for start in range(0, width, TALL):
-            first = p * width + start
-            for k in range(depth):
+            first, turned = p * width + start, 0
+            if w_row == item and first + TALL <= columns:
+                turned = depth - depth % TALL
+                source, to = w.ctypes.data + first * w_column, out.ctypes.data + p * panel + start * item
+                for k in range(0, turned, TALL):
+                    _turn(like, source + k * item, w_column, to + k * row, row)
+            for k in range(turned, depth):
                 line = out[p, k]
                 if first + TALL <= columns:
                     for u in range(TALL):

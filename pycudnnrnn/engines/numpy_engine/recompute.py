@@ -133,7 +133,7 @@ class RecomputeReserve(Kept):
             above = out if top and out is not None else np.empty((end - base, spec.state_size), rows.dtype)
             tape = None
             if out is None:
-                tape = Tape({k: np.empty((end - base, n), rows.dtype) for k, n in tape_widths(spec, keep=True).items()})
+                tape = Tape({k: np.empty((end - base, n), rows.dtype) for k, n in tape_widths(spec).items()})
                 left.append((tape, rows, mask))
             run(cell, spec, self._forwards[p], rows, steps, h[place], c[place], above, tape)
             rows = above

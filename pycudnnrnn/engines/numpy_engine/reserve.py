@@ -144,7 +144,7 @@ def _arrays(
 ) -> Iterator[tuple[tuple[str, int, str], tuple[int, int], np.dtype[Any]]]:
     dtype = spec.compute_dtype.numpy
     for p in range(spec.num_pseudo_layers):
-        for name, width in tape_widths(spec, keep=True).items():
+        for name, width in tape_widths(spec).items():
             yield ("tape", p, name), (rows, width), dtype
     for layer in range(1, spec.num_layers):
         yield ("input", layer, ""), (rows, spec.output_size), dtype

@@ -1,4 +1,4 @@
-"""One direction of one layer over all its steps, forwards and backwards, group by group."""
+"""One direction of one layer over all its steps, forwards and backwards, block by block."""
 
 from __future__ import annotations
 
@@ -7,31 +7,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.cells import CellArithmetic
-from pycudnnrnn.engines.numpy_engine.choice import tape_widths
-from pycudnnrnn.engines.numpy_engine.gradients import blocks, bounds, walk_in_blocks
+from pycudnnrnn.engines.numpy_engine.arithmetic import CellArithmetic
+from pycudnnrnn.engines.numpy_engine.gradients import blocks
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
-from pycudnnrnn.schedule import Schedule, Step, grouped
+from pycudnnrnn.schedule import Schedule, Step
 from pycudnnrnn.spec import RNNSpec
-
-GROUP_ELEMENTS = 1 << 20
-"""Gate elements worked on at a time. Measured flat from 2**19 to 2**22 for 256 to 1024 units: fewer make the input
-GEMM too thin, more only take memory."""
 
 
 def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
     yield 0, schedule.steps
     if spec.num_dirs == 2:
         yield 1, schedule.steps[::-1]
-
-
-def groups(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[int, int, list[Step]]]:
-    """Cut blocks into groups that stay in cache: each one's packed rows [base, end), its steps counted from base."""
-    for block in walk_in_blocks(spec, steps):
-        for group in grouped(block, GROUP_ELEMENTS // (spec.num_gates * spec.num_units)):
-            base, end = bounds(group)
-            yield base, end, counted_from(base, group)
 
 
 def counted_from(base: int, steps: Sequence[Step]) -> list[Step]:
@@ -50,14 +37,9 @@ def run(
     tape: Tape | None,
 ) -> None:
     """Run one direction of one layer over all steps, updating h and c; `out` gets what h was at each row."""
-    parts = list(groups(spec, steps))
-    if tape is None:
-        most = max((end - base for base, end, _ in parts), default=0)
-        widths = tape_widths(spec, keep=False)
-        scratch = Tape({name: np.empty((most, width), x.dtype) for name, width in widths.items()})
-    for base, end, local in parts:
-        here = scratch.rows(0, end - base) if tape is None else tape.rows(base, end)
-        cell.forward(w, x[base:end], here, local, h, c, out[base:end])
+    for base, end, block in blocks(spec, steps):
+        here = Tape() if tape is None else tape.rows(base, end)
+        cell.forward(w, x[base:end], here, counted_from(base, block), h, c, out[base:end])
 
 
 def run_back(
