@@ -50,17 +50,20 @@ def panels(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any
 
 
 def _emit_tile(module: Any, rows: int, real: Any) -> Any:
-    """Return a function of the module that computes `rows` rows of a panel's columns; it is emitted once."""
+    """Return a function of the module that computes `rows` rows of a panel's columns; it is emitted once.
+
+    Of its columns, the first `left` are in memory: all of them, or in the last panel fewer.
+    """
     number, itemsize = _NUMBERS[real], real.bitwidth // 8
     integer, flag = ir.IntType(64), ir.IntType(1)
     name = f"pycudnnrnn_tile_{rows}_{real}"
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 7, flag]), name)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 8, flag]), name)
     function.linkage = "internal"
     function.attributes.add("noinline")  # one copy is quicker to compile, and long enough to be called
     builder: Any = ir.IRBuilder(function.append_basic_block())
-    x, x_row, x_next, w, depth, out, out_row, adds = function.args
+    x, x_row, x_next, w, depth, out, out_row, left, adds = function.args
 
     lanes, fused = VECTOR_NBYTES // itemsize, ("contract",)
     vector = ir.VectorType(number, lanes)
@@ -100,18 +103,40 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     done = builder.mul(turns, integer(parts))
     with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
         multiply(builder.add(done, loop.index), sums[0])
-    for row, place in cells:
-        total = builder.load(sums[0][row, place])
-        for part in sums[1:]:
-            total = builder.fadd(total, builder.load(part[row, place]))
-        to = at(builder.add(out_rows[row], integer(place * VECTOR_NBYTES)), vector)
-        with builder.if_else(adds) as (added, written):
-            with added:
-                builder.store(builder.fadd(builder.load(to, align=1), total), to, align=1)
-            with written:
-                builder.store(total, to, align=1)
+    with builder.if_else(builder.icmp_signed(">=", left, integer(VECTORS * lanes))) as (whole, cut):
+        for branch, cuts in ((whole, False), (cut, True)):
+            with branch:
+                for row, place in cells:
+                    total = builder.load(sums[0][row, place])
+                    for part in sums[1:]:
+                        total = builder.fadd(total, builder.load(part[row, place]))
+                    to = at(builder.add(out_rows[row], integer(place * VECTOR_NBYTES)), vector)
+                    count = builder.sub(left, integer(place * lanes)) if cuts else None
+                    _emit_put(builder, total, to, adds, count)
     builder.ret_void()
     return function
+
+
+def _emit_put(builder: Any, total: Any, to: Any, adds: Any, count: Any) -> None:
+    """Store a vector or add it; of a `count`, its first numbers alone."""
+    vector = total.type
+    if count is None:
+        found = builder.load(to, align=1)
+        builder.store(builder.select(adds, builder.fadd(found, total), total), to, align=1)
+        return
+    integers = ir.VectorType(count.type, vector.count)
+    numbers = ir.Constant(integers, list(range(vector.count)))
+    one = builder.insert_element(ir.Constant(integers, ir.Undefined), count, ir.IntType(32)(0))
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    mask, align = builder.icmp_signed("<", numbers, builder.shuffle_vector(one, one, everywhere)), ir.IntType(32)(1)
+
+    def call(which: str, result: Any, *arguments: Any) -> Any:
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        name = f"llvm.masked.{which}.v{vector.count}{vector.element.intrinsic_name}.p0"
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+    found = call("load", vector, to, align, mask, ir.Constant(vector, None))
+    call("store", ir.VoidType(), builder.select(adds, builder.fadd(found, total), total), to, align, mask)
 
 
 def _tile(rows: int) -> Any:
@@ -119,12 +144,13 @@ def _tile(rows: int) -> Any:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def tile(
-        _: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, _adds: Any
-    ) -> Any:
+        _: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, left: Any,
+        _adds: Any,
+    ) -> Any:  # fmt: skip
         def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:
             builder.call(_emit_tile(builder.module, rows, signature.args[0]), arguments[1:])
 
-        integers = (types.intp for _ in (x, x_row, x_next, w, depth, out, out_row))
+        integers = (types.intp for _ in (x, x_row, x_next, w, depth, out, out_row, left))
         return types.void(like, *integers, types.boolean), emit
 
     return tile
@@ -167,19 +193,20 @@ _move, _turn = _mover(1), _mover(TALL)
 
 @inner
 def _rows_of(
-    n: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, adds: Any
-) -> Any:
+    n: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, left: Any,
+    adds: Any,
+) -> Any:  # fmt: skip
     """Compute as many of n rows as a tile has; return how many."""
     if n >= TALL:
-        _tile_tall(like, x, x_row, x_next, w, depth, out, out_row, adds)
+        _tile_tall(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
         return TALL
     if n >= TALL // 2:
-        _tile_half(like, x, x_row, x_next, w, depth, out, out_row, adds)
+        _tile_half(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
         return TALL // 2
     if n >= 2:
-        _tile_two(like, x, x_row, x_next, w, depth, out, out_row, adds)
+        _tile_two(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
         return 2
-    _tile_one(like, x, x_row, x_next, w, depth, out, out_row, adds)
+    _tile_one(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
     return 1
 
 
@@ -206,22 +233,16 @@ def product(out: Any, x: Any, w: Any, adds: Any) -> None:
     """
     like, itemsize, (address, x_tile, x_row, x_next) = out.dtype.type(0), out.itemsize, x
     n, columns, depth, width = out.shape[0], out.shape[1], w.shape[1], w.shape[2]
-    edge = np.empty((TALL, width), out.dtype)
     for top in range(0, n, BLOCK):
         end = min(n, top + BLOCK)
         for p in range(w.shape[0]):
             panel, first, row = w.ctypes.data + p * depth * PANEL_NBYTES, p * width, top
-            whole = first + width <= columns
             while row < end:
-                at, to, out_row = address + row // TALL * x_tile + row % TALL * x_row, edge.ctypes.data, PANEL_NBYTES
-                if whole:
-                    to, out_row = out.ctypes.data + (row * columns + first) * itemsize, columns * itemsize
-                done = _rows_of(end - row, like, at, x_row, x_next, panel, depth, to, out_row, adds and whole)
-                if not whole:
-                    for r in range(done):
-                        for u in range(columns - first):
-                            out[row + r, first + u] = edge[r, u] + out[row + r, first + u] if adds else edge[r, u]
-                row += done
+                at = address + row // TALL * x_tile + row % TALL * x_row
+                to = out.ctypes.data + (row * columns + first) * itemsize
+                row += _rows_of(
+                    end - row, like, at, x_row, x_next, panel, depth, to, columns * itemsize, columns - first, adds
+                )
 
 
 @inner
