@@ -110,6 +110,19 @@ def test_each_number_of_sequences_has_a_product_of_its_own(running, name, T, B):
     assert_alike(found_in(problem), expected, "float64")
 
 
+@pytest.mark.parametrize("units", [11, 67])
+@pytest.mark.parametrize("name", SPECS)
+def test_a_matrix_too_large_for_each_thread_to_read_is_split_by_columns(running, monkeypatch, name, units):
+    monkeypatch.setattr(threads, "number", lambda: 3)
+    monkeypatch.setattr(compiled, "WORK_MIN", 1)
+    monkeypatch.setattr(compiled, "LARGE_NBYTES", 0)
+    problem = problem_of(SPECS[name].replace(dtype="float64", num_units=units), RAGGED)
+    running("numpy")
+    expected = found_in(problem)
+    running("numba")
+    assert_alike(found_in(problem), expected, "float64")
+
+
 @pytest.mark.parametrize("kernels_name", CHOICES)
 @pytest.mark.parametrize("name", ["lstm projected, clipped, bidirectional", "gru"])
 def test_gradients_of_many_blocks_are_those_of_one(running, monkeypatch, name, kernels_name):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
+from pycudnnrnn.engines.numpy_engine import compiled
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
@@ -84,7 +85,9 @@ def test_the_prediction_is_near_the_measured_peak(problem, is_training):
 
 @pytest.mark.parametrize(("T", "B"), [(400, 8), (5, 3)], ids=["many rows", "few"])
 @pytest.mark.parametrize("input_mode", ["linear_input", "skip_input"])
-def test_inference_is_told_with_the_gates_that_it_makes_ahead(input_mode, T, B):
+@pytest.mark.parametrize("large", [0, 1 << 30], ids=["R by columns", "R by kernels"])
+def test_inference_is_told_with_the_gates_that_it_makes_ahead(monkeypatch, large, input_mode, T, B):
+    monkeypatch.setattr(compiled, "LARGE_NBYTES", large)
     op = ops.CudnnLSTM(1, 256, 256, input_mode=input_mode)
     peak = measured(op, T, B, is_training=False, checkpoint_every=None)
     told = op.memory(T, B, False).total_nbytes
@@ -96,7 +99,7 @@ def test_what_is_kept_falls_from_all_steps_to_one_chunk_and_a_few_states(name):
     op = getattr(ops, name)(2, 32, 16)
     T, B, K = 40_000, 4, 200
     plain, ours = op.memory(T, B, True), op.memory(T, B, True, K)
-    chunks = T // 256  # blocks are 1,024 rows, 256 steps
+    chunks = T // 512  # blocks are 2,048 rows, 512 steps
     assert plain.checkpoint_nbytes == 0
     states = 2 * (B * 32 * 4) * (2 if name == "CudnnLSTM" else 1)
     assert 0 <= ours.checkpoint_nbytes - chunks * states <= 2 * states

@@ -21,9 +21,9 @@ batches = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
 @examples(300)
 @given(
     problems(specs(max_layers=2)), st.integers(1, 200), st.integers(1, 200), st.integers(1, 9), st.integers(1, 9),
-    st.integers(1, 40),
+    st.integers(1, 40), st.sampled_from([0, 1 << 30]),
 )  # fmt: skip
-def test_what_is_chosen_for_speed_changes_no_number(problem, block, factor, spread, column, packed):
+def test_what_is_chosen_for_speed_changes_no_number(problem, block, factor, spread, column, packed, large):
     with (
         mock.patch.object(gradients, "BLOCK_ROWS", block),
         mock.patch.object(gradients, "BLOCK_ROWS_A_UNIT", 0),
@@ -31,6 +31,7 @@ def test_what_is_chosen_for_speed_changes_no_number(problem, block, factor, spre
         mock.patch.object(tape, "SPREAD_STEPS", spread),
         mock.patch.object(cells, "COLUMN_STEPS", column),
         mock.patch.object(compiled, "PACKED_ROWS", packed),
+        mock.patch.object(compiled, "LARGE_NBYTES", large),
     ):
         cut = problem.results()
         inferred = problem.forward(is_training=False).output

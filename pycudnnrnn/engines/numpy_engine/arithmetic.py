@@ -46,11 +46,14 @@ class CellArithmetic(Protocol):
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
         """Write rows.T @ others, the part of a weight gradient of so many packed rows, or add it."""
 
-    def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
-        """Write rows @ W, the gradient of what W multiplied, or add it."""
+    def product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
+        """Write rows @ matrix, or add it."""
 
     def makes_ahead(self, schedule: Schedule, *, skips: bool) -> bool:
         """Whether a forward without a tape makes a block's gates before its steps; `skips`: some layer has no W."""
+
+    def made_back(self, rows: int, B: int) -> int:
+        """Elements that going back through a block of so many rows makes beside those of the tape."""
 
     def extra(self) -> dict[str, int]:
         """Names and widths of the tape arrays that this cell's backward needs beside those of all."""

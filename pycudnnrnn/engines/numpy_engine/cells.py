@@ -40,8 +40,12 @@ product with few sequences is up to a third faster then. A larger one gains no m
 class NumpyCell:
     """Weights as they lie in params, and NumPy's products."""
 
+    factors = 0
+    """Arrays of `units` columns that backward makes for some steps at a time."""
+
     def __init__(self, spec: RNNSpec) -> None:
         self.units, self.width = spec.num_units, spec.num_gates * spec.num_units
+        self.R_nbytes = self.width * spec.state_size * spec.compute_dtype.numpy.itemsize
 
     def forwards(self, w: Weights, schedule: Schedule) -> Weights:
         copies, _ = self.copied(Sizes(0, w.R.size, 0), schedule)
@@ -56,13 +60,16 @@ class NumpyCell:
     def makes_ahead(self, schedule: Schedule, *, skips: bool) -> bool:  # noqa: ARG002
         return True
 
+    def made_back(self, rows: int, B: int) -> int:
+        return min(rows, max(B, FACTOR_ELEMENTS // self.width)) * self.factors * self.units
+
     def input_product(self, w: Weights, x: Array, tape: Tape) -> Array:
         """Return gates that hold W x, the tape's if it has them; x itself in each gate where there is no W."""
         gates = tape["gates"] if tape else np.empty((len(x), self.width), x.dtype)
         if w.W is None:
             gates.reshape(len(x), -1, self.units)[:] = x[:, None]
         else:
-            np.matmul(x, w.W.T, out=gates)
+            self.product(x, w.W.T, gates, adds=False)
         return gates
 
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
@@ -70,8 +77,8 @@ class NumpyCell:
         product = np.multiply if len(others) == 1 else np.matmul
         write_or_add(functools.partial(product, rows.T, others), out, adds=adds)
 
-    def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
-        write_or_add(functools.partial(np.matmul, rows, W), out, adds=adds)
+    def product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
+        write_or_add(functools.partial(np.matmul, rows, matrix), out, adds=adds)
 
 
 class PlainCell(NumpyCell):
@@ -130,6 +137,8 @@ class LSTMCell(NumpyCell):
 
     sigmoid(x) is computed as (1 + tanh(x / 2)) / 2, which turns four gates into one tanh between two scalings.
     """
+
+    factors = 3
 
     def __init__(self, spec: RNNSpec) -> None:
         super().__init__(spec)
@@ -249,6 +258,8 @@ class GRUCell(NumpyCell):
     The n gate's product is kept ("q"), since r multiplies it. Backward leaves the gradients on the recurrent side in
     "gates" and the n gate's on the input side in "q": they differ by the factor r.
     """
+
+    factors = 3
 
     def __init__(self, spec: RNNSpec) -> None:
         super().__init__(spec)

@@ -24,7 +24,7 @@ from pycudnnrnn.engines.numpy_engine import kernels, products, threads
 from pycudnnrnn.engines.numpy_engine.arithmetic import Sizes
 from pycudnnrnn.engines.numpy_engine.cells import GRUCell, LSTMCell, NumpyCell, PlainCell
 from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
 from pycudnnrnn.schedule import Schedule, Step
 from pycudnnrnn.spec import RNNMode
 
@@ -37,6 +37,10 @@ NOTICE_S: Final = 1.0
 
 MOVED: Final = 16
 """Multiplications in the time of a number that is packed."""
+
+LARGE_NBYTES: Final = 8 << 20
+"""Bytes of a recurrent matrix that threads split by columns at each step: each of them reading all of it takes longer
+than handing over the steps."""
 
 PACKED_ROWS: Final = 32
 """Packed rows of a batch that are worth packing its matrices for."""
@@ -81,7 +85,7 @@ def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Ar
 
     `states` are arrays by sequence. Where there are no gates, each thread has room for those of a few steps.
     """
-    run, R = _ready(kernel, gates.dtype), _panels(R)
+    run = _ready(kernel, gates.dtype)
     places = np.array(steps, np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
 
@@ -129,6 +133,19 @@ def _multiply(rows: Array, others: Array, out: Array, *, turned: bool, adds: boo
     _shared(share, len(out), rows.size * others.shape[1])
 
 
+def _step_product(rows: Array, R: Array, out: Array, *, adds: bool) -> None:
+    """Write rows @ R to `out`, or add it, for a single step; R in panels or as it is."""
+    if R.ndim == 2:
+        write_or_add(functools.partial(np.matmul, rows, R), out, adds=adds)
+        return
+    run, width = _ready(kernels.multiplied, out.dtype), R.shape[2]
+
+    def share(start: int, stop: int) -> None:
+        run(out[:, start * width : stop * width], rows, R[start:stop], False, adds)
+
+    _shared(share, len(R), rows.shape[0] * R.size)
+
+
 def _is_few(rows: int) -> bool:
     return rows < PACKED_ROWS
 
@@ -137,11 +154,11 @@ class CompiledCell(NumpyCell):
     """Weights in panels, where a batch has enough rows; where it has few, W and R as they are, and NumPy's products."""
 
     def forwards(self, w: Weights, schedule: Schedule) -> Weights:
-        few = _is_few(schedule.num_rows)
+        R = w.R.T if _is_few(schedule.num_rows) else _packed(w.R.T)
         return dataclasses.replace(
             w,
-            W=w.W if few or w.W is None else _packed(w.W.T),
-            R=w.R if few else _packed(w.R.T),
+            W=_packed(w.W.T) if w.W is not None and self._by_kernel(schedule) else w.W,
+            R=R,
             proj=None if w.proj is None else _packed(w.proj.T),
         )
 
@@ -157,7 +174,22 @@ class CompiledCell(NumpyCell):
         return R + sizes.proj + (sizes.W if R else 0), R + sizes.proj
 
     def makes_ahead(self, schedule: Schedule, *, skips: bool) -> bool:
-        return skips or _is_few(schedule.num_rows)
+        return skips or not self._by_kernel(schedule)
+
+    def _by_kernel(self, schedule: Schedule) -> bool:
+        """Whether kernels compute the recurrent products, and not their callers, step by step."""
+        return self.R_nbytes <= LARGE_NBYTES and not _is_few(schedule.num_rows)
+
+    def _parts(self, R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], Array, slice | None, slice]]:
+        """Give what a kernel runs at a time: all steps and R; or each step, with its rows and its sequences."""
+        if R.ndim == 3 and self.R_nbytes <= LARGE_NBYTES:
+            yield steps, R, None, slice(0)
+            return
+        for first, last in steps:
+            yield [(first, last)], _proj(None, R), slice(first, last), slice(last - first)
+
+    def made_back(self, rows: int, B: int) -> int:  # noqa: ARG002
+        return rows * min(self.width, kernels.TURNED * products.TALL * threads.number())
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
         """Return gates, x and W as kernels take them; where W is not in panels, gates hold its product.
@@ -166,7 +198,7 @@ class CompiledCell(NumpyCell):
         """
         if w.W is None or w.W.ndim == 2:
             gates = self.input_product(w, x, tape)
-            return gates, x[:0], _panels(gates)
+            return gates, x[:0], _proj(None, gates)
         gates = tape["gates"] if tape else np.empty((0, self.width), x.dtype)
         return gates, np.ascontiguousarray(x), w.W
 
@@ -176,25 +208,11 @@ class CompiledCell(NumpyCell):
         else:
             _multiply(rows, others, out, turned=True, adds=adds)
 
-    def input_product_back(self, rows: Array, W: Array, out: Array, *, adds: bool) -> None:
+    def product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
         if _is_few(len(rows)):
-            super().input_product_back(rows, W, out, adds=adds)
+            super().product(rows, matrix, out, adds=adds)
         else:
-            _multiply(rows, W, out, turned=False, adds=adds)
-
-
-def _parts(R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], slice | None, slice]]:
-    """Give what a kernel runs at a time: all steps with R in panels; without, each, with its rows and its sequences."""
-    if R.ndim == 3:
-        yield steps, None, slice(0)
-        return
-    for first, last in steps:
-        yield [(first, last)], slice(first, last), slice(last - first)
-
-
-def _panels(R: Array) -> Array:
-    """R as kernels take it: no panels where it is not in any."""
-    return R if R.ndim == 3 else R[:0, :0, None]
+            _multiply(rows, matrix, out, turned=False, adds=adds)
 
 
 def _given(array: Array | None, like: Array) -> Array:
@@ -226,17 +244,17 @@ class CompiledPlainCell(CompiledCell, PlainCell):
         gates, *inputs = self._inputs(w, x, tape)
         bias, h_before = _bias(w.bias, gates), _given(tape.get("h_before"), h)
         with _contiguous(out) as y:
-            for part, rows, now in _parts(w.R, steps):
+            for part, R, rows, now in self._parts(w.R, steps):
                 if rows:
-                    gates[rows] += h[now] @ w.R.T
-                _walk(kernels.plain, part, [h], gates, w.R, *inputs, bias, y, h_before, self.relu)
+                    _step_product(h[now], w.R, gates[rows], adds=True)
+                _walk(kernels.plain, part, [h], gates, R, *inputs, bias, y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, dy_rows = tape["gates"], _given(dy, dh)
-        for part, rows, now in _parts(w.R, steps[::-1]):
-            _walk(kernels.plain_back, part, [dh], gates, w.R, dy_rows, self.relu)
+        for part, R, rows, now in self._parts(w.R, steps[::-1]):
+            _walk(kernels.plain_back, part, [dh], gates, R, dy_rows, self.relu)
             if rows:
-                np.matmul(gates[rows], w.R, out=dh[now])
+                _step_product(gates[rows], w.R, dh[now], adds=False)
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
@@ -246,19 +264,19 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
         kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two for a step alone
         with _contiguous(out) as y:
-            for part, rows, now in _parts(w.R, steps):
+            for part, R, rows, now in self._parts(w.R, steps):
                 if rows:
-                    gates[rows] += h[now] @ w.R.T
-                _walk(kernels.lstm, part, states, gates, w.R, *inputs, bias, bounds, _proj(w.proj, h), y, *kept)
+                    _step_product(h[now], w.R, gates[rows], adds=True)
+                _walk(kernels.lstm, part, states, gates, R, *inputs, bias, bounds, _proj(w.proj, h), y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
         gates, dy_rows, proj = tape["gates"], _given(dy, dh), _proj(w.proj, dh)
         kept = [_given(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last for a step alone
-        for part, rows, now in _parts(w.R, steps[::-1]):
-            _walk(kernels.lstm_back, part, states, gates, w.R, proj, dy_rows, *kept)
+        for part, R, rows, now in self._parts(w.R, steps[::-1]):
+            _walk(kernels.lstm_back, part, states, gates, R, proj, dy_rows, *kept)
             if rows:
-                np.matmul(gates[rows], w.R, out=dh[now])
+                _step_product(gates[rows], w.R, dh[now], adds=False)
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
@@ -268,17 +286,17 @@ class CompiledGRUCell(CompiledCell, GRUCell):
         bias, n_bias = _bias(inside, gates), _bias(outside, gates[:, : self.units])
         recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
         with _contiguous(out) as y:
-            for part, rows, now in _parts(w.R, steps):
+            for part, R, rows, now in self._parts(w.R, steps):
                 if rows:
-                    np.matmul(h[now], w.R.T, out=recurrent[now])
-                _walk(kernels.gru, part, [h, recurrent], gates, w.R, *inputs, bias, n_bias, y, *kept)
+                    _step_product(h[now], w.R, recurrent[now], adds=False)
+                _walk(kernels.gru, part, [h, recurrent], gates, R, *inputs, bias, n_bias, y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, dy_rows = tape["gates"], _given(dy, dh)
-        for part, rows, now in _parts(w.R, steps[::-1]):
-            _walk(kernels.gru_back, part, [dh], gates, w.R, dy_rows, tape["h_before"], tape["q"])
+        for part, R, rows, now in self._parts(w.R, steps[::-1]):
+            _walk(kernels.gru_back, part, [dh], gates, R, dy_rows, tape["h_before"], tape["q"])
             if rows:
-                dh[now] += gates[rows] @ w.R
+                _step_product(gates[rows], w.R, dh[now], adds=True)
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {

@@ -14,7 +14,7 @@ from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, write_or_add
 from pycudnnrnn.schedule import Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
-BLOCK_ROWS: Final = 1024
+BLOCK_ROWS: Final = 2048
 BLOCK_ROWS_A_UNIT: Final = 2
 """A block is as many packed rows, or for a large matrix twice its columns: its part of a weight gradient is one GEMM,
 and adding that up costs little beside it (plain training within 4 % of one GEMM over all rows: float32, OpenBLAS). A

@@ -56,7 +56,7 @@ TURNED: Final = 8
 
 AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3}
 READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
-STRIDED: Final = ("matrix", "rows")
+STRIDED: Final = ("matrix", "rows", "into")
 FLAGS: Final = ("relu", "turned", "adds")
 """Parameters that have not two axes, those whose memory may be read-only, that may have any strides, that are flags."""
 
@@ -269,12 +269,12 @@ def outer(out: Any, rows: Any, x: Any, stamp: Any = STAMP) -> None:  # noqa: ARG
 
 
 @kernel
-def multiplied(out: Any, rows: Any, packed: Any, turned: Any, adds: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+def multiplied(into: Any, rows: Any, packed: Any, turned: Any, adds: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
     """Write rows @ packed, or rows.T @ packed, or add it."""
     if not turned:
-        product(out, by_rows(rows), packed, adds)
+        product(into, by_rows(rows), packed, adds)
         return
-    tiles = np.empty((TURNED, rows.shape[0], TALL), out.dtype)
+    tiles = np.empty((min(TURNED, -(-rows.shape[1] // TALL)), rows.shape[0], TALL), into.dtype)
     for first in range(0, rows.shape[1], TURNED * TALL):
         pack(tiles, rows[:, first : first + TURNED * TALL])
-        product(out[first : first + TURNED * TALL], by_columns(tiles), packed, adds)
+        product(into[first : first + TURNED * TALL], by_columns(tiles), packed, adds)

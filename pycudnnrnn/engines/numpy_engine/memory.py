@@ -10,20 +10,16 @@ from typing import Final
 
 from pycudnnrnn.engines import Memory
 from pycudnnrnn.engines.numpy_engine.arithmetic import Sizes
-from pycudnnrnn.engines.numpy_engine.cells import FACTOR_ELEMENTS
 from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks
 from pycudnnrnn.engines.numpy_engine.recompute import Strand, running, walks
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.passes import Batch
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import InputMode, RNNSpec
 
 STEP_NBYTES: Final = 130
 """What a step takes in a schedule's lists: a tuple, its integers, and references. Measured with CPython 3.11."""
-
-FACTORS: Final = {RNNMode.LSTM: 3, RNNMode.GRU: 3, RNNMode.RNN_TANH: 0, RNNMode.RNN_RELU: 0}
-"""Arrays of num_units columns that a cell's backward makes for a group of steps."""
 
 
 def memory(batch: Batch, params_size: int) -> Memory:
@@ -63,8 +59,7 @@ def memory(batch: Batch, params_size: int) -> Memory:
     dropping = rows * spec.output_size * 5 if drops and every is None else 0  # a float32 and a bool each
     below = [rows * spec.layer_input_size(level) * inner for level in levels]
     pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
-    factored = min(block, max(schedule.B, FACTOR_ELEMENTS // (spec.num_gates * spec.num_units)))
-    walking = (factored * FACTORS[spec.mode] * spec.num_units + block * max(map(spec.layer_input_size, levels))) * inner
+    walking = (cell_of(spec).made_back(block, schedule.B) + block * max(map(spec.layer_input_size, levels))) * inner
     weights = 2 * max(spec.num_units * spec.num_gates, 1) * max(spec.input_size, spec.output_size) * inner
     back = pairs + walking + states * (spec.state_size + c_width) * inner + passing + sums
     end = gradients + sums + weights + (below[0] if rounded else 0)
@@ -90,9 +85,10 @@ def _saved_nbytes(spec: RNNSpec, strand: Strand) -> int:
 
 
 def _chunk_nbytes(spec: RNNSpec, strand: Strand, *, drops: bool) -> tuple[int, int]:
-    """What a chunk leaves for its backward, and its output and the gradient of one layer's input, which are passing."""
+    """What a chunk leaves for its backward, and what passes: its output, or gradients between at most two layers."""
     between = len(strand.pseudo_layers) - 1
     columns = (between + 1) * sum(tape_widths(spec).values()) + between * spec.state_size
     inner = spec.compute_dtype.numpy.itemsize
     rows = max((sum(last - first for first, last in chunk) for chunk in strand.chunks), default=0)
-    return rows * (columns * inner + between * spec.state_size * drops), 2 * rows * spec.state_size * inner
+    passing = max(1, min(2, between)) * spec.state_size * inner
+    return rows * (columns * inner + between * spec.state_size * drops), rows * passing

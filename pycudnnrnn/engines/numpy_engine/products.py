@@ -229,9 +229,9 @@ def product(out: Any, x: Any, w: Any, adds: Any) -> None:
     """Write x @ w, or add it; x as `by_rows` or `by_columns` gives it, w in panels.
 
     Shapes:
-        out: [n, columns]; x: [n, depth]; w: [panels, depth, width].
+        out: [n, columns], each row contiguous; x: [n, depth]; w: [panels, depth, width].
     """
-    like, itemsize, (address, x_tile, x_row, x_next) = out.dtype.type(0), out.itemsize, x
+    like, out_row, (address, x_tile, x_row, x_next) = out.dtype.type(0), out.strides[0], x
     n, columns, depth, width = out.shape[0], out.shape[1], w.shape[1], w.shape[2]
     for top in range(0, n, BLOCK):
         end = min(n, top + BLOCK)
@@ -239,10 +239,8 @@ def product(out: Any, x: Any, w: Any, adds: Any) -> None:
             panel, first, row = w.ctypes.data + p * depth * PANEL_NBYTES, p * width, top
             while row < end:
                 at = address + row // TALL * x_tile + row % TALL * x_row
-                to = out.ctypes.data + (row * columns + first) * itemsize
-                row += _rows_of(
-                    end - row, like, at, x_row, x_next, panel, depth, to, columns * itemsize, columns - first, adds
-                )
+                to = out.ctypes.data + row * out_row + first * out.itemsize
+                row += _rows_of(end - row, like, at, x_row, x_next, panel, depth, to, out_row, columns - first, adds)
 
 
 @inner

@@ -65,4 +65,4 @@ def run_back(
                 gates = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units)
                 write_or_add(functools.partial(np.sum, gates, axis=1), below[base:end], adds=adds)
             else:
-                cell.input_product_back(piece, w.W[columns], below[base:end], adds=adds)
+                cell.product(piece, w.W[columns], below[base:end], adds=adds)
