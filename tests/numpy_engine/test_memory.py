@@ -119,6 +119,13 @@ def test_with_both_directions_what_goes_from_layer_to_layer_is_kept_too():
     assert peak / FACTOR < told.total_nbytes < peak * FACTOR
 
 
+def test_a_single_layer_that_recomputes_has_no_gradient_between_layers():
+    """Such a gradient would be 23 % of the peak."""
+    op, T, B = ops.CudnnRNNTanh(1, 64, 16, dtype="float64"), 600, 7
+    peak = measured(op, T, B, is_training=True, checkpoint_every=T)
+    assert peak / 1.2 < op.memory(T, B, True, T).total_nbytes < peak * 1.2
+
+
 @pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU"])
 def test_results_are_told_to_the_byte(name):
     op = getattr(ops, name)(2, 6, 5, direction="bidirectional", dtype="float64")
