@@ -126,9 +126,11 @@ def _packed(matrix: Array) -> Array:
 def _multiply(rows: Array, others: Array, out: Array, *, turned: bool, adds: bool) -> None:
     """Write rows @ others to `out`, or rows.T @ others, or add it."""
     panels, run = _packed(others), _ready(kernels.multiplied, out.dtype)
+    tiles_max = kernels.TURNED if turned else 0
 
     def share(start: int, stop: int) -> None:
-        run(out[start:stop], rows[:, start:stop] if turned else rows[start:stop], panels, turned, adds)
+        tiles = np.empty((min(tiles_max, -(-(stop - start) // products.TALL)), len(rows), products.TALL), out.dtype)
+        run(out[start:stop], rows[:, start:stop] if turned else rows[start:stop], panels, tiles, adds)
 
     _shared(share, len(out), rows.size * others.shape[1])
 
@@ -141,7 +143,7 @@ def _step_product(rows: Array, R: Array, out: Array, *, adds: bool) -> None:
     run, width = _ready(kernels.multiplied, out.dtype), R.shape[2]
 
     def share(start: int, stop: int) -> None:
-        run(out[:, start * width : stop * width], rows, R[start:stop], False, adds)
+        run(out[:, start * width : stop * width], rows, R[start:stop], R[:0], adds)
 
     _shared(share, len(R), rows.shape[0] * R.size)
 

@@ -20,7 +20,7 @@ import numpy as np
 from numba import types
 
 from pycudnnrnn.engines.numpy_engine import products, vectors
-from pycudnnrnn.engines.numpy_engine.products import OPTIONS, TALL, by_columns, by_rows, inner, pack, product
+from pycudnnrnn.engines.numpy_engine.products import OPTIONS, by_columns, by_panels, by_rows, inner, pack, product
 from pycudnnrnn.engines.numpy_engine.vectors import (
     add,
     clip,
@@ -54,10 +54,10 @@ AHEAD: Final = 64
 TURNED: Final = 8
 """Tiles of columns that stay in cache while the panels pass by."""
 
-AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3}
+AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3, "tiles": 3}
 READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
 STRIDED: Final = ("matrix", "rows", "into")
-FLAGS: Final = ("relu", "turned", "adds")
+FLAGS: Final = ("relu", "adds")
 """Parameters that have not two axes, those whose memory may be read-only, that may have any strides, that are flags."""
 
 
@@ -90,11 +90,11 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @inner
-def input_products(gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any) -> Any:
-    """Write the input products of step k, and of those after it whose rows follow on, up to AHEAD.
+def rows_ahead(steps: Any, k: Any) -> Any:
+    """Return the rows of step k and of those after it whose rows follow on, up to AHEAD, and the first step after them.
 
-    They are in cache when their steps come, and a step of few rows alone would be a slow product. Return the first step
-    after them, and the row whose gates come first: what nothing `keeps` is written over what came before.
+    Input products of so many rows at a time are in cache when their steps come, and a step of few rows alone would be a
+    slow product.
     """
     low, high, k = steps[k, 0], steps[k, 1], k + 1
     while k < steps.shape[0] and high - low < AHEAD:
@@ -105,10 +105,7 @@ def input_products(gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any) -
         else:
             break
         k += 1
-    base = 0 if keeps or W.shape[0] == 0 else low
-    if W.shape[0] > 0:
-        product(gates[low - base : high - base], by_rows(x[low:high]), W, False)
-    return k, base
+    return low, high, k
 
 
 @kernel
@@ -126,8 +123,10 @@ def lstm(
             for b in range(n):
                 copy(h_before[first + b], h_now[b])
         if k == ahead:
-            ahead, base = input_products(gates, x, W, steps, k, keeps)
-        product(gates[first - base : first - base + n], by_rows(h_now), R, True)
+            low, high, ahead = rows_ahead(steps, k)
+            base = 0 if keeps or W.shape[0] == 0 else low
+            product(by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False)
+        product(by_rows(gates[first - base : first - base + n]), by_rows(h_now), by_panels(R), True)
         made = h_now
         if projects:
             made = hidden[first : first + n] if keeps else spare_m[:n]
@@ -145,7 +144,7 @@ def lstm(
                 clip(own, bounds[0], bounds[1])
             lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], own, row[3 * units :])
         if projects:
-            product(h_now, by_rows(made), proj, False)
+            product(by_rows(h_now), by_rows(made), by_panels(proj), False)
         for b in range(n):
             copy(y[first + b], h_now[b])
 
@@ -166,7 +165,7 @@ def lstm_back(
             dm = spare_m[:n]
             for b in range(n):
                 copy(dh_kept[first + b], dh_now[b])
-            product(dm, by_rows(dh_now), proj, False)
+            product(by_rows(dm), by_rows(dh_now), by_panels(proj), False)
         for b in range(n):
             row, own = gates[first + b], dc[b]
             lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], own)
@@ -174,7 +173,7 @@ def lstm_back(
                 keep_open(own, inside[first + b])
             lstm_ig_back(row[:units], row[2 * units : 3 * units], own)
             lstm_f_back(row[units : 2 * units], c_before[first + b], own)
-        product(dh_now, by_rows(gates[first : first + n]), R, False)
+        product(by_rows(dh_now), by_rows(gates[first : first + n]), by_panels(R), False)
 
 
 @kernel
@@ -186,8 +185,10 @@ def gru(
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            ahead, base = input_products(gates, x, W, steps, k, keeps)
-        product(recurrent[:n], by_rows(h[:n]), R, False)
+            low, high, ahead = rows_ahead(steps, k)
+            base = 0 if keeps or W.shape[0] == 0 else low
+            product(by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False)
+        product(by_rows(recurrent[:n]), by_rows(h[:n]), by_panels(R), False)
         for b in range(n):
             row, own, now = gates[first - base + b], recurrent[b], h[b]
             add(row[: 2 * units], own[: 2 * units])
@@ -212,7 +213,7 @@ def gru_back(
             add(now, dy[first + b])
             gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], now)
             gru_n_back(row[:units], row[2 * units :], q[first + b])
-        product(dh[:n], by_rows(gates[first : first + n]), R, True)
+        product(by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), True)
 
 
 @kernel
@@ -224,8 +225,10 @@ def plain(
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            ahead, base = input_products(gates, x, W, steps, k, keeps)
-        product(gates[first - base : first - base + n], by_rows(h[:n]), R, True)
+            low, high, ahead = rows_ahead(steps, k)
+            base = 0 if keeps or W.shape[0] == 0 else low
+            product(by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False)
+        product(by_rows(gates[first - base : first - base + n]), by_rows(h[:n]), by_panels(R), True)
         for b in range(n):
             row, now = gates[first - base + b], h[b]
             if keeps:
@@ -251,7 +254,7 @@ def plain_back(
                 relu_back(gates[first + b], now)
             else:
                 tanh_back(gates[first + b], now)
-        product(dh[:n], by_rows(gates[first : first + n]), R, False)
+        product(by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), False)
 
 
 @kernel
@@ -269,12 +272,14 @@ def outer(out: Any, rows: Any, x: Any, stamp: Any = STAMP) -> None:  # noqa: ARG
 
 
 @kernel
-def multiplied(into: Any, rows: Any, packed: Any, turned: Any, adds: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
-    """Write rows @ packed, or rows.T @ packed, or add it."""
-    if not turned:
-        product(into, by_rows(rows), packed, adds)
+def multiplied(
+    into: Any, rows: Any, packed: Any, tiles: Any, adds: Any, stamp: Any = STAMP,  # noqa: ARG001
+) -> None:  # fmt: skip
+    """Write rows @ packed or add it; with room for tiles, rows.T @ packed."""
+    if tiles.shape[0] == 0:
+        product(by_rows(into), by_rows(rows), by_panels(packed), adds)
         return
-    tiles = np.empty((min(TURNED, -(-rows.shape[1] // TALL)), rows.shape[0], TALL), into.dtype)
-    for first in range(0, rows.shape[1], TURNED * TALL):
-        pack(tiles, rows[:, first : first + TURNED * TALL])
-        product(into[first : first + TURNED * TALL], by_columns(tiles), packed, adds)
+    columns = tiles.shape[0] * tiles.shape[2]
+    for first in range(0, rows.shape[1], columns):
+        pack(tiles, rows[:, first : first + columns])
+        product(by_rows(into[first : first + columns]), by_columns(tiles), by_panels(packed), adds)

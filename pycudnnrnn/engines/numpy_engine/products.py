@@ -212,35 +212,45 @@ def _rows_of(
 
 @inner
 def by_rows(x: Any) -> Any:
-    """Return x as `product` takes it: its address, and the bytes to the next TALL rows, row and column."""
+    """Return a matrix as `product` takes it; those of all kinds have one type so, and it is compiled once.
+
+    A zero of its type, its shape, its address, and the bytes to the next TALL rows, row and column.
+    """
     row, column = x.strides
-    return x.ctypes.data, TALL * row, row, column
+    return x.dtype.type(0), x.shape, x.ctypes.data, TALL * row, row, column
 
 
 @inner
 def by_columns(tiles: Any) -> Any:
     """Return what is packed in panels of TALL columns as `product` takes it, turned: the columns are the rows of x."""
-    tile, row, column = tiles.strides
-    return tiles.ctypes.data, tile, column, row
+    (count, depth, _), (tile, row, column) = tiles.shape, tiles.strides
+    return tiles.dtype.type(0), (count * TALL, depth), tiles.ctypes.data, tile, column, row
+
+
+@inner
+def by_panels(w: Any) -> Any:
+    """Return a packed matrix as `product` takes it."""
+    return w.shape, w.ctypes.data
 
 
 @inner
 def product(out: Any, x: Any, w: Any, adds: Any) -> None:
-    """Write x @ w, or add it; x as `by_rows` or `by_columns` gives it, w in panels.
+    """Write x @ w, or add it; `out` by rows, each contiguous, x by rows or columns, w by panels.
 
     Shapes:
-        out: [n, columns], each row contiguous; x: [n, depth]; w: [panels, depth, width].
+        out: [n, columns]; x: [n, depth]; w: [panels, depth, width].
     """
-    like, out_row, (address, x_tile, x_row, x_next) = out.dtype.type(0), out.strides[0], x
-    n, columns, depth, width = out.shape[0], out.shape[1], w.shape[1], w.shape[2]
+    like, (n, columns), to, _, to_row, itemsize = out
+    (_, _, at, at_tile, at_row, at_next), ((count, depth, width), panels) = x, w
     for top in range(0, n, BLOCK):
         end = min(n, top + BLOCK)
-        for p in range(w.shape[0]):
-            panel, first, row = w.ctypes.data + p * depth * PANEL_NBYTES, p * width, top
+        for p in range(count):
+            panel, first, row = panels + p * depth * PANEL_NBYTES, p * width, top
             while row < end:
-                at = address + row // TALL * x_tile + row % TALL * x_row
-                to = out.ctypes.data + row * out_row + first * out.itemsize
-                row += _rows_of(end - row, like, at, x_row, x_next, panel, depth, to, out_row, columns - first, adds)
+                here, into = at + row // TALL * at_tile + row % TALL * at_row, to + row * to_row + first * itemsize
+                row += _rows_of(
+                    end - row, like, here, at_row, at_next, panel, depth, into, to_row, columns - first, adds
+                )
 
 
 @inner
