@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import threadpoolctl
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.numpy_engine import choice, compiled, gradients, kernels, products, threads, vectors
@@ -211,24 +211,24 @@ def test_a_batch_split_among_threads_has_the_same_bits_each_time(running, monkey
     pool = compiled._pool()
     submit = pool.submit
     monkeypatch.setattr(pool, "submit", lambda *given: (submitted.append(given[-2:]), submit(*given))[1])
-    with threadpoolctl.threadpool_limits(3, user_api="blas"):
-        first = {name: array.tobytes() for name, array in problem.results().items()}
-        assert {(10, 21), (21, 32)} <= set(submitted)
-        for _ in range(20):
-            assert {name: array.tobytes() for name, array in problem.results().items()} == first
-    with threadpoolctl.threadpool_limits(1, user_api="blas"):
-        submitted.clear()
-        problem.results()
+    monkeypatch.setenv(threads.VARIABLE, "3")
+    first = {name: array.tobytes() for name, array in problem.results().items()}
+    assert {(10, 21), (21, 32)} <= set(submitted)
+    for _ in range(20):
+        assert {name: array.tobytes() for name, array in problem.results().items()} == first
+    monkeypatch.setenv(threads.VARIABLE, "1")
+    submitted.clear()
+    problem.results()
     assert not submitted
 
 
 def test_a_fork_has_threads_of_its_own(running, monkeypatch):
     running("numba")
     monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        problem = problem_of(SPECS["gru"], T=4, B=16)
-        problem.forward()
-        assert forked(problem.forward) == 0
+    monkeypatch.setenv(threads.VARIABLE, "2")
+    problem = problem_of(SPECS["gru"], T=4, B=16)
+    problem.forward()
+    assert forked(problem.forward) == 0
 
 
 def test_what_is_kept_on_disk_is_found_by_the_whole_source():
@@ -340,6 +340,7 @@ def test_a_product_by_tiles_is_the_matrix_product(monkeypatch, n, dtype, transpo
     """Each height of a tile, a last panel that is full and one that is not, sums that are split and not, and shares."""
     width = products.PANEL_NBYTES // np.dtype(dtype).itemsize
     monkeypatch.setattr(compiled, "WORK_MIN", 1)
+    monkeypatch.setenv(threads.VARIABLE, "3")
     rng = np.random.default_rng(n)
     for depth in (1, 7, 33):
         for columns in (1, width - 1, width, 9 * width + 3):
@@ -350,18 +351,38 @@ def test_a_product_by_tiles_is_the_matrix_product(monkeypatch, n, dtype, transpo
             before = rng.normal(size=(n + 1, columns)).astype(dtype)
             for adds in (False, True):
                 out = before.copy()
-                with threadpoolctl.threadpool_limits(3, user_api="blas"):
-                    compiled._multiply(rows, others, out[:n], turned=turned, adds=adds)
+                compiled._multiply(rows, others, out[:n], turned=turned, adds=adds)
                 expected = x.astype("longdouble") @ w + (before[:n] if adds else 0)
                 assert np.abs(out[:n] - expected).max() <= 8 * depth * np.finfo(dtype).eps
                 np.testing.assert_array_equal(out[n], before[n])
 
 
-def test_threads_are_as_many_as_numpys_blas_has(monkeypatch):
-    with threadpoolctl.threadpool_limits(1, user_api="blas"):
-        assert threads.number() == 1
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        assert threads.number() == 2
-    monkeypatch.setattr(threads, "_BLAS", [])
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {3, 5, 6})
-    assert threads.number() == 3
+@pytest.mark.parametrize(
+    ("own", "openmp", "count"),
+    [
+        ("3", "2", 3),
+        ("", "2", 2),
+        ("", " 4, 2", 4),
+        ("", "0", 5),
+        ("", "many", 5),
+        ("", "", 5),
+    ],
+)
+def test_threads_are_as_many_as_is_asked_for_or_as_there_are_processors(monkeypatch, own, openmp, count):
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 2, 3, 5, 6}, raising=False)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 8)
+    monkeypatch.setenv(threads.VARIABLE, own)
+    monkeypatch.setenv("OMP_NUM_THREADS", openmp)
+    assert threads.number() == count
+    monkeypatch.delattr(threads.os, "sched_getaffinity")
+    assert threads.number() == (8 if count == 5 else count)
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "two", "1.5", "²"])
+def test_a_number_of_threads_that_is_none_is_refused(running, monkeypatch, word):
+    running("numba")
+    problem = problem_of(SPECS["gru"], T=4, B=16)
+    monkeypatch.setenv(threads.VARIABLE, word)
+    expected = f"Invalid PYCUDNNRNN_CPU_THREADS: '{word}', expecting a number of threads, 1 or more"
+    with pytest.raises(ArgumentError, match=re.escape(expected)):
+        problem.forward()

@@ -1,7 +1,6 @@
 """The cells with compiled time loops (`kernels`): the walks are their own; tapes and the rest are those of `cells`.
 
-The sequences of a batch are split among as many threads as NumPy's BLAS has, which follows OMP_NUM_THREADS, the
-process's affinity and `threadpoolctl.threadpool_limits`. Results have the same bits with the same number of threads.
+The sequences of a batch are split among threads (`threads`). Results have the same bits with the same number of them.
 """
 
 from __future__ import annotations

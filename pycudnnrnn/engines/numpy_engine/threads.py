@@ -1,21 +1,33 @@
-"""How many threads compiled code uses: as many as NumPy's BLAS, so that one number is set for both."""
+"""How many threads compiled code uses; BLAS has a number of its own."""
 
 from __future__ import annotations
 
 import os
+from typing import Final
 
-import numpy as np  # noqa: F401  loads the library that is looked for
-import threadpoolctl
+from pycudnnrnn._checks import shorten
+from pycudnnrnn.errors import ArgumentError
 
-_BLAS = sorted(
-    threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers,
-    key=lambda library: "numpy" not in library.filepath,
-)
+VARIABLE: Final = "PYCUDNNRNN_CPU_THREADS"
+"""The number of threads; it is read at each call."""
 
 
 def number() -> int:
-    """Return NumPy's number of BLAS threads; of the processors that this process may use, where that is unknown.
+    """Return VARIABLE's number, else OMP_NUM_THREADS's, else that of the processors that this process may use.
 
-    OMP_NUM_THREADS, the process's affinity and `threadpoolctl.threadpool_limits` decide.
+    Raises:
+        ArgumentError: VARIABLE is not a number, or less than 1.
     """
-    return int(_BLAS[0].num_threads) if _BLAS else len(os.sched_getaffinity(0))
+    asked = os.environ.get(VARIABLE)
+    if asked:
+        if not _is_number(asked):
+            raise ArgumentError(VARIABLE, "a number of threads, 1 or more", shorten(asked))
+        return int(asked)
+    level = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # others are those of nested loops
+    if _is_number(level):
+        return int(level)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and int(word) > 0
