@@ -189,7 +189,7 @@ def make_folder(path: Path) -> None:
 
 
 def one_blas_thread(console: SafeConsole) -> contextlib.AbstractContextManager[Any]:
-    """Limit BLAS to one thread: for these sizes a second one mostly waits, above all on a busy machine.
+    """Limit BLAS to one thread: for these sizes a second one mostly waits, on a processor that a kernel's thread needs.
 
     Without threadpoolctl, print a note and change nothing.
     """
