@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Arrays, Batch, Pass
+from pycudnnrnn.passes import Arrays, CallConfig, Pass
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import SEED_MAX, RNNSpec
 
@@ -198,14 +198,14 @@ class Engine(Protocol):
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Return this engine's layout of a params buffer."""
 
-    def plan(self, batch: Batch) -> EnginePlan:
+    def plan(self, config: CallConfig) -> EnginePlan:
         """Prepare one kind of call."""
 
-    def memory(self, batch: Batch) -> Memory:
+    def memory(self, config: CallConfig) -> Memory:
         """Return the memory of a forward of one kind and, in training, of its backward. Nothing is run."""
 
-    def forward(self, batch: Batch) -> EagerForward:
-        """Return a callable that runs forwards of one kind: they differ from `batch` only in their lengths."""
+    def forward(self, config: CallConfig) -> EagerForward:
+        """Return a callable that runs forwards of one kind: they differ from `config` only in their lengths."""
 
 
 _made: dict[str, Engine] = {}

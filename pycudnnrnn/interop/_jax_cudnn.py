@@ -16,7 +16,7 @@ from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.engines.cudnn.stream_states import Masks
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Traced, in_place, scratch
-from pycudnnrnn.passes import INPUTS, RESULTS, UPSTREAM, Batch
+from pycudnnrnn.passes import INPUTS, RESULTS, UPSTREAM, CallConfig
 
 _SIZES: Final = ("states_nbytes", "reserve_nbytes", "workspace_nbytes")
 
@@ -107,7 +107,7 @@ class _CudnnPass:
 def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
     """Prepare a batch on a device. Sizes and the layout of params came from the current device, during tracing."""
     call, asked = run.call, run.call.runner.engine
-    batch = engine.addressed(0, Batch(call.spec, call.schedule, run.training), drops=call.drops)
+    batch = engine.addressed(0, CallConfig(call.spec, call.schedule, run.training), drops=call.drops)
     if engine is not asked:
         here, told = ([getattr(b, size) for size in _SIZES] for b in (batch, _batch(asked, run)))
         if any(map(gt, here, told)) or engine.layout(call.spec) != asked.layout(call.spec):

@@ -15,7 +15,7 @@ from pycudnnrnn._checks import check_int
 from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_passes import Aliases, Pass, Shape, Traced, in_place, scratch, varying_like
-from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, INPUTS, RESULTS, UPSTREAM, Batch
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, INPUTS, RESULTS, UPSTREAM, CallConfig
 
 Array = npt.NDArray[Any]
 
@@ -105,7 +105,7 @@ class _NumpyPass:
         call, engine = self.call, self.call.runner.engine
         state = dropout or DropoutState("numpy", call.spec.seed)
         drawn = engine.dropout(call.spec, state) if call.drops else None
-        plan: EnginePlan = engine.plan(Batch(call.spec, call.schedule, keep, drawn))
+        plan: EnginePlan = engine.plan(CallConfig(call.spec, call.schedule, keep, drawn))
         return plan
 
 

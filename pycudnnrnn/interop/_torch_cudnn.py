@@ -109,7 +109,7 @@ class Batch:
 
 def _as_torch(
     engine: Any, call: Arguments, like: Schedule, *, training: bool, tf32: bool, standard: bool
-) -> passes.Batch:
+) -> passes.CallConfig:
     """Return the object that runs a kind of batch as torch's module would, or with the `standard` algorithm.
 
     Raises:
@@ -126,7 +126,7 @@ def _as_torch(
         if engine.layout(spec.replace(algo=each)) != engine.layout(own):
             words = f"algo {str(each)!r} and math_type {str(spec.math_type)!r}"
             raise LayoutError(f"cuDNN lays params out in another way for {words} than the module's are")
-    return passes.Batch(spec.replace(algo=algo), like, training, backward_algo=backward_algo if training else None)
+    return passes.CallConfig(spec.replace(algo=algo), like, training, backward_algo=backward_algo if training else None)
 
 
 _batches: Recent[Batch] = Recent(BATCHES_MAX)

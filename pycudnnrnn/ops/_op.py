@@ -23,7 +23,7 @@ from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.ops._take import Taker, take_params
-from pycudnnrnn.passes import INPUTS, Batch, slots
+from pycudnnrnn.passes import INPUTS, CallConfig, slots
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
@@ -431,7 +431,7 @@ class CudnnRNN:
         engine = engine_for(_device_name(device))
         training = check_bool("is_training", is_training)
         dropout = self._dropout_on(engine) if training and self._drops else None
-        native = engine.plan(Batch(self.spec, schedule, training, dropout))
+        native = engine.plan(CallConfig(self.spec, schedule, training, dropout))
         return Plan(engine, self.spec, schedule, native, training)
 
     def memory(
@@ -471,11 +471,11 @@ class CudnnRNN:
             True
         """
         training = check_bool("is_training", is_training)
-        every = None if checkpoint_every is None else _check_every(checkpoint_every, keeps=training)
+        every = None if checkpoint_every is None else _check_every(checkpoint_every, keep_reserve=training)
         schedule = Schedule(check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX))
         engine = engine_for(_device_name(device))
         dropout = self._dropout_on(engine) if training and self._drops else None
-        return engine.memory(Batch(self.spec, schedule, training, dropout, every))
+        return engine.memory(CallConfig(self.spec, schedule, training, dropout, every))
 
     if TYPE_CHECKING:  # each op defines these; a type checker needs them where it only knows that it is an op
 
@@ -524,7 +524,7 @@ class CudnnRNN:
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
-        every = None if checkpoint_every is None else _check_every(checkpoint_every, keeps=keep_reserve)
+        every = None if checkpoint_every is None else _check_every(checkpoint_every, keep_reserve=keep_reserve)
         kind = _arrays.kind_of(names.x, x)
         libraries, engine = _arrays.libraries_of(x, hx, cx, params), engine_for(kind.device)
         with _arrays.streams(engine, kind.library, libraries):
@@ -544,7 +544,7 @@ class CudnnRNN:
             return returns(Call(engine, spec, take.slots, kind, libraries, inputs), *results)
 
     def _kind(
-        self, engine: Engine, T: int, B: int, ragged: bool, time_major: bool, keeps: bool,
+        self, engine: Engine, T: int, B: int, ragged: bool, time_major: bool, keep_reserve: bool,
         dropout: Dropout | None, every: int | None, names: Names,
     ) -> Kind:  # fmt: skip
         """Make the parts that all calls of one kind share."""
@@ -552,15 +552,15 @@ class CudnnRNN:
         wanted = slots(self.spec, schedule, engine.layout(self.spec).size)
         take = Taker(engine, self.spec, wanted, {name: getattr(names, name, name) for name in INPUTS})
         like = schedule.hardly_ragged() if ragged else schedule
-        return Kind(take, engine.forward(Batch(self.spec, like, keeps, dropout, every)), schedule)
+        return Kind(take, engine.forward(CallConfig(self.spec, like, keep_reserve, dropout, every)), schedule)
 
 
 def _device_name(device: str | None) -> str:
     return "cpu" if device is None else _arrays.check_device(device)
 
 
-def _check_every(value: Any, *, keeps: bool) -> int:
+def _check_every(value: Any, *, keep_reserve: bool) -> int:
     every = check_int("checkpoint_every", value, 1, INT32_MAX)
-    if not keeps:
+    if not keep_reserve:
         raise ArgumentError("checkpoint_every", "None: nothing is kept for a backward", every)
     return every

@@ -11,7 +11,7 @@ from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Batch
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm
 
@@ -22,7 +22,7 @@ SCHEDULE = Schedule(4, 3)
 @pytest.mark.parametrize("off", ["params", "d_params"])
 def test_params_that_cudnn_cannot_use_where_they_are_never_reach_it(play, off):
     played, engine, _ = play()
-    batch = engine.addressed(STREAM, Batch(ops.CudnnGRU(1, 3, 4).spec, SCHEDULE, True), drops=False)
+    batch = engine.addressed(STREAM, CallConfig(ops.CudnnGRU(1, 3, 4).spec, SCHEDULE, True), drops=False)
     at = dict.fromkeys((*BACKWARD_DATA.names, *FORWARD.names, "d_params", "workspace"), 0x1000) | {off: 0x1008}
     played.calls.clear()
     with pytest.raises(ArgumentError, match=f"Invalid {off}: 0x1008.*aligned"):
@@ -47,7 +47,7 @@ def test_descriptors_of_other_libraries_states_do_not_pile_up(play):
 @pytest.mark.parametrize("grown", [0, 1], ids=["workspace", "reserve"])
 def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_told(play, monkeypatch, grown):
     played, engine, device = play()
-    batch = engine.addressed(STREAM, Batch(ops.CudnnGRU(2, 3, 4, dropout=0.5).spec, SCHEDULE, True), drops=True)
+    batch = engine.addressed(STREAM, CallConfig(ops.CudnnGRU(2, 3, 4, dropout=0.5).spec, SCHEDULE, True), drops=True)
     memory = device.zeros((1 << 16,), np.dtype(np.uint8))
     at = device.address(memory)
     told = [batch.workspace_nbytes, batch.reserve_nbytes]
@@ -78,16 +78,16 @@ def test_states_of_a_stream_live_as_long_as_they_are_used(play):
 
 def test_a_backward_of_another_algorithm_is_checked_by_itself(play):
     played, engine, _ = play()
-    small_h = Batch(ops.CudnnLSTM(1, 192, 4, algo="persist_static_small_h").spec, SCHEDULE, True)
+    small_h = CallConfig(ops.CudnnLSTM(1, 192, 4, algo="persist_static_small_h").spec, SCHEDULE, True)
     made = engine.addressed(STREAM, small_h._replace(backward_algo=Algorithm.STANDARD), drops=False)
     sizes = [
         engine.addressed(
-            STREAM, Batch(ops.CudnnLSTM(1, 192, 4, algo=algo).spec, SCHEDULE, algo == "standard"), drops=False
+            STREAM, CallConfig(ops.CudnnLSTM(1, 192, 4, algo=algo).spec, SCHEDULE, algo == "standard"), drops=False
         )
         for algo in ("standard", "persist_static_small_h")
     ]
     assert made.workspace_nbytes == max(each.workspace_nbytes for each in sizes)
-    both = Batch(ops.CudnnLSTM(1, 8, 4).spec, SCHEDULE, True)
+    both = CallConfig(ops.CudnnLSTM(1, 8, 4).spec, SCHEDULE, True)
     found = [
         engine.addressed(STREAM, both._replace(backward_algo=algo), drops=False).workspace_nbytes
         for algo in (None, Algorithm.PERSIST_STATIC_SMALL_H, Algorithm.STANDARD)
@@ -96,7 +96,7 @@ def test_a_backward_of_another_algorithm_is_checked_by_itself(play):
     played.calls.clear()
     with pytest.raises(ArgumentError, match="Invalid num_units: 192, expecting at most 128 in training"):
         engine.addressed(STREAM, small_h, drops=False)
-    standard = Batch(ops.CudnnLSTM(1, 8, 4).spec, SCHEDULE.hardly_ragged(), True)
+    standard = CallConfig(ops.CudnnLSTM(1, 8, 4).spec, SCHEDULE.hardly_ragged(), True)
     with pytest.raises(ArgumentError, match=r"Invalid sequence_lengths: .*persist_static_small_h"):
         engine.addressed(STREAM, standard._replace(backward_algo=Algorithm.PERSIST_STATIC_SMALL_H), drops=False)
     assert not played.calls

@@ -12,7 +12,7 @@ from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import algorithms
 from pycudnnrnn.engines.cudnn.algorithms import ALGORITHMS, ROUNDS, STRICTNESS, candidates
 from pycudnnrnn.errors import ArgumentError, CaptureError, EngineError
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType
 from pycudnnrnn.testing import PermutedLayoutEngine
@@ -67,13 +67,13 @@ def test_candidates_are_legal_and_never_less_precise_than_asked(spec, math_type,
     spec = spec.replace(math_type=math_type, algo="auto")
     lengths = data.draw(sequence_lengths(4, 3, least=1))
     schedule = Schedule(4, 3, None if lengths is None or set(lengths) == {4} else tuple(lengths))
-    batches = list(candidates(Batch(spec, schedule)))
+    batches = list(candidates(CallConfig(spec, schedule)))
     found = [(batch.spec.algo, batch.spec.math_type) for batch in batches]
     assert found[0] == (STANDARD, math_type)
     assert len(set(found)) == len(found)
     assert all(STRICTNESS.index(math) <= STRICTNESS.index(math_type) for _, math in found)
     assert {batch.spec.replace(algo="auto", math_type=math_type) for batch in batches} == {spec}
-    assert {batch._replace(spec=spec) for batch in batches} == {Batch(spec, schedule)}
+    assert {batch._replace(spec=spec) for batch in batches} == {CallConfig(spec, schedule)}
     only_standard = spec.num_proj or spec.bias_mode != "double" or schedule.lengths is not None
     expected = {STANDARD} if only_standard else {STANDARD, DYNAMIC} if spec.dtype == "float64" else set(ALGORITHMS)
     assert {algo for algo, _ in found} == expected
@@ -81,7 +81,7 @@ def test_candidates_are_legal_and_never_less_precise_than_asked(spec, math_type,
 
 def test_fp32_that_forbids_tf32_is_measured_without_it_and_16_bits_with_the_math_type_asked_for_alone():
     def found(spec, lengths=None):
-        return [batch.spec for batch in candidates(Batch(spec, Schedule(4, 3, lengths)))]
+        return [batch.spec for batch in candidates(CallConfig(spec, Schedule(4, 3, lengths)))]
 
     assert {c.math_type for c in found(RNNSpec("lstm", 1, 4, 4))} == {"fma"}
     half = RNNSpec("lstm", 1, 4, 4, dtype="bfloat16")
@@ -105,7 +105,7 @@ def test_what_is_illegal_never_runs_whichever_would_be_fastest(play, problem, fa
     auto = make_problem(ops.from_spec(problem.spec.replace(algo="auto")), *problem.x.shape[:2], problem.lengths, seed=1)
     T, B = problem.x.shape[:2]
     schedule = Schedule(T, B, None if problem.lengths in (None, [T] * B) else tuple(problem.lengths))
-    batches = candidates(Batch(auto.spec, schedule, True))
+    batches = candidates(CallConfig(auto.spec, schedule, True))
     legal = {(str(batch.spec.algo), str(batch.spec.math_type)) for batch in batches}
     found = run(auto, on_device(device, auto))
     assert {(algo, math) for _, algo, math in played.ran} == legal
@@ -305,7 +305,7 @@ def test_a_graph_of_an_auto_plan_runs_what_was_chosen_and_measuring_is_refused_i
         with pytest.raises(CaptureError, match="preparing a plan"):
             op.prepare(3, 2, device="cuda:0")
         with pytest.raises(CaptureError, match="auto"):
-            engine.resolved(Batch(op.spec, Schedule(3, 2)))
+            engine.resolved(CallConfig(op.spec, Schedule(3, 2)))
 
 
 @pytest.mark.parametrize("slow", [3, 6, 12])

@@ -10,7 +10,7 @@ from pycudnnrnn import CudnnLSTM, RNNSpec, libcudnn, ops
 from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, TensorDescriptor
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, TIME_MAX, DType
 from pycudnnrnn.testing.strategies import make_problem
@@ -162,10 +162,10 @@ PRODUCTS = [
 def test_a_product_of_sizes_passes_up_to_its_limit_and_is_refused_beyond_it(called, name, spec, T, most):
     """No memory is needed to see it: cuDNN takes such batches silently, and its kernels index with 32 bits."""
     for batch in (1, most - 1, most):
-        check_sizes(Batch(spec, Schedule(T, batch)))
+        check_sizes(CallConfig(spec, Schedule(T, batch)))
     for batch in (most + 1, INT32_MAX, 2**31, 2**32 + 16):
         with pytest.raises(ArgumentError) as caught:
-            check_sizes(Batch(spec, Schedule(T, batch)))
+            check_sizes(CallConfig(spec, Schedule(T, batch)))
         assert caught.value.argument == name or batch > most + 1  # far beyond, another product is too large first
     op = ops.from_spec(spec)
     with pytest.raises(ArgumentError):
@@ -184,7 +184,7 @@ MATRICES = [
 
 @pytest.mark.parametrize(("above", "most"), MATRICES, ids=lambda v: repr(v)[:50])
 def test_a_matrix_has_up_to_2_31_minus_1_elements(called, above, most):
-    check_sizes(Batch(most, Schedule(1, 1)))
+    check_sizes(CallConfig(most, Schedule(1, 1)))
     for ask in (lambda op: op.prepare(1, 1, device="cuda:0"), lambda op: op.layout("cuda:0")):
         with pytest.raises(ArgumentError) as caught:
             ask(ops.from_spec(above))

@@ -6,7 +6,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn.algorithms import candidates
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.goldens import KINDS
@@ -112,5 +112,5 @@ def test_auto_does_not_try_small_h_where_it_has_no_backward():
     schedule = Schedule(4, 3)
     for training in (False, True):
         spec = RNNSpec("lstm", 1, 129, 4, algo="auto")
-        found = {str(batch.spec.algo) for batch in candidates(Batch(spec, schedule, training))}
+        found = {str(batch.spec.algo) for batch in candidates(CallConfig(spec, schedule, training))}
         assert ("persist_static_small_h" in found) is not training

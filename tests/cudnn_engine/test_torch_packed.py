@@ -12,7 +12,7 @@ from pycudnnrnn.engines.cudnn import passes as native_passes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.errors import ArgumentError, CudnnError, TorchArgumentError
 from pycudnnrnn.interop import _torch_cudnn
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from tests.interop.pairs import KINDS, Call, make_call, make_pair, worst
 from tests.stand_in import shim
@@ -146,6 +146,6 @@ def test_batch_sizes_that_are_not_those_of_the_data_are_refused_before_the_libra
 @pytest.mark.parametrize(("T", "B"), [(5, 3), (1, 3), (5, 1)])
 def test_packed_data_needs_the_standard_algorithm(played, algo, T, B):
     """As torch has it; whether others take such data is not documented."""
-    batch = Batch(RNNSpec("lstm", 1, 8, 4, algo=algo), Schedule(T, B, packed=True))
+    batch = CallConfig(RNNSpec("lstm", 1, 8, 4, algo=algo), Schedule(T, B, packed=True))
     with pytest.raises(ArgumentError, match="packed"):
         played.native.addressed(STREAM, batch, drops=False)

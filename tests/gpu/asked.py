@@ -8,7 +8,7 @@ import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnForwardMode_t
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, BiasMode, RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
@@ -129,7 +129,7 @@ def reserves(cuda, *, packed=False):
     """Bytes of reserve: what a ragged training call is given, and what cuDNN asks for by lengths."""
     ragged = tuple(sorted(RAGGED, reverse=True)) if packed else RAGGED
     schedule, handle = Schedule(T, B, ragged, packed=packed), cuda.engine.runtime.handle_on(cuda.device.stream())
-    passes = cuda.engine.runtime.passes(handle, Batch(lstm().spec, schedule, keeps=True))
+    passes = cuda.engine.runtime.passes(handle, CallConfig(lstm().spec, schedule, keep_reserve=True))
     found = {"given": passes.reserve_nbytes}
     for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), ragged, (T,) + (1,) * (B - 1)):
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()

@@ -57,8 +57,8 @@ ROWS = (
         "10,000 cycles: the pool does not grow, the last 5,000 grow by at most 2 driver pages",
         ("-m", "gpu", "tests/gpu/test_soak.py", "-k", "ten_thousand"),
         Fault(
-            "pycudnnrnn/engines/cudnn/whole.py", "        if not batch.keeps:\n",
-            "        globals().setdefault('LEAK', []).append(y)\n        if not batch.keeps:\n",
+            "pycudnnrnn/engines/cudnn/whole.py", "        if not config.keep_reserve:\n",
+            "        globals().setdefault('LEAK', []).append(y)\n        if not config.keep_reserve:\n",
         ),
         needs=GPU,
     ),

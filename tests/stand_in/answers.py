@@ -14,7 +14,7 @@ from pycudnnrnn.engines.cudnn import descriptors
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm
 from tests.stand_in import native
@@ -257,7 +257,7 @@ class Answers:
             position, seed = struct.unpack("<QQ", ctypes.string_at(address, 16))
             dropout = NumpyDropout(DropoutState("numpy", seed, position))
             native.write(address, "<Q", position + 1)
-        batch = Batch(_plain(spec, dropout=spec.dropout), schedule, bool(mode), dropout)
+        batch = CallConfig(_plain(spec, dropout=spec.dropout), schedule, bool(mode), dropout)
         out_y, out_h, out_c, kept = self.engine.forward(batch)(schedule, {
             "params": native.view(params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy).copy(),
             "x": data(x, spec.input_size).read(),

@@ -13,7 +13,7 @@ from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_states import Masks, StreamStates
 from pycudnnrnn.errors import ArgumentError, EngineError
-from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, Batch, Name, Pass
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, CallConfig, Name, Pass
 from pycudnnrnn.schedule import Schedule
 
 _NOTHING: Final = contextlib.nullcontext()
@@ -34,18 +34,18 @@ class Addressed:
         without dropout. Streams are addresses, too.
     """
 
-    def __init__(self, runtime: Runtime, stream: int, batch: Batch, *, drops: bool) -> None:
-        """Prepare batches as long and as wide as `batch`; with other lengths where its own are ragged.
+    def __init__(self, runtime: Runtime, stream: int, config: CallConfig, *, drops: bool) -> None:
+        """Prepare batches as long and as wide as in `config`; with other lengths where its own are ragged.
 
         Raises:
             CaptureError: the stream is being captured.
         """
-        self._runtime, self._batch, self._drops = runtime, batch, drops
+        self._runtime, self._config, self._drops = runtime, config, drops
         with runtime.device.active():
             handle = self._handle(stream, "preparing a batch")
             self.states_nbytes = states_nbytes(handle) if drops else 0
-            dropout = runtime.dropout_at(handle, None, batch.spec.dropout) if drops else None
-            self._passes = runtime.passes(handle, batch, dropout)
+            dropout = runtime.dropout_at(handle, None, config.spec.dropout) if drops else None
+            self._passes = runtime.passes(handle, config, dropout)
         self.slots = self._passes.slots
         self.workspace_nbytes, self.reserve_nbytes = self._passes.workspace_nbytes, self._passes.reserve_nbytes
 
@@ -108,8 +108,8 @@ class Addressed:
         if states is None:
             own = runtime.states_on(handle, stream)
             states = own.address
-        dropout = runtime.dropout_at(handle, states, self._batch.spec.dropout)
-        passes = runtime.passes(handle, self._batch, dropout)
+        dropout = runtime.dropout_at(handle, states, self._config.spec.dropout)
+        passes = runtime.passes(handle, self._config, dropout)
         if passes.workspace_nbytes > self.workspace_nbytes or passes.reserve_nbytes > self.reserve_nbytes:
             found, told = (f"{p.workspace_nbytes} and {p.reserve_nbytes} bytes" for p in (passes, self))
             raise EngineError(f"cuDNN asks for workspace and reserve of {found} here, of {told} before")

@@ -23,7 +23,7 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
-from pycudnnrnn.passes import RESULTS, UPSTREAM, Arrays, Batch
+from pycudnnrnn.passes import RESULTS, UPSTREAM, Arrays, CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -52,21 +52,21 @@ BLOCK: Final = 1 << 20
 """Random numbers drawn for data of our own; longer arrays repeat them."""
 
 
-def candidates(batch: Batch) -> Iterator[Batch]:
+def candidates(config: CallConfig) -> Iterator[CallConfig]:
     """Give the batch with each algorithm and math type that it may run with, as far as Python knows the rules."""
-    asked = STRICTNESS.index(batch.spec.math_type)
-    strictest = asked if batch.spec.dtype.itemsize == 2 else 0  # nobody takes 16 bits for the precision of a product
+    asked = STRICTNESS.index(config.spec.math_type)
+    strictest = asked if config.spec.dtype.itemsize == 2 else 0  # nobody takes 16 bits for the precision of a product
     for algo in ALGORITHMS:
         for math_type in reversed(STRICTNESS[strictest : asked + 1]):
             try:
-                candidate = batch._replace(spec=batch.spec.replace(algo=algo, math_type=math_type))
+                candidate = config._replace(spec=config.spec.replace(algo=algo, math_type=math_type))
                 check_sizes(candidate)
             except ArgumentError:
                 continue
             yield candidate
 
 
-def choose(runtime: Runtime, batch: Batch, data: Arrays | None) -> AlgorithmChoice:
+def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> AlgorithmChoice:
     """Return the fastest candidate, from memory if it is known there, measured on `data` otherwise.
 
     Forward and, in training, both backward passes are timed together, into memory of their own. Dropout states of their
@@ -78,10 +78,10 @@ def choose(runtime: Runtime, batch: Batch, data: Arrays | None) -> AlgorithmChoi
         MemoryError: there is no memory for any of them.
         DeviceLostError: a candidate has taken the device with it; no other is tried.
     """
-    book, drops, spec, schedule = runtime.choices, batch.dropout is not None, batch.spec, batch.schedule
+    book, drops, spec, schedule = runtime.choices, config.dropout is not None, config.spec, config.schedule
     ragged = schedule.lengths is not None
     asked = spec.replace(seed=0) if drops else spec.without_dropout
-    kind = CallKind(book.gpu, book.cudnn, asked, schedule.T, schedule.B, ragged, schedule.time_major, batch.training)
+    kind = CallKind(book.gpu, book.cudnn, asked, schedule.T, schedule.B, ragged, schedule.time_major, config.training)
     known = book.find(kind)
     if known is not None:
         return known
@@ -92,7 +92,7 @@ def choose(runtime: Runtime, batch: Batch, data: Arrays | None) -> AlgorithmChoi
         with runtime.launching("measuring algo='auto'") as (handle, _):
             data = data or _stand_in(runtime, spec, schedule)
             dropout = CudnnDropout(handle, runtime.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
-            trials, failures = _tried(runtime, handle, batch._replace(spec=asked, dropout=dropout), data)
+            trials, failures = _tried(runtime, handle, config._replace(spec=asked, dropout=dropout), data)
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
             if failures and all(isinstance(error, MemoryError) for error in failures):
@@ -104,7 +104,7 @@ def choose(runtime: Runtime, batch: Batch, data: Arrays | None) -> AlgorithmChoi
 
 
 def _tried(
-    runtime: Runtime, handle: Handle, batch: Batch, data: Arrays
+    runtime: Runtime, handle: Handle, config: CallConfig, data: Arrays
 ) -> tuple[list[AlgorithmTrial], list[Exception]]:
     """Time each candidate whose layout is the one that params have; say of the others why not.
 
@@ -112,13 +112,13 @@ def _tried(
     up nor one that grows hot decides by their order. Those that cuDNN has to compile come last, and all are timed again
     then; not at all where the others are faster than BUILD_US.
     """
-    device, layout = runtime.device, runtime.layout(batch.spec)
-    descriptor = None if batch.dropout is None else batch.dropout.descriptor
-    found, passes = list(candidates(batch)), dict[int, Passes]()
+    device, layout = runtime.device, runtime.layout(config.spec)
+    descriptor = None if config.dropout is None else config.dropout.descriptor
+    found, passes = list(candidates(config)), dict[int, Passes]()
     times, reasons, failures = dict[int, list[float]](), dict[int, str](), list[Exception]()
 
     def run(number: int) -> float:
-        return _time(passes[number], handle, batch.schedule, data)
+        return _time(passes[number], handle, config.schedule, data)
 
     def make(number: int) -> None:
         if runtime.layout(found[number].spec) != layout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.spec import INT32_MAX, STANDARD_ALGORITHMS, Algorithm, RNNMode, RNNSpec
 
 ALIGNMENT_NBYTES: Final = 16
@@ -34,7 +34,7 @@ def check_matrices(spec: RNNSpec) -> None:
         raise ArgumentError("params", f"at most {INT32_MAX} elements in a matrix", (spec.num_units, max(widths)))
 
 
-def check_sizes(batch: Batch) -> None:
+def check_sizes(config: CallConfig) -> None:
     """Refuse a batch whose element counts cuDNN's 32-bit indices cannot hold: it accepts some of them silently.
 
     Raises:
@@ -43,7 +43,7 @@ def check_sizes(batch: Batch) -> None:
 
     Source: cudnnSetRNNDataDescriptor takes such sizes, and cudnnSetTensorNdDescriptor refuses them (observed, 9.28).
     """
-    spec, schedule = batch.spec, batch.schedule
+    spec, schedule = config.spec, config.schedule
     check_matrices(spec)
     T, B = schedule.T, schedule.B
     for name, width in (("input_data", spec.input_size), ("output", spec.output_size), ("gates", spec.num_units)):
@@ -53,11 +53,11 @@ def check_sizes(batch: Batch) -> None:
         raise ArgumentError(
             "input_h", f"at most {INT32_MAX} elements", (spec.num_pseudo_layers, B, spec.num_units), aspect="shape"
         )
-    backward_algo = batch.backward_algo or spec.algo
+    backward_algo = config.backward_algo or spec.algo
     for algo in (spec.algo, backward_algo):
         if schedule.is_ragged and algo not in STANDARD_ALGORITHMS:
             raise ArgumentError("sequence_lengths", f"equal lengths with algo {str(algo)!r}", "ragged or packed ones")
     trained = SMALL_H_TRAINED[spec.mode]
-    if batch.training and backward_algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > trained:
+    if config.training and backward_algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > trained:
         most = f"at most {trained} in training with algo {str(backward_algo)!r}"
         raise ArgumentError("num_units", most, spec.num_units)

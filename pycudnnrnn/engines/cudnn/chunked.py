@@ -16,7 +16,7 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.parts import Part, states_to_work_on
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Gradients, Piece
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Arrays, Batch, Pass
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, Arrays, CallConfig, Pass
 from pycudnnrnn.schedule import Chunk
 
 _THROUGH: Final = {
@@ -26,17 +26,17 @@ _THROUGH: Final = {
 """By pass: the data that it reads, the states before it, the data that it writes, and the states after it."""
 
 
-def forward(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
+def forward(runtime: Runtime, config: CallConfig, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
     """Run the chunks; "auto" runs the standard algorithm, and nothing is tuned. See `engines.Engine.forward`."""
     x = inputs["x"]
-    device, spec, schedule, dropout = runtime.device, *batch[:2], batch.dropout
+    device, spec, schedule, dropout = runtime.device, *config[:2], config.dropout
     with runtime.launching("a batch in parts, which takes memory") as (handle, stream):
         y = device.zeros(schedule.data_shape(spec.output_size), spec.dtype.numpy)
         h, c = states_to_work_on(device, spec, schedule, inputs["hx"], inputs["cx"])
         pieces, results = [], []
         for chunk in chunks:
             part = runtime.part(schedule, chunk, stream)
-            passes = runtime.passes(handle, batch._replace(schedule=part.schedule))
+            passes = runtime.passes(handle, config._replace(schedule=part.schedule))
             arrays: Arrays = {"params": inputs["params"], "x": part.buffer(x), "y": part.buffer(y)}
             arrays |= {"hx": part.state_buffer(h), "cx": part.state_buffer(c)}
             arrays["reserve"] = scratch(device, passes.reserve_nbytes)
@@ -47,7 +47,7 @@ def forward(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arr
         with contextlib.nullcontext() if dropout is None else dropout.forward_on(stream):
             for piece, final in zip(pieces, results, strict=True):
                 piece.through(FORWARD, handle, workspace, final, x, (h, c), y)
-        return y, h, c, reserve if batch.keeps else None
+        return y, h, c, reserve if config.keep_reserve else None
 
 
 @dataclasses.dataclass

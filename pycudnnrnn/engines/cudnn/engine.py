@@ -22,7 +22,7 @@ from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.whole import Whole
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import INPUTS, Arrays, Batch
+from pycudnnrnn.passes import INPUTS, Arrays, CallConfig
 from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
@@ -65,15 +65,15 @@ class CudnnEngine:
         with self.runtime.launching("setting up dropout states") as (handle, _):
             return CudnnDropout(handle, self._device, spec, state)
 
-    def plan(self, batch: Batch) -> CudnnPlan:
-        check_sizes(batch)
-        if batch.schedule.has_empty:
+    def plan(self, config: CallConfig) -> CudnnPlan:
+        check_sizes(config)
+        if config.schedule.has_empty:
             raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
-        if batch.schedule.T > TIME_MAX:
-            raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", batch.schedule.T)
+        if config.schedule.T > TIME_MAX:
+            raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", config.schedule.T)
         with self.runtime.launching("preparing a plan") as (handle, _):
-            passes = self.runtime.passes(handle, self.resolved(batch))
-            return CudnnPlan(self.runtime, passes, batch)
+            passes = self.runtime.passes(handle, self.resolved(config))
+            return CudnnPlan(self.runtime, passes, config)
 
     def dropout_states_nbytes(self) -> int:
         """Return the bytes of one model's random states on this device."""
@@ -89,10 +89,10 @@ class CudnnEngine:
             with dropout.lock:
                 dropout.start(handle, seed)
 
-    def addressed(self, stream: int, batch: Batch, *, drops: bool) -> Addressed:
+    def addressed(self, stream: int, config: CallConfig, *, drops: bool) -> Addressed:
         """Prepare batches like this one, which come again and again, on another library's memory and streams."""
-        check_sizes(batch)
-        return Addressed(self.runtime, stream, batch, drops=drops)
+        check_sizes(config)
+        return Addressed(self.runtime, stream, config, drops=drops)
 
     @contextlib.contextmanager
     def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
@@ -106,54 +106,54 @@ class CudnnEngine:
                 if wait and not device.watch.lost:
                     device.synchronize(stream)
 
-    def memory(self, batch: Batch) -> Memory:
-        check_sizes(batch)
-        return memory(self.runtime, batch, self._chunks(batch))
+    def memory(self, config: CallConfig) -> Memory:
+        check_sizes(config)
+        return memory(self.runtime, config, self._chunks(config))
 
     @staticmethod
-    def _chunks(batch: Batch) -> list[Chunk]:
+    def _chunks(config: CallConfig) -> list[Chunk]:
         """The native calls of a forward.
 
         Raises:
             ArgumentError: dropout where each direction of each layer would run by itself.
         """
-        every = batch.every
-        chunks = native_chunks(batch.schedule, TIME_MAX if every is None else min(every, TIME_MAX))
-        if len(chunks) > 1 and batch.spec.num_dirs == 2 and batch.dropout is not None:
+        every = config.checkpoint_every
+        chunks = native_chunks(config.schedule, TIME_MAX if every is None else min(every, TIME_MAX))
+        if len(chunks) > 1 and config.spec.num_dirs == 2 and config.dropout is not None:
             steps = f"more than {TIME_MAX} steps" if every is None else "checkpoint_every"
-            raise ArgumentError("dropout", f"0 in training with both directions and {steps}", batch.spec.dropout)
+            raise ArgumentError("dropout", f"0 in training with both directions and {steps}", config.spec.dropout)
         return chunks
 
-    def resolved(self, batch: Batch, data: Arrays | None = None) -> Batch:
+    def resolved(self, config: CallConfig, data: Arrays | None = None) -> CallConfig:
         """Return the batch with "auto" decided."""
-        spec = batch.spec
+        spec = config.spec
         if spec.algo is not Algorithm.AUTO:
-            return batch
-        choice = choose(self.runtime, batch, data)
-        return batch._replace(spec=spec.replace(algo=choice.algo, math_type=choice.math_type))
+            return config
+        choice = choose(self.runtime, config, data)
+        return config._replace(spec=spec.replace(algo=choice.algo, math_type=choice.math_type))
 
-    def forward(self, batch: Batch) -> EagerForward:
-        schedule, every = batch.schedule, batch.every
+    def forward(self, config: CallConfig) -> EagerForward:
+        schedule, every = config.schedule, config.checkpoint_every
         if every is not None and every < schedule.T:
-            return functools.partial(self._in_parts, batch)
-        batch = batch._replace(every=None)
+            return functools.partial(self._in_parts, config)
+        config = config._replace(checkpoint_every=None)
         if schedule.T > TIME_MAX or not schedule.T or not schedule.B:
-            return functools.partial(self._in_parts, batch)
-        return Whole(self.runtime, batch, self.resolved, functools.partial(self._in_parts, batch))
+            return functools.partial(self._in_parts, config)
+        return Whole(self.runtime, config, self.resolved, functools.partial(self._in_parts, config))
 
-    def _in_parts(self, batch: Batch, schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
+    def _in_parts(self, config: CallConfig, schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
         """Run a batch in more or less than one native call."""
-        batch = batch._replace(schedule=schedule)
-        check_sizes(batch)
-        chunks = self._chunks(batch)
-        if len(chunks) > 1 and batch.spec.num_dirs == 2:
-            return long_bidirectional.forward(self._run, self.runtime, batch, inputs)
-        if len(chunks) > 1 and batch.every is not None:
-            return recompute.forward(self._run, self.runtime, batch, chunks, inputs)
-        return chunked.forward(self.runtime, batch, chunks, inputs)
+        config = config._replace(schedule=schedule)
+        check_sizes(config)
+        chunks = self._chunks(config)
+        if len(chunks) > 1 and config.spec.num_dirs == 2:
+            return long_bidirectional.forward(self._run, self.runtime, config, inputs)
+        if len(chunks) > 1 and config.checkpoint_every is not None:
+            return recompute.forward(self._run, self.runtime, config, chunks, inputs)
+        return chunked.forward(self.runtime, config, chunks, inputs)
 
-    def _run(self, batch: Batch, inputs: Arrays) -> Results:
-        return self.forward(batch)(batch.schedule, inputs, self._device.addresses(*map(inputs.get, INPUTS)))
+    def _run(self, config: CallConfig, inputs: Arrays) -> Results:
+        return self.forward(config)(config.schedule, inputs, self._device.addresses(*map(inputs.get, INPUTS)))
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

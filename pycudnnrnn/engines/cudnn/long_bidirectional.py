@@ -13,7 +13,7 @@ from typing import Any
 from pycudnnrnn.engines import Reserve, Results
 from pycudnnrnn.engines.cudnn.runtime import Run, Runtime
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Arrays, Batch, shapes
+from pycudnnrnn.passes import Arrays, CallConfig, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, InputMode, RNNSpec
 
@@ -73,15 +73,15 @@ class LongReserve:
                     device.add_into(out[theirs], gradient[ours])
 
 
-def forward(run: Run, runtime: Runtime, batch: Batch, inputs: Arrays) -> Results:
+def forward(run: Run, runtime: Runtime, config: CallConfig, inputs: Arrays) -> Results:
     """Run every pseudo-layer by itself; see `engines.Engine.forward`."""
     x, states = inputs["x"], (inputs["hx"], inputs["cx"])
-    device, spec, schedule = runtime.device, *batch[:2]
+    device, spec, schedule = runtime.device, *config[:2]
     with device.active():
         hy, cy = _states(runtime, spec, schedule)
         reserve = LongReserve(run, runtime, spec, schedule, [])
         for layer in range(spec.num_layers):
-            part = batch._replace(spec=one_direction(spec, layer))
+            part = config._replace(spec=one_direction(spec, layer))
             y = device.empty((*x.shape[:2], spec.output_size), spec.dtype.numpy)
             for direction in range(2):
                 p = 2 * layer + direction
@@ -96,7 +96,7 @@ def forward(run: Run, runtime: Runtime, batch: Batch, inputs: Arrays) -> Results
                     device.copy_into(cy[p : p + 1], c)
                 reserve.parts.append(kept)
             x = y
-        return x, hy, cy, reserve if batch.keeps else None
+        return x, hy, cy, reserve if config.keep_reserve else None
 
 
 def _states(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> tuple[Any, Any | None]:

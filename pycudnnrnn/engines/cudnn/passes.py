@@ -14,7 +14,7 @@ from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescr
 from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, PASSES, Arrays, Batch, Name, Pass, slots
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, PASSES, Arrays, CallConfig, Name, Pass, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
 
@@ -37,20 +37,22 @@ class Passes:
     (cudnn_adv.h, 9.28).
     """
 
-    def __init__(self, handle: Handle, device: CudaDevice, batch: Batch, dropout: DropoutDescriptor | None) -> None:
+    def __init__(
+        self, handle: Handle, device: CudaDevice, config: CallConfig, dropout: DropoutDescriptor | None
+    ) -> None:
         """Compile for batches like this one, whatever their lengths are.
 
         Raises:
             ArgumentError: `check_sizes`.
         """
-        check_sizes(batch)
-        spec, schedule, training = batch.spec, batch.schedule, batch.training
+        check_sizes(config)
+        spec, schedule, training = config.spec, config.schedule, config.training
         self._library = library = handle.library
         self.device, self.spec, self.training = device, spec, training
         self.ragged = schedule.is_ragged
         self.batch = dataclasses.replace(schedule, lengths=None)
         algo = spec.untuned_algo
-        backward_algo = batch.backward_algo or algo
+        backward_algo = config.backward_algo or algo
         self._rnns = {
             each: RNNDescriptor(
                 library, spec, dropout or DropoutDescriptor.of_none(handle), algo=each, padded_io=not schedule.packed

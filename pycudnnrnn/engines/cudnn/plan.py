@@ -11,7 +11,7 @@ from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.turns import Turns
-from pycudnnrnn.passes import FORWARD, Arrays, Batch, Pass
+from pycudnnrnn.passes import FORWARD, Arrays, CallConfig, Pass
 
 _NOTHING: Final = contextlib.nullcontext()
 
@@ -19,9 +19,9 @@ _NOTHING: Final = contextlib.nullcontext()
 class CudnnPlan:
     """See `engines.EnginePlan`. Calls use one workspace and one pair of data descriptors, of its own."""
 
-    def __init__(self, runtime: Runtime, passes: Passes, batch: Batch) -> None:
-        self._runtime, self._passes, self._dropout = runtime, passes, batch.dropout
-        self._data = passes.data_of_its_own(batch.schedule)
+    def __init__(self, runtime: Runtime, passes: Passes, config: CallConfig) -> None:
+        self._runtime, self._passes, self._dropout = runtime, passes, config.dropout
+        self._data = passes.data_of_its_own(config.schedule)
         self._device = passes.device
         self.spec = passes.spec
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes

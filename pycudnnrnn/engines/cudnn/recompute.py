@@ -15,7 +15,7 @@ from pycudnnrnn.engines import DropoutState, Results
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.parts import Part, states_to_work_on
 from pycudnnrnn.engines.cudnn.runtime import Run, Runtime
-from pycudnnrnn.passes import Arrays, Batch
+from pycudnnrnn.passes import Arrays, CallConfig
 from pycudnnrnn.schedule import Chunk
 
 
@@ -35,7 +35,7 @@ class RecomputeReserve:
 
     run: Run
     runtime: Runtime
-    batch: Batch
+    config: CallConfig
     params: Any
     x: Any
     starts: list[Start]
@@ -50,7 +50,7 @@ class RecomputeReserve:
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
         """Run each chunk again and go back through it, weights too."""
-        device, spec, schedule = self.runtime.device, *self.batch[:2]
+        device, spec, schedule = self.runtime.device, *self.config[:2]
         with self.runtime.following(self.streams) as handle:
             random, dropout = self.starts[0].random, None
             if random is not None:
@@ -64,9 +64,9 @@ class RecomputeReserve:
                 part = start.part
                 if dropout is not None:
                     dropout.rewind(start.random)
-                batch = Batch(spec, part.schedule, keeps=True, dropout=dropout)
+                config = CallConfig(spec, part.schedule, keep_reserve=True, dropout=dropout)
                 *_, again = self.run(
-                    batch, {"params": self.params, "x": part.cut(self.x), "hx": start.h, "cx": start.c}
+                    config, {"params": self.params, "x": part.cut(self.x), "hx": start.h, "cx": start.c}
                 )
                 dy_part = None if dy is None else part.cut(dy)
                 dx_part, dhx_part, dcx_part = again.backward_data(dy_part, part.cut_states(dh), part.cut_states(dc))
@@ -85,10 +85,10 @@ class RecomputeReserve:
             write(out, self.gradient)
 
 
-def forward(run: Run, runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
+def forward(run: Run, runtime: Runtime, config: CallConfig, chunks: Sequence[Chunk], inputs: Arrays) -> Results:
     """Run chunk by chunk, keeping where each starts; see `engines.Engine.forward`."""
     x = inputs["x"]
-    device, spec, schedule, dropout = runtime.device, *batch[:2], batch.dropout
+    device, spec, schedule, dropout = runtime.device, *config[:2], config.dropout
     with (
         runtime.launching("a forward that recomputes, which takes memory") as (_, stream),
         contextlib.nullcontext() if dropout is None else dropout.as_one(stream),
@@ -100,11 +100,11 @@ def forward(run: Run, runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], i
             part = runtime.part(schedule, chunk, stream)
             random = None if dropout is None else dropout.snapshot(stream)
             start = Start(part, part.cut_states(h), part.cut_states(c), random)
-            one = batch._replace(schedule=part.schedule, every=None)
+            one = config._replace(schedule=part.schedule, checkpoint_every=None)
             y_part, hy, cy, _ = run(one, inputs | {"x": part.cut(x), "hx": start.h, "cx": start.c})
             part.put(y, y_part)
             part.put_states(h, hy)
             part.put_states(c, cy)
             starts.append(start)
     seed = 0 if dropout is None else dropout.seed
-    return y, h, c, RecomputeReserve(run, runtime, batch, inputs["params"], x, starts, seed, (stream,))
+    return y, h, c, RecomputeReserve(run, runtime, config, inputs["params"], x, starts, seed, (stream,))

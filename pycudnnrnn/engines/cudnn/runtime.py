@@ -24,7 +24,7 @@ from pycudnnrnn.engines.cudnn.parts import Part
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.stream_states import StreamStates
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Arrays, Batch
+from pycudnnrnn.passes import Arrays, CallConfig
 from pycudnnrnn.schedule import Chunk, Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -43,7 +43,7 @@ TURNS_MAX: Final = 4
 LAYOUTS_MAX: Final = 256
 """Layouts kept: a few hundred numbers each."""
 
-Run = Callable[[Batch, Arrays], Results]
+Run = Callable[[CallConfig, Arrays], Results]
 """An engine's eager forward of one batch."""
 
 Sent = tuple[Sequence[Any], Any]
@@ -112,18 +112,18 @@ class Runtime:
             layout = query_layout(handle, rnn, spec, self.device.address(base), nbytes)
         return self._layouts.keep(spec, layout)
 
-    def passes(self, handle: Handle, batch: Batch, dropout: DropoutAt | None = None) -> Passes:
+    def passes(self, handle: Handle, config: CallConfig, dropout: DropoutAt | None = None) -> Passes:
         """Return what runs batches like this one, compiled now or before; with dropout it is for those states."""
-        dropout = dropout or batch.dropout
+        dropout = dropout or config.dropout
         compiled = self.compiled if dropout is None else dropout.compiled
-        spec, schedule, training = batch.spec, batch.schedule, batch.training
+        spec, schedule, training = config.spec, config.schedule, config.training
         sizes = schedule.T, schedule.B, schedule.is_ragged, schedule.time_major, schedule.packed
-        key = (spec, batch.backward_algo, *sizes, training)
+        key = (spec, config.backward_algo, *sizes, training)
         found = compiled.get(key)
         if found is not None:
             return found
         descriptor = None if dropout is None else dropout.descriptor
-        return compiled.keep(key, Passes(handle, self.device, batch, descriptor))
+        return compiled.keep(key, Passes(handle, self.device, config, descriptor))
 
     def states_on(self, handle: Handle, stream: int) -> StreamStates:
         """Return the random states of a stream, by its address."""

@@ -9,7 +9,7 @@ from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.passes import FORWARD, RESULTS, Arrays, Batch
+from pycudnnrnn.passes import FORWARD, RESULTS, Arrays, CallConfig
 from pycudnnrnn.schedule import Schedule
 
 
@@ -17,29 +17,33 @@ class Whole:
     """Run one kind of batch again and again; see `engines.EagerForward`."""
 
     def __init__(
-        self, runtime: Runtime, batch: Batch, resolved: Callable[[Batch, Arrays], Batch], in_parts: EagerForward
+        self,
+        runtime: Runtime,
+        config: CallConfig,
+        resolved: Callable[[CallConfig, Arrays], CallConfig],
+        in_parts: EagerForward,
     ) -> None:
         """Compile at the first call, on whose arrays `resolved` may measure; `in_parts` runs empty sequences, too."""
-        self._runtime, self._batch, self._resolved, self._in_parts = runtime, batch, resolved, in_parts
+        self._runtime, self._config, self._resolved, self._in_parts = runtime, config, resolved, in_parts
         self._passes: Passes | None = None
 
     def __call__(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
         if schedule.has_empty:
             return self._in_parts(schedule, inputs, at)
-        runtime, device, batch = self._runtime, self._runtime.device, self._batch
+        runtime, device, config = self._runtime, self._runtime.device, self._config
         stream = device.stream()
         device.refuse_capture(stream, "an eager forward, which takes memory")
         handle = runtime.handle_on(stream)
         passes = self._passes
         if passes is None:
-            passes = self._passes = runtime.passes(handle, self._resolved(batch, inputs))
+            passes = self._passes = runtime.passes(handle, self._resolved(config, inputs))
         results = passes.new(*RESULTS)
         y, hy, cy = results["y"], results["hy"], results.get("cy")
         reserve, workspace = scratch(device, passes.reserve_nbytes), scratch(device, passes.workspace_nbytes)
         scratch_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
-        launch = passes.launch if batch.dropout is None else batch.dropout.launching(stream, passes.launch)
+        launch = passes.launch if config.dropout is None else config.dropout.launching(stream, passes.launch)
         launch(FORWARD, handle, passes.data(handle, schedule), scratch_at, (*at, *results_at))
-        if not batch.keeps:
+        if not config.keep_reserve:
             return y, hy, cy, None
         pieces = [Piece(passes, schedule, inputs | {"y": y, "reserve": reserve})]
-        return y, hy, cy, CudnnReserve(runtime, batch.spec, schedule, pieces, (stream,))
+        return y, hy, cy, CudnnReserve(runtime, config.spec, schedule, pieces, (stream,))

@@ -16,7 +16,7 @@ from pycudnnrnn.engines.numpy_engine.forward import forward
 from pycudnnrnn.engines.numpy_engine.memory import memory
 from pycudnnrnn.engines.numpy_engine.plan import NumpyPlan
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
-from pycudnnrnn.passes import Arrays, Batch
+from pycudnnrnn.passes import Arrays, CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -81,32 +81,32 @@ class NumpyEngine:
         """
         return _arithmetic_layout(spec)
 
-    def plan(self, batch: Batch) -> NumpyPlan:
+    def plan(self, config: CallConfig) -> NumpyPlan:
         """Return what runs calls of one kind into the caller's buffers.
 
         Args:
-            batch: the spec, the sizes and the lengths of a call.
+            config: the configuration of the call.
         """
-        return NumpyPlan(batch, self.layout(batch.spec))
+        return NumpyPlan(config, self.layout(config.spec))
 
-    def memory(self, batch: Batch) -> Memory:
+    def memory(self, config: CallConfig) -> Memory:
         """Return the memory that one kind of call takes, without running it.
 
         Args:
-            batch: the spec, the sizes and the lengths of a call.
+            config: the configuration of the call.
         """
-        return memory(batch, self.layout(batch.spec).size)
+        return memory(config, self.layout(config.spec).size)
 
-    def forward(self, batch: Batch) -> EagerForward:
+    def forward(self, config: CallConfig) -> EagerForward:
         """Return a function that runs forwards of one kind, with other lengths in each call.
 
         Args:
-            batch: the spec, the sizes and the lengths of a call.
+            config: the configuration of the call.
         """
-        layout = self.layout(batch.spec)
+        layout = self.layout(config.spec)
 
         def run(schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
-            return forward(batch._replace(schedule=schedule), layout, inputs)
+            return forward(config._replace(schedule=schedule), layout, inputs)
 
         return run
 

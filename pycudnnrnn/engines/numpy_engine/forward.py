@@ -21,28 +21,28 @@ from pycudnnrnn.engines.numpy_engine.reserve import make_reserve
 from pycudnnrnn.engines.numpy_engine.walk import directions_of, run
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Arrays, Batch
+from pycudnnrnn.passes import Arrays, CallConfig
 
 
 @np.errstate(all="ignore")  # NaN and infinity are data
 def forward(
-    batch: Batch, layout: ParamLayout, inputs: Arrays, *, weights: list[Weights] | None = None,
+    config: CallConfig, layout: ParamLayout, inputs: Arrays, *, weights: list[Weights] | None = None,
     buffer: Array | None = None, outs: Outs = NO_OUTS,
 ) -> Results:  # fmt: skip
     """Run, with `weights` where params have been read already.
 
     What is kept goes into `buffer`, and the results into `outs`, where they are given.
     """
-    spec, schedule, dropout = batch.spec, batch.schedule, batch.dropout
+    spec, schedule, dropout = config.spec, config.schedule, config.dropout
     with nullcontext() if dropout is None else dropout.forward() as drawn:
         dtype, cell = spec.compute_dtype.numpy, cell_of(spec)
         weights = load_weights(layout, inputs["params"], spec) if weights is None else weights
         h, c = sorted_states(spec, schedule, inputs.get("hx"), inputs.get("cx"), outs)
         rows = pack(inputs["x"], schedule, dtype)
-        if batch.keeps and batch.every is not None:
-            recomputing = RecomputeReserve(spec, schedule, layout, weights, inputs["x"], drawn, batch.every)
+        if config.keep_reserve and config.checkpoint_every is not None:
+            recomputing = RecomputeReserve(spec, schedule, layout, weights, inputs["x"], drawn, config.checkpoint_every)
             return *results(recomputing.forward(rows, h, c), h, c, spec, schedule, outs), recomputing
-        reserve = make_reserve(batch, layout, weights, rows, buffer) if batch.keeps else None
+        reserve = make_reserve(config, layout, weights, rows, buffer) if config.keep_reserve else None
         for layer in range(spec.num_layers):
             kept = reserve is not None and layer + 1 < spec.num_layers
             above = reserve.inputs[layer + 1] if reserve and kept else None

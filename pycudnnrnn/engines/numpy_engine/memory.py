@@ -14,7 +14,7 @@ from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks
 from pycudnnrnn.engines.numpy_engine.recompute import Strand, running, walks
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import InputMode, RNNSpec
 
@@ -22,9 +22,9 @@ STEP_NBYTES: Final = 130
 """What a step takes in a schedule's lists: a tuple, its integers, and references. Measured with CPython 3.11."""
 
 
-def memory(batch: Batch, params_size: int) -> Memory:
+def memory(config: CallConfig, params_size: int) -> Memory:
     """Return what a forward takes, and in training its backward; see `engines.Memory`."""
-    spec, schedule, every, drops = batch.spec, batch.schedule, batch.every, batch.dropout is not None
+    spec, schedule, every, drops = config.spec, config.schedule, config.checkpoint_every, config.dropout is not None
     rows, states = schedule.num_rows, spec.num_pseudo_layers * schedule.B
     inner, outer = spec.compute_dtype.numpy.itemsize, spec.dtype.numpy.itemsize
     rounded = inner != outer
@@ -36,7 +36,7 @@ def memory(batch: Batch, params_size: int) -> Memory:
     top = between if rounded else 0
     block = max((end - base for base, end, _ in blocks(spec, schedule.steps)), default=0)
     product = schedule.B * spec.num_gates * spec.num_units * inner
-    if not batch.training:
+    if not config.training:
         ahead = cell_of(spec).makes_ahead(schedule, skips=spec.input_mode is InputMode.SKIP_INPUT)
         scratch = block * ahead * spec.num_gates * spec.num_units * inner + product
         layers = [packed, *[between] * (spec.num_layers - 1), top or outputs]

@@ -13,7 +13,7 @@ from pycudnnrnn.engines.numpy_engine.reserve import make_reserve, reserve_nbytes
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
 from pycudnnrnn.errors import CaptureError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, GRADIENTS, RESULTS, UPSTREAM, Arrays, Batch, Pass
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, GRADIENTS, RESULTS, UPSTREAM, Arrays, CallConfig, Pass
 
 
 class NumpyPlan:
@@ -21,11 +21,13 @@ class NumpyPlan:
 
     workspace_nbytes = 0
 
-    def __init__(self, batch: Batch, layout: ParamLayout) -> None:
-        self._batch, self._layout, self.spec = batch, layout, batch.spec
+    def __init__(self, config: CallConfig, layout: ParamLayout) -> None:
+        self._config, self._layout, self.spec = config, layout, config.spec
         self._held: tuple[Array | None, list[Weights]] = None, []
-        drops = batch.dropout is not None
-        self.reserve_nbytes = reserve_nbytes(batch.spec, batch.schedule.num_rows, drops=drops) if batch.keeps else 0
+        drops = config.dropout is not None
+        self.reserve_nbytes = (
+            reserve_nbytes(config.spec, config.schedule.num_rows, drops=drops) if config.keep_reserve else 0
+        )
 
     def capture(self, params: Array, *, carry_state: bool) -> EngineGraph:  # noqa: ARG002
         raise CaptureError("a plan on the CPU: what is captured is a stream of CUDA calls, and here there are none")
@@ -35,17 +37,19 @@ class NumpyPlan:
 
     def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:  # noqa: ARG002
         """Run a pass; what cuDNN reads again of y, hx and cx is in the reserve here."""
-        batch, layout, spec, get = self._batch, self._layout, self.spec, arrays.get
+        config, layout, spec, get = self._config, self._layout, self.spec, arrays.get
         held, weights = self._held
         if "params" in which.names and arrays["params"] is not held:
             weights = load_weights(layout, arrays["params"], spec)
         if which is FORWARD:
             outs = [*map(get, RESULTS)]
-            forward(batch, layout, arrays, weights=weights, buffer=get("reserve"), outs=outs)
+            forward(config, layout, arrays, weights=weights, buffer=get("reserve"), outs=outs)
             return
         dtype = spec.compute_dtype.numpy
-        rows = pack(arrays["x"], batch.schedule, dtype) if "x" in which.names else np.empty((0, spec.input_size), dtype)
-        kept = make_reserve(batch, layout, weights, rows, arrays["reserve"])
+        rows = (
+            pack(arrays["x"], config.schedule, dtype) if "x" in which.names else np.empty((0, spec.input_size), dtype)
+        )
+        kept = make_reserve(config, layout, weights, rows, arrays["reserve"])
         if which is BACKWARD_DATA:
             dy, dhy, dcy = map(get, UPSTREAM)
             kept.backward_data(dy, dhy, dcy, [*map(get, GRADIENTS)])

@@ -17,7 +17,7 @@ from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.walk import directions_of, run_back
 from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, Weights, all_stacks
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Batch
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -104,14 +104,14 @@ class NumpyReserve(Kept):
 
 
 def make_reserve(
-    batch: Batch, layout: ParamLayout, weights: list[Weights], x: Array, buffer: Array | None
+    config: CallConfig, layout: ParamLayout, weights: list[Weights], x: Array, buffer: Array | None
 ) -> NumpyReserve:
     """Return a reserve around packed input rows `x`, its arrays in a fixed order parts of `buffer`, or of a new one.
 
     Shapes:
         x: [rows, I]; buffer: [reserve_nbytes], uint8.
     """
-    spec, schedule, drops = batch.spec, batch.schedule, batch.dropout is not None
+    spec, schedule, drops = config.spec, config.schedule, config.dropout is not None
     if buffer is None:  # one piece: the system gives large ones in large pages, which are quicker to touch first
         buffer = np.empty(reserve_nbytes(spec, schedule.num_rows, drops=drops), np.uint8)
     start = 0
