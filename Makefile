@@ -2,13 +2,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS := demo test reliability lint docs
+EXTRAS := demo test lint docs
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
-.PHONY: demo test test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize reliability fuzz \
+.PHONY: demo test test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize fuzz \
 	free-threaded clean
 
 demo: $(VENV)/.demo
@@ -84,10 +84,6 @@ gpu-check:
 # The small cases of tests/gpu/cases.py under compute-sanitizer's memcheck, initcheck and racecheck; needs CUDA's toolkit.
 gpu-sanitize:
 	$(PYTHON) -m tests.gpu.sanitize --out $(OUT)/$(NOW)-sanitizer.jsonl $(ARGS)
-
-# The table R1 to R20: measured, each row with a fault that must turn it red; docs/reliability.md is made from it.
-reliability: $(VENV)/.test $(VENV)/.cudnn $(VENV)/.reliability
-	$(BIN)/python -m tests.reliability $(ARGS)
 
 # Coverage-guided fuzzing of what reads others' files: ten minutes of each target. ARGS="checkpoint --seconds 60".
 fuzz: $(VENV)/.test

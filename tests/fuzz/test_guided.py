@@ -13,9 +13,7 @@ from pycudnnrnn.errors import CheckpointError
 from tests.fuzz.guided import NAMES
 from tests.fuzz.targets import TARGETS
 from tests.helpers.oracles import need
-from tests.reliability.__main__ import plant
-from tests.reliability.measures import copy_tree
-from tests.reliability.rows import Fault
+from tests.helpers.tree import copy_tree, plant
 
 CHANGES = 60
 """Changed inputs a seed, here; a fuzzer makes thousands a minute."""
@@ -36,7 +34,7 @@ def test_a_target_takes_its_seeds_and_changes_of_them(name, tmp_path):
             target.run(target.changed(rng, data, lambda part: part[:-1]), tmp_path / "data")
 
 
-BEHIND_THE_HASH = Fault(
+BEHIND_THE_HASH = (
     "pycudnnrnn/checkpoint/_items.py",
     """raise Refusal("metadata", f"{self.name!r} was not an array")""",
     "raise KeyError(self.name)",
@@ -61,7 +59,7 @@ def test_the_fuzzer_finds_a_wrong_exception_behind_header_and_hash_and_nothing_i
     assert (done.returncode, right["finding"]) == (0, ""), done.stderr
     assert right["runs"] >= 2000
     assert right["corpus"] > right["seeds"] > 0
-    plant(BEHIND_THE_HASH, tmp_path)
+    plant(tmp_path, *BEHIND_THE_HASH)
     done, wrong = guided(tmp_path, "checkpoint", 20_000)
     assert done.returncode == 1
     assert "KeyError" in wrong["finding"]

@@ -14,7 +14,7 @@ from benchmarks.results_files import load as load_benchmarks
 from docs.generate import gpu_outcomes, gpu_suite
 from tests.gpu.results_file import ResultsFile, load
 from tests.gpu.shards import SHARDS, SIDE_BY_SIDE
-from tests.reliability.measures import copy_tree
+from tests.helpers.tree import copy_tree
 
 ROOT = Path(__file__).parents[2]
 PLAN = (ROOT / "tests/gpu/PLAN.md").read_text()

@@ -9,7 +9,7 @@ import sys
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.reliability.__main__ import ROOT
+from tests.helpers.tree import ROOT
 
 COLLECT = """
 import json, os, sys
