@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 from tests.helpers.onnx_stacks import B, H, T, op, stack, worst_error  # noqa: E402
 
 FLOAT32 = 3e-6
+LAYERS = ["low", "high"]
 X = op("Squeeze", "Y, 1", "X")
 STATE = (1, B, H)
 
@@ -75,9 +76,9 @@ def test_a_state_that_a_model_holds_is_refused_by_the_name_of_what_gives_it(name
     nodes, tensors = HELD[name]
     c, model = stack([X, *nodes], states="c" if name == "computed" else "s", tensors=tensors)
     assert worst_error(c, model) > 0.01, "the state counts"
-    for given, key in ((model, "h"), (alone(model), "h"), (of_c(model), "c")):
+    for given, names, key in ((model, LAYERS, "h"), (alone(model), None, "h"), (of_c(model), LAYERS, "c")):
         with pytest.raises(ConvertError) as caught:
-            convert.onnx.from_model(given)
+            convert.onnx.from_model(given, nodes=names)
         assert f"initial_{key} of node 'high': " in str(caught.value)
         assert GIVERS.get(name, "'half' is a constant") in str(caught.value)
         assert "pass it to the call" in str(caught.value)
@@ -123,13 +124,13 @@ def test_a_state_that_is_shown_to_be_zero_is_read(name):
     nodes, tensors = ZEROS[name]
     c, model = stack([X, *nodes], states="s", tensors=tensors)
     assert worst_error(c, model) <= FLOAT32
-    equal_models(convert.onnx.from_model(model), c)
+    equal_models(convert.onnx.from_model(model, nodes=LAYERS), c)
 
 
 def test_a_state_that_the_caller_gives_is_read_wherever_it_is_moved():
     c, model = stack([X, op("Slice", "given, 1, 2, 0", "s")], states="s", given=[floats("given", 2, B, H)])
     assert worst_error(c, model, given=np.zeros((2, B, H), "f4")) <= FLOAT32
-    equal_models(convert.onnx.from_model(model), c)
+    equal_models(convert.onnx.from_model(model, nodes=LAYERS), c)
 
 
 def damaged(name, kind):
@@ -145,7 +146,6 @@ SPARSE = helper.make_sparse_tensor(constant("v", np.array([0.5], "f4")), constan
 @pytest.mark.parametrize(
     ("nodes", "text"),
     [
-        ([op("Cast", "given", "whole", to=7), op("Cast", "whole", "s", to=1)], "what Cast 'whole' computes"),
         ([helper.make_node("Constant", [], ["s"], "s", value=NONE, domain="ours")], "what Constant 's' computes"),
         ([helper.make_node("Constant", [], ["s"], "s", value=NONE, value_float=0.5)], "what Constant 's' computes"),
         ([helper.make_node("Constant", [], ["s"], "s", sparse_value=SPARSE)], "what Constant 's' computes"),
@@ -161,7 +161,7 @@ SPARSE = helper.make_sparse_tensor(constant("v", np.array([0.5], "f4")), constan
 def test_a_state_that_is_not_understood_is_refused_by_the_name_of_what_gives_it(nodes, text):
     _, model = stack([X, *nodes], states="s", given=[floats("given", *STATE)], tensors=[NONE, SHAPE])
     with pytest.raises(ConvertError) as caught:
-        convert.onnx.from_model(model)
+        convert.onnx.from_model(model, nodes=LAYERS)
     wanted = text if "input" in text else f"an input of the model, got {text}"
     assert f"initial_h of node 'high': expecting zeros or {wanted}" in str(caught.value)
 
@@ -169,7 +169,7 @@ def test_a_state_that_is_not_understood_is_refused_by_the_name_of_what_gives_it(
 def test_a_constant_without_a_name_is_no_ones_constant():
     unnamed = [helper.make_node("Constant", [], [""], value_ints=[2]) for _ in range(2)]
     c, model = stack([X, *unnamed])
-    equal_models(convert.onnx.from_model(model), c)
+    equal_models(convert.onnx.from_model(model, nodes=LAYERS), c)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5])
@@ -179,16 +179,9 @@ def test_a_state_that_may_be_left_out_is_read_where_it_is_zero_then(value):
     assert (worst_error(c, model) <= FLOAT32) == (value == 0)
     if value:
         with pytest.raises(ConvertError, match="'given' is a constant of the model and not 0"):
-            convert.onnx.from_model(model)
+            convert.onnx.from_model(model, nodes=LAYERS)
     else:
-        equal_models(convert.onnx.from_model(model), c)
-
-
-def test_a_part_that_starts_from_another_one_is_read_where_it_is_named():
-    c, model = stack([X, op("Identity", "Y_h", "s")], states="s")
-    with pytest.raises(ConvertError, match="LSTM 'low' computes, or name the nodes of one stack in `nodes`"):
-        convert.onnx.from_model(model)
-    assert convert.onnx.from_model(model, nodes=["high"]).weights[0].tobytes() == c.weights[8].tobytes()
+        equal_models(convert.onnx.from_model(model, nodes=LAYERS), c)
 
 
 def test_a_state_that_a_model_holds_is_not_dropped_where_its_node_is_named():
@@ -200,62 +193,36 @@ def test_a_state_that_a_model_holds_is_not_dropped_where_its_node_is_named():
 
 CUT = constant("cut", np.array([T, 2, 1], "i4"))
 WHOLE = constant("whole", np.array([T] * B, "i4"))
-EVERY = [op("Shape", "x", "sizes"), op("Slice", "sizes, 0, 1", "t"), op("Slice", "sizes, 1, 2", "b"),
-         op("Cast", "t", "t32", to=6), op("Tile", "t32, b", "every")]  # fmt: skip
-"""What tf2onnx writes where a cell has no lengths."""
 
 
 @pytest.mark.parametrize(
     ("lengths", "text"),
     [
-        (("cut", "cut"), "sequence_lens of node 'low': 'cut' is a constant of the model and not shown to be"),
+        (("cut", "cut"), "sequence_lens of node 'low': 'cut' is a constant of the model"),
         (("", "cut"), "sequence_lens of node 'high': 'cut' is a constant"),
-        (("n", "cut"), "sequence_lens of node 'high': 'cut' is a constant"),
+        (("n", "whole"), "sequence_lens of node 'high': 'whole' is a constant"),
         (("shorter", "shorter"), "'two' is a constant"),
-        (("at most", "at most"), "'least' is computed from no input of the model and not shown to be the number"),
+        (("at most", "at most"), "expecting an input of the model, got what Min 'least' computes"),
         (("", "given"), "'given' is a constant"),
-        (("n", "whole"), "sequence_lens of node 'high': expecting 'n' as for 'low', got 'none'"),
-        (("n", "m"), "sequence_lens of node 'high': expecting 'n' as for 'low', got 'm'"),
-        (("n", "all or none"), "expecting 'n' as for 'low', got 'flags'"),
     ],
 )
-def test_lengths_that_a_model_holds_or_that_differ_are_refused(lengths, text):
-    nodes = [
-        op("Expand", "two, 3", "shorter"),
-        op("Cast", "n", "flags", to=9),
-        op("Cast", "flags", "all or none", to=6),
-    ]
-    nodes = nodes if "n" in lengths else nodes[:1]
-    nodes += [*EVERY[:4], op("Min", "t32, two", "least"), op("Expand", "least, b", "at most")]
+def test_lengths_that_a_model_holds_or_computes_are_refused(lengths, text):
+    nodes = [op("Expand", "two, 3", "shorter"), op("Min", "two, two", "least"), op("Expand", "least, 3", "at most")]
     tensors = [CUT, WHOLE, constant("two", np.array([2], "i4")), constant("given", np.array([2] * B, "i4"))]
     given = [helper.make_tensor_value_info("given", 6, [B])]
-    c, model = stack([X, *nodes], lengths=lengths, tensors=tensors, given=given)
-    own = [T, 1, 3] if "n" in lengths else [T] * B
-    given = {name: np.array(own if name == "n" else [1, T, 2], "i4") for name in {*lengths} & {"n", "m"}}
-    assert worst_error(c, model, lengths=own, **given) > 0.001, "the lengths count"
+    _, model = stack([X, *nodes], lengths=lengths, tensors=tensors, given=given)
     with pytest.raises(ConvertError) as caught:
-        convert.onnx.from_model(model)
+        convert.onnx.from_model(model, nodes=LAYERS)
     assert text in str(caught.value)
+    assert "clear this input of the node, and pass it to the call" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "known"),
-    [(("whole", ""), (T, B)), (("whole", "whole"), (T, B)), (("every", ""), ("T", "B")), (("n", "same n"), ("T", "B"))],
-)
-def test_lengths_that_are_all_steps_or_the_callers_are_read(lengths, known):
-    nodes = [op("Cast", "n", "long", to=7), op("Cast", "long", "same n", to=6)] if "n" in lengths else EVERY
-    c, model = stack([X, *nodes], lengths=lengths, tensors=[WHOLE], known=known)
-    given = {"n": np.array([T, 2, 1], "i4")} if "n" in lengths else {}
-    assert worst_error(c, model, lengths=[T, 2, 1] if given else None, **given) <= FLOAT32
-    equal_models(convert.onnx.from_model(model), c)
-
-
-@pytest.mark.parametrize("steps", [T, 1])
-def test_constant_lengths_are_refused_where_the_number_of_steps_is_open(steps):
-    held = constant("held", np.array([steps] * B, "i4"))
-    _, model = stack([X], lengths=("held", "held"), tensors=[held], known=("T", "B"))
-    with pytest.raises(ConvertError, match="'held' is a constant of the model and not shown to be the number of steps"):
-        convert.onnx.from_model(model)
+def test_lengths_of_the_call_are_read():
+    nodes = [op("Cast", "n", "long", to=7), op("Cast", "long", "same n", to=6)]
+    c, model = stack([X, *nodes], lengths=("n", "same n"), known=("T", "B"))
+    lengths = [T, 2, 1]
+    assert worst_error(c, model, lengths=lengths, n=np.array(lengths, "i4")) <= FLOAT32
+    equal_models(convert.onnx.from_model(model, nodes=LAYERS), c)
 
 
 def body():
@@ -338,7 +305,9 @@ def test_a_layer_outside_of_the_main_graph_is_not_passed_over(place, text):
 
 def test_a_function_that_is_put_into_the_main_graph_is_read():
     c, model = elsewhere("function")
-    equal_models(convert.onnx.from_model(onnx.inliner.inline_local_functions(model)), c)
+    whole = onnx.inliner.inline_local_functions(model)
+    names = [node.name for node in whole.graph.node if node.op_type == "LSTM"]
+    equal_models(convert.onnx.from_model(whole, nodes=names), c)
 
 
 @pytest.mark.parametrize("nodes", ["low", [], ["low", 3], {"low"}, ["twin"], ["other"]])
@@ -356,6 +325,8 @@ def test_names_that_are_no_text_are_names_all_the_same():
     _, model = stack([X, op("Cosine", "Y", "unused")])
     data = model.SerializeToString().replace(b"high", b"hi\xffh").replace(b"Cosine", b"Cos\xffne")
     model = onnx.ModelProto.FromString(data)
-    assert convert.onnx.from_model(model).spec.num_layers == 2
+    with pytest.raises(ConvertError, match="has 2 RNN nodes"):
+        convert.onnx.from_model(model)
+    assert convert.onnx.from_model(model, nodes=["low"]).spec.num_layers == 1
     with pytest.raises(ConvertError, match="no such RNN node among"):
         convert.onnx.from_model(model, nodes=["other"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.convert._stack import check_layers, is_under
+from pycudnnrnn.convert.keras.calls import check_calls, is_plain_stack
 from pycudnnrnn.convert.keras.config import FileArrays, Settings, called, layers_of, model_of, settings_in
-from pycudnnrnn.convert.keras.graph import Graph, refuse
 from pycudnnrnn.convert.keras.h5 import VARIABLES
 from pycudnnrnn.errors import ConvertError
 
@@ -37,13 +37,14 @@ def split_name(key: str) -> tuple[str, str] | None:
 
 
 def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
-    """Choose the layers with the names in `layers`, or all. They have to be a stack with the same settings.
+    """Choose the layers with the names in `layers`, or all of a model that is a plain stack.
 
     A name without a layer is returned unchanged. Nothing is chosen for arrays without a configuration.
 
     Raises:
-        ConvertError: they are not a stack, they differ in more than their weights, the configuration does not contain
-            the settings of one, or the file has no arrays of one.
+        ConvertError: several layers without names in another model, layers that differ in more than their weights or
+            that the model calls in a way that a call of ours cannot have, a layer whose settings are not in the
+            configuration, or one without arrays in the file.
     """
     check_layers("keras", layers)
     if not isinstance(arrays, FileArrays) or arrays.config is None:
@@ -56,9 +57,13 @@ def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
     file.check_said(layers)
     for path in paths:
         if path not in file.kernels:
-            refuse(path, "has no arrays in this file: it may share those of another layer")
-    if len(set(paths)) == len(paths) and (layers is None or len(paths) > 1):
-        Graph(file.model).check_stack(paths, whole=layers is None)
+            _refuse(path, "has no arrays in this file: it may share those of another layer")
+    if layers is None and len(paths) > 1 and not is_plain_stack(file.model, paths):
+        names = [file.names[path] for path in paths]
+        listed = f"layers={shorten(names, 400)}, or -s layers={shorten(','.join(names), 400)[1:-1]} on the command line"
+        why = f"has {len(paths)} recurrent layers: name those of one stack, in its order: {listed}"
+        raise ConvertError("keras", "model", why)
+    check_calls(file.model, paths)
     missing = [name for name in layers or [] if not chosen[name]]
     return Used([*map(file.place, paths), *missing], file.settings(paths))
 
@@ -70,7 +75,7 @@ class _File:
         self.model = model_of(arrays.config)
         self.recurrent = {layer.path: layer for layer in self.model.walk() if layer.is_recurrent}
         self.kernels: dict[str, list[str]] = {}
-        self._names = called(self.recurrent)
+        self.names = called(self.recurrent)
         self._unsaid: list[str] = []
         keys = [key for key in arrays if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"]
         for key, path in layers_of(keys, self.recurrent).items():
@@ -89,7 +94,7 @@ class _File:
         if unsaid:
             why = (
                 "the configuration does not say what this recurrent layer was made with; it does of: "
-                f"{some(list(self._names.values()), shorten) or 'none'}. Name those that are meant: layers=[...], or "
+                f"{some(list(self.names.values()), shorten) or 'none'}. Name those that are meant: layers=[...], or "
                 "-s layers=... on the command line. Or say it yourself, and give the arrays alone: dict(arrays), or a "
                 ".weights.h5 on the command line"
             )
@@ -102,14 +107,20 @@ class _File:
             if own != made[0]:
                 key = next(key for key in own | made[0] if own.get(key) != made[0].get(key))
                 values = f"{key}: {shorten(made[0].get(key))} and {shorten(own.get(key))}"
-                names = some([self._names[each] for each in paths], lambda name: shorten(name)[1:-1])
-                refuse(path, f"these layers differ in more than their weights: {names} ({values})")
+                names = some([self.names[each] for each in paths], lambda name: shorten(name)[1:-1])
+                _refuse(path, f"these layers differ in more than their weights: {names} ({values})")
         return settings_in(made[0]) if made else {}
 
     def place(self, path: str) -> str:
         """Return the beginning of the names of a layer's arrays, unique as a name in `layers`."""
         cells = [leaf[0].split("/") for key in self.kernels[path] if (leaf := split_name(key))]
         return "/" + "/".join(parts[0] for parts in itertools.takewhile(_are_equal, zip(*cells, strict=False)))
+
+
+def _refuse(path: str, why: str) -> NoReturn:
+    """Raise a `ConvertError` about a layer, with advice."""
+    way = f"layers=[{shorten(path)}], or -s layers={shorten(path)[1:-1]} on the command line"
+    raise ConvertError("keras", shorten(path), f"{why}. Name one layer, or layers that follow each other: {way}")
 
 
 def _are_equal(parts: tuple[str, ...]) -> bool:

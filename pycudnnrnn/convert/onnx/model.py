@@ -8,8 +8,8 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn.convert.onnx.chain import check_chain
-from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph
+from pycudnnrnn.convert.onnx.call import check_call_inputs
+from pycudnnrnn.convert.onnx.graph import NAME_THEM, PRODUCER, Graph
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -40,7 +40,7 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
     if any(setting != settings[0] for setting in settings):
         why = f"the nodes of one stack have equal ones, got {shorten(settings)}; {NAME_THEM}"
         raise ConvertError("onnx", "attributes", why)
-    check_chain(graph, found, settings[0], named=nodes is not None)
+    check_call_inputs(graph, found)
     settings[0].pop("layout")  # which axis is the batch: the weights are the same
     for k, node in enumerate(found):
         for key, name in zip(_INPUTS, node.input, strict=False):
@@ -62,6 +62,10 @@ def _found(graph: Graph, names: Any) -> list[Any]:
         graph.check_all_seen()
         if not graph.rnns:
             raise ConvertError("onnx", "model", "has no LSTM, GRU or RNN node")
+        if len(graph.rnns) > 1 and not graph.is_ours:
+            listed = shorten([str(node.name) for node in graph.rnns], 400)
+            why = f"has {len(graph.rnns)} RNN nodes: name those of one stack, in its order: nodes={listed}"
+            raise ConvertError("onnx", "model", why)
         return graph.rnns
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         raise ConvertError("onnx", "nodes", f"expecting a list of names of nodes, got {shorten(names)}")
@@ -136,7 +140,7 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
     initializers = [onnx.numpy_helper.from_array(array, name) for name, array in held.items()]
     graph = helper.make_graph(nodes, "rnn", graph_inputs, graph_outputs, initializers)
     opsets = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="pycudnnrnn")
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name=PRODUCER)
     onnx.checker.check_model(model)
     return model
 
