@@ -174,19 +174,6 @@ def from_tf(
     return weights, biases
 
 
-def pairs_that_count(tensors: Mapping[str, Array]) -> dict[str, list[str]]:
-    """Return, by the name of each bias that `from_tf` does not read, the names of the two whose sum it is.
-
-    `tensors` may be those of a whole file, under any scopes.
-    """
-    found = {}
-    for bias in (name for name in tensors if f"/{name}".endswith("/bias")):
-        pair = [name for i in range(2) for name in names_of(f"{bias}_cudnn_{i}") if name in tensors]
-        if len(pair) == 2 and _is_sum(tensors[bias], *(tensors[name] for name in pair)):
-            found[bias] = pair
-    return found
-
-
 def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array | None:
     for name in names_of(scope + tensor.name):
         if name in tensors:

@@ -112,19 +112,6 @@ def test_values_of_other_kinds_are_read_by_kind(run, tmp_path):
         assert run("convert", "n.safetensors", "o.pt", "--from", "jax_rnn", *sizes, f"-s{wrong}")[0] == 1
 
 
-def test_a_deep_model_is_converted_in_steps_that_grow_with_it(run, tmp_path, monkeypatch):
-    """Where what is in each array comes from is found by a number of conversions that does not depend on the depth."""
-    calls = []
-    real = convert.pytorch.from_canonical
-    monkeypatch.setattr(convert.pytorch, "from_canonical", lambda *a, **k: calls.append(1) or real(*a, **k))
-    for layers in (2, 40):
-        calls.clear()
-        save_file(real(random_canonical(RNNSpec("lstm", layers, 4, 3), 0)), tmp_path / "m.safetensors")
-        options = ["--from", "pytorch", "--to", "pytorch", "--force"]
-        assert run("convert", "m.safetensors", "n.safetensors", *options)[0] == 0
-        assert len(calls) == 17  # once to write, and once for each of an LSTM's 16 linear layers and biases
-
-
 def test_too_deep_a_layout_says_its_size_and_lists_nothing(run):
     code, out, err = run("layout", "lstm", "1000000", "4", "4")
     assert code == 1

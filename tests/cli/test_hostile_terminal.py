@@ -67,19 +67,6 @@ def test_names_in_files_and_of_files_are_written_out_wherever_they_are_printed(r
         assert "owned" in err
 
 
-def test_names_of_keras_layers_are_written_out(run, tmp_path):
-    h5py = pytest.importorskip("h5py")
-    arrays = convert.keras.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 0))
-    name_of_model = HOSTILE.replace("\udc80", "").replace("\n", "")
-    with h5py.File(tmp_path / "m.h5", "w") as file:
-        for name, array in arrays.items():
-            file[f"{name_of_model}/{name}"] = array
-    code, out, err = run("convert", "m.h5", "m.safetensors", "--to", "pytorch")
-    assert (code, err) == (0, "")
-    assert is_plain(out)
-    assert "\\x1b]0;owned" in out
-
-
 def test_a_console_lets_nothing_through_but_its_own_colours():
     stream = io.StringIO()
     out = SafeConsole(

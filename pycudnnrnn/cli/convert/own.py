@@ -13,7 +13,6 @@ from pycudnnrnn.checkpoint._own_models import Model
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ConvertError
-from pycudnnrnn.spec import Algorithm
 
 NAME: Final = "pycudnnrnn"
 """The name that takes the place of a framework's name."""
@@ -37,10 +36,7 @@ class OwnReader:
             warnings.warn(f"left out, since one model is converted at a time: {_names(others)}", stacklevel=2)
         tensors = model.take(arrays)
         weights, biases = from_tf(model.spec, tensors)
-        spec, dtype = model.spec, weights[0].dtype.name
-        if dtype != spec.dtype:  # `origins_of` passes numbered arrays in place of the weights
-            spec = spec.replace(dtype=dtype, algo=Algorithm.STANDARD)
-        return Canonical(spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
+        return Canonical(model.spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
 
     def _chosen(self, prefix: str) -> tuple[str, Model]:
         models = {key: model for key, model in self.models.items() if model is not None}

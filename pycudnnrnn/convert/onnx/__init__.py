@@ -137,7 +137,7 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
 def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     """Read one LSTM, GRU or RNN node of a model, or several as the layers of one stack.
 
-    A model with one such node needs no names. In a model with several, name those of one stack in `nodes`, in the order
+    A model with one RNN node needs no names. In a model with several, name those of one stack in `nodes`, in the order
     of the layers: the error prints the list. The connections between the nodes are not checked. A model that `to_model`
     wrote is read without names.
 
