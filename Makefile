@@ -12,7 +12,7 @@ NVRTC  := nvidia-cuda-nvrtc==13.0.88
 	free-threaded clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python -m pycudnnrnn demo $(ARGS)
+	$(BIN)/python examples/char_lm.py $(ARGS)
 
 # On all cores, and no more than eight: each worker imports what it tests. ARGS="-k name" goes to pytest, ARGS="-n 0" runs
 # in one process.
@@ -63,7 +63,7 @@ api-snapshot: $(VENV)/.test
 # The whole of the group `cpu`, with one thread and with two: 45 minutes of a machine that does nothing else. In float32
 # alone (ARGS="--dtype float32") it takes ten.
 bench: $(VENV)/.test
-	$(BIN)/python -m pycudnnrnn bench --group cpu --threads 1 --threads 2 --json benchmarks/results $(ARGS)
+	$(BIN)/python -m benchmarks --group cpu --threads 1 --threads 2 --json benchmarks/results $(ARGS)
 	$(BIN)/python -m benchmarks.report
 
 # docs/performance.md from the results files that are there.

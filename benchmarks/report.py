@@ -35,8 +35,8 @@ RUN: Final = """\
 ## Run it
 
 ```console
-$ pycudnnrnn bench --list    # the groups of problems and the competitors
-$ pycudnnrnn bench --group cpu --against torch-cpu --threads 1
+$ python -m benchmarks --list    # the groups of problems and the competitors
+$ python -m benchmarks --group cpu --against torch-cpu --threads 1
 $ make bench                 # the whole comparison on this page: a quarter of an hour
 ```
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -310,27 +310,6 @@ def gate_activations(
     hx, cx = (state[:, None] for state in states)
     reference.forward(spec, weights, biases, x[:, None], hx, cx, [len(x)], gates)
     return gates[:, :, 0]
-
-
-def draw_losses(
-    path: Place, losses: Sequence[float], every: int, baselines: Mapping[str, float], held_out: float
-) -> None:
-    """Draw the demo's training losses, one point for `every` updates, with horizontal lines to beat. Not public.
-
-    Units:
-        nats per character throughout.
-    """
-    target = _target(path)
-    figure = _figure(7, 4)
-    axes = figure.subplots()
-    axes.plot([every * (i + 1) for i in range(len(losses))], losses, color=GATE_COLOURS["input"], label="training")
-    for (name, value), style in zip(baselines.items(), ("dotted", "dashdot", "dashed"), strict=False):
-        axes.axhline(value, color="#777777", linestyle=style, label=f"{name} {value:.2f}")
-    axes.axhline(held_out, color=GATE_COLOURS["forget"], label=f"LSTM, held out {held_out:.2f}")
-    axes.set(xlabel="updates", ylabel="loss [nats per character]")
-    axes.legend(edgecolor="none", framealpha=1)
-    axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, target)
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import click
 
 import pycudnnrnn as package
-from pycudnnrnn.cli.bench import bench
 from pycudnnrnn.cli.check import check
 from pycudnnrnn.cli.convert import convert
-from pycudnnrnn.cli.demo import demo
 from pycudnnrnn.cli.info import info
 from pycudnnrnn.cli.inspect import inspect
 from pycudnnrnn.cli.layout import layout
 
+MOVED: Final = {"bench": "python -m benchmarks", "demo": "make demo"}
+"""Commands of earlier versions, and what to run in a checkout instead."""
+
+
+class Commands(click.Group):
+    """The group of commands, which knows those that moved."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] in MOVED:
+            raise click.UsageError(f"{args[0]!r} is not a command any more: run `{MOVED[args[0]]}` in a checkout", ctx)
+        return super().resolve_command(ctx, args)
+
 
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
@@ -27,10 +40,8 @@ def pycudnnrnn(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-pycudnnrnn.add_command(bench)
 pycudnnrnn.add_command(check)
 pycudnnrnn.add_command(convert)
-pycudnnrnn.add_command(demo)
 pycudnnrnn.add_command(info)
 pycudnnrnn.add_command(inspect)
 pycudnnrnn.add_command(layout)

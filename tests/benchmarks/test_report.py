@@ -2,14 +2,14 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
-import benchmarks
+from benchmarks import __main__ as command
 from benchmarks import goals, plots, report, suite
 from benchmarks.adapters import COMPETITORS
 from benchmarks.goals import GOALS, Goal, Measured, Ratios, compare
@@ -17,7 +17,7 @@ from benchmarks.model import flops
 from benchmarks.problems import GROUPS
 from benchmarks.results_files import KEYS, Run, load, newest, runs
 from benchmarks.runner import Part, _record, rows_of
-from pycudnnrnn.cli import bench
+from pycudnnrnn.errors import PycudnnrnnError
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
@@ -447,7 +447,7 @@ def test_a_run_that_was_cut_short_says_so():
 
 
 def run_command(*arguments, **options):
-    command = [sys.executable, "-m", "pycudnnrnn", "bench", *arguments]
+    command = [sys.executable, "-m", "benchmarks", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, **options)
 
 
@@ -463,24 +463,34 @@ def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
         list(GROUPS["smoke"].rows())
     )
     assert [row["status"] for row in written.select(competitor="numpy")] == ["ok"] * 4
-    assert written.environment["command"].startswith("python -m pycudnnrnn bench --group smoke")
+    assert written.environment["command"].startswith("python -m benchmarks --group smoke")
 
 
-def test_by_default_the_command_compares_with_the_common_ones_on_all_processors(run, monkeypatch):
+def run_here(*arguments):
+    """Run the command in this process; return its exit code and the error."""
+    try:
+        command.main([*arguments], standalone_mode=False)
+    except (SystemExit, PycudnnrnnError) as error:
+        return error
+    return None
+
+
+def test_by_default_the_command_compares_with_the_common_ones_on_all_processors(monkeypatch):
     given = []
     monkeypatch.setattr(suite, "part", lambda rows, names, threads: given.append((names, threads)) or Part(rows, []))
     monkeypatch.setattr("os.cpu_count", lambda: 7)
-    assert run("bench", "--group", "smoke", "--pass", "infer", "--dtype", "float32")[0] == 0
+    monkeypatch.setattr(suite, "measure", lambda *_: types.SimpleNamespace(rows=[]))
+    monkeypatch.setattr(suite, "table", lambda *_: "")
+    assert run_here("--group", "smoke", "--pass", "infer", "--dtype", "float32") is None
     assert given == [(("compiled", "numpy", "torch-cpu", "onnxruntime", "jax-cpu"), (7,))]
 
 
-def test_a_competitor_that_is_asked_for_and_not_installed_is_refused_before_anything_runs(run, monkeypatch):
+def test_a_competitor_that_is_asked_for_and_not_installed_is_refused_before_anything_runs(monkeypatch):
     monkeypatch.setattr(suite, "measure", lambda *_: pytest.fail("it runs"))
     for name, package in (("torch-cpu", "torch"), ("jax-ours-cpu", "jax"), ("onnxruntime", "onnxruntime")):
         monkeypatch.setitem(sys.modules, package, None)
-        code, out, err = run("bench", "--against", "jax-cpu" if package == "jax" else name, "--against", name)
-        assert (code, out) == (1, "")
-        assert f"needs {package}, which is not installed" in err
+        error = run_here("--against", "jax-cpu" if package == "jax" else name, "--against", name)
+        assert f"needs {package}, which is not installed" in str(error)
 
 
 def test_what_each_competitor_needs_is_what_it_loads():
@@ -509,33 +519,3 @@ def test_the_command_answers_in_one_line_with_an_exit_code(arguments, code, text
     assert done.returncode == code
     assert text in " ".join((done.stdout + done.stderr).split())
     assert "Traceback" not in done.stderr
-
-
-def test_the_suite_is_whole_in_a_wheel(tmp_path):
-    """What pyproject.toml maps into the wheel imports by itself, from a folder of another name."""
-    import tomllib
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    mapped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    package = tmp_path / "pycudnnrnn"
-    shutil.copytree(ROOT / "pycudnnrnn", package, ignore=shutil.ignore_patterns("__pycache__"))
-    for source, target in mapped.items():
-        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
-        (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
-        copy(ROOT / source, tmp_path / target)
-    code = f"""
-import sys, importlib
-sys.path[:0] = [{str(tmp_path)!r}]
-sys.modules["benchmarks"] = None
-from pycudnnrnn.cli import bench
-for name in ("problems", "adapters", "suite", "runner"):
-    assert bench._module(name).__name__ == "pycudnnrnn._benchmarks." + name
-for competitor in bench._module("adapters").COMPETITORS.values():
-    competitor._load()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
-def test_in_a_checkout_the_suite_is_the_checkouts():
-    assert bench._module("problems").__file__ == str(Path(benchmarks.__file__).parent / "problems.py")

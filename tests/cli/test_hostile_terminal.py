@@ -59,7 +59,7 @@ def test_names_in_files_and_of_files_are_written_out_wherever_they_are_printed(r
     assert len(err.splitlines()) == 1
     for arguments in (
         ["inspect", tmp_path / HOSTILE], ["convert", tmp_path / HOSTILE, "x.pt"], [HOSTILE], ["layout", HOSTILE],
-        ["convert", hostile_file, "x.pt", "--from", "flax", "-s", HOSTILE], ["demo", "--text", hostile_file],
+        ["convert", hostile_file, "x.pt", "--from", "flax", "-s", HOSTILE],
     ):  # fmt: skip
         code, out, err = run(*arguments)
         assert code in (1, 2)

@@ -230,11 +230,11 @@ def test_a_layer_that_moves_to_another_device_takes_its_dropout_along(two):
     assert [state.position for state in layer.op.dropout_states()] == [3]
 
 
-def test_the_demo_runs_on_the_device_that_it_is_told(elsewhere, run, tmp_path):
+def test_the_demo_runs_on_the_device_that_it_is_told(elsewhere, capsys, tmp_path):
+    import char_lm
+
     text = tmp_path / "text"
     text.write_text("one two three four five six seven eight nine ten\n" * 400)
-    code, out, _ = run(
-        "demo", "--device", "cuda:0", "--text", text, "--units", "4", "--updates", "1", "--out", tmp_path, "--json"
-    )
-    assert code == 0
-    assert json.loads(out)["restored_equal"]
+    arguments = ["--device", "cuda:0", "--text", text, "--units", "4", "--updates", "1", "--out", tmp_path, "--json"]
+    char_lm.main([*map(str, arguments)], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["restored_equal"]

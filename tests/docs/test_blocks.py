@@ -9,6 +9,7 @@ import tomllib
 
 import pytest
 
+from benchmarks.__main__ import main as benchmarks
 from tests.docs.blocks import PAGES, ROOT, blocks, check_names, commands
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # as tests/helpers/oracles.py does: Keras keeps the first it finds
@@ -63,9 +64,6 @@ FILES = {
     "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint,
 }
 """What the blocks and the commands of a page find in the folder where they run."""
-
-LONG = {"bench", "demo"}
-"""Commands that are looked up and not run here; other tests run them."""
 
 
 @pytest.fixture
@@ -122,9 +120,10 @@ def test_the_commands_of_a_page_run_in_order(page, run, tmp_path):
         for command in commands(block) if block.language == "console" else ():
             match shlex.split(command):
                 case ["pycudnnrnn", *arguments]:
-                    more = ["--help"] if arguments and arguments[0] in LONG else []
-                    code, out, err = run(*arguments, *more)
+                    code, out, err = run(*arguments)
                     assert code == 0, f"{command}\n{out}{err}"
+                case ["python", "-m", "benchmarks", *arguments]:
+                    benchmarks.make_context("benchmarks", arguments)  # it takes these; other tests run it
                 case ["make", *names]:
                     assert all(f"\n{n}:" in targets for n in names if "=" not in n), command
                 case ["pip", "install", *requirements]:

@@ -13,8 +13,8 @@ def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer):
     """The losses of the first updates are the CPU's; after them roundings part what both learn."""
     pytest.importorskip("click")
     console = pytest.importorskip("rich.console")
-    from pycudnnrnn.cli.demo import load_text, train_model
-    from pycudnnrnn.cli.demo.char_lm import CharLM
+    from char_lm import load_text, train_model
+    from char_lm_model import CharLM
 
     text, _, alphabet = load_text(None)
     updates, units, size = (20, 8, {"batch": 2, "steps": 4}) if cuda.on_shim else (600, 128, {})

@@ -184,14 +184,6 @@ def test_gates_are_drawn_over_time_each_with_its_name(mode, figures, tmp_path):
     assert not overlaps(figures[0])
 
 
-def test_losses_are_drawn_beside_what_they_have_to_beat(figures, tmp_path):
-    plot.draw_losses(tmp_path / "a.png", [3.0, 2.0, 1.5], 20, {"unigram": 3.2, "bigram": 2.3}, 1.6)
-    axes = figures[0].axes[0]
-    assert axes.lines[0].get_xdata().tolist() == [20, 40, 60]
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["training", "unigram 3.20", "bigram 2.30", "LSTM, held out 1.60"]
-
-
 LSTM = ops.CudnnLSTM(1, 4, 3)
 CANONICAL = LSTM.params_to_canonical(LSTM.init_params(0))
 X = np.zeros((5, 3), "f4")

@@ -165,7 +165,11 @@ def use_host_cupy(device):
         return made
 
     namespace.from_dlpack = from_dlpack
-    namespace.cuda = types.SimpleNamespace(Event=Event, get_elapsed_time=elapsed_ms, get_current_stream=device.stream)
+    namespace.asnumpy = lower
+    namespace.cuda = types.SimpleNamespace(
+        Event=Event, get_elapsed_time=elapsed_ms, get_current_stream=device.stream,
+        Device=lambda index=None: device.where(device.here if index is None else index),
+    )  # fmt: skip
     device.xp = namespace
     device.empty = empty
     for dtype in ("float16", "float32", "float64", "int32", "int64"):

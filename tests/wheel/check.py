@@ -45,7 +45,6 @@ def check_wheel(files):
     """The package as it is in the tree, byte for byte, its metadata, and nothing else; it was made from the sdist."""
     packaged = {name: data for name, data in files.items() if name.startswith("pycudnnrnn/")}
     tree = {str(p.relative_to(ROOT)): p.read_bytes() for p in (ROOT / "pycudnnrnn").rglob("*") if tracked(p)}
-    tree |= {name: path.read_bytes() for name, path in included()}
     assert packaged.keys() == tree.keys(), packaged.keys() ^ tree.keys()
     assert [name for name in tree if packaged[name] != tree[name]] == []
     assert "pycudnnrnn/py.typed" in packaged
@@ -72,15 +71,6 @@ def check_sdist(names):
         assert wanted in names, wanted
     built = [n for n in names if n.startswith(("dist/", "build/", ".venv/")) or n.endswith((".pyc", ".so"))]
     assert not built, built
-
-
-def included():
-    """The benchmark suite, as pyproject.toml puts it into the wheel."""
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    for source, target in build["force-include"].items():
-        path = ROOT / source
-        for file in filter(tracked, path.rglob("*") if path.is_dir() else [path]):
-            yield str(Path(target, file.relative_to(path)) if path.is_dir() else target), file
 
 
 def tracked(path):

@@ -1,5 +1,6 @@
-"""`pycudnnrnn demo`: it learns, saves, restores, and ends well when it is interrupted or cannot start."""
+"""`char_lm.py`, which `make demo` runs, and `char_lm_model.py`: they learn, save, restore, and end well."""
 
+import io
 import itertools
 import json
 import re
@@ -8,17 +9,34 @@ import sys
 import types
 from pathlib import Path
 
+import char_lm
 import numpy as np
 import pytest
+from char_lm_model import CharLM
+from rich.console import Console
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pycudnnrnn import checkpoint
-from pycudnnrnn.cli import demo as command
-from pycudnnrnn.cli.demo import opening
-from pycudnnrnn.cli.demo.char_lm import CharLM
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--units", "64", "--json"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run the program in this process, in `tmp_path`; return its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["char_lm.py", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            char_lm.program()
+        out, err = capsys.readouterr()
+        code = ended.value.code or 0
+        return (code, out, err) if isinstance(code, int) else (1, out, err + code)
+
+    return call
 
 
 def table_of(err):
@@ -27,7 +45,7 @@ def table_of(err):
 
 
 def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(run, tmp_path):
-    code, out, err = run("demo", *QUICK, "--updates", "200", "--out", tmp_path)
+    code, out, err = run(*QUICK, "--updates", "200", "--out", tmp_path)
     assert code == 0, err
     result = json.loads(out)
     assert set(result) == {
@@ -60,10 +78,10 @@ def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(run, tmp_
 @pytest.mark.long
 def test_the_whole_demo_beats_the_trigrams_by_far_on_any_machine(run, tmp_path):
     """The number of updates is fixed, so that this is the verdict of a slow machine, too."""
-    code, out, err = run("demo", "--json", "--out", tmp_path)
+    code, out, err = run("--json", "--out", tmp_path)
     assert code == 0, err
     result = json.loads(out)
-    assert result["updates"] == command.UPDATES
+    assert result["updates"] == char_lm.UPDATES
     assert result["held_out"] <= 1.35
     assert table_of(err)[-1][2] == "best"
 
@@ -83,7 +101,7 @@ def clock(monkeypatch):
     def start(step):
         ticks = itertools.count()
         clock = types.SimpleNamespace(perf_counter=lambda: next(ticks) * step)
-        monkeypatch.setattr(command, "time", clock)
+        monkeypatch.setattr(char_lm, "time", clock)
 
     return start
 
@@ -92,7 +110,7 @@ def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, 
     found = []
     for step, seed in ((1e-6, 3), (1000.0, 3), (1.0, 4)):
         clock(step)
-        code, out, err = run("demo", *tiny, "--updates", "40", "--seed", seed)
+        code, out, err = run(*tiny, "--updates", "40", "--seed", seed)
         assert code == 0, err
         sample = re.search(r"(?s)the model continues:\n(.*?)\nwritten to", err)[1]
         result = json.loads(out)
@@ -103,18 +121,36 @@ def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, 
 
 def test_it_says_how_long_it_will_take_once_and_in_time(run, clock, tiny):
     clock(1.0)
-    code, _, err = run("demo", *tiny, "--updates", "60")
+    code, _, err = run(*tiny, "--updates", "60")
     assert code == 0
     assert len(re.findall(r"^60 updates will take about \d+ s$", err, re.MULTILINE)) == 1
     clock(0.0001)
-    code, _, err = run("demo", *tiny, "--updates", "60")
+    code, _, err = run(*tiny, "--updates", "60")
     assert code == 0
     assert "will take" not in err, "it is over before anything could be said"
 
 
+def test_the_time_that_is_told_counts_the_compilation_once(monkeypatch, tiny):
+    """The first update takes 1,000 s, as where kernels are compiled, and each of the others half a second."""
+    now, step = [0.0], CharLM.loss_and_gradients
+
+    def slow(*arguments):
+        now[0] += 1000 if now[0] == 0 else 0.5
+        return step(*arguments)
+
+    monkeypatch.setattr(CharLM, "loss_and_gradients", slow)
+    monkeypatch.setattr(char_lm, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    text, _, alphabet = char_lm.load_text(Path(tiny[tiny.index("--text") + 1]))
+    model, said = CharLM.create(alphabet, 4, 0, "cpu"), []
+    console = Console(file=io.StringIO())
+    monkeypatch.setattr(console, "print", lambda *words, **_: said.extend(words))
+    char_lm.train_model(model, text, updates=61, console=console, batch=2, steps=4)
+    assert "61 updates will take about 1030 s" in said
+
+
 def test_it_stops_early_only_when_told_to_and_says_so_beside_the_table(run, clock, tiny):
     clock(1.0)
-    arguments = ["demo", *tiny, "--updates", "1000000", "--seconds"]
+    arguments = [*tiny, "--updates", "1000000", "--seconds"]
     code, out, err = run(*arguments, "50")
     assert code == 0, err
     done = json.loads(out)["updates"]
@@ -123,7 +159,7 @@ def test_it_stops_early_only_when_told_to_and_says_so_beside_the_table(run, cloc
     assert re.search(r"1,000,000 updates would take about \d+ s; --seconds stops them after 50 s", said)
     assert f"stopped early by --seconds 50: {done} of 1,000,000 updates" in said
     clock(1.0)
-    code, out, err = run("demo", *tiny, "--updates", "30", "--seconds", "10000")
+    code, out, err = run(*tiny, "--updates", "30", "--seconds", "10000")
     assert (code, json.loads(out)["updates"]) == (0, 30)
     assert "stopped" not in err
 
@@ -141,14 +177,14 @@ def test_blas_has_one_thread_while_it_runs_and_what_it_had_before_afterwards(run
     monkeypatch.setattr(CharLM, "loss_and_gradients", watched)
     with threadpool_limits(2, user_api="blas"):
         assert set(threads()) == {2}
-        code, _, err = run("demo", *tiny, "--updates", "2")
+        code, _, err = run(*tiny, "--updates", "2")
         assert code == 0, err
         assert set(threads()) == {2}
     assert len(seen) == 2
     assert {count for counts in seen for count in counts} == {1}
 
 
-WITHOUT = "import sys; sys.modules[{!r}] = None; from pycudnnrnn.cli import main; main()"
+WITHOUT = "import sys; sys.modules[{!r}] = None; sys.path.insert(0, 'examples'); import char_lm; char_lm.main()"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +195,7 @@ WITHOUT = "import sys; sys.modules[{!r}] = None; from pycudnnrnn.cli import main
     ],
 )
 def test_what_is_missing_is_said_before_it_trains_and_done_without(package, word, pictures, tiny, tmp_path):
-    command = [sys.executable, "-c", WITHOUT.format(package), "demo", *tiny, "--updates", "2"]
+    command = [sys.executable, "-c", WITHOUT.format(package), *tiny, "--updates", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     before, _, _ = " ".join(done.stderr.split()).partition("characters to train on")
@@ -181,13 +217,13 @@ def test_what_is_missing_is_said_before_it_trains_and_done_without(package, word
     ids=["prose", "no prose", "one long line"],
 )
 def test_a_sample_begins_with_a_line_of_the_text(text, prompt):
-    assert opening(text) == prompt
+    assert char_lm.opening(text) == prompt
 
 
 def test_the_demo_takes_a_text_of_ones_own_with_characters_held_out_alone(run, tmp_path):
     text = "the quick brown fox jumps over the lazy dog. " * 400 + "\N{SNOWMAN} zzz " * 20
     (tmp_path / "own.txt").write_text(text, encoding="utf-8")
-    code, out, err = run("demo", *QUICK, "--updates", "30", "--out", tmp_path / "out", "--text", tmp_path / "own.txt")
+    code, out, err = run(*QUICK, "--updates", "30", "--out", tmp_path / "out", "--text", tmp_path / "own.txt")
     assert code == 0, err
     assert np.isfinite(json.loads(out)["held_out"])
 
@@ -208,9 +244,10 @@ def test_a_failed_save_leaves_the_old_checkpoint_and_no_litter(tmp_path, monkeyp
 
 
 INTERRUPTED = """
-import os, signal
-from pycudnnrnn.cli import main
-from pycudnnrnn.cli.demo.char_lm import CharLM
+import os, signal, sys
+sys.path.insert(0, "examples")
+from char_lm import main
+from char_lm_model import CharLM
 step, calls = CharLM.loss_and_gradients, []
 def interrupt_the_fifth(*arguments):
     calls.append(1)
@@ -223,7 +260,7 @@ main()
 
 
 def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
-    command = [sys.executable, "-c", INTERRUPTED, "demo", *QUICK, "--updates", "1000000", "--out", str(tmp_path)]
+    command = [sys.executable, "-c", INTERRUPTED, *QUICK, "--updates", "1000000", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 130, done.stderr
     assert "interrupted" in done.stderr
@@ -244,13 +281,13 @@ def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
         (["--units", "0"], 2, "--units"),
         (["--out", "binary.txt/out"], 1, "binary.txt"),
         (["--out", "/proc"], 1, "'/proc'"),
-        (["--help"], 0, "pycudnnrnn demo --text book.txt"),
+        (["--help"], 0, "python examples/char_lm.py --text book.txt"),
     ],
 )
 def test_a_demo_that_cannot_run_says_so_with_an_exit_code(run, arguments, code, text, tmp_path):
     (tmp_path / "short.txt").write_text("too short")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00" * 9000)
-    found, out, err = run("demo", "--updates", "2", "--out", "out", *arguments)
+    found, out, err = run("--updates", "2", "--out", "out", *arguments)
     assert found == code
     assert text in out + err
     assert "to train on" not in out + err, "it says so before anything else"

@@ -1,16 +1,16 @@
-"""A character language model on an op: one-hot characters, `CudnnLSTM`, softmax; and Adam."""
+"""The model of `char_lm.py`: one-hot characters, `CudnnLSTM` and softmax; Adam; and n-gram models to compare with."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays, checkpoint, ops
+from pycudnnrnn import checkpoint, ops
 from pycudnnrnn.checkpoint import Saver
-from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.saveable import CudnnLSTMSaveable
 from pycudnnrnn.spec import RNNSpec
@@ -28,7 +28,8 @@ class CharLM:
     def __init__(self, op: Any, alphabet: str, params: Array, kernel: Array, bias: Array, device: str) -> None:
         self.op, self.alphabet, self.device = op, alphabet, device
         self.params = op.move_params(params, device)
-        self.xp = engine_for(device).xp  # NumPy or CuPy: the same functions under the same names
+        self.xp = importlib.import_module("numpy" if device == "cpu" else "cupy")  # the same functions, the same names
+        self.to_host = getattr(self.xp, "asnumpy", np.asarray)
         self.kernel, self.bias = self.xp.asarray(kernel), self.xp.asarray(bias)
         self.one_hot = self.xp.eye(len(alphabet), dtype=op.dtype.numpy)
 
@@ -75,7 +76,7 @@ class CharLM:
         """Return log-probabilities [T, V] of what follows each of the symbols [T], on the host, and the state."""
         data = self.one_hot[self.xp.asarray(symbols)][:, None]
         output, h, c = self.op(data, *state, self.params, is_training=False)
-        return _arrays.move(self._log_softmax(output[:, 0]), np), (h, c)
+        return self.to_host(self._log_softmax(output[:, 0])), (h, c)
 
     def sample(self, prompt: str, length: int, temperature: float, seed: int) -> str:
         """Continue `prompt`, one character at a time with carried state."""
@@ -150,3 +151,42 @@ class Adam:
             m[:] += 0.1 * (g - m)
             v[:] += 0.001 * (g * g - v)
             array[:] -= rate * m / (v**0.5 + 1e-8)
+
+
+def ngram_losses(train: Array, held_out: Array, num_symbols: int) -> dict[str, float]:
+    """Return what unigram, bigram and trigram models fitted on `train` lose on `held_out`.
+
+    Each order is interpolated with the one below by Witten and Bell's rule, which has no parameter to tune: a context
+    seen n times with k different successors trusts its own counts n / (n + k). The unigrams are smoothed by the
+    uniform distribution in the same way.
+
+    Shapes:
+        train, held_out: [characters], symbols from 0 to num_symbols - 1.
+
+    Units:
+        nats per character.
+
+    Source: Witten and Bell 1991, in the interpolated form of Chen and Goodman 1998.
+    """
+    context = train[-2:]
+    seen = np.concatenate([context, held_out])
+    probability: Array = np.full(len(held_out), 1 / num_symbols)
+    losses = {}
+    for order, name in enumerate(("unigram", "bigram", "trigram")):
+        keys = _windows(train, order + 1, num_symbols)
+        counts = np.bincount(keys, minlength=num_symbols ** (order + 1)).reshape(-1, num_symbols)
+        total, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
+        key = _windows(seen, order + 1, num_symbols)[2 - order :]
+        here, symbol = key // num_symbols, key % num_symbols
+        weight = kinds[here]
+        mixed = (counts[here, symbol] + weight * probability) / np.maximum(total[here] + weight, 1)
+        probability = np.where(total[here] > 0, mixed, probability)
+        losses[name] = float(-np.log(probability).mean())
+    return losses
+
+
+def _windows(symbols: Array, width: int, num_symbols: int) -> Array:
+    """Number each run of `width` symbols: the last symbol is the lowest digit."""
+    windows = np.lib.stride_tricks.sliding_window_view(symbols, width)
+    result: Array = windows @ (num_symbols ** np.arange(width - 1, -1, -1, dtype=np.int64))
+    return result

@@ -1,9 +1,11 @@
-"""`pycudnnrnn demo`: train a character language model on real text, and show the results."""
+"""Train a character language model on real text, and show the results: `make demo`, or `python examples/char_lm.py`.
+
+With `--device cuda` it runs on a GPU. No GPU has run it yet: docs/gpu-verification.md lists what has run.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import signal
 import sys
@@ -17,16 +19,12 @@ from typing import Any, Final, NamedTuple
 import click
 import numpy as np
 import numpy.typing as npt
+from char_lm_model import Adam, CharLM, ngram_losses
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pycudnnrnn._arrays import check_device
-from pycudnnrnn._source import Source
-from pycudnnrnn.cli._output import SafeConsole
-from pycudnnrnn.cli._output import console as console_of
-from pycudnnrnn.cli.demo.char_lm import Adam, CharLM
-from pycudnnrnn.cli.demo.ngrams import ngram_losses
-from pycudnnrnn.engines import engine_for
+from pycudnnrnn import ops
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
 Array = npt.NDArray[Any]
@@ -35,18 +33,15 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 REPORT_EVERY = 20
 """Updates per point of the loss curve."""
 
-TEXT_MAX: Final = 1 << 28
-"""Most bytes of a text: the arrays made from it are several times larger."""
-
 UPDATES: Final = 3000
-"""Less than a minute, and enough to be far below what tests/cli/test_demo.py asks of the held-out loss."""
+"""Less than a minute, and enough to be far below what tests/examples/test_char_lm.py asks of the held-out loss."""
 
 LEARNING_RATE: Final = 1e-2
 WARM_UP: Final = 50
 """Updates in which the learning rate rises to its highest; from there it falls along a cosine, to 0 at the end."""
 
 ESTIMATE_AFTER: Final = 2.0
-"""Seconds of training before the total time is estimated and printed."""
+"""Seconds of training after the first update, which compiles, before the total time is estimated and printed."""
 
 PROMPT_WORDS: Final = 8
 """Fewest words of the line that is the prompt."""
@@ -61,13 +56,13 @@ TEMPERATURE: Final = 0.5
 @click.option("--text", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Train on this UTF-8 file.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="demo-out", show_default=True,
               help="Folder for the checkpoint and the pictures.")  # fmt: skip
-@click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu or cuda.")
+@click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu, cuda or cuda:1.")
 @click.option("--updates", type=click.IntRange(1), default=UPDATES, show_default=True, help="Number of training steps.")
 @click.option("--seconds", type=click.FloatRange(1), help="Stop the training after this many seconds.")
 @click.option("--units", type=click.IntRange(1), default=128, show_default=True, help="Number of units of the LSTM.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and sample.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON; the rest goes to standard error.")
-def demo(
+def main(
     text: Path | None, out: Path, device: str, updates: int, seconds: float | None, units: int, seed: int, as_json: bool
 ) -> None:
     """Train an LSTM on English text and compare it with n-gram models.
@@ -78,18 +73,17 @@ def demo(
 
     \b
     Examples:
-      pycudnnrnn demo
-      pycudnnrnn demo --text book.txt --units 256 --updates 20000
-      pycudnnrnn demo --seconds 20
-      pycudnnrnn demo --json | tail -n 1
+      python examples/char_lm.py
+      python examples/char_lm.py --text book.txt --units 256 --updates 20000
+      python examples/char_lm.py --seconds 20
+      python examples/char_lm.py --json | tail -n 1
     """  # noqa: D301  click reads the \b
-    console = console_of(stderr=as_json)
+    console = Console(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=True)
     plot = pictures(console)
     make_folder(out)
     with contextlib.ExitStack() as held:
-        if device == "cpu":
-            held.enter_context(one_blas_thread(console))
-        held.enter_context(engine_for(check_device(device)).active())  # CuPy works on the current device
+        ops.CudnnLSTM(1, 1, 1).layout(device)  # an error here if the device cannot be used
+        held.enter_context(one_blas_thread(console) if device == "cpu" else current_device(device))
         result = run(console, plot, text, out, device, updates, seconds, units, seed)
     if as_json:
         click.echo(json.dumps(result))
@@ -98,7 +92,7 @@ def demo(
 
 
 def run(
-    console: SafeConsole, plot: types.ModuleType | None, text: Path | None, out: Path, device: str, updates: int,
+    console: Console, plot: types.ModuleType | None, text: Path | None, out: Path, device: str, updates: int,
     seconds: float | None, units: int, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Run all parts in order, print the results, and return them."""
@@ -114,7 +108,7 @@ def run(
     with parts("checkpoint"):
         model.save(checkpoint)
         if trained.interrupted:
-            console.say(f"interrupted; the model so far is in {checkpoint}")
+            console.print(f"interrupted; the model so far is in {checkpoint}")
             sys.exit(130)
         restored = CharLM.restore(checkpoint, device)
         probe = held_out[:1000], (None, None)
@@ -126,7 +120,7 @@ def run(
         sample = restored.sample(prompt, SAMPLE_LENGTH, TEMPERATURE, seed)
     if plot is not None:
         with parts("pictures"):
-            plot.draw_losses(out / "loss.png", trained.losses, REPORT_EVERY, baselines, losses[f"LSTM, {units} units"])
+            draw_losses(out / "loss.png", trained.losses, baselines, losses[f"LSTM, {units} units"])
             plot.draw_layout(model.op.layout(model.device), out / "layout.png", title=repr(model.op.spec))
 
     console.print(verdict(losses, trained.updates, updates, seconds))
@@ -136,7 +130,7 @@ def run(
     console.print("the model continues:", style="bold")
     console.print(sample[len(prompt) :])
     console.print()
-    console.say(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    console.print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     console.print(parts.text())
     return {
         **baselines,
@@ -147,6 +141,21 @@ def run(
         "chars_per_second": trained.speed,
         "restored_equal": bool(equal),
     }
+
+
+def draw_losses(path: Path, losses: list[float], baselines: dict[str, float], held_out: float) -> None:
+    """Draw the training losses, one point for each REPORT_EVERY updates, with horizontal lines to beat."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  an extra
+
+    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    axes.plot([REPORT_EVERY * (i + 1) for i in range(len(losses))], losses, label="training")
+    for (name, value), style in zip(baselines.items(), ("dotted", "dashdot", "dashed"), strict=False):
+        axes.axhline(value, color="#777777", linestyle=style, label=f"{name} {value:.2f}")
+    axes.axhline(held_out, color="#c44e52", label=f"LSTM, held out {held_out:.2f}")
+    axes.set(xlabel="updates", ylabel="loss [nats per character]")
+    axes.legend()
+    figure.savefig(path)
 
 
 def verdict(losses: dict[str, float], done: int, updates: int, seconds: float | None) -> Table:
@@ -163,7 +172,7 @@ def verdict(losses: dict[str, float], done: int, updates: int, seconds: float | 
 # --- requirements, checked before anything that takes time ------------------------------------------------------------
 
 
-def pictures(console: SafeConsole) -> types.ModuleType | None:
+def pictures(console: Console) -> types.ModuleType | None:
     """Return the module that draws; without matplotlib print that there are no pictures, and return None."""
     try:
         from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is an extra, and slow to import
@@ -188,7 +197,15 @@ def make_folder(path: Path) -> None:
         raise
 
 
-def one_blas_thread(console: SafeConsole) -> contextlib.AbstractContextManager[Any]:
+def current_device(name: str) -> contextlib.AbstractContextManager[Any]:
+    """Make a CUDA device the current one, on which CuPy works."""
+    import cupy  # noqa: PLC0415  needed on a GPU alone
+
+    index = name.partition(":")[2]
+    return cupy.cuda.Device(int(index) if index else None)
+
+
+def one_blas_thread(console: Console) -> contextlib.AbstractContextManager[Any]:
     """Limit BLAS to one thread: for these sizes a second one mostly waits, on a processor that a kernel's thread needs.
 
     Without threadpoolctl, print a note and change nothing.
@@ -238,8 +255,7 @@ def load_text(path: Path | None) -> tuple[Array, Array, str]:
         text = "\n".join(topics[name] for name in sorted(topics))
     else:
         try:
-            with Source(path) as source:
-                text = io.TextIOWrapper(io.BytesIO(source.whole(TEXT_MAX)), "utf-8").read()
+            text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise PycudnnrnnError(f"{path} is not UTF-8 text: {error}") from error
     cut = len(text) * 9 // 10
@@ -267,7 +283,7 @@ class Trained(NamedTuple):
 
 
 def train_model(
-    model: CharLM, text: Array, *, updates: int, console: SafeConsole, seconds: float | None = None, batch: int = 16,
+    model: CharLM, text: Array, *, updates: int, console: Console, seconds: float | None = None, batch: int = 16,
     steps: int = 64,
 ) -> Trained:  # fmt: skip
     """Train by truncated backpropagation through time.
@@ -278,7 +294,7 @@ def train_model(
     steps = min(steps, len(text) // batch - 1)
     streams = text[: len(text) // batch * batch].reshape(batch, -1).T
     optimizer = Adam(model.trainable, clip=1.0)
-    losses, recent, state, position, done, estimated = [], [], (None, None), 0, 0, False
+    losses, recent, state, position, done, first, estimated = [], [], (None, None), 0, 0, 0.0, False
     started = time.perf_counter()
 
     def elapsed() -> float:
@@ -297,13 +313,15 @@ def train_model(
             falling = 0.5 * (1 + np.cos(np.pi * spent))
             optimizer.update(gradients, LEARNING_RATE * min(1, (done + 1) / WARM_UP) * falling)
             position, done = position + steps, done + 1
+            first = first or elapsed()
             recent.append(loss)
             if len(recent) == REPORT_EVERY:
                 losses.append(sum(recent) / len(recent))
                 recent.clear()
                 bar.update(task, completed=spent, loss=losses[-1], speed=done * batch * steps / elapsed())
-                if not estimated and elapsed() >= ESTIMATE_AFTER:
-                    console.print(estimate(elapsed() / done * updates, updates, seconds))
+                if not estimated and elapsed() - first >= ESTIMATE_AFTER:
+                    total = first + (elapsed() - first) / (done - 1) * (updates - 1)
+                    console.print(estimate(total, updates, seconds))
                     estimated = True
         bar.update(task, completed=1.0)
     return Trained(losses, done * batch * steps / elapsed(), done, bool(interrupted))
@@ -316,7 +334,7 @@ def estimate(total: float, updates: int, seconds: float | None) -> str:
     return f"{updates:,} updates will take about {total:.0f} s"
 
 
-def progress_bar(console: SafeConsole) -> Progress:
+def progress_bar(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -340,3 +358,15 @@ def interruptible() -> Iterator[list[int]]:
         yield caught
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def program() -> None:
+    """Run `main`, and end with one line if something is wrong."""
+    try:
+        main()
+    except (PycudnnrnnError, OSError) as error:
+        sys.exit(f"char_lm: {error}")
+
+
+if __name__ == "__main__":
+    program()

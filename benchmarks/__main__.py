@@ -1,26 +1,19 @@
-"""`pycudnnrnn bench`: time a group of problems with this package and others, and print the table.
-
-The suite is `benchmarks/` in the repository. A wheel contains it as `pycudnnrnn._benchmarks`, so that users run the
-code that measured the published figures.
-"""
+"""`python -m benchmarks`: time a group of problems with this package and others, and print the table."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
+from benchmarks import adapters, problems, runner, suite
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.cli._output import SafeConsole, console
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
-
-PLACES: Final = ("pycudnnrnn._benchmarks", "benchmarks")
-"""Names of the suite in a wheel and in a checkout."""
 
 
 @click.command()
@@ -67,7 +60,7 @@ PLACES: Final = ("pycudnnrnn._benchmarks", "benchmarks")
     help="Write JSON lines to this .jsonl file or folder.",
 )
 @click.option("--list", "listed", is_flag=True, help="List the groups and the libraries, and exit.")
-def bench(
+def main(
     groups: tuple[str, ...], device: str, against: tuple[str, ...], passes: tuple[str, ...], dtypes: tuple[str, ...],
     threads: tuple[int, ...], seconds: float | None, rounds: int, sample: float, out: Path | None, listed: bool,
 ) -> None:  # fmt: skip
@@ -78,15 +71,14 @@ def bench(
 
     \b
     Examples:
-      pycudnnrnn bench
-      pycudnnrnn bench --group cpu --pass infer --against torch-cpu
-      pycudnnrnn bench --threads 1 --threads 2 --json cpu.jsonl
-      pycudnnrnn bench --device cuda --group stream --dtype float16
+      python -m benchmarks
+      python -m benchmarks --group cpu --pass infer --against torch-cpu
+      python -m benchmarks --threads 1 --threads 2 --json cpu.jsonl
+      python -m benchmarks --device cuda --group stream --dtype float16
     """  # noqa: D301  click reads the \b
-    problems, adapters, suite, runner = (_module(name) for name in ("problems", "adapters", "suite", "runner"))
     screen = console()
     if listed:
-        _print_list(screen, problems, adapters)
+        _print_list(screen)
         return
     _check("--against", against, adapters.COMPETITORS)
     for name, package in ((name, adapters.COMPETITORS[name].needs) for name in against):
@@ -110,22 +102,21 @@ def bench(
         screen.say(f"{count} x {text}")
 
 
-def _module(name: str) -> Any:
-    """Import a module of the suite, from the wheel or from the checkout."""
-    place = next((place for place in PLACES if importlib.util.find_spec(place)), None)
-    if place is None:
-        raise PycudnnrnnError(f"the benchmarks are neither in this installation nor in a checkout: {', '.join(PLACES)}")
-    return importlib.import_module(f"{place}.{name}")
-
-
 def _check(option: str, names: tuple[str, ...], known: Any) -> None:
     for name in names:
         if name not in known:
             raise ArgumentError(option, f"one of {', '.join(known)}", shorten(name))
 
 
-def _print_list(screen: SafeConsole, problems: Any, adapters: Any) -> None:
+def _print_list(screen: SafeConsole) -> None:
     for group in problems.GROUPS.values():
         screen.say(f"{group.name}: {len(group.problems)} problems, {group.why}")
     for competitor in adapters.COMPETITORS.values():
         screen.say(f"{competitor.name} ({competitor.device}): {competitor.what}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (PycudnnrnnError, OSError) as error:
+        raise SystemExit(f"benchmarks: {error}") from None
