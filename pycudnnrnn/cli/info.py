@@ -13,13 +13,12 @@ import click
 import numpy as np
 
 import pycudnnrnn
-from pycudnnrnn import _discovery, libcudnn, ops
+from pycudnnrnn import _discovery, libcudnn
 from pycudnnrnn._checks import one_of
 from pycudnnrnn.cli._output import console, echo_json, print_table
-from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.numpy_engine.choice import choice
-from pycudnnrnn.errors import ArgumentError, LibraryError, PycudnnrnnError, install_text, version_text
+from pycudnnrnn.errors import LibraryError, PycudnnrnnError, install_text, version_text
 from pycudnnrnn.spec import DType, MathType, RNNMode, RNNSpec
 
 Report = dict[str, Any]
@@ -151,30 +150,6 @@ def math_types(_: Report) -> Report:
     }
 
 
-def algorithms(_: Report) -> Report:
-    """List the choices of `algo="auto"` in the file that the environment variable names."""
-    path = os.environ.get(CACHE_VARIABLE)
-    if not path:
-        return {"file": None, "why": f"{CACHE_VARIABLE} is not set; ops.save_algorithm_choices writes such a file"}
-    try:
-        kept = ops.algorithm_choices(path)
-    except (ArgumentError, OSError) as error:
-        return {"file": path, "problem": str(error)}
-    choices = [
-        {
-            "gpu": choice.kind.gpu,
-            "cudnn": version_text(choice.kind.cudnn),
-            "call": f"{choice.kind.spec!r}, T={choice.kind.T}, B={choice.kind.B}",
-            "training": choice.kind.training,
-            "algo": str(choice.algo),
-            "math_type": str(choice.math_type),
-            "tried": len(choice.trials),
-        }
-        for choice in kept
-    ]
-    return {"file": path, "choices": choices}
-
-
 def optional(_: Report) -> Report:
     return {extra: {name: _version_of(name) for name in names} for extra, names in OPTIONAL.items()}
 
@@ -205,7 +180,6 @@ SECTIONS: Final[dict[str, Callable[[Report], Report]]] = {
     "library": library,
     "engines": engines,
     "math": math_types,
-    "algorithms": algorithms,
     "optional": optional,
 }
 """The sections that do not start CUDA, in order; a section may read those before it."""

@@ -17,7 +17,7 @@ from pycudnnrnn._keywords import told
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.ops._algorithms import algorithm_choices, load_algorithm_choices, save_algorithm_choices
+from pycudnnrnn.ops._algorithms import algorithm_choices
 from pycudnnrnn.ops._forward import Forward, Gradients
 from pycudnnrnn.ops._functional import (
     cudnn_gru,
@@ -66,8 +66,6 @@ __all__ = [
     "cudnn_rnn_relu",
     "cudnn_rnn_tanh",
     "from_spec",
-    "load_algorithm_choices",
-    "save_algorithm_choices",
 ]
 __dir__ = __all__.copy
 

@@ -129,8 +129,6 @@ RIGHT = {
         ops.cudnn_rnn_canonical_to_opaque_params, {"rnn_mode": "lstm", **SIZES, "weights": WEIGHTS, "biases": BIASES},
     ),
     "algorithm_choices": (ops.algorithm_choices, {}),
-    "load_algorithm_choices": (ops.load_algorithm_choices, {"path": "none"}),
-    "save_algorithm_choices": (ops.save_algorithm_choices, {"path": "none"}),
     "layers.CudnnLSTM.__init__": (CudnnLSTM, {"num_layers": 2, "num_units": 8}),
     "_configured.ConfiguredLayer.__init__": (CudnnGRU, {"num_layers": 2, "num_units": 8}),
     "LayerForward.backward": (lambda **k: layer().forward(X).backward(**k), {"out": np.zeros(448, "f4")}),

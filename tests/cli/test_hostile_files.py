@@ -6,8 +6,8 @@ import pickle
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from pycudnnrnn import RNNSpec, checkpoint, convert, ops
-from pycudnnrnn.errors import ArgumentError, CheckpointError
+from pycudnnrnn import RNNSpec, checkpoint, convert
+from pycudnnrnn.errors import CheckpointError
 from tests.helpers.oracles import need, random_canonical
 
 need("torch", "onnx", "h5py")
@@ -30,30 +30,13 @@ def _from(suffix):
     return ["--from", "pytorch"] if suffix == ".safetensors" else []
 
 
-def test_no_reader_waits_for_a_pipe(run, tmp_path, monkeypatch, patience):
+def test_no_reader_waits_for_a_pipe(run, tmp_path, patience):
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / checkpoint.BOOK)
     code, _, err = run("inspect", "pipe")
     assert (code, "not a regular file" in err) == (1, True)
     with pytest.raises(CheckpointError, match="not a regular file"):
         checkpoint.latest_checkpoint(tmp_path)
-    with pytest.raises(OSError, match="not a regular file"):
-        ops.algorithm_choices(tmp_path / "pipe")
-    monkeypatch.setenv("PYCUDNNRNN_ALGO_CACHE", str(tmp_path / "pipe"))
-    code, out, err = run("info")
-    assert (code, err) == (0, "")
-    assert "not a regular file" in out
-
-
-def test_choices_of_more_bytes_than_anybody_tunes_are_refused(tmp_path):
-    path = tmp_path / "choices.json"
-    path.write_bytes(b"")
-    os.truncate(path, 1 << 30)
-    with pytest.raises(OSError, match="at most"):
-        ops.algorithm_choices(path)
-    path.write_bytes(b"[" * 100_000)
-    with pytest.raises(ArgumentError, match="algorithm choices"):
-        ops.algorithm_choices(path)
 
 
 class Exploit:

@@ -4,14 +4,8 @@ import pytest
 
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import algorithms
-from pycudnnrnn.engines.cudnn.choices import CACHE_VARIABLE
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
 from tests.stand_in import host_device, shim
-
-
-@pytest.fixture(autouse=True)
-def _no_kept_choices(monkeypatch):
-    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
 
 
 @pytest.fixture

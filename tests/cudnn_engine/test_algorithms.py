@@ -184,7 +184,7 @@ def test_a_candidate_without_memory_is_left_out_and_want_of_memory_for_all_is_a_
     monkeypatch.setattr(device, "allocate", failing_once)
     outcomes = []
     for nth in (*range(60), *range(60, 600, 17)):
-        engine.choices._known.clear()
+        engine.choices.known.clear()
         left[0] = nth
         try:
             op.prepare(3, 2, is_training=True, device="cuda:0")
@@ -197,7 +197,7 @@ def test_a_candidate_without_memory_is_left_out_and_want_of_memory_for_all_is_a_
     assert all(out == "error" or len(out) <= 1 for out in outcomes)
     assert outcomes[-1] == []
     monkeypatch.undo()
-    engine.choices._known.clear()
+    engine.choices.known.clear()
     device.fail_at = 12
     with pytest.raises(MemoryError):
         op.prepare(3, 2, is_training=True, device="cuda:0")
@@ -300,7 +300,7 @@ def test_a_graph_of_an_auto_plan_runs_what_was_chosen_and_measuring_is_refused_i
     played.ran.clear()
     graph.replay()
     assert played.ran == [("forward", STATIC, "fma")]
-    engine.choices._known.clear()
+    engine.choices.known.clear()
     with device.recording(device.current):
         with pytest.raises(CaptureError, match="preparing a plan"):
             op.prepare(3, 2, device="cuda:0")

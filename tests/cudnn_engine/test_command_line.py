@@ -142,21 +142,3 @@ def test_the_cupy_example_trains_by_the_cuda_path_and_learns(play, monkeypatch, 
     on_cpu = {}
     exec(compile(source, "cupy_training.py", "exec"), on_cpu)
     np.testing.assert_allclose(host(names["params"]), on_cpu["params"], atol=2e-3)
-
-
-def test_info_lists_the_algorithms_that_were_chosen_and_kept(run, play, tmp_path, monkeypatch):
-    _, _, device = play()
-    device.times = {("persist_static_small_h", "fma"): 1.0}
-    ops.CudnnGRU(1, 8, 4, algo="auto").prepare(3, 2, device="cuda:0")
-    path = tmp_path / "choices.json"
-    ops.save_algorithm_choices(path)
-    assert json.loads(run("info", "--json")[1])["algorithms"]["file"] is None
-    monkeypatch.setenv("PYCUDNNRNN_ALGO_CACHE", str(path))
-    (choice,) = json.loads(run("info", "--json")[1])["algorithms"]["choices"]
-    assert (choice["gpu"], choice["algo"], choice["math_type"]) == ("host memory", "persist_static_small_h", "fma")
-    assert "T=3, B=2" in choice["call"]
-    assert "persist_static_small_h" in run("info")[1]
-    path.write_text("{}")
-    code, out, _ = run("info")
-    assert code == 0
-    assert "a file of pycudnnrnn algorithm choices" in out

@@ -200,7 +200,7 @@ def test_a_read_in_which_any_call_fails_is_a_checkpoint_error_and_changes_nothin
 def die_everywhere(folder):
     """Write files in children that die at every call, before it and after it; return how many died."""
     died = 0
-    for name in ("Saver.save", "algorithm choices"):
+    for name in ("Saver.save", "benchmark results"):
         write, file_name = WRITERS[name]
         path = folder / name.replace(" ", "-").replace(".", "-") / file_name
         path.parent.mkdir()

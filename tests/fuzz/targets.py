@@ -32,10 +32,8 @@ from pycudnnrnn.checkpoint import _own_models
 from pycudnnrnn.checkpoint._bundle import images as bundle_images
 from pycudnnrnn.checkpoint._file import read_foreign
 from pycudnnrnn.cli import _files
-from pycudnnrnn.engines.cudnn import choices
 from pycudnnrnn.errors import ArgumentError, CheckpointError, ConvertError, PycudnnrnnError
 from pycudnnrnn.schedule import Schedule, check_lengths, native_chunks
-from pycudnnrnn.spec import Algorithm, MathType
 from tests.fuzz import bundle_mutants
 from tests.fuzz import checkpoint_mutants as mutants
 from tests.helpers.malformed import MODES, valid
@@ -115,12 +113,6 @@ def spec_json(data: bytes, _: Path) -> None:
         str(error)
     else:
         assert RNNSpec.from_json(spec.to_json()) == spec
-
-
-def algorithm_choices(data: bytes, path: Path) -> None:
-    path.write_bytes(data)
-    with contextlib.suppress(ArgumentError):
-        choices.read(path)
 
 
 def sequence_lengths(data: bytes, _: Path) -> None:
@@ -252,14 +244,6 @@ def book_seeds(_: Path) -> Iterator[bytes]:
 def spec_seeds(_: Path) -> Iterator[bytes]:
     yield RNNSpec("lstm", 2, 6, 5, direction="bidirectional", num_proj=3, cell_clip=2.0).to_json().encode()
     yield RNNSpec("gru", 1, 4, 4, "auto_select", dtype="float16", dropout=0.5, algo="persist_static").to_json().encode()
-
-
-def choices_seeds(_: Path) -> Iterator[bytes]:
-    kind = {"gpu": "a", "cudnn": 92800, "T": 3, "B": 2, "ragged": False, "time_major": True, "training": True}
-    trials = [{"algo": a, "math_type": MathType.FMA, "time_us": 3.5, "reason": ""} for a in list(Algorithm)[:2]]
-    entry = kind | {"spec": json.loads(RNNSpec("lstm", 1, 4, 3, algo="auto").to_json()), "trials": trials}
-    entry |= {"algo": Algorithm.STANDARD, "math_type": MathType.FMA}
-    yield json.dumps({"format": choices.FORMAT, "version": choices.VERSION, "choices": [entry]}).encode()
 
 
 def lengths_seeds(_: Path) -> Iterator[bytes]:
@@ -409,7 +393,6 @@ TARGETS = {
     "checkpoint": Target(checkpoint_file, checkpoint_seeds, changed_checkpoint),
     "book": Target(checkpoint_book, book_seeds, changed_json),
     "spec": Target(spec_json, spec_seeds, changed_json),
-    "choices": Target(algorithm_choices, choices_seeds, changed_json),
     "lengths": Target(sequence_lengths, lengths_seeds, changed_json),
     "arrays": Target(arrays_to_convert, arrays_seeds, changed_json),
     "keras": Target(keras_file, keras_seeds),

@@ -34,17 +34,3 @@ def test_what_is_chosen_has_the_numpy_engines_numbers(cuda, answer, shape, kind,
     assert ratio <= 1
     assert any(trial.algo == "standard" and trial.time_us is not None for trial in choice.trials)
     assert dtype == "float16" or {trial.math_type for trial in choice.trials} == {"fma"}
-
-
-@pytest.mark.apart
-def test_a_choice_kept_in_a_file_is_taken_without_measuring(cuda, tmp_path):
-    op = ops.CudnnGRU(1, 24, 17, algo="auto")
-    chosen = op.prepare(6, 4, device="cuda").algo
-    path = tmp_path / "choices.json"
-    ops.save_algorithm_choices(path)
-    kept = ops.algorithm_choices(path)
-    cuda.engine.choices._known.clear()
-    assert set(ops.load_algorithm_choices(path)) == set(kept)
-    before = ops.algorithm_choices()
-    assert op.prepare(6, 4, device="cuda").algo == chosen
-    assert ops.algorithm_choices() == before, "nothing new was measured"

@@ -5,15 +5,10 @@ import numpy as np
 from benchmarks import results_files
 from pycudnnrnn import RNNSpec, Saver, checkpoint, convert, plot
 from pycudnnrnn.cli import _files
-from pycudnnrnn.engines.cudnn import choices
 from tests.helpers.layers import built
 from tests.helpers.oracles import random_canonical
 
 LAYER = built()
-CHOICES = [choices.AlgorithmChoice(
-    choices.CallKind("gpu", 92800, RNNSpec("gru", 1, 8, 4, algo="auto"), T, 2, False, True, False), "standard", "fma",
-    (choices.AlgorithmTrial("standard", "fma", 1.0),),
-) for T in (3, 4)]  # fmt: skip
 
 
 def _save(path, version):
@@ -36,12 +31,6 @@ def _convert(suffix, framework):
 
 def _write_h5(path, version):
     convert.keras.write_h5(path, {"gru/gru_cell/kernel": np.full((40, 30), float(version))})
-
-
-def _write_choices(path, version):
-    book = choices.ChoiceBook("gpu", 92800)
-    book.adopt(CHOICES[version - 1 : version])
-    book.save(path)
 
 
 class _Figure:
@@ -71,10 +60,9 @@ WRITERS = {
     "convert to .h5": (_convert(".h5", "keras"), "m.weights.h5"),
     "convert to .onnx": (_convert(".onnx", "onnx"), "m.onnx"),
     "plot": (_draw, "m.svg"),
-    "algorithm choices": (_write_choices, "m.json"),
     "benchmark results": (_results, "m.jsonl"),
 }
 """By name: a function of a path and a version, and the name that the file may have."""
 
 BESIDE = {"checkpoint.json"}
-"""What a writer may leave beside its file, with the lock of the choices."""
+"""What a writer may leave beside its file."""

@@ -78,17 +78,18 @@ def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> Algorit
         MemoryError: there is no memory for any of them.
         DeviceLostError: a candidate has taken the device with it; no other is tried.
     """
-    book, drops, spec, schedule = runtime.choices, config.dropout is not None, config.spec, config.schedule
+    choices, drops, spec, schedule = runtime.choices, config.dropout is not None, config.spec, config.schedule
     ragged = schedule.lengths is not None
     asked = spec.replace(seed=0) if drops else spec.without_dropout
-    kind = CallKind(book.gpu, book.cudnn, asked, schedule.T, schedule.B, ragged, schedule.time_major, config.training)
-    known = book.find(kind)
+    kind = CallKind(
+        choices.gpu, choices.cudnn, asked, schedule.T, schedule.B, ragged, schedule.time_major, config.training
+    )
+    known = choices.known.get(kind)
     if known is not None:
         return known
-    with book.lock:
-        known = book.find(kind)
-        if known is not None:
-            return known
+    with choices.lock:
+        if kind in choices.known:
+            return choices.known[kind]
         with runtime.launching("measuring algo='auto'") as (handle, _):
             data = data or _stand_in(runtime, spec, schedule)
             dropout = CudnnDropout(handle, runtime.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
@@ -100,7 +101,8 @@ def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> Algorit
             reasons = "; ".join(f"{trial.algo} with {trial.math_type}: {trial.reason}" for trial in trials)
             raise EngineError(f"algo='auto': no algorithm runs {spec!r} with T={schedule.T}, B={schedule.B}: {reasons}")
         _, best = min(ran, key=lambda pair: pair[0])
-        return book.add(AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials)))
+        choices.known[kind] = AlgorithmChoice(kind, best.algo, best.math_type, tuple(trials))
+        return choices.known[kind]
 
 
 def _tried(

@@ -14,7 +14,7 @@ from pycudnnrnn._libcudnn import Library
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import Results
 from pycudnnrnn.engines.cudnn.checks import check_matrices
-from pycudnnrnn.engines.cudnn.choices import ChoiceBook
+from pycudnnrnn.engines.cudnn.choices import Choices
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order, name_of
 from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, DropoutAt, states_nbytes
@@ -60,7 +60,7 @@ class Runtime:
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, device
         self.handles = HandlePool(library)
-        self.choices = ChoiceBook(device.gpu, library.version)
+        self.choices = Choices(device.gpu, library.version)
         self.compiled: Recent[Passes] = Recent(PASSES_MAX)
         self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
         self._own_states: Recent[StreamStates] = Recent(STREAMS_MAX)
