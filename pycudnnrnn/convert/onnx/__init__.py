@@ -135,28 +135,27 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
 
 
 def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
-    """Read the LSTM, GRU or RNN nodes of a model as the layers of one stack, in the order of the graph.
+    """Read an LSTM, GRU or RNN node of a model, or several as the layers of one stack.
 
-    Each node has to feed the next. Exporters write Squeeze, Transpose, Reshape and so on between two nodes; these are
-    allowed if they turn the node's output [T, D, B, H] into [T, B, D * H]. Nodes before the first RNN and after the
-    last one are not read.
+    A model with one such node, and one that `to_model` wrote, need no names. For any other model, list the nodes of one
+    stack in `nodes`; what the model computes between them is not looked at. The error lists the nodes to choose from.
 
     The model must not contain states and lengths, since they belong to a call. An initial state has to be absent, zero,
-    or an input of the model. Lengths have to be absent, equal to all steps, or one input of the model for all nodes.
+    or an input of the model. Lengths have to be absent, an input of the model, or made from the shape of a value.
 
     Args:
         model: an `onnx.ModelProto` with its weights in it (no external data).
-        nodes: names of the nodes to read, in the order of the layers. Give names to read one part of a model. The
-            connections between named nodes are not checked, and a state may also come from another RNN node. None: all
-            RNN nodes of the model. Default: None.
+        nodes: names of the nodes to read, in the order of the layers. None: the only RNN node of the model, or all
+            nodes of a model of `to_model`. Default: None.
 
     Returns:
         The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: no such node; nodes that differ or do not form a chain; a state or lengths that the model
-            contains; without `nodes`, an RNN in the body of an If, Loop or Scan, in a function, or of another domain;
-            weights that are not constants of the model; an unknown attribute; a feature that `to_canonical` rejects.
+        ConvertError: no such node; without `nodes`, several nodes, or an RNN in the body of an If, Loop or Scan, in a
+            function, or of another domain; named nodes that differ in their kind or attributes; a state or lengths that
+            the model contains or computes; weights that are not constants of the model; an unknown attribute; a feature
+            that `to_canonical` rejects.
         MissingDependencyError: onnx is not installed.
 
     Example:

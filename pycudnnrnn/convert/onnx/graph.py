@@ -23,9 +23,6 @@ _DOMAINS: Final = frozenset({"", "ai.onnx"})
 _RECURRENT: Final = re.compile("lstm|gru|rnn", re.IGNORECASE)
 """Parts of the names of recurrent operators and functions, such as com.microsoft's DynamicQuantizeLSTM."""
 
-_INTS_MOST: Final = 32
-"""Most integers that a constant between two nodes may hold: shapes and axes are short."""
-
 _CONSTANT: Final = {"value": "TENSOR", "value_float": "FLOAT", "value_floats": "FLOATS", "value_int": "INT",
                     "value_ints": "INTS"}  # fmt: skip
 """The attributes of a Constant node that are read, and their required types."""
@@ -37,7 +34,6 @@ class Graph:
     def __init__(self, onnx: Any, model: Any) -> None:
         self.nodes = model.graph.node
         self.inputs = {value.name for value in model.graph.input}
-        self.described = (*model.graph.input, *model.graph.value_info)
         self.producer = {name: node for node in self.nodes for name in node.output if name}
         self.rnns = [node for node in self.nodes if node.op_type in OPERATORS and is_onnx(node)]
         self._onnx = onnx
@@ -62,16 +58,6 @@ class Graph:
         """
         found = self._tensors.get(name)
         return self.array(name, found) if isinstance(found, self._onnx.TensorProto) else found
-
-    def integers(self, name: str) -> Array | None:
-        """Return a short constant of integers; None if there is none of this name."""
-        array = self.constant(name)
-        return None if array is None or array.dtype.kind != "i" or array.size > _INTS_MOST else array
-
-    def ints(self, name: str) -> list[int] | None:
-        """Return the integers of a short constant as a list; None if there is none of this name."""
-        array = self.integers(name)
-        return None if array is None else [int(n) for n in array.flat]
 
     def check_all_seen(self) -> None:
         """Check that all RNNs are nodes of the main graph, not in a body, a function or another domain.
