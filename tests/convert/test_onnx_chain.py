@@ -115,7 +115,7 @@ def test_a_model_of_ours_that_was_changed_is_not_read_without_names(kind):
 
 
 def test_the_names_of_ours_in_the_model_of_another_are_no_proof():
-    _, model = stack([SQUEEZED, op("Identity", "s", "X")])
+    _, model = stack([op("Transpose", "Y", "t", perm=[0, 2, 1, 3]), op("Reshape", "t, 0 0 -1", "X")])
     for k, node in enumerate(node for node in model.graph.node if node.op_type == "LSTM"):
         node.name = f"layer_{k}"
     with pytest.raises(ConvertError, match=r"nodes=\['layer_0', 'layer_1'\]$"):

@@ -18,7 +18,7 @@ from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
 from pycudnnrnn.convert.keras import archive, h5
 from pycudnnrnn.convert.keras.archive import read_keras
-from pycudnnrnn.convert.keras.config import called, model_of, settings_in
+from pycudnnrnn.convert.keras.config import model_of, settings_in, short_names
 from pycudnnrnn.convert.keras.h5 import read_h5, write_h5
 from pycudnnrnn.convert.keras.used import split_name, used_layers
 from pycudnnrnn.errors import ConvertError
@@ -160,8 +160,8 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         >>> convert.keras.read_settings(path)
         {'encoder': {'reset_after': True}}
     """
-    recurrent = {layer.path: layer for layer in model_of(_read_config(path)).walk() if layer.is_recurrent}
-    names = called(recurrent)
+    recurrent = {layer.path: layer for layer in model_of(_read_config(path)).walk() if layer.made is not None}
+    names = short_names(recurrent)
     return {names[layer.path]: settings_in(layer.made_with()) for layer in recurrent.values()}
 
 
