@@ -194,6 +194,12 @@ def declares_less(good):
     return bytes(data)
 
 
+def damaged_lzma(good):
+    data = bytearray(zipped([*good.items()], zipfile.ZIP_LZMA))
+    data[60:90] = bytes(30)
+    return bytes(data)
+
+
 HOSTILE = {
     "text": (lambda good: b"no zip", "File is not a zip file"),
     "nothing": (lambda good: b"", "File is not a zip file"),
@@ -212,6 +218,7 @@ HOSTILE = {
         "it unpacks to more than 100 times its own size",
     ),
     "less than there is": (declares_less, "Bad CRC-32 for file 'model.weights.h5'"),
+    "a damaged stream": (damaged_lzma, "cannot be read as a .keras file: "),
     "encryption": (encrypted, "is encrypted"),
     "no JSON": (lambda good: zipped([*(good | {"config.json": b"{"}).items()]), "its configuration cannot be read"),
     "JSON without a bottom": (

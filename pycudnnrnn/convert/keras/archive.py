@@ -33,12 +33,12 @@ def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
         path: the file to read.
 
     Returns:
-        A dict of every floating-point array, under the names of the layers. It also has the model's configuration, so
-        that `to_canonical` reads only a stack as one. A copy (`dict(arrays)`) does not have it.
+        A dict of every floating-point array, under the names of the layers. It also has the model's configuration, with
+        which `to_canonical` finds the layers and their arguments. A copy (`dict(arrays)`) does not have it.
         `list(read_settings(path))` lists the recurrent layers in the model's order, for `layers`.
 
     Raises:
-        ConvertError: another kind of file, a damaged one, or one that unpacks to more than its size allows.
+        ConvertError: another kind of file, a damaged one, or one that unpacks to more than a hundred times its size.
         MissingDependencyError: h5py is not installed.
 
     Example:

@@ -11,8 +11,6 @@ import io
 import os
 import re
 import secrets
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +26,6 @@ from pycudnnrnn.spec import DType
 
 MOST_EXPANSION: Final = 100
 """Most bytes of memory per byte of a file. An array that was never written takes no space in one."""
-
-_PACKED: Final = (zipfile.BadZipFile, zlib.error)
 
 BFLOAT16: Final = str(DType.BFLOAT16)
 
@@ -49,8 +45,8 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
 
     Returns:
         A dict of every floating-point array, under its path in the file. From an older `.h5` it also has the model's
-        configuration, so that `keras.to_canonical` reads only a stack as one. A copy (`dict(arrays)`) does not have
-        it. A `.weights.h5` has none: there `keras.to_canonical` cannot see what is between two layers.
+        configuration, with which `keras.to_canonical` finds the layers and their arguments. A copy (`dict(arrays)`) and
+        a `.weights.h5` do not have it: there `keras.to_canonical` reads all recurrent layers as one stack.
 
     Raises:
         ConvertError: not an HDF5 file, one with links to elsewhere, or with arrays that take more than a hundred times
@@ -98,7 +94,7 @@ def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
         yield
     except ConvertError:
         raise
-    except (OSError, RuntimeError, LookupError, ValueError, TypeError, EOFError, MemoryError, *_PACKED) as error:
+    except Exception as error:  # those of h5py, zipfile and the unpackers have no common base class
         why = getattr(error, "strerror", None) or error
         raise ConvertError("keras", str(path), f"cannot be read as {kind}: {why}") from error
 

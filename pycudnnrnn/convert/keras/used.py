@@ -67,20 +67,20 @@ def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
     if not isinstance(arrays, FileArrays) or arrays.config is None:
         return Used(list(layers or []), {})
     file = _File(arrays)
-    chosen = {name: file.under(name) for name in layers or []}
+    chosen = {name: file.paths_of(name) for name in layers or []}
     paths = list(file.recurrent) if layers is None else [path for name in layers for path in chosen[name]]
     file.check_settings_known(layers)
     for path in paths:
         if path not in file.kernels:
             _refuse(path, "has no arrays in this file: it may share those of another layer")
     if layers is None and len(paths) > 1 and not file.is_plain_stack():
-        names = list(file.names.values())
+        names = list(short_names(file.recurrent).values())
         why = f"has {len(names)} recurrent layers: name those of one stack, in its order; the model's are layers="
         shown = f"{shorten(names, _LISTED)}, or -s layers={shorten(','.join(names), _LISTED)[1:-1]} on the command line"
         raise ConvertError("keras", "model", why + shown)
     file.check_calls(paths)
     missing = [name for name in layers or [] if not chosen[name]]
-    return Used([*map(file.place, paths), *missing], file.settings(paths))
+    return Used([*map(file.key_start, paths), *missing], file.settings(paths))
 
 
 class _File:
@@ -91,13 +91,12 @@ class _File:
         self.layers = {layer.path: layer for layer in self.model.walk()}
         self.recurrent = {path: layer for path, layer in self.layers.items() if layer.made is not None}
         self.kernels: dict[str, list[str]] = {}
-        self.names = short_names(self.recurrent)
         self._unknown: list[str] = []
         keys = [key for key in arrays if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"]
         for key, path in layers_of_keys(keys, self.recurrent).items():
             (self._unknown if path is None else self.kernels.setdefault(path, [])).append(key)
 
-    def under(self, name: str) -> list[str]:
+    def paths_of(self, name: str) -> list[str]:
         """Return the paths of the layers that a name means: the layer with this path, or all layers under it."""
         if name in self.kernels:
             return [name]
@@ -110,7 +109,7 @@ class _File:
         if unknown:
             why = (
                 "the configuration does not say what this recurrent layer was made with; it does of: "
-                f"{some(list(self.names.values()), shorten) or 'none'}. Name those that are meant: layers=[...], or "
+                f"{some(list(short_names(self.recurrent).values()), shorten) or 'none'}. Name those that are meant: layers=[...], or "
                 f"-s layers=... on the command line. Or say it yourself, and {_ARRAYS_ALONE}"
             )
             raise ConvertError("keras", shorten(unknown[0]), why)
@@ -159,11 +158,12 @@ class _File:
             if own != made[0]:
                 key = next(key for key in own | made[0] if own.get(key) != made[0].get(key))
                 values = f"{key}: {shorten(made[0].get(key))} and {shorten(own.get(key))}"
-                names = some([self.names[each] for each in paths], lambda name: shorten(name)[1:-1])
+                short = short_names(self.recurrent)
+                names = some([short[each] for each in paths], lambda name: shorten(name)[1:-1])
                 _refuse(path, f"these layers differ in more than their weights: {names} ({values})")
         return settings_in(made[0]) if made else {}
 
-    def place(self, path: str) -> str:
+    def key_start(self, path: str) -> str:
         """Return the beginning of the names of a layer's arrays, unique as a name in `layers`."""
         cells = [leaf[0].split("/") for key in self.kernels[path] if (leaf := split_name(key))]
         return "/" + "/".join(parts[0] for parts in itertools.takewhile(_are_equal, zip(*cells, strict=False)))

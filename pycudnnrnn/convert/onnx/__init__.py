@@ -137,8 +137,9 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
 def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     """Read an LSTM, GRU or RNN node of a model, or several as the layers of one stack.
 
-    A model with one such node, and one that `to_model` wrote, need no names. For any other model, list the nodes of one
-    stack in `nodes`; what the model computes between them is not looked at. The error lists the nodes to choose from.
+    A model with one RNN node, and any model that `to_model` wrote, needs no names. For any other model, list the nodes
+    of one stack in `nodes`. The error lists the nodes to choose from. Anything that the model computes between the
+    named nodes is ignored.
 
     The model must not contain states and lengths, since they belong to a call. An initial state has to be absent, zero,
     or an input of the model. Lengths have to be absent, an input of the model, or made from the shape of a value.
@@ -152,10 +153,10 @@ def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
         The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: no such node; without `nodes`, several nodes, or an RNN in the body of an If, Loop or Scan, in a
-            function, or of another domain; named nodes that differ in their kind or attributes; a state or lengths that
-            the model contains or computes; weights that are not constants of the model; an unknown attribute; a feature
-            that `to_canonical` rejects.
+        ConvertError: no RNN node, or none of this name; without `nodes`, several nodes, or an RNN in the body of an If,
+            Loop or Scan, in a function, or of another domain; named nodes that differ in their kind or attributes; a
+            state or lengths that the model contains or computes; weights that are not constants of the model; an
+            unknown attribute; a feature that `to_canonical` rejects.
         MissingDependencyError: onnx is not installed.
 
     Example:

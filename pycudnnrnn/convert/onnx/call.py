@@ -40,7 +40,7 @@ def check_call_inputs(graph: Graph, nodes: list[Any]) -> None:
                     is_fine = _is_zero(graph, name) or (given and array is None and name not in data)
                 else:  # a negative length means none: `to_model` writes it as the default
                     is_fine = given and (array is None or bool((array < 0).all()))
-                    is_fine = is_fine or graph.maker(name, {"Shape"}) is not None
+                    is_fine = is_fine or graph.producer_of(name, {"Shape"}) is not None
                 if not is_fine:
                     why = f"{_expected(graph, name, is_state=is_state)}; it belongs to the call: clear this input of "
                     why += f"the node (node.input[{place}] = ''), and pass it to the call"
@@ -57,7 +57,7 @@ def _origins(graph: Graph, *names: str) -> set[str]:
         if name in seen:
             continue
         seen.add(name)
-        node = graph.maker(name, _MOVES)
+        node = graph.producer_of(name, _MOVES)
         if node is None:
             found.add(name)
         elif node.op_type == "Concat":
@@ -68,7 +68,7 @@ def _origins(graph: Graph, *names: str) -> set[str]:
 
 
 def _is_zero(graph: Graph, name: str) -> bool:
-    node = graph.maker(name, {"ConstantOfShape"})
+    node = graph.producer_of(name, {"ConstantOfShape"})
     arrays = [graph.constant(name)] if node is None else [graph.array(name, value.t) for value in node.attribute]
     return all(array is not None and not np.any(array) for array in arrays)
 
