@@ -107,10 +107,11 @@ class _File:
         wide = [name for name in layers or [] if name not in self.kernels]
         unknown = [key for key in self._unknown if layers is None or any(is_under(key, name) for name in wide)]
         if unknown:
+            known = some(list(short_names(self.recurrent).values()), shorten) or "none"
             why = (
-                "the configuration does not say what this recurrent layer was made with; it does of: "
-                f"{some(list(short_names(self.recurrent).values()), shorten) or 'none'}. Name those that are meant: layers=[...], or "
-                f"-s layers=... on the command line. Or say it yourself, and {_ARRAYS_ALONE}"
+                f"the configuration does not say what this recurrent layer was made with; it does of: {known}. Name "
+                "those that are meant: layers=[...], or -s layers=... on the command line. Or say it yourself, and "
+                f"{_ARRAYS_ALONE}"
             )
             raise ConvertError("keras", shorten(unknown[0]), why)
 
