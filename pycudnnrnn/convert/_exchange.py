@@ -141,7 +141,7 @@ def check_target(framework: str, c: Any, *, projection: bool) -> None:
         raise ConvertError(framework, "num_proj", f"its LSTM has no projection, and this one has {spec.num_proj}")
 
 
-def taken(
+def take_layers(
     named: Named,
     form: Form,
     keys: Iterable[Callable[[str], str]],

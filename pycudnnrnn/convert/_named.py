@@ -92,12 +92,12 @@ class Named:
             raise ConvertError(self.framework, "arrays", f"there is no key under the prefix {self.prefix!r}{hint}")
         return self.refuse(first, f"missing, and so is every other key of an RNN{hint}")
 
-    def drop(self, wanted: Callable[[str], bool]) -> None:
+    def keep_only(self, wanted: Callable[[str], bool]) -> None:
         """Leave out every key that is not wanted: those of other parts of the model."""
         self._all = {key: value for key, value in self._all.items() if wanted(key)}
         self._left = dict(self._all)
 
-    def set_aside(self, other: Callable[[str], bool]) -> str:
+    def leave_out(self, other: Callable[[str], bool]) -> str:
         """Leave out the keys of other things that were not taken. Return their names, shortened, or ""."""
         aside = [key for key in self._left if other(key)]
         for key in aside:

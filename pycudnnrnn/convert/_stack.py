@@ -51,7 +51,7 @@ def find_cells(
                 why = f"no recurrent cell is under this name; the names here are {there}"
                 raise ConvertError(named.framework, f"layers: {shorten(name)}", why)
         if paths:
-            named.drop(lambda key: any(is_under(key, name) for name in layers))
+            named.keep_only(lambda key: any(is_under(key, name) for name in layers))
     cells: dict[str, dict[str, str]] = {}
     for key in named:
         leaf = leaf_of(key)

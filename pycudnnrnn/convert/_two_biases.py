@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 
 from pycudnnrnn._forms import Array, Form, stack
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, taken
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
 from pycudnnrnn.convert._named import Named, mode_of
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.errors import ConvertError
@@ -42,7 +42,7 @@ def read(
     form = form_of(framework, mode, biases=has_biases, projection=projection in named)
     keys = [functools.partial(_at, name, *divmod(p, num_dirs)) for p in range(num_layers * num_dirs)]
     sizes = rows // U, named.shape(name("W", 0, 0), 2)[1], U, P
-    return assemble(framework, mode, taken(named, form, keys, sizes, num_dirs), num_dirs)
+    return assemble(framework, mode, take_layers(named, form, keys, sizes, num_dirs), num_dirs)
 
 
 def write(framework: str, c: Canonical, name: Naming) -> dict[str, Array]:

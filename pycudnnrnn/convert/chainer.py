@@ -7,7 +7,7 @@ import re
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, RowKind, stack
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, taken
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
 from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.spec import RNNMode
@@ -65,7 +65,7 @@ def to_canonical(
         named.refuse("0/w*", f"expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got {2 * G}")
     U, I = named.shape(f"{slash}0/w0", 2)
     keys = [functools.partial("{}{}/{}".format, slash, p) for p in range(count)]
-    layers = taken(named, _form(modes[G]), keys, (G, I, U, U), num_dirs)
+    layers = take_layers(named, _form(modes[G]), keys, (G, I, U, U), num_dirs)
     return assemble("chainer", modes[G], layers, num_dirs)
 
 

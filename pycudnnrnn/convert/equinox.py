@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn._forms import Array, Form, Tensor, stack
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, taken
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
 from pycudnnrnn.convert._named import Named, mode_of
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import find_cells, path_of
@@ -64,7 +64,7 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
         named.refuse(first["weight_hh"], "has one gate, and Equinox has no such cell")
     inputs = named.shape(cells[0].key("weight_ih"), 2)[1]
     form = _form(mode, biases="bias" in first or (mode is RNNMode.GRU and "bias_n" in first))
-    found = taken(named, form, [cell.key for cell in cells], (rows // U, inputs, U, U), num_dirs)
+    found = take_layers(named, form, [cell.key for cell in cells], (rows // U, inputs, U, U), num_dirs)
     return assemble("equinox", mode, found, num_dirs)
 
 

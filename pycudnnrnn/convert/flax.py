@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, stack
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, taken
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
@@ -74,7 +74,9 @@ def to_canonical(
     U, inputs = named.shape(first.key(of), 2)[0 if stacked else 1], named.shape(first.key(into), 2)[0]
     sizes = len(GATES[mode]), inputs, U, U
     sums: Literal["bW", "bR"] = "bR" if mode is RNNMode.LSTM else "bW"
-    return assemble("flax", mode, taken(named, form, [c.key for c in cells], sizes, num_dirs, sums=sums), num_dirs)
+    return assemble(
+        "flax", mode, take_layers(named, form, [c.key for c in cells], sizes, num_dirs, sums=sums), num_dirs
+    )
 
 
 def from_canonical(

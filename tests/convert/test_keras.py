@@ -247,8 +247,6 @@ def hostile(file, what):
         file.create_virtual_dataset("kernel", view)
     elif what == "an array larger than the file":
         file.create_dataset("kernel", (10**13,), "f4", chunks=(1024,))
-    elif what == "a group inside itself":
-        file.create_group("a")["a"] = file
 
 
 @pytest.mark.parametrize(
@@ -258,8 +256,7 @@ def hostile(file, what):
         ("a soft link", "is a link to elsewhere"),
         ("an array kept in another file", "keeps its data in another file"),
         ("an array seen in another file", "keeps its data in another file"),
-        ("an array larger than the file", "declares more bytes"),
-        ("a group inside itself", "nested deeper"),
+        ("an array larger than the file", "declares more than 100 times the bytes of the file"),
     ],
 )
 def test_a_hostile_file_is_refused_before_it_does_harm(what, text, tmp_path):

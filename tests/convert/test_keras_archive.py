@@ -178,10 +178,6 @@ def renamed_in(config, **names):
     return json.dumps(model)
 
 
-def bzip2(good):
-    return zipped([*good.items()], zipfile.ZIP_BZIP2)
-
-
 def encrypted(good):
     data = bytearray(zipped([*good.items()]))
     for signature, flags in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
@@ -198,33 +194,31 @@ def declares_less(good):
     return bytes(data)
 
 
+def damaged_lzma(good):
+    data = bytearray(zipped([*good.items()], zipfile.ZIP_LZMA))
+    data[60:90] = bytes(30)
+    return bytes(data)
+
+
 HOSTILE = {
     "text": (lambda good: b"no zip", "File is not a zip file"),
     "nothing": (lambda good: b"", "File is not a zip file"),
-    "no configuration": (lambda good: zipped([("model.weights.h5", b"")]), "config.json is in it 0 times"),
-    "no weights": (lambda good: zipped([("config.json", good["config.json"])]), "model.weights.h5 is in it 0 times"),
+    "no configuration": (lambda good: zipped([("model.weights.h5", b"")]), "no item named 'config.json'"),
+    "no weights": (lambda good: zipped([("config.json", good["config.json"])]), "no item named 'model.weights.h5'"),
     "a way out": (
         lambda good: zipped([("config.json", "{}"), ("../model.weights.h5", good["model.weights.h5"])]),
-        "model.weights.h5 is in it 0 times",
-    ),
-    "a name twice": (
-        lambda good: zipped([*good.items(), ("config.json", "{}")]),
-        "config.json is in it 2 times",
+        "no item named 'model.weights.h5'",
     ),
     "a bomb of weights": (
         lambda good: zipped([("config.json", "{}"), ("model.weights.h5", bytes(10**7))], zipfile.ZIP_DEFLATED),
-        "model.weights.h5 declares 10000000 bytes, where at most",
+        "it unpacks to more than 100 times its own size",
     ),
     "a bomb of configuration": (
-        lambda good: zipped([("config.json", bytes(10**7))], zipfile.ZIP_DEFLATED),
-        "config.json declares 10000000 bytes, where at most 8388608",
-    ),
-    "a table of contents without end": (
-        lambda good: zipped([(f"assets/{i:060}", b"") for i in range(10_000)]),
-        "a table of contents of more than 1048576 bytes",
+        lambda good: zipped([*(good | {"config.json": bytes(10**7)}).items()], zipfile.ZIP_DEFLATED),
+        "it unpacks to more than 100 times its own size",
     ),
     "less than there is": (declares_less, "Bad CRC-32 for file 'model.weights.h5'"),
-    "another compression": (bzip2, "compressed in a way that Keras does not use"),
+    "a damaged stream": (damaged_lzma, "cannot be read as a .keras file: "),
     "encryption": (encrypted, "is encrypted"),
     "no JSON": (lambda good: zipped([*(good | {"config.json": b"{"}).items()]), "its configuration cannot be read"),
     "JSON without a bottom": (
@@ -247,6 +241,7 @@ def test_a_hostile_file_is_refused_before_it_does_harm(what, good, tmp_path):
     with pytest.raises(ConvertError) as caught:
         convert.keras.read_keras(tmp_path / "evil.keras")
     assert text in str(caught.value)
+    assert what == "two layers of one name" or str(tmp_path / "evil.keras") in str(caught.value)
     assert [file.name for file in tmp_path.iterdir()] == ["evil.keras"], "and nothing was unpacked"
 
 

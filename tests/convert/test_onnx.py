@@ -107,36 +107,6 @@ def test_a_stack_of_more_than_ten_layers_is_in_the_order_of_their_numbers():
     equal_models(convert.onnx.to_canonical(shuffled), c)
 
 
-def twice(graph):
-    graph.initializer.append(graph.initializer[0])
-
-
-def twice_by_a_node(graph):
-    constant = helper.make_node("Constant", [], [graph.initializer[0].name], value=graph.initializer[0])
-    graph.node.append(constant)
-
-
-def of_negative_size(graph):
-    (weights,) = [tensor for tensor in graph.initializer if tensor.name == "0/R"]
-    weights.dims[0] = -1
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (twice, "is the name of two constants"),
-        (twice_by_a_node, "is the name of two constants"),
-        (of_negative_size, "has a negative size: [-1, "),
-    ],
-)
-def test_constants_that_no_model_has_are_named(change, text):
-    model = convert.onnx.to_model(random_canonical(RNNSpec("gru", 2, 4, 3), 1))
-    change(model.graph)
-    with pytest.raises(ConvertError) as caught:
-        convert.onnx.from_model(model)
-    assert text in str(caught.value)
-
-
 @pytest.mark.parametrize("state", [0.0, 0.5])
 @pytest.mark.parametrize(("kind", "names"), [("RNN", ["h"]), ("LSTM", ["h", "c"])])
 def test_a_state_that_the_model_holds_is_not_dropped_unless_it_is_zero(kind, names, state):

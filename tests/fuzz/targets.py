@@ -17,7 +17,6 @@ import random
 import tempfile
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -278,7 +277,7 @@ def keras_seeds(folder: Path) -> Iterator[bytes]:
         archive.writestr("config.json", json.dumps(MODEL_CONFIG))
         archive.write(folder / "seed.h5", "model.weights.h5")
     yield (folder / "seed.keras").read_bytes()
-    for attack in (hard_links, large_chunk, many_chunks, unpacking_chunk, link_to_elsewhere):
+    for attack in (hard_links, link_to_elsewhere):
         with h5py.File(folder / "seed.h5", "w") as file:
             attack(file)
         yield (folder / "seed.h5").read_bytes()
@@ -293,19 +292,6 @@ def hard_links(file: Any) -> None:
         group = below
     group["lstm/kernel"] = np.ones((3, 16), "f4")
     group["up"] = file
-
-
-def large_chunk(file: Any) -> None:
-    file.create_dataset("lstm/kernel", shape=(1,), maxshape=(None,), chunks=(1 << 28,), dtype="f4")
-
-
-def many_chunks(file: Any) -> None:
-    file.create_dataset("lstm/kernel", shape=(1 << 20,), chunks=(1,), dtype="f4")
-
-
-def unpacking_chunk(file: Any) -> None:
-    dataset = file.create_dataset("lstm/kernel", shape=(3, 16), chunks=(3, 16), dtype="f4", compression="gzip")
-    dataset.id.write_direct_chunk((0, 0), zlib.compress(bytes(16 << 20), 9))
 
 
 def link_to_elsewhere(file: Any) -> None:

@@ -18,7 +18,7 @@ from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
 from pycudnnrnn.convert.keras import archive, h5
 from pycudnnrnn.convert.keras.archive import read_keras
-from pycudnnrnn.convert.keras.config import called, model_of, settings_in
+from pycudnnrnn.convert.keras.config import model_of, settings_in, short_names
 from pycudnnrnn.convert.keras.h5 import read_h5, write_h5
 from pycudnnrnn.convert.keras.used import split_name, used_layers
 from pycudnnrnn.errors import ConvertError
@@ -58,8 +58,11 @@ def to_canonical(
     - A Dense and other layers are left out if the recurrent layers have a cell in their paths, as they have since
       TensorFlow 2.
     - `read_keras` and `read_h5` return the arrays together with the file's configuration. With it, several layers are
-      read only if they are a stack in the model: each reads the output of the one before it, with only layers between
-      them that do nothing outside training (Dropout).
+      read without names only from a Sequential model, with only layers between them that do nothing outside training
+      (Dropout). From any other model, name the layers of one stack in `layers`. The error lists the names to choose
+      from. Anything that the model computes between the named layers is ignored.
+    - A layer raises an error if the configuration shows that it is stateful, called more than once, or starts from a
+      state that is not an input of the model. Its arrays alone (`dict(arrays)`) can be read.
     - **Arrays by themselves cannot show this.** From any other dict (`dict(arrays)`, the variables of a model, a
       `.weights.h5`) the recurrent layers become a stack, even if the model has other layers between them. Then give
       `layers`.
@@ -68,7 +71,8 @@ def to_canonical(
         arrays: a dict of `kernel`, `recurrent_kernel` and `bias`, under Keras's paths (`w.path`), under the names that
             `read_h5` or `read_keras` return, or by themselves for one layer.
         layers: names of the layers to read, in order; the others are left out. `read_settings` lists the names in a
-            file. The name of a model within the model means all its layers. None: every recurrent layer. Default: None.
+            file. The name of a model within the model means all its layers. None: the only recurrent layer, or those of
+            a Sequential model. Default: None.
         activation: the layers' argument, "tanh" or "relu" (SimpleRNN). None: the file's configuration, or "tanh"
             without one. Default: None.
         recurrent_activation: the layers' argument; cuDNN has only "sigmoid". None: the file's configuration, or
@@ -83,8 +87,9 @@ def to_canonical(
 
     Raises:
         ConvertError: a key that is missing or unexpected, an array of the wrong shape, names that do not give the order
-            of the layers, layers that are not a stack in the file's model or whose arguments it does not contain, or a
-            layer that cuDNN does not have: a reset-before GRU, another activation, one that only runs backwards.
+            of the layers, a file of several layers without `layers`, a layer whose arguments the file does not contain
+            or that it calls in another way than `Canonical` can hold, or a layer that cuDNN does not have: a
+            reset-before GRU, another activation, one that only runs backwards.
 
     Example:
         >>> import numpy as np
@@ -160,8 +165,8 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         >>> convert.keras.read_settings(path)
         {'encoder': {'reset_after': True}}
     """
-    recurrent = {layer.path: layer for layer in model_of(_read_config(path)).walk() if layer.is_recurrent}
-    names = called(recurrent)
+    recurrent = {layer.path: layer for layer in model_of(_read_config(path)).walk() if layer.made is not None}
+    names = short_names(recurrent)
     return {names[layer.path]: settings_in(layer.made_with()) for layer in recurrent.values()}
 
 
@@ -287,7 +292,7 @@ def _only_recurrent(named: Named) -> Callable[[str], tuple[str, str] | None]:
         return leaf if leaf and (not leaf[0] or leaf[0] in recurrent or in_cell(leaf[0])) else None
 
     if recurrent and all(map(in_cell, recurrent)):
-        named.drop(lambda key: in_cell(key) or "/" not in key)
+        named.keep_only(lambda key: in_cell(key) or "/" not in key)
     return leaf_of
 
 

@@ -13,10 +13,7 @@ from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn.errors import ConvertError
 
-DEEPEST: Final = 32
-"""Most levels of models within models in a configuration."""
-
-_DEEPEST_JSON: Final = 8 * DEEPEST
+_DEEPEST: Final = 256
 """Most levels of lists and objects. A model within a model takes three or four."""
 
 Settings = dict[str, Any]
@@ -36,42 +33,32 @@ class FileArrays(dict[str, Array]):
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """A layer or a model: {"class_name": ..., "config": {"name": ...}}, and the layers in it.
+    """A layer or a model of a configuration, {"class_name": ..., "config": {"name": ...}}, and the layers in it.
 
-    The path contains the names of the models around it, except the outermost model, whose path is "".
+    - `path`: its name after the names of the models around it, without the outermost model, whose path is "".
+    - `kind`: its class, or "" if that is not Keras's own.
+    - `own`: its configuration. For a Bidirectional layer, that of the layer which it runs in both directions.
+    - `made`: the class, the size and the settings of a recurrent layer, in one direction; None for any other layer.
     """
 
     path: str
     entry: dict[str, Any]
     layers: list[Layer]
-
-    @property
-    def kind(self) -> str:
-        """Its class, or "" if that is not Keras's own."""
-        return _kind(self.entry)
-
-    @property
-    def own(self) -> Settings:
-        """Its configuration. For a Bidirectional layer, that of the layer which it runs in both directions."""
-        own = _own(self.entry)
-        return _own(own.get("layer")) if self.kind == "Bidirectional" else own
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Return whether it is one of Keras's recurrent layers, in one direction or both."""
-        return _made_with(_own(self.entry).get("layer") if self.kind == "Bidirectional" else self.entry) is not None
+    kind: str
+    own: Settings
+    made: Settings | None
 
     def made_with(self) -> Settings:
-        """Return the class, the size and the settings of a recurrent layer.
+        """Return `made`, checked and marked if it is a Bidirectional layer.
 
         Raises:
             ConvertError: a Bidirectional layer that does not concatenate, or one whose backward layer differs from the
                 reversed forward layer.
         """
+        forward = self.made or {}
         if self.kind != "Bidirectional":
-            return _made_with(self.entry) or {}
-        both = _own(self.entry)
-        forward = _made_with(both.get("layer")) or {}
+            return forward
+        both = self.entry["config"]
         if both.get("merge_mode", "concat") != "concat":
             raise ConvertError("keras", shorten(self.path), "is Bidirectional, and does not concatenate: cuDNN does")
         if both.get("backward_layer") is not None:
@@ -100,10 +87,10 @@ def parsed(path: str | os.PathLike[str], text: Any) -> Any:
     except (TypeError, ValueError, RecursionError, MemoryError) as error:
         raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
     level = [found]
-    for _ in range(_DEEPEST_JSON):
+    for _ in range(_DEEPEST):
         level = [item for value in level for item in inside(value)]
     if level:
-        why = f"its configuration cannot be read: it is nested deeper than {_DEEPEST_JSON} levels"
+        why = f"its configuration cannot be read: it is nested deeper than {_DEEPEST} levels"
         raise ConvertError("keras", str(path), why)
     return {} if found is None else found
 
@@ -123,15 +110,23 @@ def model_of(config: Any) -> Layer:
     """
     seen: set[str] = set()
 
-    def layer_of(entry: dict[str, Any], path: str, depth: int) -> Layer:
+    def layer_of(entry: dict[str, Any], path: str, above: str) -> Layer:
         if path in seen:
             raise ConvertError("keras", shorten(path), "is the name of two layers in this configuration")
         seen.add(path)
-        above = f"{path}/" if depth else ""
-        inner = _entries(entry) if depth <= DEEPEST else []
-        return Layer(path, entry, [layer_of(layer, f"{above}{_name(layer)}", depth + 1) for layer in inner])
+        kind, config = _kind(entry), entry.get("config")
+        own = config if isinstance(config, dict) else {}
+        inner = own.get("layers") if isinstance(config, dict) else config  # a list in Keras before 2.2.3
+        layers = []
+        for each in inner if isinstance(inner, list) else []:
+            if isinstance(each, dict) and isinstance(each.get("config"), (dict, list)):
+                named = each["config"] if isinstance(each["config"], dict) else each
+                name = f"{above}{named.get('name')}"
+                layers.append(layer_of(each, name, f"{name}/"))
+        one = own.get("layer") if kind == "Bidirectional" else entry
+        return Layer(path, entry, layers, kind, _own(one), _made_with(one))
 
-    return layer_of(config if isinstance(config, dict) else {}, "", 0)
+    return layer_of(config if isinstance(config, dict) else {}, "", "")
 
 
 def settings_in(made: Settings) -> Settings:
@@ -139,14 +134,14 @@ def settings_in(made: Settings) -> Settings:
     return {key: made[key] for key in _SETTINGS if key in made}
 
 
-def called(paths: Collection[str]) -> dict[str, str]:
+def short_names(paths: Collection[str]) -> dict[str, str]:
     """Return the names that `layers` uses for these paths: the end of a path, if no other layer has it."""
     through = Counter(part for path in paths for part in set(path.split("/")))
     ends = {path: path.rpartition("/")[2] for path in paths}
     return {path: end if through[end] == 1 else path for path, end in ends.items()}
 
 
-def layers_of(keys: Iterable[str], paths: Collection[str]) -> dict[str, str | None]:
+def layers_of_keys(keys: Iterable[str], paths: Collection[str]) -> dict[str, str | None]:
     """Return the path of each array's layer, or None if the configuration does not have the layer.
 
     An `.h5` file groups arrays by the outermost layer. Below that Keras 3 has every model of the path, with the names
@@ -166,6 +161,35 @@ def layers_of(keys: Iterable[str], paths: Collection[str]) -> dict[str, str | No
     return found
 
 
+def states_of(call: Any) -> list[str]:
+    """Return the names of the layers that a call's initial states come from, "" for a constant.
+
+    A tensor is a list that begins with layer, call, output. Keras 3 writes a call as an object with `args` and
+    `kwargs`, Keras 2 as a list of tensors with the call's keywords in them.
+    """
+    given = call.get("args") if isinstance(call, dict) else call
+    words = (
+        [call.get("kwargs")] if isinstance(call, dict) else [item[3] for item in inside(call) if _is_tensor(item, 4)]
+    )
+    states = inside(given)[1:2] if isinstance(call, dict) else inside(given)[1:]
+    states += [word.get("initial_state") for word in words if isinstance(word, dict)]
+    parts = [part for state in states for part in (inside(state) if _is_list(state) else [state])]
+    return [name for part in parts if part is not None for name in _names(part) or [""]]
+
+
+def _is_tensor(item: Any, least: int = 3) -> bool:
+    return isinstance(item, list) and len(item) >= least and isinstance(item[0], str) and isinstance(item[1], int)
+
+
+def _is_list(item: Any) -> bool:
+    return isinstance(item, list) and not _is_tensor(item)
+
+
+def _names(value: Any) -> list[str]:
+    """Return the layers of the tensors anywhere in a value."""
+    return [value[0]] if _is_tensor(value) else [name for item in inside(value) for name in _names(item)]
+
+
 def _kind(entry: Any) -> str:
     kind, module = (entry.get("class_name"), entry.get("module", "keras")) if isinstance(entry, dict) else ("", "")
     own = isinstance(module, str) and module.partition(".")[0] in {"keras", "tf_keras"}
@@ -175,19 +199,6 @@ def _kind(entry: Any) -> str:
 def _own(entry: Any) -> Settings:
     own = entry.get("config") if isinstance(entry, dict) else None
     return own if isinstance(own, dict) else {}
-
-
-def _name(entry: dict[str, Any]) -> str:
-    own = entry.get("config")
-    return f"{own.get('name') if isinstance(own, dict) else entry.get('name')}"
-
-
-def _entries(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the layers of a model, as its configuration lists them."""
-    own = entry.get("config")
-    layers = own.get("layers") if isinstance(own, dict) else own  # a Sequential model before Keras 2.2.3 is a list
-    found = layers if isinstance(layers, list) else []
-    return [layer for layer in found if isinstance(layer, dict) and isinstance(layer.get("config"), (dict, list))]
 
 
 def _made_with(entry: Any) -> Settings | None:

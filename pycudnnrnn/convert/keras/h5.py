@@ -7,6 +7,7 @@ the few values that decide the computation of a recurrent layer.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import secrets
@@ -20,9 +21,11 @@ from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
 from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.convert.keras.config import FileArrays, parsed
-from pycudnnrnn.convert.keras.h5_walk import Walk
 from pycudnnrnn.errors import ArgumentError, ConvertError, MissingDependencyError
 from pycudnnrnn.spec import DType
+
+MOST_EXPANSION: Final = 100
+"""Most bytes of memory per byte of a file. An array that was never written takes no space in one."""
 
 BFLOAT16: Final = str(DType.BFLOAT16)
 
@@ -35,20 +38,19 @@ _PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(ke
 def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read the weights of an `.h5` file: a `.weights.h5` of Keras 3, or an older `.h5` of a whole model.
 
-    Optimizer state is left out. A group or an array that has several names (hard links) is read once, under the first
-    of them in alphabetical order.
+    Optimizer state is left out. An array that has several names (hard links) is read once.
 
     Args:
         path: the file to read.
 
     Returns:
         A dict of every floating-point array, under its path in the file. From an older `.h5` it also has the model's
-        configuration, so that `keras.to_canonical` reads only a stack as one. A copy (`dict(arrays)`) does not have
-        it. A `.weights.h5` has none: there `keras.to_canonical` cannot see what is between two layers.
+        configuration, with which `keras.to_canonical` finds the layers and their arguments. A copy (`dict(arrays)`) and
+        a `.weights.h5` do not have it: there `keras.to_canonical` reads all recurrent layers as one stack.
 
     Raises:
-        ConvertError: not an HDF5 file, one with links to elsewhere, with more than 65,536 names, or with arrays or
-            chunks that take more than a hundred times its own bytes, or unpack to more than they declare.
+        ConvertError: not an HDF5 file, one with links to elsewhere, or with arrays that take more than a hundred times
+            its own bytes.
         MissingDependencyError: h5py is not installed.
 
     Example:
@@ -61,27 +63,9 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
         >>> convert.keras.to_canonical(convert.keras.read_h5(path)).spec
         RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')
     """
-    _h5py()  # report a missing package before reading the file
-    with _opened(path) as source:
-        return FileArrays(read_stream(source, path, source.size), read_config(path))
-
-
-def read_stream(stream: Any, path: str | os.PathLike[str], nbytes: int) -> dict[str, Array]:
-    """Read a stream as `read_h5` reads a file. `path` and `nbytes` are those of the file that contains it."""
     h5py = _h5py()
-    try:
-        with h5py.File(stream, "r") as file:
-            walk = Walk(h5py, file, nbytes)
-            found: dict[str, Array] = {}
-            for name, dataset in walk.datasets():
-                if not name.startswith("optimizer") and _is_floating(dataset) and dataset.shape is not None:
-                    array = walk.read(name, dataset)
-                    found[name] = array if array.dtype.kind == "f" else array.view(DType.BFLOAT16.numpy)
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
-        if isinstance(error, ConvertError):
-            raise
-        raise ConvertError("keras", str(path), f"cannot be read as HDF5: {error}") from error
-    return found
+    with reading(path, "HDF5"), Source(path) as source, h5py.File(source, "r") as file:
+        return FileArrays(arrays_in(file, source.size), _config_in(file, path))
 
 
 def read_config(path: str | os.PathLike[str]) -> Any:
@@ -92,21 +76,62 @@ def read_config(path: str | os.PathLike[str]) -> Any:
         MissingDependencyError: h5py is not installed.
     """
     h5py = _h5py()
-    try:
-        with _opened(path) as source, h5py.File(source, "r") as file:
-            text = file.attrs.get("model_config")
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
-        raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
-    return None if text is None else parsed(path, text)
+    with reading(path, "HDF5"), Source(path) as source, h5py.File(source, "r") as file:
+        return _config_in(file, path)
+
+
+def read_weights(path: str | os.PathLike[str], image: bytes, nbytes: int) -> dict[str, Array]:
+    """Read the HDF5 file in a `.keras` file of this path and size."""
+    h5py = _h5py()
+    with reading(path, "HDF5"), h5py.File(io.BytesIO(image), "r") as file:
+        return arrays_in(file, nbytes)
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[Source]:
+def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Raise a `ConvertError` with the file's name for the errors of h5py and zipfile."""
     try:
-        with Source(path) as source:
-            yield source
-    except OSError as error:
-        raise ConvertError("keras", str(path), f"cannot be read: {error.strerror or error}") from error
+        yield
+    except ConvertError:
+        raise
+    except Exception as error:  # those of h5py, zipfile and the unpackers have no common base class
+        why = getattr(error, "strerror", None) or error
+        raise ConvertError("keras", str(path), f"cannot be read as {kind}: {why}") from error
+
+
+def arrays_in(file: Any, nbytes: int) -> dict[str, Array]:
+    """Return the floating-point arrays of an open file. `nbytes` is the size of the file that contains it.
+
+    Raises:
+        ConvertError: an array in another file, or more bytes than the file accounts for.
+    """
+    h5py = _h5py()
+    link = file.id.links.visit(lambda name, link: None if link.type == h5py.h5l.TYPE_HARD else name, info=True)
+    if link is not None:
+        raise ConvertError(
+            "keras", shorten(link.decode(errors="replace")), "is a link to elsewhere, which is not followed"
+        )
+    items: list[tuple[str, Any]] = []
+    file.visititems(lambda name, item: items.append((name, item)))
+    found: dict[str, Array] = {}
+    room = MOST_EXPANSION * nbytes
+    for name, item in items:
+        if isinstance(item, h5py.Dataset) and item.shape is not None and not name.startswith("optimizer"):
+            if item.external or item.is_virtual:
+                raise ConvertError("keras", shorten(name), "keeps its data in another file, which is not opened")
+            if _is_floating(item):
+                room -= item.nbytes
+                if room < 0:
+                    why = f"declares more than {MOST_EXPANSION} times the bytes of the file, with the arrays before it"
+                    raise ConvertError("keras", shorten(name), why)
+                array = item[()]
+                found[name] = array if array.dtype.kind == "f" else array.view(DType.BFLOAT16.numpy)
+    return found
+
+
+def _config_in(file: Any, path: str | os.PathLike[str]) -> Any:
+    text = file.attrs.get("model_config")
+    return None if text is None else parsed(path, text)
 
 
 def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:

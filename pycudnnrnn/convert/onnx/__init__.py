@@ -135,28 +135,28 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
 
 
 def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
-    """Read one LSTM, GRU or RNN node of a model, or several as the layers of one stack.
+    """Read an LSTM, GRU or RNN node of a model, or several as the layers of one stack.
 
-    A model with one RNN node needs no names. In a model with several, name those of one stack in `nodes`, in the order
-    of the layers: the error prints the list. The connections between the nodes are not checked. A model that `to_model`
-    wrote is read without names.
+    A model with one RNN node, and any model that `to_model` wrote, needs no names. For any other model, list the nodes
+    of one stack in `nodes`. The error lists the nodes to choose from. Anything that the model computes between the
+    named nodes is ignored.
 
-    States and lengths belong to a call. An initial state has to be absent, zero, or an input of the model. Lengths have
-    to be absent or an input of the model.
+    The model must not contain states and lengths, since they belong to a call. An initial state has to be absent, zero,
+    or an input of the model. Lengths have to be absent, an input of the model, or made from the shape of a value.
 
     Args:
         model: an `onnx.ModelProto` with its weights in it (no external data).
-        nodes: names of the nodes to read, in the order of the layers. None: the model's only RNN node, or all of a
-            model that `to_model` wrote. Default: None.
+        nodes: names of the nodes to read, in the order of the layers. None: the only RNN node of the model, or all
+            nodes of a model of `to_model`. Default: None.
 
     Returns:
         The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: several nodes without names; no such node; nodes that differ; a state or lengths that the model
-            contains or computes; without `nodes`, an RNN in the body of an If, Loop or Scan, in a function, or of
-            another domain; weights that are not constants of the model; an unknown attribute; a feature that
-            `to_canonical` rejects.
+        ConvertError: no RNN node, or none of this name; without `nodes`, several nodes, or an RNN in the body of an If,
+            Loop or Scan, in a function, or of another domain; named nodes that differ in their kind or attributes; a
+            state or lengths that the model contains or computes; weights that are not constants of the model; an
+            unknown attribute; a feature that `to_canonical` rejects.
         MissingDependencyError: onnx is not installed.
 
     Example:

@@ -14,61 +14,71 @@ _PLACES: Final = {"sequence_lens": 4, "initial_h": 5, "initial_c": 6}
 """The positions of these inputs."""
 
 _MOVES: Final = frozenset({
-    "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
-    "Unsqueeze",
+    "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "TopK",
+    "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
-"""Operators that only move the numbers of their first input (Concat: of all inputs). They turn zeros into zeros."""
-
-
-_WAY_OUT: Final = "it belongs to the call: clear this input of the node, and pass it to the call"
+"""Operators that only move the numbers of their first input (Concat: of all inputs, Where: of all but the first)."""
 
 
 def check_call_inputs(graph: Graph, nodes: list[Any]) -> None:
-    """Check that states and lengths are passed to the call: absent, or an input of the model. A state may be zero.
+    """Check that the states and lengths of these nodes come from the caller.
 
-    They are followed back through nodes that only move numbers. A model input that X comes from is neither.
+    A state has to be absent, zero, or an input of the model that X does not come from. Lengths have to be absent, an
+    input of the model, or made from the shape of a value, as some exporters do to mean all steps. Both are followed
+    back through nodes that only move numbers.
 
     Raises:
-        ConvertError: a state or lengths that the model contains or computes. The text names the node that gives it.
+        ConvertError: the model contains or computes one. The text names what gives it.
     """
-    given = graph.inputs - _origins(graph, nodes[0].input[0] if nodes[0].input else "")
+    data = set().union(*(_origins(graph, name) for node in nodes for name in node.input[:1]))
     for node in nodes:
         for key, place in _PLACES.items():
-            names = [name for name in node.input[place : place + 1] if name]
-            if key == "sequence_lens" and graph.is_ours:  # computed from the input of that name
-                names = []
-            for origin in {origin for name in names for origin in _origins(graph, name)}:
-                passed = origin in given and graph.constant(origin) is None
-                if not passed and (key == "sequence_lens" or not _is_zero(graph, origin)):
-                    why = f"{_what_gives(graph, origin, key)}; {_WAY_OUT}"
+            is_state = key != "sequence_lens"
+            for name in _origins(graph, *node.input[place : place + 1]):
+                array, given = graph.constant(name), name in graph.inputs
+                if is_state:
+                    is_fine = _is_zero(graph, name) or (given and array is None and name not in data)
+                else:  # a negative length means none: `to_model` writes it as the default
+                    is_fine = given and (array is None or bool((array < 0).all()))
+                    is_fine = is_fine or graph.producer_of(name, {"Shape"}) is not None
+                if not is_fine:
+                    why = f"{_expected(graph, name, is_state=is_state)}; it belongs to the call: clear this input of "
+                    why += f"the node (node.input[{place}] = ''), and pass it to the call"
                     raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", why)
 
 
-def _origins(graph: Graph, name: str) -> set[str]:
-    """Return the values whose numbers a value has, where they begin."""
-    found, seen, left = set(), set(), [name]
+def _origins(graph: Graph, *names: str) -> set[str]:
+    """Return the values whose numbers are moved into these values."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    left = [name for name in names if name]
     while left:
         name = left.pop()
-        node = graph.maker(name, _MOVES)
+        if name in seen:
+            continue
+        seen.add(name)
+        node = graph.producer_of(name, _MOVES)
         if node is None:
             found.add(name)
-        elif name not in seen:
-            left += node.input if node.op_type == "Concat" else node.input[:1]
-        seen.add(name)
+        elif node.op_type == "Concat":
+            left += node.input
+        else:
+            left += node.input[1:] if node.op_type == "Where" else node.input[:1]
     return found
 
 
 def _is_zero(graph: Graph, name: str) -> bool:
-    node = graph.maker(name, {"ConstantOfShape"})
+    node = graph.producer_of(name, {"ConstantOfShape"})
     arrays = [graph.constant(name)] if node is None else [graph.array(name, value.t) for value in node.attribute]
     return all(array is not None and not np.any(array) for array in arrays)
 
 
-def _what_gives(graph: Graph, name: str, key: str) -> str:
-    """Describe the source of a state or of lengths that cannot be converted."""
-    node, zeros = graph.producer.get(name), "" if key == "sequence_lens" else "zeros or "
+def _expected(graph: Graph, name: str, *, is_state: bool) -> str:
+    """Describe the source of a state or of lengths, and what it should be."""
+    node = graph.producer.get(name)
     if graph.constant(name) is not None:
-        return f"{shorten(name)} is a constant of the model{' and not 0' if zeros else ''}"
+        return f"{shorten(name)} is a constant of the model" + (" and not 0" if is_state else "")
+    wanted = "zeros or an input of the model" if is_state else "an input of the model or the number of steps"
     if node is None:
-        return f"expecting {zeros}an input other than X's, got {shorten(name)}"
-    return f"expecting {zeros}an input of the model, got what {node.op_type} {shorten(node.name or name)} computes"
+        return f"expecting {wanted} that X does not come from, got {shorten(name)}"
+    return f"expecting {wanted}, got what {node.op_type} {shorten(node.name or name)} computes"

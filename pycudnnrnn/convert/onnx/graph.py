@@ -12,9 +12,6 @@ from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn.errors import ConvertError
 
-PRODUCER: Final = "pycudnnrnn"
-"""The name of the program, in the models that `to_model` writes."""
-
 OPERATORS: Final = frozenset({"LSTM", "GRU", "RNN"})
 
 NAME_THEM: Final = "name the nodes of one stack in `nodes`"
@@ -26,27 +23,20 @@ _DOMAINS: Final = frozenset({"", "ai.onnx"})
 _RECURRENT: Final = re.compile("lstm|gru|rnn", re.IGNORECASE)
 """Parts of the names of recurrent operators and functions, such as com.microsoft's DynamicQuantizeLSTM."""
 
-_CONSTANT: Final = {"value": "TENSOR", "value_float": "FLOAT", "value_floats": "FLOATS", "value_int": "INT",
-                    "value_ints": "INTS"}  # fmt: skip
-"""The attributes of a Constant node that are read, and their required types."""
-
 
 class Graph:
-    """The main graph of a model, with its values by name. `is_ours` means that `to_model` wrote the RNN nodes."""
+    """The main graph of a model, with its values by name."""
 
     def __init__(self, onnx: Any, model: Any) -> None:
         self.nodes = model.graph.node
         self.inputs = {value.name for value in model.graph.input}
         self.producer = {name: node for node in self.nodes for name in node.output if name}
         self.rnns = [node for node in self.nodes if node.op_type in OPERATORS and is_onnx(node)]
-        self.is_ours = model.producer_name == PRODUCER and [str(node.name) for node in self.rnns] == [
-            f"layer_{k}" for k in range(len(self.rnns))
-        ]
         self._onnx = onnx
         self._model = model
-        self._tensors = self._constants()
+        self._constants = self._find_constants()
 
-    def maker(self, name: str, kinds: Collection[str]) -> Any:
+    def producer_of(self, name: str, kinds: Collection[str]) -> Any:
         """Return the node that gives a value, if it is one of ONNX's own operators of these kinds and has inputs.
 
         Only the first output of a node counts, and every output of a Split: a Dropout's second one is its mask.
@@ -62,8 +52,10 @@ class Graph:
         Raises:
             ConvertError: it cannot be read.
         """
-        found = self._tensors.get(name)
-        return self.array(name, found) if isinstance(found, self._onnx.TensorProto) else found
+        found = self._constants.get(name)
+        if isinstance(found, self._onnx.TensorProto):
+            return self.array(name, found)
+        return None if found is None else np.array(found)
 
     def check_all_seen(self) -> None:
         """Check that all RNNs are nodes of the main graph, not in a body, a function or another domain.
@@ -83,36 +75,16 @@ class Graph:
                     inside = where if where.startswith("function") else f"a body of {node.op_type} {shorten(node.name)}"
                     places += [(inside, body.node) for body in bodies]
 
-    def _constants(self) -> dict[str, Any]:
-        """Return initializers and the values of Constant nodes, by name.
-
-        Raises:
-            ConvertError: two of one name.
-        """
-        found: dict[str, Any] = {}
-        given = [(tensor.name, tensor) for tensor in self._model.graph.initializer]
+    def _find_constants(self) -> dict[str, Any]:
+        """Return initializers and the values of Constant nodes, by name: tensors, numbers or lists of numbers."""
+        found: dict[str, Any] = {tensor.name: tensor for tensor in self._model.graph.initializer}
         for node in self.nodes:
             if node.op_type == "Constant" and is_onnx(node) and len(node.attribute) == 1:
-                value = self._value(node.attribute[0])
-                given += [(name, value) for name in node.output if value is not None]
-        for name, value in given:
-            if not name:  # an output that nothing can read
-                continue
-            if name in found:
-                raise ConvertError("onnx", shorten(name), "is the name of two constants of the model")
-            found[name] = value
+                (given,) = node.attribute
+                values = {"value": given.t, "value_float": given.f, "value_int": given.i}
+                values |= {"value_floats": [*given.floats], "value_ints": [*given.ints]}
+                found |= {name: values.get(given.name) for name in node.output}  # None: text, or a sparse one
         return found
-
-    def _value(self, attribute: Any) -> Any:
-        """Return the tensor or the numbers of a Constant; None for strings or a sparse one, which are not read."""
-        wanted = _CONSTANT.get(attribute.name)
-        if wanted is None or attribute.type != self._onnx.AttributeProto.AttributeType.Value(wanted):
-            return None
-        if wanted == "TENSOR":
-            return attribute.t
-        number = attribute.f if wanted == "FLOAT" else attribute.i
-        numbers = attribute.floats if wanted == "FLOATS" else attribute.ints
-        return np.array(numbers if wanted.endswith("S") else number, "f4" if wanted.startswith("F") else "i8")
 
     def array(self, name: str, tensor: Any) -> Array:
         """Return a tensor of the model as an array; `name` is for the error.
@@ -122,8 +94,6 @@ class Graph:
         """
         if tensor.data_location == self._onnx.TensorProto.EXTERNAL or tensor.external_data:
             raise ConvertError("onnx", shorten(name), "keeps its data in another file, which is not opened")
-        if any(size < 0 for size in tensor.dims):  # onnx would compute the size
-            raise ConvertError("onnx", shorten(name), f"has a negative size: {shorten(list(tensor.dims))}")
         try:
             array: Array = self._onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:

@@ -9,7 +9,7 @@ import numpy as np
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert.onnx.call import check_call_inputs
-from pycudnnrnn.convert.onnx.graph import NAME_THEM, PRODUCER, Graph
+from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph
 from pycudnnrnn.errors import ConvertError, MissingDependencyError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -19,10 +19,21 @@ _ATTRIBUTES: Final = frozenset({
     "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget", "layout",
     "linear_before_reset", "output_sequence",
 })  # fmt: skip
+_LISTED: Final = 1000
+"""Most characters of a list of nodes to choose from."""
+
 _OPSET: Final = 17
 """The operators compute the same since 14. Every runtime of recent years reads 17."""
 
 _IR: Final = 8
+
+_PRODUCER: Final = "pycudnnrnn"
+_NODE: Final = "layer_{}"
+_WRITTEN: Final = frozenset({
+    "Cast", "Concat", "Equal", "Expand", "GRU", "LSTM", "Less", "RNN", "Reshape", "Shape", "Split", "Transpose",
+    "Unsqueeze", "Where",
+})  # fmt: skip
+"""The producer, the names of the RNN nodes and the operators by which a model of `to_model` is recognised."""
 
 
 def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -31,7 +42,7 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
     if not isinstance(model, onnx.ModelProto):
         raise ConvertError("onnx", "model", f"expecting an onnx.ModelProto, got {type(model).__name__}")
     graph = Graph(onnx, model)
-    found = _found(graph, nodes)
+    found = _all_nodes(graph, model.producer_name) if nodes is None else _named_nodes(graph, nodes)
     if len({node.op_type for node in found}) > 1:
         kinds = ", ".join(sorted({node.op_type for node in found}))
         raise ConvertError("onnx", "model", f"has nodes of several kinds, {kinds}: {NAME_THEM}")
@@ -56,17 +67,22 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
     return arrays, settings[0]
 
 
-def _found(graph: Graph, names: Any) -> list[Any]:
-    """Return the RNN nodes of these names, or all without names."""
-    if names is None:
-        graph.check_all_seen()
-        if not graph.rnns:
-            raise ConvertError("onnx", "model", "has no LSTM, GRU or RNN node")
-        if len(graph.rnns) > 1 and not graph.is_ours:
-            listed = shorten([str(node.name) for node in graph.rnns], 400)
-            why = f"has {len(graph.rnns)} RNN nodes: name those of one stack, in its order: nodes={listed}"
-            raise ConvertError("onnx", "model", why)
-        return graph.rnns
+def _all_nodes(graph: Graph, producer: str) -> list[Any]:
+    """Return the one RNN node of a model, or those that `to_model` wrote."""
+    graph.check_all_seen()
+    names = [str(node.name) for node in graph.rnns]
+    if not names:
+        raise ConvertError("onnx", "model", "has no LSTM, GRU or RNN node")
+    is_ours = producer == _PRODUCER and names == [_NODE.format(k) for k in range(len(names))]
+    is_ours = is_ours and all(node.op_type in _WRITTEN for node in graph.nodes)
+    if len(names) > 1 and not is_ours:
+        why = f"has {len(names)} RNN nodes: {NAME_THEM}, in its order; the model's are nodes={shorten(names, _LISTED)}"
+        raise ConvertError("onnx", "model", why)
+    return graph.rnns
+
+
+def _named_nodes(graph: Graph, names: Any) -> list[Any]:
+    """Return the RNN nodes of these names."""
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         raise ConvertError("onnx", "nodes", f"expecting a list of names of nodes, got {shorten(names)}")
     found = []
@@ -74,8 +90,8 @@ def _found(graph: Graph, names: Any) -> list[Any]:
         own = [node for node in graph.rnns if node.name == name]
         if len(own) != 1:
             there = shorten(sorted({str(node.name) for node in graph.rnns}))
-            why = f"{len(own)} RNN nodes have this name" if own else f"no such RNN node among {there}"
-            raise ConvertError("onnx", f"nodes {shorten(name)}", why)
+            several = f"{len(own)} RNN nodes have this name: give each its own, node.name = ..."
+            raise ConvertError("onnx", f"nodes {shorten(name)}", several if own else f"no such RNN node among {there}")
         found += own
     return found
 
@@ -119,7 +135,7 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
         inputs = [below, f"{path[k]}W", f"{path[k]}R", bias, "lengths" if sequence_lens else ""]
         inputs += [f"{k}/initial_{s}" for s in states]
         outputs = [f"{k}/Y", *(f"{k}/Y_{s}" for s in states)]
-        nodes.append(node(_OPERATORS[spec.mode], inputs, outputs, name=f"layer_{k}", **attributes))
+        nodes.append(node(_OPERATORS[spec.mode], inputs, outputs, name=_NODE.format(k), **attributes))
         nodes.append(node("Transpose", [f"{k}/Y"], [f"{k}/Y_side_by_side"], perm=[0, 2, 1, 3]))
         below = "output" if k == L - 1 else f"{k}/output"
         nodes.append(node("Reshape", [f"{k}/Y_side_by_side", "joined"], [below]))
@@ -140,7 +156,7 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
     initializers = [onnx.numpy_helper.from_array(array, name) for name, array in held.items()]
     graph = helper.make_graph(nodes, "rnn", graph_inputs, graph_outputs, initializers)
     opsets = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name=PRODUCER)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name=_PRODUCER)
     onnx.checker.check_model(model)
     return model
 

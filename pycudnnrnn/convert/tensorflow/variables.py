@@ -42,7 +42,7 @@ def read(arrays: Any, prefix: str, activation: str | None) -> Cells:
     shapes = {t.name: t.shape for t in tf_tensors(spec)}
     tensors = {name: named.take(theirs, *shapes[name]) for name, theirs in found.items()}
     taken = set(found.values())
-    aside = named.set_aside(lambda key: not key.startswith(tuple(scopes)) or is_below(key, taken))
+    aside = named.leave_out(lambda key: not key.startswith(tuple(scopes)) or is_below(key, taken))
     named.finish()
     return Cells(spec, cell, tensors, aside)
 
