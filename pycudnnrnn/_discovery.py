@@ -28,10 +28,7 @@ from typing import Any, Final
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.errors import (
     ArgumentTypeError,
-    LibraryError,
-    LibraryNotFoundError,
-    LibraryUnusableError,
-    VersionError,
+    EngineError,
     install_text,
     version_text,
 )
@@ -77,6 +74,10 @@ SYSTEM_FOLDERS: Final = (
     "/usr/local/cuda/lib64",
 )
 """Where distributions and NVIDIA's own packages put libcudnn."""
+
+
+class NotFoundError(EngineError):
+    """There is no libcudnn in any of the places that were searched: checks do not run then, rather than fail."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,9 @@ def explicit(context: Context) -> Candidate | str:
         raise ArgumentTypeError("path", "a path to a libcudnn file", shorten(value))
     path = Path(value)
     if not path.is_absolute():
-        raise LibraryUnusableError(
-            f"{via} must be an absolute path to a libcudnn file, got {shorten(str(path), PATH_SHOWN)}"
-        )
+        raise EngineError(f"{via} must be an absolute path to a libcudnn file, got {shorten(str(path), PATH_SHOWN)}")
     if not _is_file(path):
-        raise LibraryNotFoundError(f"{via} names no file: {shorten(str(path), PATH_SHOWN)}")
+        raise NotFoundError(f"{via} names no file: {shorten(str(path), PATH_SHOWN)}")
     return Candidate(path, via)
 
 
@@ -211,8 +210,8 @@ def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
     """Return the first candidate, and what each step before it had looked at.
 
     Raises:
-        LibraryNotFoundError: no step has one.
-        LibraryUnusableError: an explicit path is not absolute.
+        NotFoundError: no step has one.
+        EngineError: an explicit path is not absolute.
     """
     attempts: list[str] = []
     for step in STEPS:
@@ -220,36 +219,36 @@ def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
         if isinstance(found, Candidate):
             return found, tuple(attempts)
         attempts.append(found)
-    raise LibraryNotFoundError(f"No libcudnn was found: {install_text('nvidia-cudnn-cu13', 'cuda13')}", tuple(attempts))
+    raise NotFoundError(f"No libcudnn was found: {install_text('nvidia-cudnn-cu13', 'cuda13')}", tuple(attempts))
 
 
 def open_library(candidate: Candidate, attempts: tuple[str, ...] = ()) -> Opened:
     """Open a candidate with its sub-libraries, and check that they belong together.
 
     Raises:
-        LibraryUnusableError: not to be trusted, damaged, incomplete, or mixed with another libcudnn of this process.
-        VersionError: a version that is not supported.
+        EngineError: not to be trusted, damaged, incomplete, mixed with another libcudnn of this process, or of an
+            unsupported version.
     """
     attempts = (*attempts, f"{candidate.via}: {candidate.path}")
     try:
         return _open(candidate)
-    except LibraryError as error:
-        raise type(error)(f"{candidate.path} cannot be used: {error.reason}", attempts) from error.__cause__
+    except EngineError as error:
+        raise EngineError(f"{candidate.path} cannot be used: {error.reason}", attempts) from error.__cause__
     except OSError as error:
-        raise LibraryUnusableError(f"{candidate.path} cannot be read: {error}", attempts) from error
+        raise EngineError(f"{candidate.path} cannot be read: {error}", attempts) from error
 
 
 def _open(candidate: Candidate) -> Opened:
     path = candidate.path.resolve()
     match = re.search(r"\.so\.(\d+)", path.name)
     if match is None:
-        raise LibraryUnusableError("the file's name does not end in .so and a major version, as libcudnn.so.9 does")
+        raise EngineError("the file's name does not end in .so and a major version, as libcudnn.so.9 does")
     major = int(match[1])
     if major not in SUBLIBRARIES:
-        raise VersionError(f"its major version is {major}; {_supported()}")
+        raise EngineError(f"its major version is {major}; {_supported()}")
     parts = tuple(_sublibrary(path.parent, f"libcudnn_{part}.so.{major}") for part in SUBLIBRARIES[major])
     if len({part.parent for part in parts}) > 1:
-        raise LibraryUnusableError(f"its sub-libraries lie in several folders: {', '.join(map(str, parts))}")
+        raise EngineError(f"its sub-libraries lie in several folders: {', '.join(map(str, parts))}")
     _check_trust((path, *parts))
     for file in (path, *parts):
         _check_whole(file)
@@ -262,7 +261,7 @@ def _open(candidate: Candidate) -> Opened:
     for check in VERSION_CHECKS[major]:
         code = _call(dll, check, ctypes.c_int)
         if code:
-            raise LibraryUnusableError(f"{check} returned {code}: its sub-libraries do not belong together")
+            raise EngineError(f"{check} returned {code}: its sub-libraries do not belong together")
     _call(dll, PROBE, None, call=False)
     return Opened(dll, version, path, candidate.via, parts)
 
@@ -271,7 +270,7 @@ def _sublibrary(folder: Path, name: str) -> Path:
     try:
         return (folder / name).resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
-        raise LibraryUnusableError(f"{name} is not beside it") from None
+        raise EngineError(f"{name} is not beside it") from None
 
 
 def _check_trust(files: Sequence[Path]) -> None:
@@ -292,7 +291,7 @@ def _check_trust(files: Sequence[Path]) -> None:
             mends["chown 0"].append(str(place))
     if reasons:
         commands = " && ".join(f"{command} {shlex.join(places)}" for command, places in mends.items() if places)
-        raise LibraryUnusableError(f"{reasons[0]}. If you trust what is there, this mends it: {commands}")
+        raise EngineError(f"{reasons[0]}. If you trust what is there, this mends it: {commands}")
 
 
 def _check_whole(file: Path) -> None:
@@ -300,10 +299,10 @@ def _check_whole(file: Path) -> None:
     with file.open("rb") as stream:
         header = stream.read(64)
     if len(header) < 64 or header[:5] != b"\x7fELF\x02":
-        raise LibraryUnusableError(f"{file} is not a 64-bit ELF file")
+        raise EngineError(f"{file} is not a 64-bit ELF file")
     (offset,), (size, count) = struct.unpack_from("<Q", header, 0x28), struct.unpack_from("<HH", header, 0x3A)
     if file.stat().st_size < offset + size * count:
-        raise LibraryUnusableError(f"{file} is truncated")
+        raise EngineError(f"{file} is truncated")
 
 
 def _check_alone(path: Path, parts: tuple[Path, ...], major: int) -> None:
@@ -312,7 +311,7 @@ def _check_alone(path: Path, parts: tuple[Path, ...], major: int) -> None:
     folder = parts[0].parent
     for other in loaded_files(rf"libcudnn(_\w+)?\.so\.{major}(\.\d+)*"):
         if other not in own and other.parent != folder:
-            raise LibraryUnusableError(f"{other} is already loaded in this process, and two of them would mix")
+            raise EngineError(f"{other} is already loaded in this process, and two of them would mix")
 
 
 def _dlopen(file: Path) -> ctypes.CDLL:
@@ -320,15 +319,15 @@ def _dlopen(file: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(file))
     except OSError as error:
         hint = " (cuDNN needs zlib: install the system package zlib1g or zlib)" if "libz.so" in str(error) else ""
-        raise LibraryUnusableError(f"the dynamic loader refused it: {error}{hint}") from error
+        raise EngineError(f"the dynamic loader refused it: {error}{hint}") from error
 
 
 def _checked_version(dll: ctypes.CDLL, major: int) -> int:
     version: int = _call(dll, "cudnnGetVersion", ctypes.c_size_t)
     if not OLDEST <= version < NEXT_MAJOR:
-        raise VersionError(f"it says that its version is {version}; {_supported()}")
+        raise EngineError(f"it says that its version is {version}; {_supported()}")
     if version_text(version).partition(".")[0] != str(major):
-        raise VersionError(f"it says that its version is {version_text(version)}, its name says {major}")
+        raise EngineError(f"it says that its version is {version_text(version)}, its name says {major}")
     return version
 
 
@@ -340,7 +339,7 @@ def _call(dll: ctypes.CDLL, name: str, restype: Any, *, call: bool = True) -> An
     try:
         function = dll[name]
     except AttributeError:
-        raise LibraryUnusableError(f"it does not export {name}: this libcudnn is not complete") from None
+        raise EngineError(f"it does not export {name}: this libcudnn is not complete") from None
     function.argtypes = ()
     function.restype = restype
     return function() if call else None
