@@ -322,7 +322,7 @@ def load(path: str | os.PathLike[str] | None = None, *, allow_system: bool = Fal
 
     Raises:
         EngineError: no library was found, and `attempts` lists the places that were searched; or the library that was
-            found is damaged, incomplete, not trusted, older than 8.9.7, or newer than 9.x.
+            found is damaged, incomplete, older than 8.9.7, or newer than 9.x.
 
     Example:
         >>> from pycudnnrnn import libcudnn

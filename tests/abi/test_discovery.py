@@ -147,12 +147,12 @@ def test_a_path_of_another_type_is_refused(wrong):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"!<arch>\n" * 20])
-def test_what_is_no_elf_file_is_refused(tmp_path, lib, content):
+def test_what_is_no_library_is_refused(tmp_path, lib, content):
     path = put(tmp_path, Path(lib.path).name)
     path.write_bytes(content)
     for part in map(Path, lib.parts):
         (tmp_path / part.name).symlink_to(part)
-    with pytest.raises(EngineError, match="is not a 64-bit ELF file"):
+    with pytest.raises(EngineError, match=r"cannot be used: the dynamic loader refused it: .*libcudnn\.so"):
         libcudnn.load(path)
 
 
@@ -185,10 +185,10 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, lib, monkeypatch):
         (tmp_path / part.name).symlink_to(part)
 
     def deny(file):
-        raise PermissionError(13, "Permission denied", str(file))
+        raise OSError(f"{file}: cannot open shared object file: Permission denied")
 
-    monkeypatch.setattr(_discovery, "_check_whole", deny)
-    with pytest.raises(EngineError, match=r"cannot be read: .*Permission denied"):
+    monkeypatch.setattr(_discovery.ctypes, "CDLL", deny)
+    with pytest.raises(EngineError, match=r"libcudnn\.so.* cannot be used: .*Permission denied"):
         libcudnn.load(path)
 
 
@@ -229,6 +229,14 @@ def test_of_two_libraries_the_one_that_was_taken_first_is_taken_again(monkeypatc
     monkeypatch.setattr(_discovery, "loaded_files", lambda pattern: [p for p in paths if re.fullmatch(pattern, p.name)])
     own = paths[first], Path("/c/libcudnn.so.9"), paths[1 - first]
     assert _discovery.already_loaded(Context(own=own)) == Candidate(paths[first], "already loaded")
+
+
+def test_a_system_without_a_list_of_mapped_files_has_no_library_in_the_process(monkeypatch):
+    def no_such_file(*_, **__):
+        raise FileNotFoundError(2, "No such file or directory", "/proc/self/maps")
+
+    monkeypatch.setattr(Path, "read_text", no_such_file)
+    assert _discovery.already_loaded(Context()) == "already loaded: no libcudnn in this process"
 
 
 def test_a_library_by_two_names_is_one(lib, tmp_path):
