@@ -1,6 +1,6 @@
-"""What an array is: its library, its device, its dtype; and the way between it and the array an engine works on.
+"""Arrays of all libraries: their library, device and dtype, and conversion to and from an engine's arrays.
 
-The one place that knows array libraries. A library is recognised by the arrays it made, never imported.
+Only this module knows array libraries. A library is recognised by its arrays; it is never imported here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     class AnyArray(Protocol):
-        """What arrays of all libraries have."""
+        """The attributes that arrays of all libraries have."""
 
         @property
         def ndim(self) -> int: ...
@@ -40,27 +40,27 @@ else:
     from typing import TypeVar
 
     ArrayT = TypeVar("ArrayT")
-"""The caller's kind of array: what goes in as `input_data` says what comes out."""
+"""The caller's kind of array: results have the type of `input_data`."""
 
 DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
-"""DLDeviceType values that name a device of ours; 3 is pinned host memory, 13 CUDA managed. Source: dlpack.h, v1."""
+"""Supported DLDeviceType values; 3 is pinned host memory, 13 CUDA managed memory. Source: dlpack.h, v1."""
 
 ALIGNMENT_NBYTES: Final = 64
-"""Where memory starts that JAX takes without a copy on the CPU: observed with jaxlib 0.10.2; also a cache line."""
+"""Alignment of memory that JAX takes without a copy on the CPU. Observed with jaxlib 0.10.2; also a cache line."""
 
 _EXPECTED = "a NumPy, CuPy or JAX array, or a torch tensor"
 NATIVE: Final = frozenset({"numpy", "cupy"})
-"""Libraries whose arrays the engines work on themselves."""
+"""Libraries whose arrays the engines use directly."""
 
 _CUPY_ALONE: Final = frozenset({"cupy"})
 _UNSHARED = (BufferError, RuntimeError, TypeError, ValueError)
-"""What libraries raise where they cannot share an array."""
+"""The errors that libraries raise if they cannot share an array."""
 
 
 class ArrayKind(NamedTuple):
-    """Which library made an array, and where its memory is: "cpu" or "cuda:<index>".
+    """The library of an array, and its device: "cpu" or "cuda:<index>".
 
-    `place` is JAX's own device object: it may have several on one CPU.
+    `place` is JAX's own device object: JAX may have several on one CPU.
     """
 
     library: str
@@ -72,11 +72,11 @@ NUMPY = ArrayKind("numpy", "cpu")
 
 
 def kind_of(name: str, array: Any) -> ArrayKind:
-    """Recognise an array.
+    """Return the library and the device of an array.
 
     Raises:
-        ArgumentTypeError: not an array of a library known here, or one that only stands for an array, in a trace.
-        ArgumentError: its memory is on no device known here, or on several.
+        ArgumentTypeError: not an array of a supported library, or a tracer.
+        ArgumentError: its memory is on an unsupported device, or on several.
     """
     if isinstance(array, np.ndarray):
         plain(name, array)
@@ -105,7 +105,7 @@ def _on_cuda(index: int) -> ArrayKind:
 
 
 def library_of(array: Any) -> str:
-    """Return the library whose array this is, by what is imported: "" for none."""
+    """Return the name of an array's library, "" for none."""
     kind: type = type(array)
     return _library_of_type(kind)
 
@@ -125,7 +125,7 @@ def _library_of_type(kind: type) -> str:
 
 
 def _check_plain(name: str, array: Any, library: str) -> None:
-    """Refuse what only stands for an array, or is more than one: its library's own machinery has to see the call."""
+    """Raise an error for tracers and other arrays that only their own library can handle."""
     module = sys.modules[library]
     if library == "jax":
         if isinstance(array, module.core.Tracer):
@@ -144,9 +144,9 @@ def _check_plain(name: str, array: Any, library: str) -> None:
 
 
 def to_engine(name: str, array: Any, device: str, xp: Any) -> Any:
-    """Return the array of namespace `xp` (NumPy or CuPy) over the same memory, after checking where that is.
+    """Return an array of namespace `xp` (NumPy or CuPy) over the same memory, which must be on `device`.
 
-    Arrays of several libraries may meet in a call, on one device.
+    A call may mix arrays of several libraries.
 
     Raises:
         ArgumentError: not on `device`, or memory that cannot be shared.
@@ -160,19 +160,19 @@ def to_engine(name: str, array: Any, device: str, xp: Any) -> Any:
 
 
 def check_dtype(name: str, array: Any, dtype: np.dtype[Any]) -> None:
-    """Refuse an array of another dtype than the model's."""
+    """Raise an error for an array that does not have the model's dtype."""
     if array.dtype != dtype:
         raise ArgumentError(name, f"{dtype}, the model's", array.dtype, aspect="dtype")
 
 
 def check_mutable(name: str, kind: ArrayKind, why: str) -> None:
-    """Refuse arrays of a library whose arrays are never written to."""
+    """Raise an error for arrays of a library whose arrays cannot be written to."""
     if kind.library == "jax":
         raise ArgumentError(name, f"a CuPy array or a torch tensor: {why}, and nobody writes to JAX's", "a JAX array")
 
 
 def check_writable(name: str, array: Any, native: Any) -> None:
-    """Refuse a caller's array that cannot be written to; `native` is the engine's over it."""
+    """Raise an error for a caller's array that cannot be written to; `native` is the engine's array over it."""
     library = library_of(array)
     if library == "jax":
         expected = "an array that can be written: JAX's never are, so take what is returned, or give NumPy's or CuPy's"
@@ -196,10 +196,10 @@ def _shared(name: str, array: Any, kind: ArrayKind, xp: Any) -> Any:
 
 
 def to_caller(array: Any, kind: ArrayKind) -> Any:
-    """Return an engine's array, which nobody will write to again, as the caller's kind, over the same memory.
+    """Return an engine's array as the caller's kind, over the same memory. Nobody may write to it afterwards.
 
-    JAX copies on the CPU what does not start at a multiple of ALIGNMENT_NBYTES. On CUDA it is given a copy in its own
-    memory, because it gives back CuPy's as soon as its array is gone, and XLA may still be reading it then.
+    On the CPU, JAX copies memory that does not start at a multiple of ALIGNMENT_NBYTES. On CUDA, JAX gets a copy in its
+    own memory: it frees CuPy's memory together with its array, and XLA may still be reading it then.
     """
     if kind.library in NATIVE:
         return array
@@ -219,11 +219,11 @@ def to_caller(array: Any, kind: ArrayKind) -> Any:
 
 
 def streams(engine: Any, library: str, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
-    """Put what an engine does in the block on the current stream of the caller's library, its device being current.
+    """Run the engine's work in the block on the current stream of the caller's library.
 
-    `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for what is on
-    them, and they for the work. JAX's streams are its own: DLPack orders what comes from there, and the block ends
-    when the work is done, because JAX may give an array's memory to another as soon as the array is gone.
+    `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for these streams,
+    and they wait for the work. JAX's streams cannot be reached: DLPack orders its arrays, and the block ends when the
+    work is done, because JAX may reuse an array's memory as soon as the array is gone.
     """
     context: contextlib.AbstractContextManager[Any]
     if engine.device == "cpu":
@@ -238,7 +238,7 @@ def streams(engine: Any, library: str, libraries: frozenset[str]) -> contextlib.
 
 
 def stream_address(library: str, device: str) -> int | None:
-    """Return the address of torch's current stream; None for CuPy's, which the engine knows, and on the CPU."""
+    """Return the address of torch's current stream. None on the CPU, and for CuPy's stream, which the engine knows."""
     if library != "torch" or device == "cpu":
         return None
     address: int = sys.modules["torch"].cuda.current_stream(int(device.partition(":")[2])).cuda_stream
@@ -246,7 +246,7 @@ def stream_address(library: str, device: str) -> int | None:
 
 
 def libraries_of(*arrays: Any) -> frozenset[str]:
-    """Return the libraries of a call's arrays, None being no array."""
+    """Return the libraries of a call's arrays; None is not an array."""
     return _libraries(frozenset(map(type, arrays)))
 
 
@@ -256,7 +256,7 @@ def _libraries(types: frozenset[type]) -> frozenset[str]:
 
 
 def new(shape: tuple[int, ...], dtype: np.dtype[Any], xp: Any = np, *, zeros: bool = False) -> Any:
-    """Return a new array that every library in this process takes without a copy; zeros, or uninitialised."""
+    """Return a new array, uninitialised or zeros, that every library in this process takes without a copy."""
     make = xp.zeros if zeros else xp.empty
     if xp is not np or "jax" not in sys.modules:  # looking for the place costs a microsecond
         return make(shape, dtype)
@@ -276,13 +276,13 @@ def address(array: Any) -> int:
 
 
 def overlap(one: Any, other: Any) -> bool:
-    """Whether two NumPy or CuPy arrays of one device may share memory: their spans do."""
+    """Return True if two NumPy or CuPy arrays of one device may share memory: their spans overlap."""
     (low, high), (start, end) = _span(one), _span(other)
     return low < end and start < high
 
 
 def _span(array: Any) -> tuple[int, int]:
-    """Return the lowest address of an array's elements, and the end of the highest; the same where it has none."""
+    """Return the lowest address of an array's elements and the end of the highest; both are equal without elements."""
     first = address(array)
     if not array.size:
         return first, first
@@ -291,13 +291,13 @@ def _span(array: Any) -> tuple[int, int]:
 
 
 def check_shape(name: str, array: Any, shape: tuple[int, ...], axes: str) -> None:
-    """Refuse an array of another shape; `axes` names the axes in the error text."""
+    """Raise an error for an array of another shape; `axes` names the axes in its message."""
     if tuple(array.shape) != shape:
         raise ArgumentError(name, f"{shape}, which is {axes}", tuple(array.shape), aspect="shape")
 
 
 def to_host(name: str, array: Any) -> Any:
-    """Return the NumPy array over a CPU array's memory, or a copy of a CUDA array, whatever its dtype.
+    """Return a NumPy array over a CPU array's memory, or a copy of a CUDA array, of any dtype.
 
     Raises:
         ArgumentError: its memory cannot be shared.
@@ -333,7 +333,11 @@ def check_device(device: Any) -> str:
 
 
 def writing(name: str, array: Any, values: Any) -> Callable[[], None]:
-    """Return what copies a NumPy array of the same shape into an array, cast; refuse one that cannot be filled."""
+    """Return a function that copies a NumPy array into an array of the same shape, cast to its dtype.
+
+    Raises:
+        ArgumentError: the array cannot be written to.
+    """
     library = library_of(array)
     if library == "torch":
         return _writing_torch(name, array, values)
@@ -361,13 +365,13 @@ def _writing_torch(name: str, tensor: Any, values: Any) -> Callable[[], None]:
 
 
 def check_overwritable(name: str, array: Any, native: Any) -> None:
-    """Refuse a caller's array that cannot be filled: read-only, or with elements that share memory."""
+    """Raise an error for a caller's array that is read-only, or whose elements share memory."""
     check_writable(name, array, native)
     _check_apart(name, native.shape, native.strides, native.itemsize)
 
 
 def _check_apart(name: str, shape: Sequence[int], strides: Sequence[int], reach: int) -> None:
-    """Refuse axes that step less far than those within them reach, which is one element to begin with."""
+    """Raise an error if elements share memory: an axis whose stride is shorter than the span of the axes inside it."""
     axes = [(abs(stride), size) for stride, size in zip(strides, shape, strict=True) if size != 1]
     for stride, size in sorted(axes) if math.prod(shape) else ():
         if stride < reach:
@@ -376,7 +380,7 @@ def _check_apart(name: str, shape: Sequence[int], strides: Sequence[int], reach:
 
 
 def namespace_of(array: Any, name: str = "inputs") -> Any:
-    """Return the module whose functions take this array: its array API namespace, or its library."""
+    """Return the namespace of an array: its array API namespace, or its library."""
     if isinstance(array, np.ndarray):
         plain(name, array)
         return np
@@ -389,12 +393,12 @@ def namespace_of(array: Any, name: str = "inputs") -> Any:
 
 
 def into_namespace(array: Any, namespace: Any) -> Any:
-    """Return a NumPy array as one of `namespace`, without a copy where it can; other arrays stay as they are."""
+    """Return a NumPy array as one of `namespace`, if possible without a copy; return other arrays unchanged."""
     return namespace.from_dlpack(array) if isinstance(array, np.ndarray) and namespace is not np else array
 
 
 def move(array: Any, xp: Any) -> Any:
-    """Return a NumPy or CuPy array as one of namespace `xp`, copied to the current device or from its own."""
+    """Return a NumPy or CuPy array as one of namespace `xp`, copied between host and device if needed."""
     if isinstance(array, xp.ndarray):
         return array
     if xp is not np:

@@ -1,4 +1,4 @@
-"""Checks of single values at the edge of the package: each names the argument, what was expected and what came."""
+"""Checks of single arguments. Each error names the argument, the expected value and the value given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Enum = TypeVar("_Enum", bound=StrEnum)
 
 
 def check_word(enum: type[_Enum], name: str, value: Any) -> _Enum:
-    """Turn a string into a member of `enum`, or say which strings there are."""
+    """Return the member of `enum` for a string; the error lists the allowed strings."""
     try:
         return enum(value)
     except ValueError:
@@ -26,7 +26,7 @@ def check_word(enum: type[_Enum], name: str, value: Any) -> _Enum:
 
 
 def check_int(name: str, value: Any, low: int, high: int) -> int:
-    """Return `value` as an int in [low, high]; True, 3.0 and "3" are refused, NumPy integers are taken."""
+    """Return `value` as an int in [low, high]. NumPy integers are accepted; True, 3.0 and "3" are not."""
     if isinstance(value, (bool, np.bool_)):
         raise ArgumentTypeError(name, "an integer", shorten(value))
     try:
@@ -39,7 +39,7 @@ def check_int(name: str, value: Any, low: int, high: int) -> int:
 
 
 def check_bool(name: str, value: Any) -> bool:
-    """Return `value` as a bool; numbers are refused, NumPy booleans are taken."""
+    """Return `value` as a bool. NumPy booleans are accepted; numbers are not."""
     if not isinstance(value, (bool, np.bool_)):
         got = f"an array of shape {tuple(value.shape)}" if getattr(value, "ndim", 0) else shorten(value)
         raise ArgumentTypeError(name, "a Python bool", got)
@@ -47,14 +47,14 @@ def check_bool(name: str, value: Any) -> bool:
 
 
 def check_text(name: str, value: Any) -> str:
-    """Return `value`, a string."""
+    """Return `value`, which must be a string."""
     if not isinstance(value, str):
         raise ArgumentTypeError(name, "a string", shorten(value))
     return value
 
 
 def check_real(name: str, value: Any) -> float:
-    """Return `value` as a float; booleans, strings and NaN are refused."""
+    """Return `value` as a float. Booleans, strings and NaN are not accepted."""
     if isinstance(value, (bool, np.bool_, str, bytes)):
         raise ArgumentTypeError(name, "a real number", shorten(value))
     try:
@@ -69,7 +69,7 @@ def check_real(name: str, value: Any) -> float:
 
 
 def shorten(value: Any, most: int = 80) -> str:
-    """Return a repr that fits an error text: the one way of a value into an error."""
+    """Return a repr that is short enough for an error message. Values in errors are shown through this."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no integer of more than 4,300 digits
@@ -78,10 +78,10 @@ def shorten(value: Any, most: int = 80) -> str:
 
 
 def plain(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the ndarray over a NumPy array's memory; refuse a subclass that means something else than its memory.
+    """Return a NumPy array as a plain ndarray over the same memory.
 
     Raises:
-        ArgumentTypeError: a masked array, whose mask nothing here looks at, or a matrix.
+        ArgumentTypeError: a masked array, whose mask would be ignored, or a matrix.
     """
     if type(array) is np.ndarray:
         return array
@@ -97,7 +97,7 @@ def one_of(names: list[str]) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Say whether this names a file in a folder: no path, without a NUL and without half of a surrogate pair."""
+    """Return True if this is a possible name of a file in a folder, not a path."""
     try:
         return name == Path(name).name and name not in {"", ".."} and b"\0" not in os.fsencode(name)
     except UnicodeEncodeError:

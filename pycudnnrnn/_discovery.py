@@ -1,11 +1,11 @@
-"""Which libcudnn is used, why that one, and what was tried.
+"""The search for libcudnn: which file is used, and which places were searched.
 
-A step is a function from a `Context` to the path of a candidate, or to the reason why it has none. The first candidate
-decides: it is opened, or the error says why it cannot be. Nothing is tried in its place, so the choice never depends on
-which of two libraries happens to be damaged. The working directory, PATH and LD_LIBRARY_PATH have no say, and only
-absolute, resolved paths reach dlopen.
+A step is a function that takes a `Context` and returns a candidate, or the reason why it has none. The first candidate
+is opened. If it cannot be used, that is an error and no other is tried, so the choice never depends on which of two
+libraries is damaged. The working directory, PATH and LD_LIBRARY_PATH are not searched, and only absolute, resolved
+paths are passed to dlopen.
 
-cuda-pathfinder is not a step: it loads cuBLASLt before libcudnn and fails without it; libcudnn opens without.
+cuda-pathfinder is not a step, because it loads cuBLASLt first and fails without it. libcudnn opens without cuBLASLt.
 """
 
 from __future__ import annotations
@@ -14,27 +14,16 @@ import ctypes
 import importlib.metadata
 import os
 import re
-import shlex
 import site
-import stat
-import struct
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn.errors import (
-    ArgumentTypeError,
-    LibraryError,
-    LibraryNotFoundError,
-    LibraryUnusableError,
-    VersionError,
-    install_text,
-    version_text,
-)
+from pycudnnrnn.errors import ArgumentTypeError, EngineError, install_text, version_text
 
 ENVIRONMENT_VARIABLE: Final = "PYCUDNNRNN_LIBRARY"
 
@@ -51,7 +40,7 @@ SUBLIBRARIES: Final[dict[int, tuple[str, ...]]] = {
     9: ("graph", "ops", "adv"),
     8: ("ops_infer", "ops_train", "adv_infer", "adv_train"),
 }
-"""What the RNN needs of each major version, in the order in which they need each other. Source: their ELF headers."""
+"""The sub-libraries that an RNN needs, by major version, in the order of their dependencies. Source: ELF headers."""
 
 VERSION_CHECKS: Final[dict[int, tuple[str, ...]]] = {
     9: ("cudnnGraphVersionCheck", "cudnnOpsVersionCheck", "cudnnAdvVersionCheck"),
@@ -62,7 +51,7 @@ VERSION_CHECKS: Final[dict[int, tuple[str, ...]]] = {
         "cudnnAdvTrainVersionCheck",
     ),
 }
-"""Functions that compare a sub-library's version with that of what it needs."""
+"""Functions that compare a sub-library's version with the versions of its dependencies."""
 
 PROBE: Final = "cudnnRNNForward"
 
@@ -79,14 +68,18 @@ SYSTEM_FOLDERS: Final = (
 """Where distributions and NVIDIA's own packages put libcudnn."""
 
 
+class NotFoundError(EngineError):
+    """There is no libcudnn in any of the places that were searched: checks do not run then, rather than fail."""
+
+
 @dataclass(frozen=True)
 class Context:
-    """What the steps look at."""
+    """The inputs of the search."""
 
     path: str | os.PathLike[str] | None = None
     allow_system: bool = False
     own: tuple[Path, ...] = ()
-    """What this package has loaded, in that order."""
+    """The libraries that this package has loaded, in that order."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
@@ -100,7 +93,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Opened:
-    """A libcudnn in this process, with where it came from; `parts` are the sub-libraries loaded beside it."""
+    """A libcudnn that was opened, and how it was found. `parts` are the sub-libraries that were loaded with it."""
 
     dll: ctypes.CDLL
     version: int
@@ -113,14 +106,17 @@ Step = Callable[[Context], "Candidate | str"]
 
 
 def loaded_files(pattern: str) -> list[Path]:
-    """List the files mapped into this process whose name matches `pattern`, each once. Linux only."""
-    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    """List the files mapped into this process whose name matches `pattern`, each once. Only Linux has such a list."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return []
     paths = [Path(line.split(maxsplit=5)[5]) for line in lines if line.count("/")]
     return list(dict.fromkeys(path for path in paths if re.fullmatch(pattern, path.name)))
 
 
 def explicit(context: Context) -> Candidate | str:
-    """Take the path that the caller or the environment gives; a wrong one is an error, not a reason to look further."""
+    """Take the path from the caller or the environment. A wrong path is an error; the search does not continue."""
     value, via = context.path, "argument"
     if value is None:
         value, via = context.environment.get(ENVIRONMENT_VARIABLE) or None, ENVIRONMENT_VARIABLE
@@ -130,18 +126,16 @@ def explicit(context: Context) -> Candidate | str:
         raise ArgumentTypeError("path", "a path to a libcudnn file", shorten(value))
     path = Path(value)
     if not path.is_absolute():
-        raise LibraryUnusableError(
-            f"{via} must be an absolute path to a libcudnn file, got {shorten(str(path), PATH_SHOWN)}"
-        )
+        raise EngineError(f"{via} must be an absolute path to a libcudnn file, got {shorten(str(path), PATH_SHOWN)}")
     if not _is_file(path):
-        raise LibraryNotFoundError(f"{via} names no file: {shorten(str(path), PATH_SHOWN)}")
+        raise NotFoundError(f"{via} names no file: {shorten(str(path), PATH_SHOWN)}")
     return Candidate(path, via)
 
 
 def already_loaded(context: Context) -> Candidate | str:
-    """Take the libcudnn that this package or another has already loaded, if its major version is one of ours.
+    """Take the libcudnn that this package or another one has already loaded, if its major version is supported.
 
-    Of several it is the one that this package took first: where they are in memory tells no order.
+    If there are several, take the one that this package loaded first.
     """
     found = [path for soname in SONAMES for path in loaded_files(re.escape(soname) + r"(\.\d+)*")]
     found = [path for path in context.own if path in found] or found
@@ -149,7 +143,7 @@ def already_loaded(context: Context) -> Candidate | str:
 
 
 def wheel(_context: Context) -> Candidate | str:
-    """Take the file that an installed NVIDIA wheel lists, in the site folders of this interpreter only."""
+    """Take the file that an installed NVIDIA wheel lists. Only the site folders of this interpreter are searched."""
     folders = site.getsitepackages() + ([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])
     for name in WHEELS:
         for distribution in importlib.metadata.distributions(name=name, path=folders):
@@ -165,14 +159,14 @@ def wheel(_context: Context) -> Candidate | str:
 
 
 def conda(_context: Context) -> Candidate | str:
-    """Look into the conda environment that this interpreter belongs to."""
+    """Search the conda environment that this interpreter belongs to."""
     if not Path(sys.prefix, "conda-meta").is_dir():
         return f"conda: {sys.prefix} is not a conda environment"
     return _in_folders("conda", [Path(sys.prefix, "lib")])
 
 
 def cudnn_path(context: Context) -> Candidate | str:
-    """Look into the toolkit root that CUDNN_PATH names; a relative one is refused."""
+    """Search the folder in CUDNN_PATH, which must be absolute."""
     root = context.environment.get("CUDNN_PATH")
     if not root:
         return "CUDNN_PATH: not set"
@@ -182,14 +176,14 @@ def cudnn_path(context: Context) -> Candidate | str:
 
 
 def system(context: Context) -> Candidate | str:
-    """Look into the system's library folders, if the caller allowed it."""
+    """Search the system's library folders, if the caller allowed it."""
     if not context.allow_system:
         return "system: not looked at; pycudnnrnn.libcudnn.load(allow_system=True) allows it"
     return _in_folders("system", [Path(folder) for folder in SYSTEM_FOLDERS])
 
 
 def _is_file(path: Path) -> bool:
-    """Say whether a path names a file; one that is too long, forbidden or no path at all does not."""
+    """Return True for a file; False also for a path that is too long, forbidden or malformed."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -208,11 +202,11 @@ STEPS: Final[tuple[Step, ...]] = (explicit, already_loaded, wheel, conda, cudnn_
 
 
 def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
-    """Return the first candidate, and what each step before it had looked at.
+    """Return the first candidate, and what the steps before it reported.
 
     Raises:
-        LibraryNotFoundError: no step has one.
-        LibraryUnusableError: an explicit path is not absolute.
+        NotFoundError: no step has a candidate.
+        EngineError: an explicit path is not absolute.
     """
     attempts: list[str] = []
     for step in STEPS:
@@ -220,39 +214,33 @@ def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
         if isinstance(found, Candidate):
             return found, tuple(attempts)
         attempts.append(found)
-    raise LibraryNotFoundError(f"No libcudnn was found: {install_text('nvidia-cudnn-cu13', 'cuda13')}", tuple(attempts))
+    raise NotFoundError(f"No libcudnn was found: {install_text('nvidia-cudnn-cu13', 'cuda13')}", tuple(attempts))
 
 
 def open_library(candidate: Candidate, attempts: tuple[str, ...] = ()) -> Opened:
     """Open a candidate with its sub-libraries, and check that they belong together.
 
     Raises:
-        LibraryUnusableError: not to be trusted, damaged, incomplete, or mixed with another libcudnn of this process.
-        VersionError: a version that is not supported.
+        EngineError: damaged, incomplete, mixed with another libcudnn of this process, or of an unsupported version.
     """
     attempts = (*attempts, f"{candidate.via}: {candidate.path}")
     try:
         return _open(candidate)
-    except LibraryError as error:
-        raise type(error)(f"{candidate.path} cannot be used: {error.reason}", attempts) from error.__cause__
-    except OSError as error:
-        raise LibraryUnusableError(f"{candidate.path} cannot be read: {error}", attempts) from error
+    except EngineError as error:
+        raise EngineError(f"{candidate.path} cannot be used: {error.reason}", attempts) from error.__cause__
 
 
 def _open(candidate: Candidate) -> Opened:
     path = candidate.path.resolve()
     match = re.search(r"\.so\.(\d+)", path.name)
     if match is None:
-        raise LibraryUnusableError("the file's name does not end in .so and a major version, as libcudnn.so.9 does")
+        raise EngineError("the file's name does not end in .so and a major version, as libcudnn.so.9 does")
     major = int(match[1])
     if major not in SUBLIBRARIES:
-        raise VersionError(f"its major version is {major}; {_supported()}")
+        raise EngineError(f"its major version is {major}; {_supported()}")
     parts = tuple(_sublibrary(path.parent, f"libcudnn_{part}.so.{major}") for part in SUBLIBRARIES[major])
     if len({part.parent for part in parts}) > 1:
-        raise LibraryUnusableError(f"its sub-libraries lie in several folders: {', '.join(map(str, parts))}")
-    _check_trust((path, *parts))
-    for file in (path, *parts):
-        _check_whole(file)
+        raise EngineError(f"its sub-libraries lie in several folders: {', '.join(map(str, parts))}")
     _check_alone(path, parts, major)
     # The sub-libraries look for each other by bare name, in LD_LIBRARY_PATH first, unless they are loaded already.
     for part in parts:
@@ -262,7 +250,7 @@ def _open(candidate: Candidate) -> Opened:
     for check in VERSION_CHECKS[major]:
         code = _call(dll, check, ctypes.c_int)
         if code:
-            raise LibraryUnusableError(f"{check} returned {code}: its sub-libraries do not belong together")
+            raise EngineError(f"{check} returned {code}: its sub-libraries do not belong together")
     _call(dll, PROBE, None, call=False)
     return Opened(dll, version, path, candidate.via, parts)
 
@@ -271,48 +259,16 @@ def _sublibrary(folder: Path, name: str) -> Path:
     try:
         return (folder / name).resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
-        raise LibraryUnusableError(f"{name} is not beside it") from None
-
-
-def _check_trust(files: Sequence[Path]) -> None:
-    """Refuse files that anyone may replace; the error has the commands that mend every place which allows it.
-
-    Owners may be root, the user, and whoever owns the interpreter or this package: they run code here already.
-    """
-    owners = {0, os.geteuid(), Path(sys.prefix).stat().st_uid, Path(__file__).stat().st_uid}
-    reasons: list[str] = []
-    mends: dict[str, list[str]] = {"chmod o-w": [], "chown 0": []}
-    for place in sorted({place for file in files for place in (file, *file.parents)}):
-        status = place.stat()
-        if status.st_mode & stat.S_IWOTH and not (status.st_mode & stat.S_ISVTX and place.is_dir()):
-            reasons.append(f"{place} can be written by everyone")
-            mends["chmod o-w"].append(str(place))
-        if status.st_uid not in owners:
-            reasons.append(f"{place} belongs to user {status.st_uid}, neither to root nor to you")
-            mends["chown 0"].append(str(place))
-    if reasons:
-        commands = " && ".join(f"{command} {shlex.join(places)}" for command, places in mends.items() if places)
-        raise LibraryUnusableError(f"{reasons[0]}. If you trust what is there, this mends it: {commands}")
-
-
-def _check_whole(file: Path) -> None:
-    """Refuse a file that ends before its section headers, which come last: dlopen would die of SIGBUS in it."""
-    with file.open("rb") as stream:
-        header = stream.read(64)
-    if len(header) < 64 or header[:5] != b"\x7fELF\x02":
-        raise LibraryUnusableError(f"{file} is not a 64-bit ELF file")
-    (offset,), (size, count) = struct.unpack_from("<Q", header, 0x28), struct.unpack_from("<HH", header, 0x3A)
-    if file.stat().st_size < offset + size * count:
-        raise LibraryUnusableError(f"{file} is truncated")
+        raise EngineError(f"{name} is not beside it") from None
 
 
 def _check_alone(path: Path, parts: tuple[Path, ...], major: int) -> None:
-    """Refuse a second libcudnn of one major version: its parts would find those of the first."""
+    """Raise an error for a second libcudnn of one major version: its parts would use those of the first."""
     own = {path, *parts}
     folder = parts[0].parent
     for other in loaded_files(rf"libcudnn(_\w+)?\.so\.{major}(\.\d+)*"):
         if other not in own and other.parent != folder:
-            raise LibraryUnusableError(f"{other} is already loaded in this process, and two of them would mix")
+            raise EngineError(f"{other} is already loaded in this process, and two of them would mix")
 
 
 def _dlopen(file: Path) -> ctypes.CDLL:
@@ -320,15 +276,15 @@ def _dlopen(file: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(file))
     except OSError as error:
         hint = " (cuDNN needs zlib: install the system package zlib1g or zlib)" if "libz.so" in str(error) else ""
-        raise LibraryUnusableError(f"the dynamic loader refused it: {error}{hint}") from error
+        raise EngineError(f"the dynamic loader refused it: {error}{hint}") from error
 
 
 def _checked_version(dll: ctypes.CDLL, major: int) -> int:
     version: int = _call(dll, "cudnnGetVersion", ctypes.c_size_t)
     if not OLDEST <= version < NEXT_MAJOR:
-        raise VersionError(f"it says that its version is {version}; {_supported()}")
+        raise EngineError(f"it says that its version is {version}; {_supported()}")
     if version_text(version).partition(".")[0] != str(major):
-        raise VersionError(f"it says that its version is {version_text(version)}, its name says {major}")
+        raise EngineError(f"it says that its version is {version_text(version)}, its name says {major}")
     return version
 
 
@@ -340,7 +296,7 @@ def _call(dll: ctypes.CDLL, name: str, restype: Any, *, call: bool = True) -> An
     try:
         function = dll[name]
     except AttributeError:
-        raise LibraryUnusableError(f"it does not export {name}: this libcudnn is not complete") from None
+        raise EngineError(f"it does not export {name}: this libcudnn is not complete") from None
     function.argtypes = ()
     function.restype = restype
     return function() if call else None

@@ -1,7 +1,7 @@
-"""Forms: how a framework keeps one cell, array by array; each is written once here and read both ways.
+"""Forms: how a framework stores one cell, array by array. Each form is used for reading and for writing.
 
-A form says of each array of a cell which of cuDNN's matrices and biases are in it, in which order and which way round.
-What is written, what is read, and the shapes that are expected follow from it.
+For each array of a cell, a form lists the matrices and biases of cuDNN that it contains, their order, and whether they
+are transposed. The expected shapes follow from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pycudnnrnn.spec import RNNSpec
 Array = npt.NDArray[Any]
 
 RowKind = Literal["W", "R", "WR", "bW", "bR", "b", "P"]
-"""Of the input, recurrent, both side by side; the bias of either, the sum of both; the projection."""
+"""W: input, R: recurrent, WR: both side by side; bW, bR: their biases, b: the sum of both; P: the projection."""
 
 
 class PseudoLayer(NamedTuple):
@@ -46,7 +46,7 @@ class PseudoLayer(NamedTuple):
         return [np.zeros(len(R), R.dtype) for R in self.R]
 
     def part(self, kind: RowKind, gate: int) -> Array:
-        """Return rows of cuDNN's; zeros where a bias does not exist. A single bias is the sum bit for bit."""
+        """Return cuDNN's rows of one kind and gate; zeros for a bias that does not exist. A single bias is the sum."""
         if kind == "WR":
             return np.concatenate([self.W[gate], self.R[gate]], axis=1)
         if kind == "b" and self.bW is not None and self.bR is not None:
@@ -69,7 +69,7 @@ def pseudo_layers(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Arra
 
 
 class Tensor(NamedTuple):
-    """One array of a cell: its name, the rows that are stacked in it, and whether its columns are the outputs."""
+    """One array of a cell: its name, the rows that it contains, and whether it is transposed (outputs as columns)."""
 
     name: str
     parts: tuple[tuple[RowKind, int], ...]
@@ -85,7 +85,7 @@ class Tensor(NamedTuple):
         return shape[::-1] if self.columns else shape
 
     def of(self, layer: PseudoLayer) -> Array:
-        """Return the array, of its own memory."""
+        """Return the array of this layer, as a copy."""
         rows = np.concatenate([layer.part(*part) for part in self.parts])
         return np.ascontiguousarray(rows.T) if self.columns else rows
 
@@ -100,7 +100,7 @@ def stack(name: str, kind: RowKind, gates: Iterable[int], *, columns: bool = Fal
 
 
 def apart(form: Form, arrays: Mapping[str, Array], gates: int, *, sums: RowKind = "bW") -> PseudoLayer:
-    """Take a cell's arrays apart, by their names in the form; a sum of biases is the one that `sums` says."""
+    """Split a cell's arrays, given by their names in the form. `sums`: which bias a sum of both becomes."""
     found: dict[str, dict[int, Array]] = {}
     for tensor in form:
         rows = arrays[tensor.name].T if tensor.columns else arrays[tensor.name]

@@ -1,4 +1,4 @@
-"""Calls that do not fit: Python's own error, with a hint at what callers from elsewhere mean."""
+"""Hints for calls with wrong arguments: the names that other frameworks use, and their names here."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _HERE: Final = {
     "num_proj": "only an LSTM has a projection",
     "cell_clip": "only an LSTM has a cell state to clip",
 }
-"""What torch, Keras and the neighbours of a class call an argument that it does not have, and what it is there."""
+"""Arguments of torch, Keras and related classes that a class here does not have, and what to use instead."""
 
 
 def told(method: _Method) -> _Method:
-    """Wrap a method: Python's error for arguments that do not fit says more; see `hinted`."""
+    """Decorate a method: its `TypeError` for wrong arguments gets hints; see `hinted`."""
 
     @functools.wraps(method)
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -51,9 +51,9 @@ def told(method: _Method) -> _Method:
 
 
 def hinted(error: TypeError, method: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> TypeError | None:
-    """Add to Python's error for a call that does not fit what is taken, and what is called so elsewhere.
+    """Return Python's error for wrong arguments with hints and the signature added.
 
-    None for an error that came from within the call: the frame that called is not its last.
+    Return None for a `TypeError` that was raised inside the method: its traceback has more than one frame.
     """
     if error.__traceback__ is None or error.__traceback__.tb_next is not None:
         return None

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pycudnnrnn import _discovery, _libcudnn_abi, _locks
 from pycudnnrnn._libcudnn_abi import *  # noqa: F403  its enumerations and pointer types are this module's, too
 from pycudnnrnn._libcudnn_abi import PROTOTYPES, RESULTS, Address, Enumerated, Opaque, Prototype, Reference, read_status
-from pycudnnrnn.errors import ArgumentTypeError, CudnnError, VersionError, cudnn_hint, version_text
+from pycudnnrnn.errors import ArgumentTypeError, CudnnError, EngineError, cudnn_hint, version_text
 
 if TYPE_CHECKING:
     import os
@@ -93,8 +93,8 @@ class Function:
 
         Raises:
             ArgumentError, ArgumentTypeError: an argument that the prototype does not allow. Nothing was called.
-            ClosedError: the owner of an argument was closed. Nothing was called.
-            VersionError: this library does not have the function.
+            StateError: the owner of an argument was closed. Nothing was called.
+            EngineError: this library does not have the function.
             CudnnError: the function returned a status other than success.
         """
         self._check_there()
@@ -154,7 +154,7 @@ class Function:
         Raises:
             ArgumentTypeError: arguments that are missing or unknown, or an open one that is not a pointer.
             ArgumentError: an argument that the prototype does not allow.
-            VersionError: this library does not have the function.
+            EngineError: this library does not have the function.
         """
         self._check_there()
         prototype, parameters = self.prototype, self.prototype.parameters
@@ -201,7 +201,7 @@ class Function:
             reason = f"was removed in cuDNN {version_text(prototype.until)}"
         else:
             reason = "is missing from this library, although its version should have it"
-        raise VersionError(f"{prototype.name} {reason}; {self._library.path} is {version_text(version)}")
+        raise EngineError(f"{prototype.name} {reason}; {self._library.path} is {version_text(version)}")
 
 
 def _value(written: Any, kind: Any) -> Any:
@@ -247,7 +247,7 @@ class Library:
     - filter descriptor, for the two LinLayer functions: cudnnCreateFilterDescriptor, cudnnSetFilterNdDescriptor,
       cudnnGetFilterNdDescriptor, cudnnDestroyFilterDescriptor
 
-    A function that this version does not have raises `VersionError` when it is called.
+    A function that this version does not have raises `EngineError` when it is called.
 
     Attributes:
         version: cuDNN's version number: 8907 is 8.9.7, 92800 is 9.28.0.
@@ -321,9 +321,8 @@ def load(path: str | os.PathLike[str] | None = None, *, allow_system: bool = Fal
         The library, as a `Library`.
 
     Raises:
-        LibraryNotFoundError: no library was found. The text lists the places that were searched.
-        LibraryUnusableError: the library that was found is damaged, incomplete, or not trusted.
-        VersionError: it is older than 8.9.7, or newer than 9.x.
+        EngineError: no library was found, and `attempts` lists the places that were searched; or the library that was
+            found is damaged, incomplete, older than 8.9.7, or newer than 9.x.
 
     Example:
         >>> from pycudnnrnn import libcudnn

@@ -1,4 +1,4 @@
-"""Locks that a forked child finds free: a thread that held one in the parent is not there to give it back."""
+"""Locks that are free in a forked child. The parent's thread that held one does not exist there to release it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lock() -> threading.Lock:
 
 
 def rlock() -> threading.RLock:
-    """Return a new lock that its own thread may take again."""
+    """Return a new reentrant lock."""
     return _known(threading.RLock())
 
 

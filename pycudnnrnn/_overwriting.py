@@ -1,4 +1,4 @@
-"""Writing into arrays of any library and device: prepared first, with all that can fail, then made all at once."""
+"""Writing into arrays of any library and device, in two steps: prepare, which may fail, then write, which may not."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pycudnnrnn.spec import DType
 
 
 def check_real(name: str, values: Any) -> None:
-    """Refuse a NumPy array of anything but real numbers."""
+    """Raise an error for a NumPy array that does not contain real numbers."""
     if values.dtype.kind not in "biuf" and values.dtype.name != DType.BFLOAT16:
         raise ArgumentError(name, "real numbers", values.dtype, aspect="dtype")
 
 
 def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
-    """Return what writes a NumPy array into an array of any kind and device, cast to its dtype.
+    """Return a function that copies a NumPy array into an array of any library and device, cast to its dtype.
 
-    All that can fail has been done by then, and the call is a copy that may be made again.
+    All checks have been made by then. The function may be called again.
 
     Raises:
-        ArgumentError: nothing can be written there, or values that are no numbers or of another shape.
+        ArgumentError: the array cannot be written to, or the values are not numbers or have another shape.
     """
     check_real(name, values)
     if tuple(array.shape) != values.shape:
@@ -33,7 +33,7 @@ def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
 
 
 def write_all(writes: Sequence[Callable[[], None]]) -> None:
-    """Make prepared writes: all of them. Ctrl-C in their midst, however often, is an interrupt after the last."""
+    """Call all functions that `overwriting` returned. Ctrl-C takes effect after the last one."""
     with uninterrupted():
         for write in writes:
             write()
@@ -41,7 +41,7 @@ def write_all(writes: Sequence[Callable[[], None]]) -> None:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Do what is done all or not at all: Ctrl-C meanwhile, however often, is an interrupt after it."""
+    """Delay Ctrl-C until the end of the block."""
     handler, came = signal.getsignal(signal.SIGINT), list[int]()
     try:
         if callable(handler):

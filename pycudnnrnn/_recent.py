@@ -1,4 +1,4 @@
-"""What was made before, by key, and how much of it is kept: the package's one rule for that."""
+"""A small cache: a dict with a limit, for objects that are expensive to make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """At most `limit` values, the oldest dropped first. A look takes no lock, so that no call waits for another's."""
+    """A dict of at most `limit` values; the oldest is dropped first. `get` takes no lock, so that calls never wait."""
 
     __slots__ = ("_limit", "_lock", "_values")
 
@@ -23,7 +23,7 @@ class Recent(Generic[T]):
         return self._values.get(key)
 
     def keep(self, key: Hashable, value: T) -> T:
-        """Keep a value, in the place of an older one of the same key, and return it."""
+        """Store a value, replace an older one with the same key, and return it."""
         with self._lock:
             self._values.pop(key, None)
             self._values[key] = value

@@ -1,4 +1,4 @@
-"""A file of others, open for reading: opened once, a regular file, and never waited for."""
+"""A file that somebody else may have written, open for reading: a regular file, opened once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 
 class Source(io.BufferedReader):
-    """Every file that somebody else may have put there is opened here; nothing can be swapped after a check.
+    """A regular file for reading. It is opened once, so nothing can be exchanged between a check and a read.
 
-    `size` is that of the moment of opening: what is added later is not read, and what is taken away is an error.
+    `size` is the file's size when it was opened: bytes that are appended later are not read.
+
+    Args:
+        path: the file.
 
     Raises:
-        OSError: it cannot be opened, or is not a regular file: a pipe would wait for a writer, a device has no end.
+        OSError: the file cannot be opened, or is not a regular file, such as a pipe or a device.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -33,23 +36,21 @@ class Source(io.BufferedReader):
             raise
 
     def read_at(self, offset: int, count: int) -> bytes:
-        """Return exactly so many bytes from there, wherever the stream stands."""
-        parts = []
-        while count and (part := os.pread(self.fileno(), count, offset)):
-            parts.append(part)
-            offset, count = offset + len(part), count - len(part)
-        if count:
+        """Return exactly `count` bytes from `offset` on. This moves the stream's position."""
+        self.seek(offset)
+        data = self.read(count)
+        if len(data) < count:
             raise _shorter()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return data
 
     def whole(self, most: int) -> bytes:
-        """Return all of it, if that is at most so many bytes."""
+        """Return the whole file, which may have at most `most` bytes."""
         if self.size > most:
             raise OSError(errno.EFBIG, f"it has {self.size} bytes, expecting at most {most}")
         return self.read_at(0, self.size)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill the buffer, or fail: HDF5 does not look at how much of it was."""
+        """Fill the whole buffer, or raise an error: HDF5 does not check how many bytes were read."""
         count = super().readinto(buffer)
         if count < memoryview(buffer).nbytes:
             raise _shorter()
@@ -57,8 +58,8 @@ class Source(io.BufferedReader):
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a pipe, too, without waiting for its writer, and a terminal without making it ours."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    """Open a file; a pipe is opened, too, without waiting for its writer. Windows has no such flag, nor such pipes."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _regular_size(status: os.stat_result, path: str | os.PathLike[str]) -> int:

@@ -23,25 +23,14 @@ __all__ = [
     "ArgumentTypeError",
     "CaptureError",
     "CheckpointError",
-    "ClosedError",
     "ConvertError",
     "CudnnError",
     "DeviceLostError",
     "EngineError",
-    "ForkError",
     "LayoutError",
-    "LibraryError",
-    "LibraryNotFoundError",
-    "LibraryUnusableError",
     "MissingDependencyError",
-    "NodeError",
-    "NotBuiltError",
     "PycudnnrnnError",
     "StateError",
-    "TFArgumentError",
-    "TFArgumentTypeError",
-    "TorchArgumentError",
-    "VersionError",
     "cudnn_hint",
     "install_text",
     "version_text",
@@ -100,46 +89,26 @@ class ArgumentError(PycudnnrnnError, ValueError):
         expected: the values that it takes.
         got: the value that came.
         aspect: the part of the value that is wrong ("shape", "dtype" ...), or "".
+        text: the message of TF 1.x, which is shown instead of ours, or None.
     """
 
-    def __init__(self, argument: str, expected: str, got: Any, aspect: str = "") -> None:
+    def __init__(self, argument: str, expected: str, got: Any, aspect: str = "", *, text: str | None = None) -> None:
         super().__init__(argument, expected, got, aspect)
         self.argument = argument
         self.expected = expected
         self.got = got
         self.aspect = aspect
+        self.text = text
 
     def _text(self) -> str:
+        if self.text is not None:
+            return self.text
         what = f"{self.argument} {self.aspect}" if self.aspect else self.argument
         return f"Invalid {what}: {self.got}, expecting {self.expected}"
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
     """An argument has the wrong type; also a `TypeError`."""
-
-
-class TFArgumentError(ArgumentError):
-    """An argument error with the text of TF 1.x, for code that reads it.
-
-    Attributes:
-        text: that text.
-    """
-
-    def __init__(self, argument: str, expected: str, got: Any, text: str) -> None:
-        super().__init__(argument, expected, got)
-        self.args = (argument, expected, got, text)
-        self.text = text
-
-    def _text(self) -> str:
-        return self.text
-
-
-class TFArgumentTypeError(TFArgumentError, TypeError):
-    """An argument of the wrong type, with the text of TF 1.x; also a `TypeError`."""
-
-
-class TorchArgumentError(ArgumentError, RuntimeError):
-    """An argument error of a torch module; also a `RuntimeError`, as torch itself raises for most of them."""
 
 
 class CheckpointError(PycudnnrnnError):
@@ -161,18 +130,10 @@ class CheckpointError(PycudnnrnnError):
         return f"{self.path}: {self.reason}: {self.detail}"
 
 
-class StateError(PycudnnrnnError, RuntimeError):
-    """A call came at the wrong time, such as a backward without a reserve, or with one that is already used up."""
+class StateError(PycudnnrnnError, RuntimeError, ValueError):
+    """A call came at the wrong time: a backward without a reserve, a layer that is not built, a closed native object.
 
-
-class NotBuiltError(StateError, ValueError):
-    """A layer has to be built before this. It is also a `ValueError`, because TF raises one."""
-
-
-class NodeError(PycudnnrnnError, AttributeError):
-    """A property of a layer needs exactly one call, and there was none, or several that differ.
-
-    It is also an `AttributeError`, because TF raises one.
+    It is also a `ValueError`, because TF raises one for a layer that is not built.
     """
 
 
@@ -204,15 +165,21 @@ class ConvertError(PycudnnrnnError, ValueError):
 
 
 class EngineError(PycudnnrnnError, RuntimeError):
-    """No engine can run the call on the given device."""
+    """No engine can run the call: there is no such device, or libcudnn is missing, unsupported or unusable.
 
+    Attributes:
+        reason: the message without the list of places.
+        attempts: each place that was searched for libcudnn, with its result. It is empty for other causes.
+    """
 
-class ClosedError(StateError):
-    """A native object was used after it, or an object that it needs, had been closed."""
+    def __init__(self, reason: str, attempts: tuple[str, ...] = ()) -> None:
+        super().__init__(reason, attempts)
+        self.reason = reason
+        self.attempts = attempts
 
-
-class ForkError(EngineError):
-    """A native engine was used in a fork of a process that had used it. CUDA does not survive a fork."""
+    def __str__(self) -> str:
+        lines = ["Places looked at:", *(f"  - {attempt}" for attempt in self.attempts)] if self.attempts else []
+        return "\n".join(map(cut, [self.reason, *lines]))
 
 
 class DeviceLostError(EngineError):
@@ -227,54 +194,18 @@ class DeviceLostError(EngineError):
     """
 
     def __init__(self, device: str, code: int, error: str, function: str, detail: str = "") -> None:
-        super().__init__(device, code, error, function, detail)
+        super().__init__(
+            f"{device} is lost to this process: {function} reported {error} ({code})"
+            + (f": {detail}" if detail else "")
+            + "\nNo call can succeed there any more: restart the process. What went wrong may be any earlier work on "
+            "the device, of any library: CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which"
+        )
+        self.args = (device, code, error, function, detail)
         self.device = device
         self.code = code
         self.error = error
         self.function = function
         self.detail = detail
-
-    def _text(self) -> str:
-        return (
-            f"{self.device} is lost to this process: {self.function} reported {self.error} ({self.code})"
-            + (f": {self.detail}" if self.detail else "")
-            + "\nNo call can succeed there any more: restart the process. What went wrong may be any earlier work on "
-            "the device, of any library: CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which"
-        )
-
-
-class LibraryError(EngineError):
-    """No libcudnn can be used.
-
-    Attributes:
-        reason: the reason.
-        attempts: each place that was searched, with its result.
-    """
-
-    def __init__(self, reason: str, attempts: tuple[str, ...] = ()) -> None:
-        super().__init__(reason, attempts)
-        self.reason = reason
-        self.attempts = attempts
-
-    def __str__(self) -> str:
-        return "\n".join(map(cut, self._text().split("\n")))  # one line per place, each shortened by itself
-
-    def _text(self) -> str:
-        if not self.attempts:
-            return self.reason
-        return "\n".join([self.reason, "Places looked at:", *(f"  - {attempt}" for attempt in self.attempts)])
-
-
-class LibraryNotFoundError(LibraryError):
-    """There is no libcudnn in any of the places that were searched."""
-
-
-class LibraryUnusableError(LibraryError):
-    """The libcudnn that was found cannot be used: it is damaged, incomplete, not trusted, or mixed with another."""
-
-
-class VersionError(LibraryError):
-    """This libcudnn has an unsupported version, or lacks a function that other versions have."""
 
 
 class CudnnError(EngineError):
@@ -294,7 +225,12 @@ class CudnnError(EngineError):
     def __init__(
         self, function: str, code: int, status: str, family: str, version: int, detail: str = "", hint: str = ""
     ) -> None:
-        super().__init__(function, code, status, family, version, detail, hint)
+        super().__init__(
+            f"{function} returned {status} ({code}) from cuDNN {version_text(version)}"
+            + (f": {detail}" if detail else "")
+            + (f"\nHint: {hint}" if hint else "")
+        )
+        self.args = (function, code, status, family, version, detail, hint)
         self.function = function
         self.code = code
         self.status = status
@@ -302,10 +238,6 @@ class CudnnError(EngineError):
         self.version = version
         self.detail = detail
         self.hint = hint
-
-    def _text(self) -> str:
-        text = f"{self.function} returned {self.status} ({self.code}) from cuDNN {version_text(self.version)}"
-        return text + (f": {self.detail}" if self.detail else "") + (f"\nHint: {self.hint}" if self.hint else "")
 
 
 _NO_DEVICE: Final = "no GPU can be used, its driver is missing or too old, or its memory is full: see nvidia-smi"

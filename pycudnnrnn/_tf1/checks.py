@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TFArgumentError, TFArgumentTypeError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import AUTO_SELECT, Direction, DType, InputMode, parse_dtype
 
 _INPUT_MODES = (*map(str, InputMode), AUTO_SELECT)
@@ -15,10 +15,10 @@ def check_words(input_mode: Any, direction: Any) -> None:
     """Raise TF's own errors for unknown words, before any other check."""
     if not isinstance(direction, str) or direction not in set(map(str, Direction)):
         text = f"Invalid direction: {direction}, expecting unidirectional or bidirectional"
-        raise TFArgumentError("direction", "unidirectional or bidirectional", direction, text)
+        raise ArgumentError("direction", "unidirectional or bidirectional", direction, text=text)
     if not isinstance(input_mode, str) or input_mode not in set(_INPUT_MODES):
         text = f"Invalid input_mode: {input_mode}, expect one of {_INPUT_MODES}"
-        raise TFArgumentError("input_mode", f"one of {_INPUT_MODES}", input_mode, text)
+        raise ArgumentError("input_mode", f"one of {_INPUT_MODES}", input_mode, text=text)
 
 
 def layer_dtype(dtype: Any) -> DType:
@@ -26,8 +26,7 @@ def layer_dtype(dtype: Any) -> DType:
         return parse_dtype("dtype", dtype)
     except ArgumentError as error:
         text = f"Only support float16, float32, float64, provided {dtype}"
-        kind = TFArgumentTypeError if isinstance(error, TypeError) else TFArgumentError
-        raise kind("dtype", error.expected, dtype, text) from None
+        raise type(error)("dtype", error.expected, dtype, text=text) from None
 
 
 def shape_of(shape: Any) -> tuple[int | None, ...]:
@@ -39,6 +38,6 @@ def shape_of(shape: Any) -> tuple[int | None, ...]:
         raise ArgumentTypeError("input_shape", "a sequence of integers, or None where a size is open", shape) from None
 
 
-def wrong_rank(shape: tuple[int | None, ...]) -> TFArgumentError:
+def wrong_rank(shape: tuple[int | None, ...]) -> ArgumentError:
     text = f"Expecting input_shape with 3 dims, got {len(shape)}"
-    return TFArgumentError("input_shape", "3 dimensions", shape, text)
+    return ArgumentError("input_shape", "3 dimensions", shape, text=text)

@@ -23,7 +23,7 @@ from pycudnnrnn._tf1.losses import Losses, flatten
 from pycudnnrnn._tf1.nodes import Node, Nodes
 from pycudnnrnn._tf1.tensors import snake_case
 from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, NotBuiltError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.spec import DType, parse_dtype
 
 Array = npt.NDArray[Any]
@@ -323,10 +323,10 @@ class TF1Layer:
         """Return the number of elements of all variables.
 
         Raises:
-            NotBuiltError: the layer is not built yet.
+            StateError: the layer is not built yet.
         """
         if not self.built:
-            raise NotBuiltError(f"the layer {self._name!r} has no weights to count before it is built")
+            raise StateError(f"the layer {self._name!r} has no weights to count before it is built")
         return sum(int(variable.value.size) for variable in self.weights)
 
     def get_weights(self) -> list[Array]:
@@ -416,7 +416,7 @@ class TF1Layer:
         """The input of the only call.
 
         Raises:
-            NodeError: there was no call, or several.
+            AttributeError: there was no call, or several.
             StateError: the array no longer exists.
         """
         return self._nodes.only("input_tensors")
@@ -431,7 +431,7 @@ class TF1Layer:
         """The shape of the inputs of all calls.
 
         Raises:
-            NodeError: there was no call, or the shapes differ.
+            AttributeError: there was no call, or the shapes differ.
         """
         return self._nodes.same("input_shapes")
 
@@ -445,7 +445,7 @@ class TF1Layer:
         """None: there are no masks.
 
         Raises:
-            NodeError: there was no call, or several.
+            AttributeError: there was no call, or several.
         """
         self._nodes.only("input_shapes")
 
@@ -454,7 +454,7 @@ class TF1Layer:
         """None: there are no masks.
 
         Raises:
-            NodeError: there was no call, or several.
+            AttributeError: there was no call, or several.
         """
         self._nodes.only("output_shapes")
 

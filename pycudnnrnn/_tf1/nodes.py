@@ -9,10 +9,14 @@ from typing import Any, Final
 
 from pycudnnrnn import _locks
 from pycudnnrnn._checks import check_int
-from pycudnnrnn.errors import NodeError, StateError
+from pycudnnrnn.errors import StateError
 
 NODES_KEPT: Final = 256
 """Most records that a layer keeps: the first call's and the latest ones'."""
+
+
+class NodeError(StateError, AttributeError):
+    """A property of a layer needs exactly one call. TF raises an `AttributeError`, so `hasattr` works."""
 
 
 class Node:
@@ -96,7 +100,7 @@ class Nodes:
         """Return an attribute of the only call.
 
         Raises:
-            NodeError: no call, or several.
+            AttributeError: no call, or several.
         """
         self._check_any(which)
         if self._count > 1:
@@ -110,7 +114,7 @@ class Nodes:
         """Return shapes that all calls share.
 
         Raises:
-            NodeError: no call, or calls with different shapes.
+            AttributeError: no call, or calls with different shapes.
         """
         self._check_any(which)
         if not self._one_shape[which]:

@@ -20,7 +20,7 @@ from pycudnnrnn._checks import check_bool, check_int, check_text
 from pycudnnrnn._tf1.initializers import InitializerLike
 from pycudnnrnn._tf1.tensors import cell_scope
 from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
-from pycudnnrnn.errors import ArgumentError, TFArgumentError
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import BiasModeLike, DType, DTypeLike, InputMode, InputModeLike, RNNMode, RNNSpec
 
@@ -108,7 +108,7 @@ class CudnnCompatibleLSTMCell(Cell):
     def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
         if not isinstance(state, (tuple, list)) or len(state) != 2:
             text = "Expecting state to be a tuple with length 2."
-            raise TFArgumentError("state", "a tuple (c, h)", type(state), text)
+            raise ArgumentError("state", "a tuple (c, h)", type(state), text=text)
         for name, array, size in zip(("state c", "state h"), state, self.state_size, strict=True):
             check_state(name, array, (batch, size), dtype)
         return state

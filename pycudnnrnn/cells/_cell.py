@@ -16,7 +16,7 @@ from pycudnnrnn._tf1.checks import shape_of
 from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer, initial_value
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn._tf1.tensors import CELL_NAMES, cell_tensors
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TFArgumentError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import (
     INT32_MAX,
     BiasModeLike,
@@ -140,7 +140,7 @@ class Cell(TF1Layer):
         shape = shape_of(input_shape)
         if not shape or shape[-1] is None:
             text = f"Expected inputs.shape[-1] to be known, saw shape: {shape}"
-            raise TFArgumentError("input_shape", "a known last dimension", shape, text)
+            raise ArgumentError("input_shape", "a known last dimension", shape, text=text)
         spec = self._spec.replace(input_size=shape[-1], dtype=dtype)
         values: dict[str, Array] = {}
         seed = secrets.randbits(32) if self._seed is None else self._seed

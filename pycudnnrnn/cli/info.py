@@ -18,7 +18,7 @@ from pycudnnrnn._checks import one_of
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.numpy_engine.choice import choice
-from pycudnnrnn.errors import LibraryError, PycudnnrnnError, install_text, version_text
+from pycudnnrnn.errors import EngineError, PycudnnrnnError, install_text, version_text
 from pycudnnrnn.spec import DType, MathType, RNNMode, RNNSpec
 
 Report = dict[str, Any]
@@ -102,7 +102,7 @@ def library(_: Report) -> Report:
     try:
         tried = _discovery.find(_discovery.Context())[1]
         found = libcudnn.load()
-    except LibraryError as error:
+    except EngineError as error:
         return {"found": False, "problem": error.reason, "tried": list(error.attempts)}
     return {
         "found": True,

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.errors import MissingDependencyError, TorchArgumentError
+from pycudnnrnn.errors import MissingDependencyError
+from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.passes import RESULTS, UPSTREAM, Name, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec

@@ -17,7 +17,7 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.stream_states import Masks
-from pycudnnrnn.errors import CudnnError, LayoutError, MissingDependencyError, TorchArgumentError
+from pycudnnrnn.errors import CudnnError, LayoutError, MissingDependencyError
 from pycudnnrnn.interop import _torch_rules as rules
 from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.interop._torch_chains import chain_on
@@ -67,11 +67,11 @@ class Batch:
             if tensor is None:
                 continue
             if tensor.shape != wanted[name]:
-                raise TorchArgumentError(name, f"{wanted[name]}", tuple(tensor.shape), aspect="shape")
+                raise rules.TorchArgumentError(name, f"{wanted[name]}", tuple(tensor.shape), aspect="shape")
             if tensor.dtype is not (torch.uint8 if name == "reserve" else dtype):
-                raise TorchArgumentError(name, f"{dtype}, the input's", tensor.dtype, aspect="dtype")
+                raise rules.TorchArgumentError(name, f"{dtype}, the input's", tensor.dtype, aspect="dtype")
             if tensor.device != device:
-                raise TorchArgumentError(name, f"{device}, the input's", tensor.device, aspect="device")
+                raise rules.TorchArgumentError(name, f"{device}, the input's", tensor.device, aspect="device")
         return wanted
 
     def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:

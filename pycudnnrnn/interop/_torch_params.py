@@ -12,7 +12,8 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError, TorchArgumentError
+from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
+from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.spec import LSTM_PROJECTION_ID, RNNSpec
 

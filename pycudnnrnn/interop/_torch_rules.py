@@ -1,4 +1,4 @@
-"""The algorithms and the math type that torch's own modules use in cuDNN. Pure functions.
+"""The algorithms and the math type that torch's own modules use in cuDNN, and their kind of error. Pure functions.
 
 Source: RNN.cpp (PyTorch aten/src/ATen/native/cudnn/RNN.cpp @00fc08a): `get_algo` and what it calls; Descriptors.h
 (ATen/cudnn/Descriptors.h of PyTorch 2.13): `RNNDescriptor::set`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from pycudnnrnn.engines.cudnn.checks import SMALL_H_TRAINED
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import Algorithm, BiasMode, DType, MathType, RNNMode, RNNSpec
 
 STATIC_UNITS_MAX: Final = 1024
@@ -19,6 +20,10 @@ STATIC_MULTIPROCESSORS: Final = 98
 
 VOLTA_STEPS: Final = ((40, 128), (20, 96), (10, 32))
 """Fewest steps for batches of at most this many sequences, on compute capability 7.x. Source: the same."""
+
+
+class TorchArgumentError(ArgumentError, RuntimeError):
+    """An argument error of a torch module; also a `RuntimeError`, as torch itself raises for most of them."""
 
 
 class Gpu(NamedTuple):

@@ -12,9 +12,10 @@ import warnings
 from typing import Any, Literal
 
 from pycudnnrnn._checks import check_int, check_real, check_text, shorten
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, TorchArgumentError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
 from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
 from pycudnnrnn.interop._torch_params import FlatParams
+from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.spec import INT32_MAX, BiasMode, Direction, RNNMode, RNNSpec
 
 try:

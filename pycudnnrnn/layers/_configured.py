@@ -15,7 +15,7 @@ from pycudnnrnn._keywords import told
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer
 from pycudnnrnn._tf1.layer import TF1Layer
-from pycudnnrnn.errors import ArgumentTypeError, NotBuiltError, StateError, TFArgumentError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.spec import (
     INT32_MAX,
@@ -107,10 +107,10 @@ class ConfiguredLayer(TF1Layer):
         """Width I of the input.
 
         Raises:
-            NotBuiltError: the layer is not built yet. It is a `ValueError`, as in TF.
+            StateError: the layer is not built yet.
         """
         if not self.built:
-            raise NotBuiltError("'input_size' is unknown since layer has not been built.")
+            raise StateError("'input_size' is unknown since layer has not been built.")
         return self._spec.input_size
 
     @property
@@ -147,7 +147,7 @@ class ConfiguredLayer(TF1Layer):
     def _canonical_weight_shape(self, layer: int) -> list[tuple[int, ...]]:
         if not 0 <= layer < self.num_layers:
             text = f"'layer' is not valid, got {layer}, expecting [0, {self.num_layers - 1}]"
-            raise TFArgumentError("layer", f"0 to {self.num_layers - 1}", layer, text)
+            raise ArgumentError("layer", f"0 to {self.num_layers - 1}", layer, text=text)
         each = len(self.canonical_weight_shapes) // self.num_layers
         return self.canonical_weight_shapes[layer * each : (layer + 1) * each]
 

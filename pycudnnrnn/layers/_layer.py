@@ -25,10 +25,8 @@ from pycudnnrnn._tf1.initializers import initial_value
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import (
     ArgumentError,
-    NotBuiltError,
+    ArgumentTypeError,
     StateError,
-    TFArgumentError,
-    TFArgumentTypeError,
 )
 from pycudnnrnn.layers._configured import ConfiguredLayer
 from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward, Stream
@@ -64,7 +62,7 @@ class RNNLayer(ConfiguredLayer):
         """The `RNNSpec` of the layer: its whole description.
 
         Raises:
-            NotBuiltError: the layer is not built yet.
+            StateError: the layer is not built yet.
         """
         return self.op.spec
 
@@ -73,12 +71,10 @@ class RNNLayer(ConfiguredLayer):
         """The op that runs this layer. It has methods that the layer does not repeat: `layout`, `memory`, `prepare` ...
 
         Raises:
-            NotBuiltError: the layer is not built yet.
+            StateError: the layer is not built yet.
         """
         if self._op is None:
-            raise NotBuiltError(
-                f"the layer {self._name!r} has no op before it is built: call it, or build(input_shape)"
-            )
+            raise StateError(f"the layer {self._name!r} has no op before it is built: call it, or build(input_shape)")
         return self._op
 
     @property
@@ -86,7 +82,7 @@ class RNNLayer(ConfiguredLayer):
         """The weights: one flat array with all matrices, then all biases. Assigning copies values into it.
 
         Raises:
-            NotBuiltError: the layer is not built yet.
+            StateError: the layer is not built yet.
         """
         return self.op and self._variables[OPAQUE_KERNEL].value
 
@@ -127,7 +123,7 @@ class RNNLayer(ConfiguredLayer):
             raise wrong_rank(shape)
         if shape[2] is None:
             text = "The last dimension of the inputs to `CudnnRNN` should be defined. Found `None`."
-            raise TFArgumentError("input_shape", "a known last dimension", shape, text)
+            raise ArgumentError("input_shape", "a known last dimension", shape, text=text)
         # Without a seed the weights differ in every process. TF's did not.
         seed = secrets.randbits(32) if self._seed is None else self._seed
         spec = self._spec_for(self.num_layers, self.num_units, shape[2], self.direction, seed)
@@ -395,7 +391,7 @@ class RNNLayer(ConfiguredLayer):
         Raises:
             CaptureError: the layer is on the CPU, or the call cannot be captured.
             ArgumentError: a bad size or length, or `carry_state` with a bidirectional layer.
-            NotBuiltError: the layer is not built yet.
+            StateError: the layer is not built yet.
         """
         training = check_bool(LAYER_NAMES.training, training)
         plan = self.op.prepare(
@@ -408,7 +404,7 @@ class RNNLayer(ConfiguredLayer):
             return None, None
         if not isinstance(initial_state, tuple):
             text = f"Invalid initial_state type: {type(initial_state)}, expecting tuple."
-            raise TFArgumentTypeError("initial_state", "a tuple", type(initial_state), text)
+            raise ArgumentTypeError("initial_state", "a tuple", type(initial_state), text=text)
         count = 2 if self._spec.has_cell_state else 1
         if len(initial_state) != count:
             raise ArgumentError("initial_state", f"a tuple of {count}", f"a tuple of {len(initial_state)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pycudnnrnn import libcudnn
-from pycudnnrnn.errors import LibraryNotFoundError
+from pycudnnrnn._discovery import NotFoundError
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ def lib():
     """The real libcudnn; without one CI fails, and another machine skips. One that does not load is a failure."""
     try:
         return libcudnn.load()
-    except LibraryNotFoundError as error:
+    except NotFoundError as error:
         if os.environ.get("CI"):
             pytest.fail(f"CI installs libcudnn (make test), and there is none: {error}")
         pytest.skip(f"needs libcudnn (make test installs it): {error}")

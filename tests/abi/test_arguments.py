@@ -9,7 +9,7 @@ import pytest
 
 from pycudnnrnn._libcudnn import cudnnDirectionMode_t, cudnnRNNDescriptor_t, cudnnRNNMode_t
 from pycudnnrnn.engines.cudnn.descriptors import TensorDescriptor
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, ClosedError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.spec import DType
 
 NEGATIVE_TABLE = """
@@ -157,5 +157,5 @@ def test_a_longer_array_passes(lib):
 def test_a_closed_owner_is_refused_as_such(lib):
     tensor = TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3])
     tensor.close()
-    with pytest.raises(ClosedError, match="TensorDescriptor was used after"):
+    with pytest.raises(StateError, match="TensorDescriptor was used after"):
         lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, [4, 5, 6], [30, 6, 1])

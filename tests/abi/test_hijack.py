@@ -1,13 +1,11 @@
-"""Eight ways to make a process load a foreign libcudnn; none may run a line of it (CWE-427).
+"""Six ways to make a process load a foreign libcudnn; none may run a line of it (CWE-427).
 
 The foreign library is five lines of C whose constructor writes a file.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,7 +28,7 @@ try:
     lib = libcudnn.load()
     RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4)).close()
     TensorDescriptor(lib, "float32", [1, 2, 3]).close()
-except errors.LibraryError as error:
+except errors.EngineError as error:
     print(type(error).__name__, error)
 else:
     print(lib.path)
@@ -108,66 +106,14 @@ def test_4_the_sub_libraries_in_ld_library_path(attack, plant, tmp_path, parts):
 def test_5_a_relative_path_in_the_environment(attack, plant, tmp_path, parts):
     plant(tmp_path / "planted")
     env = {"PYCUDNNRNN_LIBRARY": f"planted/{parts[0]}"}
-    attack(env=env, expect="LibraryUnusableError PYCUDNNRNN_LIBRARY must be an absolute path")
-
-
-@pytest.mark.parametrize(
-    ("place", "mode"), [("folder", 0o777), ("parent", 0o777), ("file", 0o777), ("file", 0o1777)], ids=str
-)
-def test_6_a_place_that_everyone_can_write_to(attack, plant, tmp_path, parts, place, mode):
-    """The sticky bit keeps others' hands off what is in a folder; on a file it means nothing."""
-    folder = plant(tmp_path / "parent" / "planted")
-    {"folder": folder, "parent": folder.parent, "file": folder / parts[0]}[place].chmod(mode)
-    env = {"PYCUDNNRNN_LIBRARY": str(folder / parts[0])}
-    attack(env=env, expect=r"LibraryUnusableError .*can be written by everyone")
+    attack(env=env, expect="EngineError PYCUDNNRNN_LIBRARY must be an absolute path")
 
 
 @pytest.mark.parametrize("name", ["libcudnn.so.7", "libcudnn.so.10", "libcudnn.so.99.1", "libcudnn.so"])
-def test_7_a_fake_of_another_major_version(attack, plant, tmp_path, name):
+def test_6_a_fake_of_another_major_version(attack, plant, tmp_path, name):
     folder = plant(tmp_path / "planted", [name])
-    expect = "LibraryUnusableError .*name does not end" if name == "libcudnn.so" else "VersionError .*major version is"
+    expect = "EngineError .*name does not end" if name == "libcudnn.so" else "EngineError .*major version is"
     attack(env={"PYCUDNNRNN_LIBRARY": str(folder / name)}, expect=expect)
-
-
-@pytest.mark.parametrize("damaged", ["main", "main by one byte", "sub-libraries"])
-def test_8_a_truncated_file_is_named_and_nothing_is_tried_in_its_place(attack, tmp_path, lib, parts, damaged):
-    real, folder = Path(lib.path).parent, tmp_path / "copy"
-    folder.mkdir()
-    main = (real / parts[0]).read_bytes()
-    kept = {"main": len(main) // 2, "main by one byte": len(main) - 1}
-    (folder / parts[0]).write_bytes(main[: kept.get(damaged)])
-    for part in parts[1:]:
-        if damaged in kept:
-            (folder / part).symlink_to(real / part)
-        else:
-            with (real / part).open("rb") as file:
-                (folder / part).write_bytes(file.read(2**20))
-    expect = r"LibraryUnusableError .*is truncated"
-    attack(env={"PYCUDNNRNN_LIBRARY": str(folder / parts[0])}, expect=expect)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-@pytest.mark.parametrize("place", ["file", "folder"])
-def test_what_belongs_to_another_user_is_refused(attack, plant, tmp_path, parts, place):
-    folder = plant(tmp_path / "planted")
-    os.chown({"file": folder / parts[0], "folder": folder}[place], 54321, -1)
-    expect = r"LibraryUnusableError .*belongs to user 54321"
-    attack(env={"PYCUDNNRNN_LIBRARY": str(folder / parts[0])}, expect=expect)
-
-
-def test_the_error_has_the_commands_that_mend_every_place(attack, plant, tmp_path, parts):
-    """The fakes end early, so that even where all of them may be used none is."""
-    folder = plant(tmp_path / "a parent" / "planted")
-    for name in parts:
-        (folder / name).write_bytes(b"no library")
-    for place in (folder, folder.parent, folder / parts[0], folder / parts[-1]):
-        place.chmod(0o777)
-        if os.geteuid() == 0:
-            os.chown(place, 54321, -1)
-    env = {"PYCUDNNRNN_LIBRARY": str(folder / parts[0])}
-    said = attack(env=env, expect="LibraryUnusableError .*a parent can be written by everyone")
-    subprocess.run(["bash", "-c", said.rpartition("this mends it: ")[2].splitlines()[0]], check=True)
-    attack(env=env, expect="LibraryUnusableError .*is not a 64-bit ELF file")
 
 
 def test_the_trap_works_for_a_bare_name(child, plant, tmp_path, parts):

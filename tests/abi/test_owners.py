@@ -25,7 +25,7 @@ from pycudnnrnn.engines.cudnn.descriptors import (
 )
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.owned import Owned, live
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, ClosedError, CudnnError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CudnnError, StateError
 from pycudnnrnn.spec import DType, RNNSpec
 
 SPEC = RNNSpec("lstm", 2, 8, 4)
@@ -106,7 +106,7 @@ def test_use_after_close_is_refused_by_name(maker):
     owner = maker()
     with owner:
         owner.read()
-    with pytest.raises(ClosedError, match=f"{type(owner).__name__} was used after it"):
+    with pytest.raises(StateError, match=f"{type(owner).__name__} was used after it"):
         owner.read()
 
 
@@ -214,7 +214,7 @@ def test_closing_a_parent_closes_the_child(shim, handle):
     with RNNDescriptor(shim, SPEC, dropout) as rnn:
         dropout.close()
         assert rnn.closed
-        with pytest.raises(ClosedError, match="what it is built on"):
+        with pytest.raises(StateError, match="what it is built on"):
             rnn.read()
 
 

@@ -19,7 +19,7 @@ import sys
 from pycudnnrnn import errors, libcudnn
 try:
     lib = libcudnn.load(PATH)
-except errors.LibraryError as error:
+except errors.EngineError as error:
     print(type(error).__name__, str(error).splitlines()[0])
     sys.exit()
 print("loaded", lib.version)
@@ -65,34 +65,34 @@ def test_8_9_7_is_accepted(fake, load):
 @pytest.mark.parametrize(("version", "major"), [(8906, 8), (8500, 8), (7605, 8), (0, 9), (1, 9), (8900, 9)])
 def test_older_than_8_9_7_is_refused(fake, load, version, major):
     text = load(fake(version, major=major))
-    assert text.startswith("VersionError")
+    assert text.startswith("EngineError")
     assert f"it says that its version is {version}; supported are 8.9.7 to any 9.x" in text
 
 
 @pytest.mark.parametrize("version", [100000, 110203, 2**31, 2**63 + 5, 2**64 - 1])
 def test_the_next_major_version_and_garbage_are_refused(fake, load, version):
     text = load(fake(version))
-    assert text.startswith("VersionError")
+    assert text.startswith("EngineError")
     assert f"it says that its version is {version}; supported" in text
 
 
 @pytest.mark.parametrize(("version", "major"), [(8907, 9), (92800, 8)])
 def test_a_version_that_the_file_name_contradicts_is_refused(fake, load, version, major):
     text = load(fake(version, major=major))
-    assert text.startswith("VersionError")
+    assert text.startswith("EngineError")
     assert f"its version is {version_text(version)}, its name says {major}" in text
 
 
 @pytest.mark.parametrize(("check", "major"), [(1002, 9), (3009, 9), (3010, 9), (14, 8)])
 def test_sub_libraries_that_do_not_belong_together_are_refused(fake, load, check, major):
     text = load(fake({9: 92800, 8: 8907}[major], major=major, check=check))
-    assert text.startswith("LibraryUnusableError")
+    assert text.startswith("EngineError")
     assert f"VersionCheck returned {check}: its sub-libraries do not belong together" in text
 
 
 def test_a_library_without_the_rnn_is_refused(fake, load):
     text = load(fake(92800, functions=()))
-    assert text.startswith("LibraryUnusableError")
+    assert text.startswith("EngineError")
     assert "does not export cudnnRNNForward" in text
 
 
@@ -102,7 +102,7 @@ function = lib.cudnnGetRNNWeightSpaceSize
 print(len(function.argtypes))
 try:
     function(None, None, None)
-except errors.VersionError as error:
+except errors.EngineError as error:
     print(error)
 """
     loaded, count, text = load(fake(92800), code).splitlines()
@@ -127,7 +127,7 @@ def test_a_function_of_a_newer_version_says_which(fake, load):
 for name in ("cudnnRNNSetClip_v9", "cudnnGetLastErrorString"):
     try:
         getattr(lib, name)()
-    except errors.VersionError as error:
+    except errors.EngineError as error:
         print(error)
 """
     # The symbol is there, as in a library that calls itself something else: the version decides, not the symbol.
@@ -142,7 +142,7 @@ def test_a_removed_function_says_since_when(fake, load):
     code = """
 try:
     lib.cudnnGetRNNLinLayerBiasParams()
-except errors.VersionError as error:
+except errors.EngineError as error:
     print(error)
 """
     text = load(fake(90000, functions=("cudnnRNNForward", "cudnnGetRNNLinLayerBiasParams")), code)
@@ -182,7 +182,7 @@ makers = [
 for make in makers:
     try:
         make()
-    except errors.VersionError as error:
+    except errors.EngineError as error:
         print(error)
 """
     refusal = "bfloat16 needs cuDNN 9.13.0 or newer; this is 9.12.0"

@@ -9,7 +9,7 @@ import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, Saver, checkpoint, convert, libcudnn
 from pycudnnrnn._text import TEXT_MAX
-from pycudnnrnn.errors import ArgumentError, CheckpointError, LibraryNotFoundError, PycudnnrnnError
+from pycudnnrnn.errors import ArgumentError, CheckpointError, EngineError, PycudnnrnnError
 from pycudnnrnn.layers import RNNLayer
 from tests.api.test_wrong_types import CANONICAL, PARAMETERS, RIGHT, row_of
 
@@ -100,9 +100,9 @@ def test_of_a_long_text_the_argument_and_what_was_expected_stay():
 
 def test_all_places_that_were_looked_at_stay_in_the_text_however_many():
     places = tuple(f"/opt/{k}/{'lib' * 20}" for k in range(100))
-    lines = str(LibraryNotFoundError("none", (*places, LONG))).splitlines()
+    lines = str(EngineError("none", (*places, LONG))).splitlines()
     assert [line.removeprefix("  - ") for line in lines[2:-1]] == list(places)
     assert len(lines[-1]) <= TEXT_MAX
-    with pytest.raises(LibraryNotFoundError) as caught:
+    with pytest.raises(EngineError) as caught:
         libcudnn.load("/" + LONG)
     assert len(str(caught.value)) < 2 * TEXT_MAX

@@ -3,6 +3,7 @@
 The hash fits where it can.
 """
 
+import io
 import json
 import os
 import pickle
@@ -70,16 +71,26 @@ def test_files_that_cannot_be_read_are_refused_without_waiting(tmp_path):
 def test_a_file_that_shrinks_or_fails_while_it_is_read_is_refused(tmp_path, monkeypatch):
     saver = Saver({"a": np.zeros(3)})
     path = saver.save(tmp_path / "m")
-    real = os.pread
-    monkeypatch.setattr("pycudnnrnn._source.os.pread", lambda fd, n, at: real(fd, n, at) if n == 8 else b"")
+    real = io.FileIO
+
+    def reading(by):
+        class Read(real):
+            def readinto(self, buffer):
+                return by(super().readinto, memoryview(buffer))
+
+        monkeypatch.setattr("pycudnnrnn._source.io.FileIO", Read)
+
+    left = [8]
+    reading(lambda read, buffer: read(buffer[: left.pop()]) if left else 0)
     assert reason_of(saver, path) == "unreadable"
+    assert not left
 
     def fail(*_):
         raise OSError("bad sector")
 
-    monkeypatch.setattr("pycudnnrnn._source.os.pread", fail)
+    reading(fail)
     assert reason_of(saver, path) == "unreadable"
-    monkeypatch.setattr("pycudnnrnn._source.os.pread", lambda fd, n, at: real(fd, min(n, 5), at))
+    reading(lambda read, buffer: read(buffer[:5]))
     saver.restore(path)
 
 

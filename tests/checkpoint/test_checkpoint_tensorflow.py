@@ -37,7 +37,7 @@ def variables(scope, seed=0, spec=SPEC, **keywords):
 
 
 def names(folder):
-    return {path.name for path in folder.iterdir()}
+    return {path.name for path in folder.iterdir() if path.suffix != ".lock"}
 
 
 def written(folder, *parts):

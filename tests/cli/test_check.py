@@ -12,12 +12,13 @@ import types
 import pytest
 
 from pycudnnrnn import _discovery
+from pycudnnrnn._discovery import NotFoundError
 from pycudnnrnn.cli import info
 from pycudnnrnn.cli.check import self_test
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
-from pycudnnrnn.errors import LibraryNotFoundError, LibraryUnusableError
+from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing import PermutedLayoutEngine, goldens
 
 _check = importlib.import_module("pycudnnrnn.cli.check")  # the package has the command under this name
@@ -129,9 +130,9 @@ def test_a_library_that_cannot_be_used_fails_and_one_that_is_not_there_is_not_ru
 
         return raises
 
-    monkeypatch.setattr(self_test.libcudnn, "load", load(LibraryUnusableError("it is damaged")))
-    assert failed(run)["library", "libcudnn loads"] == "LibraryUnusableError: it is damaged"
-    monkeypatch.setattr(self_test.libcudnn, "load", load(LibraryNotFoundError("nowhere")))
+    monkeypatch.setattr(self_test.libcudnn, "load", load(EngineError("it is damaged")))
+    assert failed(run)["library", "libcudnn loads"] == "EngineError: it is damaged"
+    monkeypatch.setattr(self_test.libcudnn, "load", load(NotFoundError("nowhere")))
     code, found = outcomes(run)
     assert code == 0
     assert found["library", "libcudnn loads"]["outcome"] == "not run"
@@ -177,10 +178,10 @@ def test_a_missing_library_leaves_no_sentence_open(run, monkeypatch, attempts):
     """Wherever a reason is quoted without the places that were looked at, nothing announces them."""
 
     def load(*_):
-        raise LibraryNotFoundError(not_found.reason, attempts)
+        raise NotFoundError(not_found.reason, attempts)
 
     monkeypatch.setattr(_discovery, "STEPS", ())
-    with pytest.raises(LibraryNotFoundError) as caught:
+    with pytest.raises(NotFoundError) as caught:
         _discovery.find(_discovery.Context())
     not_found = caught.value
     monkeypatch.setattr(self_test.libcudnn, "load", load)

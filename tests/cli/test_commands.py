@@ -8,7 +8,7 @@ import pytest
 
 from pycudnnrnn import __version__
 from pycudnnrnn.cli.commands import pycudnnrnn
-from pycudnnrnn.errors import CudnnError, LibraryNotFoundError
+from pycudnnrnn.errors import CudnnError, EngineError
 
 COMMANDS = sorted(pycudnnrnn.commands)
 
@@ -33,7 +33,7 @@ def test_an_unknown_option_is_wrong_usage(run, command):
 @pytest.mark.parametrize(
     "error",
     [
-        LibraryNotFoundError("There is none.", ("wheel: none", "conda: none")),
+        EngineError("There is none.", ("wheel: none", "conda: none")),
         CudnnError("cudnnCreate", 1001, "NOT_INITIALIZED", "NOT_INITIALIZED", 92800, "", "see nvidia-smi"),
         OSError(28, "No space left on device", "a.png"),
     ],

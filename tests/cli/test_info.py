@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pycudnnrnn import libcudnn
+from pycudnnrnn._discovery import NotFoundError
 from pycudnnrnn.cli import info
-from pycudnnrnn.errors import LibraryNotFoundError
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +50,7 @@ except SystemExit as end:
 def real():
     try:
         return libcudnn.load()
-    except LibraryNotFoundError as error:
+    except NotFoundError as error:
         if os.environ.get("CI"):
             pytest.fail(f"CI installs libcudnn: {error}")
         pytest.skip("needs libcudnn")

@@ -15,7 +15,7 @@ from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engines_cudnn
 from pycudnnrnn.engines.cudnn import handles
 from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
-from pycudnnrnn.errors import EngineError, ForkError
+from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
 from tests.helpers.together import Other, together
@@ -284,7 +284,7 @@ def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(p
             code = 1
             try:
                 LSTM(arrays["x"], None, None, arrays["params"])
-            except ForkError as error:
+            except EngineError as error:
                 calm = "spawn" in str(error) and not played.counts["cudnnDestroy"]
                 code = 0 if calm and np.array_equal(problem.results()["y"], expected) else 2
             finally:

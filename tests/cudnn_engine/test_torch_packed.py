@@ -10,8 +10,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from pycudnnrnn import RNNSpec
 from pycudnnrnn.engines.cudnn import passes as native_passes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
-from pycudnnrnn.errors import ArgumentError, CudnnError, TorchArgumentError
+from pycudnnrnn.errors import ArgumentError, CudnnError
 from pycudnnrnn.interop import _torch_cudnn
+from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from tests.interop.pairs import KINDS, Call, make_call, make_pair, worst

@@ -40,14 +40,20 @@ def test_every_public_error_has_its_row():
 
 
 def test_every_error_that_a_user_can_meet_is_a_public_one():
-    """What is raised from a private module has a name that a user can catch, and a row on the page."""
+    """What is raised from a private module has a name that a user can catch, and a row on the page.
+
+    Three only add to the public class that users catch: an error of TensorFlow's or torch's, or the difference between
+    a missing and a broken libcudnn, which `check` reports differently.
+    """
     public = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    adds = {"NodeError": "StateError", "TorchArgumentError": "ArgumentError", "NotFoundError": "EngineError"}
     for path in sorted(ROOT.glob("pycudnnrnn/**/*.py")):
         if path == ROOT / "pycudnnrnn/errors.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             bases = {ast.unparse(base).rpartition(".")[2] for base in getattr(node, "bases", ())}
-            assert not bases & public, f"{path.relative_to(ROOT)}: {node.name} belongs into errors.py"
+            known = {adds.get(getattr(node, "name", ""))}
+            assert bases & public <= known, f"{path.relative_to(ROOT)}: {node.name} belongs into errors.py"
 
 
 def test_every_relative_link_leads_to_a_file():

@@ -45,12 +45,6 @@ def names(folder):
     return sorted(p.name for p in folder.iterdir() if p.name not in BESIDE and not p.name.endswith(".lock"))
 
 
-def age(folder):
-    """Let an hour pass."""
-    for path in folder.glob(f"{LEFT_BEHIND}*"):
-        os.utime(path, (1e9, 1e9))
-
-
 def check_typed(error, path):
     """Refuse an error that is none of those promised, or that does not say which file it is about."""
     assert isinstance(error, (OSError, PycudnnrnnError)), repr(error)
@@ -102,9 +96,7 @@ def test_a_write_in_which_any_call_fails_leaves_a_whole_file_and_the_next_works(
                 assert found == new, call
             else:
                 check_typed(error, path)
-            left = [name for name in names(tmp_path) if name != path.name]
-            assert not left or (call == "unlink" and len(left) == 1), (call, left)
-            age(tmp_path)
+            assert [name for name in names(tmp_path) if name != path.name] == [], call
             work()
             assert names(tmp_path) == [path.name], call
             start()
@@ -157,7 +149,6 @@ def test_a_saver_in_whose_save_any_call_fails_keeps_a_checkpoint_and_a_book_that
         assert latest.name in ({"m-2", "m-3"} if error else {"m-3"}), call
         if error is not None:
             check_typed(error, tmp_path / "m-3")
-        age(tmp_path)
         work()
         assert names(tmp_path) == ["m-2", "m-3"], call
         assert [path.name for path in saver.last_checkpoints] == ["m-2", "m-3"], call
@@ -184,7 +175,8 @@ def test_a_read_in_which_any_call_fails_is_a_checkpoint_error_and_changes_nothin
     for call, error in each(work, KINDS[kind]):
         tried += 1
         if error is None:
-            assert call == "close", call  # nothing was written
+            # Nothing was written; and Python reads again after a signal.
+            assert call == "close" or (call, kind) == ("read", "EINTR"), call
             continue
         assert isinstance(error, CheckpointError), (call, error)
         assert str(tmp_path) in str(error)
@@ -200,7 +192,7 @@ def test_a_read_in_which_any_call_fails_is_a_checkpoint_error_and_changes_nothin
 def die_everywhere(folder):
     """Write files in children that die at every call, before it and after it; return how many died."""
     died = 0
-    for name in ("Saver.save", "benchmark results"):
+    for name in ("Saver.save", "plot", "benchmark results"):
         write, file_name = WRITERS[name]
         path = folder / name.replace(" ", "-").replace(".", "-") / file_name
         path.parent.mkdir()
@@ -215,9 +207,10 @@ def die_everywhere(folder):
                     left = [other for other in names(path.parent) if other != path.name]
                     assert all(other.startswith(LEFT_BEHIND) for other in left)
                     assert len(left) <= 2
-                    age(path.parent)
                     work()
                     assert content(path) == new
+                    for other in left:
+                        (path.parent / other).unlink()
                     assert names(path.parent) == [path.name], (name, number, after)
                     start()
     return died
@@ -246,7 +239,7 @@ def die_in_a_bundle(folder):
 
 
 @pytest.mark.parametrize(("work", "least"), [("die_everywhere", 150), ("die_in_a_bundle", 150)])
-def test_a_process_that_dies_at_any_call_leaves_a_whole_file_and_what_the_next_write_removes(work, least, tmp_path):
+def test_a_process_that_dies_at_any_call_leaves_a_whole_file_and_at_most_its_temporary_ones(work, least, tmp_path):
     code = f"""
 import os, pathlib
 os.fsync = lambda _: None

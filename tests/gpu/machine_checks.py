@@ -28,7 +28,7 @@ KEPT = 3000
 def where():
     """Who may write to libcudnn and the folders above it: where others may, it is refused, and all else fails."""
     from pycudnnrnn import _discovery, libcudnn
-    from pycudnnrnn.errors import LibraryError
+    from pycudnnrnn.errors import EngineError
 
     try:
         candidate, _ = _discovery.find(_discovery.Context())
@@ -38,7 +38,7 @@ def where():
         ]
         say(library=str(path), user=os.geteuid(), places=places)
         libcudnn.load()
-    except LibraryError as error:
+    except EngineError as error:
         say(mend=error.reason, tried=error.attempts)
     smi = shutil.which("nvidia-smi")
     clocks = started([smi, "-q", "-d", "CLOCK,MEMORY"], 20)[0] if smi else "no nvidia-smi"
@@ -73,7 +73,7 @@ def library(cuda):
 def loaded():
     """Which of NVIDIA's libraries are in a process behind torch and JAX, and whether ours can then be one of them."""
     from pycudnnrnn import libcudnn
-    from pycudnnrnn.errors import LibraryError
+    from pycudnnrnn.errors import EngineError
 
     say(after="nothing", libraries=in_this_process())
     import torch
@@ -87,7 +87,7 @@ def loaded():
     try:
         libcudnn.load()
         mend = ""
-    except LibraryError as error:
+    except EngineError as error:
         mend = f"behind torch and JAX: {error.reason}"
     say(mend, after="ours", libraries=in_this_process())
 

@@ -4,13 +4,14 @@ What SQLite does with its file system: whatever call fails, the data are whole, 
 """
 
 import contextlib
+import io
 import os
 
 CALLS = (
     "open", "write", "fsync", "close", "replace", "unlink", "stat", "lstat", "fstat", "access", "fchmod", "fchown",
-    "scandir", "pread", "mkdir", "link", "rename", "getcwd", "readlink",
+    "scandir", "mkdir", "link", "rename", "getcwd", "readlink",
 )  # fmt: skip
-"""What may be called; whatever is not, costs nothing here."""
+"""What may be called, with "read" for what a file object reads; whatever is not, costs nothing here."""
 
 
 class Faults:
@@ -23,11 +24,14 @@ class Faults:
         self._real = {name: getattr(os, name) for name in CALLS}
         for name, real in self._real.items():
             setattr(os, name, self._counting(name, real))
+        self._file = io.FileIO
+        io.FileIO = type("FileIO", (io.FileIO,), {"readinto": self._counting("read", io.FileIO.readinto)})
         return self
 
     def __exit__(self, *_):
         for name, real in self._real.items():
             setattr(os, name, real)
+        io.FileIO = self._file
 
     def _counting(self, name, real):
         def call(*arguments, **keywords):
@@ -75,8 +79,8 @@ def cut_short(name, real, arguments, keywords):
     """A write takes one byte, a read gives one; other calls are as ever."""
     if name == "write":
         return real(arguments[0], bytes(arguments[1][:1]))
-    if name == "pread":
-        return real(arguments[0], 1, arguments[2])
+    if name == "read":
+        return real(arguments[0], memoryview(arguments[1])[:1])
     return real(*arguments, **keywords)
 
 

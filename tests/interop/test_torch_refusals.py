@@ -16,8 +16,9 @@ import torch  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence  # noqa: E402
 
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, TorchArgumentError  # noqa: E402
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
+from pycudnnrnn.interop._torch_rules import TorchArgumentError  # noqa: E402
 from tests.interop.pairs import KINDS, make_call, make_pair  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

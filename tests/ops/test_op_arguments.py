@@ -97,9 +97,16 @@ def test_a_device_without_cupy_names_the_extra(monkeypatch):
 
 
 def test_errors_survive_pickling():
-    for error in (ArgumentError("x", "y", 3, "shape"), ArgumentTypeError("x", "y", 3), EngineError("z")):
+    for error in (
+        ArgumentError("x", "y", 3, "shape"),
+        ArgumentTypeError("x", "y", 3),
+        ArgumentError("x", "y", 3, text="TF's words"),
+        EngineError("z"),
+        EngineError("z", ("wheel: none",)),
+        errors.CudnnError("cudnnCreate", 1001, "NOT_INITIALIZED", "NOT_INITIALIZED", 92800, "detail", "see nvidia-smi"),
+    ):
         again = pickle.loads(pickle.dumps(error))
-        assert (type(again), str(again)) == (type(error), str(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
     missing = errors.MissingDependencyError("CuPy", "cuda13", "a CUDA device", "cupy-cuda13x")
     assert str(pickle.loads(pickle.dumps(missing))) == str(missing)
 

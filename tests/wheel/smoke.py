@@ -10,7 +10,7 @@ import numpy as np
 
 import pycudnnrnn
 from pycudnnrnn import CudnnGRU, Saver, convert, ops
-from pycudnnrnn.errors import LibraryError, MissingDependencyError
+from pycudnnrnn.errors import EngineError, MissingDependencyError
 
 assert Path(pycudnnrnn.__file__).is_relative_to(sys.prefix), pycudnnrnn.__file__
 assert importlib.metadata.version("pycudnnrnn") == pycudnnrnn.__version__
@@ -39,7 +39,7 @@ assert state["weight_ih_l0"].shape == (32, 5)
 text = ""
 try:
     op.init_params(device="cuda")
-except (MissingDependencyError, LibraryError) as error:
+except (MissingDependencyError, EngineError) as error:
     text = str(error)
 assert "pip install '.[cuda13]'" in text, "there is neither CuPy nor cuDNN here"
 

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _arrays, _discovery, libcudnn, ops
+from pycudnnrnn._discovery import NotFoundError
 from pycudnnrnn._libcudnn import PROTOTYPES, Library
 from pycudnnrnn.engines import Engine, engine_for
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor, rnn_arguments
-from pycudnnrnn.errors import LibraryNotFoundError, PycudnnrnnError, version_text
+from pycudnnrnn.errors import PycudnnrnnError, version_text
 from pycudnnrnn.layout import arithmetic_layout, differences
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import goldens, reference
@@ -70,21 +71,21 @@ def run(before: Callable[[str], None]) -> Iterator[Outcome]:
             yield Outcome(group, name, "failed", f"{type(error).__name__}: {error}")
 
 
-def _no_library(error: LibraryNotFoundError) -> NotRun:
+def _no_library(error: NotFoundError) -> NotRun:
     return NotRun(f"{error.reason}; `pycudnnrnn info` lists the places that were searched")
 
 
 def _library() -> Library:
     try:
         return libcudnn.load()
-    except LibraryNotFoundError as error:
+    except NotFoundError as error:
         raise _no_library(error) from error
 
 
 def _cuda() -> Engine:
     try:
         return engine_for("cuda")
-    except LibraryNotFoundError as error:
+    except NotFoundError as error:
         raise _no_library(error) from error
     except PycudnnrnnError as error:
         raise NotRun(str(error)) from error

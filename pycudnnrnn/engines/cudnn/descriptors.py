@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pycudnnrnn import _libcudnn as c
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.engines.cudnn.owned import Owned
-from pycudnnrnn.errors import ArgumentError, VersionError, version_text
+from pycudnnrnn.errors import ArgumentError, EngineError, version_text
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import INT32_MAX, TIME_MAX, Algorithm, BiasMode, DType, MathType, RNNSpec
 
@@ -166,7 +166,7 @@ class RNNDescriptor(Owned, kind="RNNDescriptor"):
 
     Raises:
         ArgumentError: algorithm "auto", which has to be decided before.
-        VersionError: bfloat16 before cuDNN 9.13.
+        EngineError: bfloat16 before cuDNN 9.13.
 
     Source: cudnnSetRNNDescriptor_v8, cudnnRNNSetClip_v9 (cudnn_adv.h, 9.28).
     """
@@ -213,7 +213,7 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
         ArgumentError: a size below 1, more than 65535 time steps, a length outside 0 to `time`, or lengths that the
             packed layout does not allow.
         ArgumentTypeError: lengths that are not integers on the host.
-        VersionError: bfloat16 before cuDNN 9.13.
+        EngineError: bfloat16 before cuDNN 9.13.
 
     Source: cudnnSetRNNDataDescriptor (cudnn_adv.h, 9.28).
     """
@@ -275,6 +275,6 @@ def _checked_dims(dims: Sequence[int]) -> list[int]:
 
 def _check_data_type(library: Library, dtype: DType) -> None:
     if dtype is DType.BFLOAT16 and library.version < BFLOAT16_SINCE:
-        raise VersionError(
+        raise EngineError(
             f"bfloat16 needs cuDNN {version_text(BFLOAT16_SINCE)} or newer; this is {version_text(library.version)}"
         )

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pycudnnrnn import _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines.cudnn.owned import Owned
-from pycudnnrnn.errors import EngineError, ForkError
+from pycudnnrnn.errors import EngineError
 
 HANDLES_MAX: Final = 64
 """Most handles on one device: each holds device memory of its own, and more threads than this want a queue."""
@@ -59,8 +59,8 @@ class HandlePool:
     """The handles of one device.
 
     Raises:
-        ForkError: the process is a fork of one that had handles: CUDA does not work in it.
-        EngineError: more threads at once than HANDLES_MAX.
+        EngineError: the process is a fork of one that had handles, where CUDA does not work; or more threads at once
+            than HANDLES_MAX.
     """
 
     forks = 0
@@ -78,7 +78,7 @@ class HandlePool:
     def check_process(self) -> None:
         """Refuse to work in a forked child."""
         if self._count and self.forks != self._forks:
-            raise ForkError(
+            raise EngineError(
                 "cuDNN was used before this process was forked, and CUDA does not survive a fork: "
                 "start processes with multiprocessing's 'spawn' method"
             )

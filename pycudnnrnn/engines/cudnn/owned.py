@@ -9,7 +9,7 @@ import weakref
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pycudnnrnn.errors import ArgumentTypeError, ClosedError, PycudnnrnnError
+from pycudnnrnn.errors import ArgumentTypeError, PycudnnrnnError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ class Owned:
     An owner cannot be copied or pickled.
 
     Raises:
-        ClosedError: on use after `close()`, or after `close()` of something it is built on.
+        StateError: on use after `close()`, or after `close()` of something it is built on.
     """
 
     _kind: ClassVar[str]
@@ -122,7 +122,7 @@ class Owned:
     @property
     def _as_parameter_(self) -> Any:
         if self.closed:
-            raise ClosedError(f"{type(self).__name__} was used after it, or what it is built on, had been closed")
+            raise StateError(f"{type(self).__name__} was used after it, or what it is built on, had been closed")
         return self._pointer
 
     def close(self) -> None:

