@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS := demo test lint docs
+GROUPS := demo test lint docs
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
@@ -38,7 +38,6 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/mypy
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 # The pages that are generated, then all of them as HTML; a warning is an error. Frameworks are not needed: docs/conf.py
@@ -103,12 +102,13 @@ free-threaded:
 clean:
 	rm -rf $(VENV) build dist
 
-# One environment; a stamp for each set of extras, remade when pyproject.toml changes.
+# One environment; a stamp for each dependency group, remade when pyproject.toml changes. pip knows groups since 25.1.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 
-$(EXTRAS:%=$(VENV)/.%): $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
+$(GROUPS:%=$(VENV)/.%): $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --group '$*' --editable .
 	@touch $@
 
 $(VENV)/.cudnn: Makefile | $(VENV)/bin/python

@@ -183,7 +183,8 @@ def _answered(question: str, answers: dict[str, Any]) -> bool:
 
 def compatibility(results: list[dict[str, Any]]) -> str:
     """Return the page of versions, each with what it was tested against."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, tested = content["project"], content["dependency-groups"]["test"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
     headers = sorted(json.loads(p.read_text("utf-8"))["version"] for p in (ROOT / "tests/abi/headers").glob("*.json"))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -194,7 +195,7 @@ def compatibility(results: list[dict[str, Any]]) -> str:
     for result in results:
         on_gpu.setdefault(version_text(result["cudnn"]), []).append(result["gpu"])
     cudnn = [(v, in_ci.get(v, "no"), ", ".join(dict.fromkeys(on_gpu.get(v, ["no"])))) for v in {**in_ci, **on_gpu}]
-    simulated = _version(extras["test"], "cupy").removeprefix("==")
+    simulated = _version(tested, "cupy").removeprefix("==")
     rows = [
         (
             "Python",
@@ -206,11 +207,11 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI runs"),
         *(
             (name, _version(project["dependencies"], name), "the newest on PyPI when CI runs")
-            for name in ("click", "rich")
+            for name in ("click", "rich", "filelock")
         ),
         ("CuPy, CUDA 12", _version(extras["cuda12"], "cupy"), "no"),
         ("CuPy, CUDA 13", _version(extras["cuda13"], "cupy"), f"{simulated}, with arrays in host memory"),
-        ("torch", "any with DLPack", f"{_version(extras['test'], 'torch').removeprefix('==')}, on the CPU"),
+        ("torch", "any with DLPack", f"{_version(tested, 'torch').removeprefix('==')}, on the CPU"),
         ("System", "Linux, x86-64 and aarch64", "x86-64"),
     ]
     accepted = (
@@ -248,9 +249,9 @@ def _free_threaded() -> str:
     )
 
 
-def _version(requirements: list[str], name: str) -> str:
+def _version(requirements: list[Any], name: str) -> str:
     """Return what a list of requirements asks of a package: ">=1.26"."""
-    requirement = next(r for r in requirements if r.startswith(name))
+    requirement: str = next(r for r in requirements if isinstance(r, str) and r.startswith(name))
     return requirement[min(i for i, c in enumerate(requirement) if c in "<>=") :]
 
 

@@ -1,4 +1,3 @@
-# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 """Words: a type checker takes each one, as a string or as its enum member, and refuses others. Nothing here is run."""
 
 from typing import assert_type

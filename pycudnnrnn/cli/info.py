@@ -28,7 +28,6 @@ OPTIONAL: Final = {
     "cuda13": ("cupy-cuda13x", "nvidia-cudnn-cu13"),
     "bfloat16": ("ml_dtypes",),
     "fast": ("numba",),
-    "demo": ("threadpoolctl",),
     "plot": ("matplotlib",),
     "testing": ("hypothesis",),
     "convert": ("h5py", "onnx"),

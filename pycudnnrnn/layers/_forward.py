@@ -53,7 +53,7 @@ class LayerForward(Forward[ArrayT]):
         """The final states of all layers: (h, c) for the LSTM, (h,) for the others."""
         return (self.output_h,) if self.output_c is None else (self.output_h, self.output_c)
 
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # TF's layer has its own names
+    def backward(  # TF's layer has its own names
         self,
         d_outputs: Any = None,
         d_states: Any = None,
