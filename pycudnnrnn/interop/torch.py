@@ -231,6 +231,11 @@ class LSTM(_RNN):
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
     `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
 
+    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) sees one vector
+    in place of the weights, so it trains differently than with torch's module, or raises an error. Use an optimizer
+    that treats each number separately, such as SGD, Adam or AdamW. For the others, train torch's module and load its
+    state dict here.
+
     Gradients are available in evaluation mode, too. Double backward, forward-mode gradients and `vmap` raise an error.
 
     On CUDA tensors the module uses the algorithm and math type that torch's module would use. TF32 is used for float32
@@ -307,7 +312,8 @@ class GRU(_RNN):
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
     `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
 
-    Gradients, precision and dropout are as for `LSTM`.
+    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) does not train
+    this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as for `LSTM`.
 
     Args:
         input_size: width of the input, I.
@@ -368,7 +374,8 @@ class RNN(_RNN):
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
     `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
 
-    Gradients, precision and dropout are as for `LSTM`.
+    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) does not train
+    this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as for `LSTM`.
 
     Args:
         input_size: width of the input, I.
