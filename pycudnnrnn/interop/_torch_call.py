@@ -10,7 +10,7 @@ import numpy as np
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.errors import MissingDependencyError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from pycudnnrnn.passes import RESULTS, UPSTREAM, Name, shapes
+from pycudnnrnn.passes import RESULTS, UPSTREAM, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -67,21 +67,15 @@ class Arguments(NamedTuple):
         """The packed rows: all valid steps of all sequences."""
         return self.x.shape[0] if self.batch_sizes is not None else self.x.shape[0] * self.x.shape[1]
 
-    def shapes(self, x: Any) -> dict[Name, tuple[Any, ...]]:
-        """The shapes of arrays over `x`'s axes, and of states. Arrays that a cell does not have are empty."""
-        found = shapes(self.spec, x.shape[:-1], self.size[1])
-        return {name: (0,) if shape is None else shape for name, shape in found.items()}
-
     def empty_results(self, x: Any) -> list[Any]:
-        found = self.shapes(x)
-        return [x.new_empty(found[name]) for name in RESULTS]
+        """Return tensors for y, over the axes of `x`, for hy and for cy, which is empty if the cell has none."""
+        found = shapes(self.spec, x.shape[:-1], self.size[1])
+        return [x.new_empty(found[name] or 0) for name in RESULTS]
 
     def upstream(self, *given: Any) -> list[Any]:
         """Return the gradients of y, hy and cy, zeros for those that are None."""
-        if all(gradient is not None for gradient in given):
-            return [*given]
-        found = self.shapes(self.x)
-        return [self.x.new_zeros(found[n]) if g is None else g for n, g in zip(UPSTREAM, given, strict=True)]
+        found = shapes(self.spec, self.x.shape[:-1], self.size[1])
+        return [self.x.new_zeros(found[n] or 0) if g is None else g for n, g in zip(UPSTREAM, given, strict=True)]
 
     def empty_gradients(self, x: Any, *, params_too: bool) -> list[Any]:
         """Return tensors for the gradients of `x`, hx, cx and params; empty for those not given or not wanted."""
@@ -113,11 +107,11 @@ class Arguments(NamedTuple):
         return Packing(schedule, torch.tensor(lengths, dtype=torch.int64))
 
     def padded(self, data: Any) -> Any:
-        """Pad packed data, as ops need it: [rows, F] to [T, B, F]."""
-        if self.batch_sizes is None:
-            return data.contiguous()
+        """Return packed data [rows, F] padded to [T, B, F], after checking the batch sizes; other data as it is."""
+        if self.packing is None:
+            return data
         padded, _ = torch.ops.aten._pad_packed_sequence(data, self.batch_sizes, False, 0.0, -1)  # noqa: SLF001
-        return padded.contiguous()
+        return padded
 
     def packed(self, data: Any) -> Any:
         """Undo `padded`."""

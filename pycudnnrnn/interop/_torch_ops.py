@@ -1,11 +1,13 @@
 """The RNN as two torch operators, `pycudnnrnn::rnn` and `pycudnnrnn::rnn_backward`, and the functions that join them.
 
-Eager code, `torch.compile`, `torch.export` and `torch.func` all use these operators. On CUDA they pass the tensors'
-addresses to cuDNN (`_torch_cudnn`). On the CPU, and if one native call is not enough, ops run. An operator can return
-only tensors, so the reserve is a uint8 tensor, which autograd keeps and frees like any other. A forward that will not
-be differentiated keeps none. The backward works on a copy, so that it does not change its arguments and
-`retain_graph=True` gives the same gradients again. The copy takes 2 to 6 % of a step (LSTM, 128 to 512 units), and
-running the forward again 30 %.
+Eager code, `torch.compile`, `torch.export` and `torch.func` all use these operators. On the CPU they call the NumPy
+engine, on arrays over the tensors' memory. On CUDA they pass the tensors' addresses to cuDNN (`_torch_cudnn`). Only a
+forward that does not take exactly one native call runs by ops there.
+
+An operator can return only tensors, so the reserve is a uint8 tensor, which autograd keeps and frees like any other. A
+forward that will not be differentiated keeps none. The backward works on a copy, so that it does not change its
+arguments and `retain_graph=True` gives the same gradients again. The copy takes 2 to 6 % of a step (LSTM, 128 to 512
+units), and running the forward again 30 %.
 
 The dropout seed is an argument, which the caller draws from torch's generator. On the CPU masks depend only on it. On
 CUDA they depend on the forwards that ran on the stream since `torch.manual_seed`. A seed gives the same masks again as
@@ -19,13 +21,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from pycudnnrnn import _arrays, ops
-from pycudnnrnn.engines import DropoutState, engine_for
+from pycudnnrnn import ops
+from pycudnnrnn.engines import DropoutState, Engine, EnginePlan, engine_for
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.errors import EngineError, MissingDependencyError
 from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop._torch_call import Arguments
-from pycudnnrnn.spec import RNNSpec, parse_dtype
+from pycudnnrnn.interop._torch_rules import TorchArgumentError
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, CallConfig
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import TIME_MAX, DType
 
 try:
     import torch
@@ -34,6 +39,9 @@ except ImportError as error:
 
 SEEDS: Final = 2**63 - 1
 """The number of dropout seeds to draw from: those of an int64."""
+
+SCHEDULES_MAX: Final = 64
+"""Most sizes of batches whose steps are remembered."""
 
 _ARGUMENTS: Final = (
     "Tensor x, Tensor? batch_sizes, Tensor? hx, Tensor? cx, Tensor params, Tensor? seed, str spec, float dropout, "
@@ -69,27 +77,20 @@ def _refuse_backward(*_: Any) -> Any:
 @_operator("rnn", f"({_ARGUMENTS}, bool keep_reserve) -> (Tensor y, Tensor hy, Tensor cy, Tensor reserve)")
 def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     """Run an RNN. The reserve is empty if it is not kept."""
-    *plain, keep = arguments
-    call = Arguments(*plain)
-    found = _torch_cudnn.forward(call, keep=keep)
-    if found is not None:
-        return found
-    call = Arguments(*map(_plain, plain))
-    lengths, padded = _lengths(call), call.padded(call.x)  # in this order: lengths are checked
-    x, hx, cx, params = map(_native, (padded, call.hx, call.cx, call.params))
-    with _on_current_stream(padded):
-        if not (keep and call.size[1]):
-            fwd = _op_of(call).run(
-                x, hx, cx, params, call.seed is not None, sequence_lengths=lengths,
-                time_major=call.time_major, keep_reserve=False,
-            )  # fmt: skip
-            y, hy, cy = (_tensor(array, padded) for array in (fwd.output, fwd.output_h, fwd.output_c))
-            return call.packed(y), hy, cy, padded.new_empty(0, dtype=torch.uint8)
-        y, hy, cy = call.empty_results(padded)
-        plan = _plan(call, _op_of(call), lengths)
-        reserve = padded.new_empty(plan.reserve_nbytes, dtype=torch.uint8)
-        cy_or_none = _native(cy) if call.spec.has_cell_state else None
-        plan.forward(params, x, hx, cx, _native(y), _native(hy), cy_or_none, _native(reserve))
+    *rest, keep = arguments
+    call = Arguments(*rest)
+    engine = engine_for(str(call.x.device))
+    if engine.name != "numpy":
+        return _torch_cudnn.forward(call, keep=keep) or _forward_by_ops(call, engine.name, keep=keep)
+    x, plan = call.padded(call.x), _plan(engine, call, keep=keep)
+    y, hy, cy = call.empty_results(x)
+    reserve = x.new_empty(plan.reserve_nbytes, dtype=torch.uint8)
+    arrays = {
+        "params": _array(call.params), "x": _array(x), "hx": _array(call.hx), "cx": _array(call.cx),
+        "y": _array(y), "hy": _array(hy), "cy": _array(cy) if call.spec.has_cell_state else None,
+        "reserve": _array(reserve),
+    }  # fmt: skip
+    plan.run(FORWARD, arrays, ())
     return call.packed(y), hy, cy, reserve
 
 
@@ -112,27 +113,26 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     """
     dy, dhy, dcy, y, reserve, *rest, params_too = arguments
     call = Arguments(*rest)
-    dy, dhy, dcy = call.upstream(dy, dhy, dcy)
-    batch = _torch_cudnn.batch_of(call, training=True)
-    if batch is not None:
-        return batch.backward(call, dy, dhy, dcy, y, reserve, params_too=params_too)
-    dy, dhy, dcy, y, reserve = map(_plain, (dy, dhy, dcy, y, reserve))
-    call = Arguments(*map(_plain, rest))
-    lengths, padded = _lengths(call), call.padded(call.x)
-    dx, dhx, dcx, d_params = call.empty_gradients(padded, params_too=params_too)
-    if not call.size[1]:
-        return dx, dhx, dcx, d_params.zero_()
-    dy = call.padded(dy)
-    y = dy if y is None else call.padded(y)  # a plan needs an array of y's shape, and reads the one that was kept
-    x, y, dy, hx, cx, params = map(_native, (padded, y, dy, call.hx, call.cx, call.params))
-    to_hx, to_cx = (None if a is None else _native(to) for a, to in ((hx, dhx), (cx, dcx)))
-    dcy = _native(dcy) if call.spec.has_cell_state else None
-    with _on_current_stream(padded):
-        plan = _plan(call, _op(call.spec), lengths)  # the masks are in the reserve, so that no seed is set up again
-        kept = _native(reserve.clone())
-        plan.backward_data(params, y, dy, hx, _native(dhy), to_hx, cx, dcy, to_cx, _native(dx), kept)
-        if params_too:
-            plan.backward_weights(x, hx, y, _native(d_params), kept)
+    engine = engine_for(str(call.x.device))
+    if engine.name != "numpy":
+        batch = _torch_cudnn.batch_of(call, training=True)
+        if batch is not None:
+            dy, dhy, dcy = call.upstream(dy, dhy, dcy)
+            return batch.backward(call, dy, dhy, dcy, y, reserve, params_too=params_too)
+        dx, dhx, dcx, d_params = call.empty_gradients(call.x, params_too=params_too)
+        return dx, dhx, dcx, d_params.zero_()  # a batch without sequences: no other forward keeps a reserve
+    x, plan = call.padded(call.x), _plan(engine, call, keep=True)
+    dx, dhx, dcx, d_params = call.empty_gradients(x, params_too=params_too)
+    kept = _array(reserve.clone())
+    arrays = {
+        "params": _array(call.params), "dy": _array(None if dy is None else call.padded(dy)), "dhy": _array(dhy),
+        "dcy": _array(dcy) if call.spec.has_cell_state else None, "dx": _array(dx),
+        "dhx": None if call.hx is None else _array(dhx), "dcx": None if call.cx is None else _array(dcx),
+        "reserve": kept,
+    }  # fmt: skip
+    plan.run(BACKWARD_DATA, arrays, ())
+    if params_too:
+        plan.run(BACKWARD_WEIGHTS, {"x": _array(x), "d_params": _array(d_params), "reserve": kept}, ())
     return call.packed(dx), dhx, dcx, d_params
 
 
@@ -200,20 +200,21 @@ class _Transformable(torch.autograd.Function):  # type: ignore[misc]
         _set_up(ctx, inputs, y, reserve)
 
     @staticmethod
-    def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:
         # A compiler does not trace a function in a function's backward, and raises its own error for double backward.
         run = rnn_backward if torch.compiler.is_compiling() else _Backward.apply
         return _gradients(ctx, run, (dy, dhy, dcy))
 
     @staticmethod
-    def vmap(*_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(*_: Any) -> Any:
         return _refuse_vmap()
 
 
 def _set_up(ctx: Any, arguments: tuple[Any, ...], y: Any, reserve: Any) -> None:
     """Keep the tensors for a backward. cuDNN reads its output again, so nobody may change it then."""
     *tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, _ = arguments
-    ctx.save_for_backward(None if _reads_no_output(y) else y, reserve, *tensors)
+    y = None if _reads_no_output(str(y.device)) else y
+    ctx.save_for_backward(y, reserve, *tensors)
 
 
 def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -237,11 +238,11 @@ class _Backward(torch.autograd.Function):  # type: ignore[misc]
         pass
 
     @staticmethod
-    def backward(*_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(*_: Any) -> Any:
         raise EngineError("double backward: no engine differentiates an RNN's backward, nor does cuDNN")
 
     @staticmethod
-    def vmap(*_: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(*_: Any) -> Any:
         return _refuse_vmap()
 
 
@@ -253,80 +254,62 @@ _PARAMS: Final = 4
 """The place of params among the operator's inputs."""
 
 
-@functools.lru_cache(maxsize=256)
-def _op(spec: RNNSpec) -> ops.CudnnRNN:
-    return ops.from_spec(spec)
-
-
-def _op_of(call: Arguments) -> ops.CudnnRNN:
-    """Return the op that runs a call: a new one if dropout acts, since its dropout is set to the seed."""
-    if call.seed is None:
-        return _op(call.spec)
-    op = ops.from_spec(call.spec)
-    op.set_dropout_state(DropoutState(engine_for(_device_name(call.x)).name, int(call.seed)))
-    return op
-
-
-def _plan(call: Arguments, op: ops.CudnnRNN, lengths: tuple[int, ...] | None) -> ops.Plan:
-    T, B = call.size
-    return op.prepare(
-        int(T), int(B), is_training=True, sequence_lengths=lengths, time_major=call.time_major,
-        device=_device_name(call.x),
-    )  # fmt: skip
-
-
-def _lengths(call: Arguments) -> tuple[int, ...] | None:
+def _plan(engine: Engine, call: Arguments, *, keep: bool) -> EnginePlan:
+    """Return the object that runs a call on the NumPy engine, on arrays over the tensors' memory."""
     packing = call.packing
-    return None if packing is None else packing.schedule.lengths
+    lengths = None if packing is None else packing.schedule.lengths
+    dropout = None if call.seed is None else engine.dropout(call.spec, DropoutState(engine.name, int(call.seed)))
+    return engine.plan(CallConfig(call.spec, _schedule(*call.size, lengths, call.time_major), keep, dropout))
+
+
+@functools.lru_cache(maxsize=SCHEDULES_MAX)
+def _schedule(T: int, B: int, lengths: tuple[int, ...] | None, time_major: bool) -> Schedule:
+    return Schedule(T, B, lengths, time_major)
+
+
+def _array(tensor: Any) -> Any:
+    """Return the NumPy array over a CPU tensor's memory."""
+    if tensor is None:
+        return None
+    if tensor.dtype is torch.bfloat16:  # NumPy has it from ml_dtypes, which torch does not know
+        return tensor.detach().view(torch.uint16).numpy().view(DType.BFLOAT16.numpy)
+    return tensor.numpy(force=True)  # of a tensor that requires a gradient, too; on the CPU nothing is copied
+
+
+def _forward_by_ops(call: Arguments, engine: str, *, keep: bool) -> tuple[Any, Any, Any, Any]:
+    """Run on cuDNN what one native call does not: more steps, or no sequence. Nothing is kept for a backward.
+
+    Raises:
+        TorchArgumentError: a backward is to follow.
+    """
+    T, B = call.size
+    if keep and B:
+        expected = f"at most {TIME_MAX} steps on CUDA if gradients are needed"
+        raise TorchArgumentError("input", expected, T, aspect="length")
+    packing, op = call.packing, ops.from_spec(call.spec)
+    if call.seed is not None:
+        op.set_dropout_state(DropoutState(engine, int(call.seed)))
+    x = call.padded(call.x).detach()
+    hx, cx = (None if state is None else state.detach() for state in (call.hx, call.cx))
+    found = op.run(
+        x, hx, cx, call.params.detach().contiguous(), call.seed is not None,
+        sequence_lengths=None if packing is None else packing.schedule.lengths, time_major=call.time_major,
+        keep_reserve=False,
+    )  # fmt: skip
+    results = found.output, found.output_h, found.output_c
+    y, hy, cy = (x.new_empty(0) if result is None else result.contiguous() for result in results)
+    return call.packed(y), hy, cy, x.new_empty(0, dtype=torch.uint8)
 
 
 def _reserve_nbytes(call: Arguments) -> Any:
     """Return the reserve's bytes: by arithmetic on the CPU, where sizes may be symbols, otherwise from cuDNN."""
-    if _reads_no_output(call.x):
+    if _reads_no_output(str(call.x.device)):
         return reserve_nbytes(call.spec, call.num_rows, drops=call.seed is not None)
     batch = _torch_cudnn.batch_of(call, training=True)
     return 0 if batch is None else batch.reserve_nbytes  # none: the call itself will raise an error
 
 
-def _reads_no_output(tensor: Any) -> bool:
-    """Return True if the NumPy engine runs it, or none: "meta" tensors have shapes and no numbers."""
-    return tensor.device.type == "meta" or bool(_is_numpys(_device_name(tensor)))
-
-
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _is_numpys(device: str) -> bool:
-    return engine_for(device).name == "numpy"
-
-
-def _device_name(tensor: Any) -> str:
-    return str(tensor.device)
-
-
-def _plain(argument: Any) -> Any:
-    """Return a tensor detached and contiguous; any other value unchanged."""
-    return argument.detach().contiguous() if isinstance(argument, torch.Tensor) else argument
-
-
-def _native(tensor: Any) -> Any:
-    """Return the array for an op: a NumPy array over a CPU tensor's memory, or the CUDA tensor itself."""
-    if tensor is None or tensor.device.type != "cpu":
-        return tensor
-    if tensor.dtype is torch.bfloat16:  # NumPy has it from ml_dtypes, which torch does not know
-        return tensor.view(torch.uint16).numpy().view(parse_dtype("dtype", tensor.dtype).numpy)
-    return tensor.numpy()
-
-
-def _tensor(array: Any, like: Any) -> Any:
-    """Undo `_native`, contiguously as compilers expect. None becomes an empty tensor."""
-    if array is None:
-        return like.new_empty(0)
-    if like.dtype is torch.bfloat16 and like.device.type == "cpu":
-        array = array.view("u2")
-    tensor = torch.from_numpy(array) if like.device.type == "cpu" else array
-    return tensor.view(like.dtype).contiguous()
-
-
-def _on_current_stream(tensor: Any) -> contextlib.AbstractContextManager[Any]:
-    """Put the preparation and allocations of a call on torch's current stream, like the call itself."""
-    kind = _arrays.kind_of("input", tensor)
-    return _arrays.streams(engine_for(kind.device), kind.library, frozenset({"torch"}))
+def _reads_no_output(device: str) -> bool:
+    """Return True if the NumPy engine runs there, or none: "meta" tensors have shapes and no numbers."""
+    return device == "meta" or engine_for(device).name == "numpy"

@@ -170,7 +170,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         super()._save_to_state_dict(destination, prefix, keep_vars)
         del destination[f"{prefix}params"]
 
-    def _load_from_state_dict(self, *arguments: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def _load_from_state_dict(self, *arguments: Any) -> None:
         errors = arguments[-1]
         before = len(errors)
         with self._under_torchs_names() as named:

@@ -32,6 +32,7 @@ class _RNN(FlatParams):
     """Base of the three modules, which explain the arguments."""
 
     _mode: RNNMode
+    _has_cell_state = False
 
     def __init__(
         self,
@@ -116,17 +117,19 @@ class _RNN(FlatParams):
         parts: tuple[Any, ...] = input if packed else (input, None, None, None)
         data, batch_sizes, order, way_back = parts
         _check_tensor("input", data)
+        kind = data.device.type
+        autocasts = kind != "meta" and torch.is_autocast_enabled(kind)  # torch has no autocast for "meta"
         unbatched = not packed and data.dim() == 2
         batch_axis = 0 if self.batch_first else 1
         if unbatched:
             data = data.unsqueeze(batch_axis)
         params = self.params
-        self._check_input(data, params, batch_sizes)
-        if _autocasts(data) and params.dtype is not torch.float64:  # which autocast leaves alone everywhere
-            dtype = torch.get_autocast_dtype(data.device.type)
+        self._check_input(data, params, batch_sizes, autocasts=autocasts)
+        if autocasts and params.dtype is not torch.float64:  # which autocast leaves alone everywhere
+            dtype = torch.get_autocast_dtype(kind)
             data, params = data.to(dtype), self._cast(params, dtype)
         B = data.size(batch_axis) if not packed else _num_sequences(batch_sizes, order)
-        states = self._states(hx, data, B, unbatched=unbatched)
+        states = [] if hx is None else self._states(hx, data, B, unbatched=unbatched, autocasts=autocasts)
         if packed and not states:  # the operator reads the batch size of packed data from the states
             states = [data.new_zeros(shape) for shape in self._state_shapes(B)]
         if order is not None:
@@ -156,22 +159,21 @@ class _RNN(FlatParams):
         node: tuple[Any, Any] = tracer.create_proxy("call_module", path, arguments, {})
         return node
 
-    @property
-    def _has_cell_state(self) -> bool:
-        return self.mode == "LSTM"
-
-    def _check_input(self, data: Any, params: Any, batch_sizes: Any | None) -> None:
+    def _check_input(self, data: Any, params: Any, batch_sizes: Any | None, *, autocasts: bool) -> None:
         dims = 3 if batch_sizes is None else 2
         if data.dim() != dims:
             axes = "[T, B, input_size] or [T, input_size]" if batch_sizes is None else "packed data [rows, input_size]"
             raise TorchArgumentError("input", axes, tuple(data.shape), aspect="shape")
-        if data.dtype != params.dtype and not _autocasts(data):
+        if data.dtype != params.dtype and not autocasts:
             raise TorchArgumentError("input", f"{params.dtype}, the module's", data.dtype, aspect="dtype")
         if data.device != params.device:
             raise TorchArgumentError("input", f"{params.device}, the module's", data.device, aspect="device")
         if data.size(-1) != self.input_size:
             expected = f"a last axis of input_size={self.input_size}"
             raise TorchArgumentError("input", expected, tuple(data.shape), aspect="shape")
+        if params.shape != (self._layout.size,):
+            expected = f"({self._layout.size},), all weights and biases"
+            raise TorchArgumentError("params", expected, tuple(params.shape), aspect="shape")
         if batch_sizes is None and data.size(1 if self.batch_first else 0) == 0:
             raise TorchArgumentError("input", "at least one step", tuple(data.shape), aspect="shape")
 
@@ -180,10 +182,8 @@ class _RNN(FlatParams):
         h, c = (count, B, self.proj_size or self.hidden_size), (count, B, self.hidden_size)
         return [h, c] if self._has_cell_state else [h]
 
-    def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool) -> list[Any]:
+    def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool, autocasts: bool) -> list[Any]:
         """Return the given initial states, checked, with a batch axis and in the data's dtype."""
-        if hx is None:
-            return []
         names = ["hx[0]", "hx[1]"] if self._has_cell_state else ["hx"]
         if self._has_cell_state and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
             raise ArgumentTypeError("hx", "a pair (h, c)", type(hx))
@@ -197,7 +197,7 @@ class _RNN(FlatParams):
                 raise TorchArgumentError(name, f"{expected}, which is {axes}", tuple(state.shape), aspect="shape")
             if state.device != data.device:
                 raise TorchArgumentError(name, f"{data.device}, the input's", state.device, aspect="device")
-            if _autocasts(data):
+            if autocasts:
                 state = state.to(data.dtype)  # noqa: PLW2901
             if state.dtype != data.dtype:
                 raise TorchArgumentError(name, f"{data.dtype}, the input's", state.dtype, aspect="dtype")
@@ -231,6 +231,11 @@ class LSTM(_RNN):
 
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
     `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
+
+    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) sees one vector
+    in place of the weights, so it trains differently than with torch's module, or raises an error. Use an optimizer
+    that treats each number separately, such as SGD, Adam or AdamW. For the others, train torch's module and load its
+    state dict here.
 
     Gradients are available in evaluation mode, too. Double backward, forward-mode gradients and `vmap` raise an error.
 
@@ -282,6 +287,7 @@ class LSTM(_RNN):
     """
 
     _mode = RNNMode.LSTM
+    _has_cell_state = True
 
 
 class GRU(_RNN):
@@ -307,7 +313,8 @@ class GRU(_RNN):
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
     `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
 
-    Gradients, precision and dropout are as for `LSTM`.
+    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) does not train
+    this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as for `LSTM`.
 
     Args:
         input_size: width of the input, I.
@@ -368,7 +375,8 @@ class RNN(_RNN):
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
     `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
 
-    Gradients, precision and dropout are as for `LSTM`.
+    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) does not train
+    this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as for `LSTM`.
 
     Args:
         input_size: width of the input, I.
@@ -429,12 +437,6 @@ class RNN(_RNN):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
         )
-
-
-def _autocasts(data: Any) -> bool:
-    """Return whether autocast is on for the data's device; torch has none for "meta"."""
-    on: bool = data.device.type != "meta" and torch.is_autocast_enabled(data.device.type)
-    return on
 
 
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:

@@ -19,6 +19,7 @@ from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.interop import _torch_call, _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_call import Arguments
+from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.permuted import PermutedLayoutEngine
 from tests.stand_in import shim
@@ -105,12 +106,13 @@ def test_lengths_are_found_once(played, monkeypatch):
 
 
 def test_what_is_counted_is_seen(played, monkeypatch):
-    """The same counts, of the way that arrays take."""
-    module, x = make(dropout=0.375)  # a spec of its own: ops are kept, and with them an engine's dropout
+    """The same counts, of a forward by ops."""
+    module, x = make(dropout=0.375)
     monkeypatch.setattr(_torch_cudnn, "batch_of", lambda *_, **__: None)
-    step(module, x)
-    counted = Counted(monkeypatch, played)
-    step(module, x)
+    with torch.no_grad():
+        module(x)
+        counted = Counted(monkeypatch, played)
+        module(x)
     found = counted.beside_the_passes()
     assert {"descriptors", "exchanges", "streams", "allocations", "cudnnGetRNNTempSpaceSizes"} <= set(found)
 
@@ -255,6 +257,21 @@ def test_an_empty_batch_makes_no_call(played):
     assert h.shape == (4, 0, 6)
     assert not module.params.grad.any()
     assert not [name for name, *_ in played.calls if name in shim.PASSES]
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_more_steps_than_one_native_call_takes_run_without_gradients_only(played, monkeypatch, lengths, dropout):
+    module, x = make(dropout=dropout)
+    data = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
+    monkeypatch.setattr(_torch_cudnn, "TIME_MAX", 4)
+    seed = first_seed(5)
+    with torch.no_grad():
+        (y, found), (theirs, expected) = module(data), on_numpy(data, run=module, chain=(seed, 0))
+    y, theirs = (y, theirs) if lengths is None else (y.data, theirs.data)
+    equal([y, *found], [theirs, *expected])
+    with pytest.raises(TorchArgumentError, match=r"Invalid input length: 5, .* if gradients are needed"):
+        module(data)
 
 
 @pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])

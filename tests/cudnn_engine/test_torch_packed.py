@@ -17,7 +17,7 @@ from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from tests.interop.pairs import KINDS, Call, make_call, make_pair, worst
 from tests.stand_in import shim
-from tests.stand_in.torch_on_cpu import STREAM, equal, make, playing, step
+from tests.stand_in.torch_on_cpu import STREAM, equal, make, on_numpy, playing, step
 
 PACKED, UNPACKED = "SEQ_MAJOR_PACKED", "SEQ_MAJOR_UNPACKED"
 
@@ -75,13 +75,12 @@ def operators(module, x, lengths):
     return {e.name for e in profiled.events() if start <= e.time_range.start <= end}
 
 
-def test_a_training_step_neither_pads_nor_packs(played, monkeypatch):
+def test_a_training_step_neither_pads_nor_packs(played):
     module, x = make()
     both = {"aten::_pad_packed_sequence", "aten::_pack_padded_sequence"}
     assert operators(module, x, [5, 4, 2]) & both == set()
     assert played.described
-    monkeypatch.setattr(_torch_cudnn, "batch_of", lambda *_, **__: None)  # the way of padded arrays
-    assert operators(module, x, [5, 4, 2]) & both == both
+    assert on_numpy(module, x, [5, 4, 2], run=operators) & both == both
 
 
 def test_no_memory_is_set_for_padding_that_is_not_there(played, monkeypatch):
@@ -107,12 +106,14 @@ def test_packed_and_padded_batches_of_one_size_share_nothing(played, monkeypatch
     module, x = make()
     batches = [5, 4, 2], [5, 3, 1]
     for lengths in batches:
-        found = [step(module, x, lengths)]
+        found = step(module, x, lengths)
         with monkeypatch.context() as patched:
-            patched.setattr(_torch_cudnn, "batch_of", lambda *_, **__: None)  # the way of padded arrays
-            found.append(step(module, x, lengths))
-        equal(*found)
-    assert played.described == [(layout, tuple(b)) for b in batches for layout in (PACKED, UNPACKED) for _ in range(3)]
+            patched.setattr(_torch_cudnn, "batch_of", lambda *_, **__: None)  # then ops run a forward, padded
+            with torch.no_grad():
+                output, final = module(pack_padded_sequence(x, lengths))
+        equal(found[:3], [output.data, *final])
+    expected = [[(PACKED, tuple(b))] * 3 + [(UNPACKED, tuple(b))] for b in batches]
+    assert played.described == [described for of_batch in expected for described in of_batch]
 
 
 @pytest.mark.parametrize("lengths", [None, [5, 4, 2]], ids=["padded", "packed"])

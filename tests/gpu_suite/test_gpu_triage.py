@@ -266,17 +266,6 @@ def test_the_process_of_an_algorithm_says_how_long_it_took_and_how_right_it_is(o
     assert all(line["ratio"] <= 1 for line in lines[1::2])
 
 
-def test_a_library_that_others_may_replace_is_told_with_what_mends_it(mends, monkeypatch, tmp_path):
-    library = tmp_path / "libcudnn.so.9"
-    for name in ("libcudnn.so.9", *(f"libcudnn_{part}.so.9" for part in ("graph", "ops", "adv"))):
-        (tmp_path / name).write_bytes(b"")
-    tmp_path.chmod(0o777)
-    monkeypatch.setenv("PYCUDNNRNN_LIBRARY", str(library))
-    assert f"chmod o-w {tmp_path}" in mends("where")
-    tmp_path.chmod(0o755)
-    assert "chmod" not in mends("where")
-
-
 @pytest.mark.parametrize("name", ["benchmarks", "collect", "memcheck"])
 def test_a_tool_that_does_not_start_is_told(mends, monkeypatch, name):
     monkeypatch.setattr(machine_checks.sanitize, "program", lambda: "compute-sanitizer")

@@ -116,6 +116,14 @@ def test_bad_inputs_and_states_are_named(kind):
             mine(call.x, good[0])
 
 
+def test_params_of_another_size_are_named(kind):
+    _, mine = make_pair(kind, 3, 5)
+    size = mine.params.numel()
+    for shape in ((size - 1,), (size + 1,), (1, size)):
+        with pytest.raises(TorchArgumentError, match=rf"Invalid params shape: .*expecting \({size},\)"):
+            torch.func.functional_call(mine, {"params": torch.zeros(shape).double()}, (torch.zeros(2, 2, 3).double(),))
+
+
 BATCH_SIZES = {
     "rising": [1, 2],
     "too few rows": [2],

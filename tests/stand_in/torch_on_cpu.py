@@ -42,6 +42,7 @@ class NumpyDevice(HostDevice):
         cuda = types.SimpleNamespace(Device=self._device, runtime=types.SimpleNamespace(getDevice=lambda: self.here))
         self.xp = types.SimpleNamespace(
             __name__="numpy", ndarray=_AnyNumpy("ndarray", (), {}), empty=np.empty, zeros=np.zeros, cuda=cuda,
+            from_dlpack=np.from_dlpack,
         )  # fmt: skip
 
     @contextlib.contextmanager
