@@ -12,7 +12,7 @@ import numpy as np
 
 import pycudnnrnn
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine.choice import VARIABLE, choice
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import VARIABLE, kernels_in_use
 from pycudnnrnn.errors import EngineError, MissingDependencyError
 
 from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
@@ -34,7 +34,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         raise NotRun("TF32 is a mode of GPUs")
     os.environ.setdefault(VARIABLE, option)  # read once a process, when it first runs an RNN
     try:
-        kernels = choice().kernels
+        kernels = kernels_in_use().kernels
     except (MissingDependencyError, EngineError) as error:
         raise NotRun(str(error)) from error
     if kernels != option:

@@ -17,7 +17,7 @@ from pycudnnrnn import _discovery, libcudnn
 from pycudnnrnn._checks import one_of
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.engines.cudnn.device import CudaDevice
-from pycudnnrnn.engines.numpy_engine.choice import choice
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import kernels_in_use
 from pycudnnrnn.errors import EngineError, PycudnnrnnError, install_text, version_text
 from pycudnnrnn.spec import DType, MathType, RNNMode, RNNSpec
 
@@ -116,7 +116,7 @@ def library(_: Report) -> Report:
 
 def engines(report: Report) -> Report:
     """Report which engine runs which arrays, from what is installed; whether there is a GPU is not checked."""
-    found, missing, cpu = report["library"], [], choice()
+    found, missing, cpu = report["library"], [], kernels_in_use()
     if not found["found"]:
         missing.append(f"no libcudnn can be used ({found['problem']})")
     if importlib.util.find_spec("cupy") is None:

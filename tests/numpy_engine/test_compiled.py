@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine import choice, compiled, gradients, kernels, products, threads, vectors
+from pycudnnrnn.engines.numpy_engine import gradients, kernels_in_use
 from pycudnnrnn.engines.numpy_engine.cells import CELLS
+from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
+from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads, vectors
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
@@ -42,8 +44,8 @@ SPECS = {
     "relu": RNNSpec("rnn_relu", 2, 11, 6),
 }
 CHOICES = {
-    "numpy": choice.Choice("numpy", "asked for by a test", CELLS),
-    "numba": choice.Choice("numba", "asked for by a test", compiled.CELLS),
+    "numpy": kernels_in_use.KernelsInUse("numpy", "asked for by a test", CELLS),
+    "numba": kernels_in_use.KernelsInUse("numba", "asked for by a test", compiled.CELLS),
 }
 
 
@@ -52,11 +54,11 @@ def running(monkeypatch):
     """Run what follows by the kernels that are named."""
 
     def chosen(name):
-        monkeypatch.setattr(choice, "choice", lambda: CHOICES[name])
-        choice.cell_of.cache_clear()
+        monkeypatch.setattr(kernels_in_use, "kernels_in_use", lambda: CHOICES[name])
+        kernels_in_use.cell_of.cache_clear()
 
     yield chosen
-    choice.cell_of.cache_clear()
+    kernels_in_use.cell_of.cache_clear()
 
 
 def problem_of(spec, lengths=None, T=7, B=9, **changed):
@@ -233,7 +235,7 @@ def test_a_fork_has_threads_of_its_own(running, monkeypatch):
 
 def test_what_is_kept_on_disk_is_found_by_the_whole_source():
     source = b"".join(Path(module.__file__).read_bytes() for module in (kernels, products, vectors))
-    assert int.from_bytes(hashlib.sha256(source).digest()[:6], "big") == kernels.STAMP
+    assert int.from_bytes(hashlib.sha256(source + bytes([products.VECTOR_NBYTES])).digest()[:6], "big") == kernels.STAMP
     run = kernels.ready(kernels.plain_back, np.dtype("float64"))
     assert all(f"omitted(default={kernels.STAMP})" in str(signature) for signature in run.signatures)
 
@@ -276,28 +278,50 @@ def test_a_long_compilation_is_said_on_a_terminal_alone(monkeypatch):
     assert not file.getvalue()
 
 
-def choice_of(monkeypatch, word=None):
-    monkeypatch.delenv(choice.VARIABLE, raising=False)
+OF_A_HOST = """
+from llvmlite import binding
+real = binding.get_host_cpu_features()
+seen = type("Features", (dict,), dict(flatten=real.flatten))({features})
+binding.get_host_cpu_features = lambda: seen
+from pycudnnrnn.engines.numpy_engine.compiled import kernels
+print(kernels.STAMP)
+"""
+
+
+def test_hosts_with_vectors_of_other_sizes_share_no_cached_kernel():
+    """One cache may serve several machines: a home on a network, or an image."""
+    hosts = ({"avx512f": True, "avx2": True}, {"avx2": True}, {})
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", OF_A_HOST.format(features=features)], capture_output=True, text=True, check=True
+        ).stdout
+        for features in hosts
+    ]
+    assert len(set(found)) == len(hosts)
+
+
+def kernels_for(monkeypatch, word=None):
+    monkeypatch.delenv(kernels_in_use.VARIABLE, raising=False)
     if word is not None:
-        monkeypatch.setenv(choice.VARIABLE, word)
-    return choice.choice.__wrapped__()
+        monkeypatch.setenv(kernels_in_use.VARIABLE, word)
+    return kernels_in_use.kernels_in_use.__wrapped__()
 
 
 def test_the_environment_names_the_kernels(monkeypatch):
-    assert choice_of(monkeypatch).kernels == "numba"
-    assert choice_of(monkeypatch, "").kernels == "numba"
-    assert choice_of(monkeypatch, "numba").cells is compiled.CELLS
-    assert choice_of(monkeypatch, "numpy").cells is CELLS
+    assert kernels_for(monkeypatch).kernels == "numba"
+    assert kernels_for(monkeypatch, "").kernels == "numba"
+    assert kernels_for(monkeypatch, "numba").cells is compiled.CELLS
+    assert kernels_for(monkeypatch, "numpy").cells is CELLS
     with pytest.raises(ArgumentError, match=r"Invalid PYCUDNNRNN_CPU_KERNELS: 'cython', expecting 'numba' or 'numpy'"):
-        choice_of(monkeypatch, "cython")
+        kernels_for(monkeypatch, "cython")
 
 
 def test_without_numba_numpys_kernels_run_and_nothing_is_said(monkeypatch):
-    monkeypatch.setattr(choice.importlib.util, "find_spec", lambda _: None)
-    found = choice_of(monkeypatch)
+    monkeypatch.setattr(kernels_in_use.importlib.util, "find_spec", lambda _: None)
+    found = kernels_for(monkeypatch)
     assert (found.kernels, found.why) == ("numpy", "numba is not installed")
     with pytest.raises(MissingDependencyError, match=r"fast"):
-        choice_of(monkeypatch, "numba")
+        kernels_for(monkeypatch, "numba")
 
 
 BROKEN = """
@@ -315,7 +339,7 @@ def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path, text):
     (tmp_path / "numba.py").write_text(text)
     paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths}
-    environment.pop(choice.VARIABLE, None)
+    environment.pop(kernels_in_use.VARIABLE, None)
 
     def ran(**more):
         return subprocess.run(

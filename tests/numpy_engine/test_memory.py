@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine import compiled
+from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples

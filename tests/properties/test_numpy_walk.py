@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn.engines.numpy_engine import cells, compiled, gradients, tape
+from pycudnnrnn.engines.numpy_engine import cells, gradients, tape
+from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.tape import runs
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import problems, sequence_lengths, specs

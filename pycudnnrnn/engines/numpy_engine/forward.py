@@ -13,8 +13,8 @@ from contextlib import nullcontext
 import numpy as np
 
 from pycudnnrnn.engines import Results
-from pycudnnrnn.engines.numpy_engine.choice import cell_of
 from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
 from pycudnnrnn.engines.numpy_engine.recompute import RecomputeReserve
 from pycudnnrnn.engines.numpy_engine.reserve import make_reserve

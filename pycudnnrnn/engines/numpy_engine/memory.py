@@ -10,8 +10,8 @@ from typing import Final
 
 from pycudnnrnn.engines import Memory
 from pycudnnrnn.engines.numpy_engine.arithmetic import Sizes
-from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.gradients import blocks
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.recompute import Strand, running, walks
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.passes import CallConfig

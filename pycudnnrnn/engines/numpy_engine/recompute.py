@@ -16,9 +16,9 @@ import numpy as np
 
 from pycudnnrnn._arrays import new
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
 from pycudnnrnn.engines.numpy_engine.gradients import GradientSums, bounds, walk_in_blocks
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, pack
 from pycudnnrnn.engines.numpy_engine.reserve import Kept
 from pycudnnrnn.engines.numpy_engine.tape import Tape

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.choice import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.gradients import GradientSums
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of, tape_widths
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.walk import directions_of, run_back

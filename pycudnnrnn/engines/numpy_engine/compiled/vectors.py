@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from pycudnnrnn.engines.numpy_engine.products import inner
+from pycudnnrnn.engines.numpy_engine.compiled.products import inner
 
 
 def tanh(x: Any) -> Any:

@@ -19,9 +19,17 @@ import numba
 import numpy as np
 from numba import types
 
-from pycudnnrnn.engines.numpy_engine import products, vectors
-from pycudnnrnn.engines.numpy_engine.products import OPTIONS, by_columns, by_panels, by_rows, inner, pack, product
-from pycudnnrnn.engines.numpy_engine.vectors import (
+from pycudnnrnn.engines.numpy_engine.compiled import products, vectors
+from pycudnnrnn.engines.numpy_engine.compiled.products import (
+    OPTIONS,
+    by_columns,
+    by_panels,
+    by_rows,
+    inner,
+    pack,
+    product,
+)
+from pycudnnrnn.engines.numpy_engine.compiled.vectors import (
     add,
     clip,
     copy,
@@ -44,9 +52,13 @@ from pycudnnrnn.engines.numpy_engine.vectors import (
 )
 
 _SOURCE: Final = b"".join(Path(file).read_bytes() for file in (__file__, products.__file__, vectors.__file__))
-STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE).digest()[:6], "big")
-"""What the source is. A parameter of every kernel: what numba keeps on disk it finds by a kernel's own code and types,
-and the size and time of its file alone, and the files of all wheels have the same time."""
+STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE + bytes([products.VECTOR_NBYTES])).digest()[:6], "big")
+"""A hash of the source and of the host's vector size, which is a constant of the kernels.
+
+It is a parameter of every kernel, so that numba's cache on disk has one entry for each. numba itself looks only at a
+kernel's own code and types, at the size and time of its file, which is the same in all wheels, and at the name of the
+processor, which may be "generic".
+"""
 
 AHEAD: Final = 64
 """Rows whose input product is computed at a time."""

@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _locks
-from pycudnnrnn.engines.numpy_engine import kernels, products, threads
 from pycudnnrnn.engines.numpy_engine.arithmetic import Sizes
 from pycudnnrnn.engines.numpy_engine.cells import GRUCell, LSTMCell, NumpyCell, PlainCell
+from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
 from pycudnnrnn.schedule import Schedule, Step

@@ -24,7 +24,7 @@ COMPILED: Final = (DType.FLOAT32, DType.FLOAT64)
 """What compiled cells compute in; float16 as a compute dtype stays NumPy's."""
 
 
-class Choice(NamedTuple):
+class KernelsInUse(NamedTuple):
     """What runs, why, and the cells by mode."""
 
     kernels: str
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 @functools.cache
-def choice() -> Choice:
+def kernels_in_use() -> KernelsInUse:
     """Return what runs in this process from now on: forward and backward leave each other what only they can read.
 
     Raises:
@@ -45,26 +45,26 @@ def choice() -> Choice:
     if asked not in (*KERNELS, None):
         raise ArgumentError(VARIABLE, one_of([*KERNELS]), shorten(asked))
     if asked == "numpy":
-        return Choice("numpy", f"{VARIABLE}={asked}", cells.CELLS)
+        return KernelsInUse("numpy", f"{VARIABLE}={asked}", cells.CELLS)
     if importlib.util.find_spec("numba") is None:
         if asked:
             raise MissingDependencyError("numba", "fast", f"{VARIABLE}={asked}")
-        return Choice("numpy", "numba is not installed", cells.CELLS)
+        return KernelsInUse("numpy", "numba is not installed", cells.CELLS)
     try:
-        from pycudnnrnn.engines.numpy_engine import compiled  # noqa: PLC0415  numba takes a while to import
+        from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled  # noqa: PLC0415  numba takes a while to import
     except Exception as error:  # whatever is wrong with it, NumPy is there
         why = f"numba cannot be used: {type(error).__name__}: {error}"
         if asked:
             raise EngineError(why) from error
         warnings.warn(f"the CPU runs without compiled kernels, for {why}", RuntimeWarning, stacklevel=2)
-        return Choice("numpy", why, cells.CELLS)
-    return Choice("numba", f"{VARIABLE}={asked}" if asked else "numba is installed", compiled.CELLS)
+        return KernelsInUse("numpy", why, cells.CELLS)
+    return KernelsInUse("numba", f"{VARIABLE}={asked}" if asked else "numba is installed", compiled.CELLS)
 
 
 @functools.lru_cache(maxsize=256)
 def cell_of(spec: RNNSpec) -> CellArithmetic:
     """Return the cell of a spec; it has constants and no state."""
-    found = choice().cells if spec.compute_dtype in COMPILED else cells.CELLS
+    found = kernels_in_use().cells if spec.compute_dtype in COMPILED else cells.CELLS
     return found[spec.mode](spec)
 
 
