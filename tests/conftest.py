@@ -85,13 +85,13 @@ def patience():
 
 @pytest.fixture
 def measured(record_property):
-    """Say what a row of the reliability table measured: `measured("R12", calls=10_000)`.
+    """Return a function that writes numbers to the results file of a GPU run: `measured("soak", cycles=10_000)`.
 
-    Numbers of one name are summed over the tests of a row; of those named worst_ or peak_ the largest counts.
+    Numbers of one name are summed over the tests; of those named worst_ or peak_ the largest counts.
     """
 
-    def record(row, **numbers):
-        record_property(row, json.dumps(numbers))
+    def record(what, **numbers):
+        record_property(what, json.dumps(numbers))
 
     return record
 
@@ -104,11 +104,3 @@ def pytest_collection_finish():
     gc.enable()
     gc.collect()
     gc.freeze()
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        property_ = getattr(item, "obj", None)
-        if getattr(property_, "is_hypothesis_test", False):
-            count = property_._hypothesis_internal_use_settings.max_examples
-            item.user_properties.append(("R7", json.dumps({"properties": 1, "examples": count})))

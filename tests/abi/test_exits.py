@@ -56,11 +56,10 @@ SHAPES = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_interpreter_ends_quietly(child, shape, measured):
+def test_the_interpreter_ends_quietly(child, shape):
     expected = 3 if shape == "sys.exit with a code" else 0
     result = child(f"COUNT, EXPECTED = 100, {expected}\n{CHILD}{FORKS}{SHAPES[shape]}\n")
     assert (result.stdout, result.stderr, result.returncode) == ("all ended\n", "", 0)
-    measured("R13", shapes=1, exits=100)
 
 
 def test_an_uncaught_error_shows_its_own_traceback_only(child):

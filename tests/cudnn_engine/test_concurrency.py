@@ -129,7 +129,7 @@ def test_a_forward_with_dropout_that_begins_while_another_is_launched_is_launche
 
 
 @pytest.mark.long
-def test_threads_have_handles_of_their_own_and_equal_results(play, measured):
+def test_threads_have_handles_of_their_own_and_equal_results(play):
     """R12: 8 threads; no handle is in two of them, and every result is the NumPy engine's, bit for bit."""
     played, engine, device = play()
     problem = make_problem(LSTM, 3, 2, [3, 1], seed=1)
@@ -151,7 +151,6 @@ def test_threads_have_handles_of_their_own_and_equal_results(play, measured):
     for thread in threads:
         thread.join()
     assert wrong == [False] * 8 * ROUNDS
-    measured("R12", threads=8, forwards_with_backward=8 * ROUNDS)
     users = {}
     for _, handle, _, thread in played.launches:
         users.setdefault(handle, set()).add(thread)
@@ -271,7 +270,7 @@ def test_a_forked_child_may_be_the_first_to_use_cudnn(play):
 
 
 @pytest.mark.long
-def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play, measured):
+def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play):
     """R14: 100 children; each can still use the NumPy engine."""
     played, _, device = play()
     problem = make_problem(LSTM, 3, 2, None, seed=1)
@@ -290,5 +289,4 @@ def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(p
             finally:
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
-        measured("R14", children_refused=1)
     assert np.array_equal(run(problem, arrays)["y"], expected)

@@ -61,7 +61,7 @@ SHAPES = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape, measured):
+def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape):
     expected = 3 if shape == "sys.exit with a code" else 0
     given = f"PATH, COUNT, EXPECTED = {str(shim_path)!r}, 100, {expected}\n"
     code = f"{given}{IMPORTS}{FORKS}{PLAY}{SHAPES[shape]}\n"
@@ -69,4 +69,3 @@ def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape, measu
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("all ended\n", "", 0)
-    measured("R13", shapes=1, exits=100)

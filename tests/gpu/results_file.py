@@ -93,13 +93,13 @@ def load(path):
         **{name: sum(outcome == name for outcome in cases.values()) for name in OUTCOMES},
         "failures": {case: why.get(case, "its process ended") for case in bad},
         "cases": cases,
-        "reliability": rows,
+        "measured": rows,
         "questions": questions,
     }
 
 
 def _measure(rows, name, numbers, line):
-    """Add what one case measured to a row of the reliability table: the largest of what is named so, or the sum."""
+    """Add what one case measured: the largest of what is named so, or the sum."""
     row = rows.setdefault(name, {"tests": 0, "measured": {}, "failed": []})
     row["tests"] += 1
     row["failed"] += [line["end"]] if line["outcome"] != "passed" else []

@@ -1,4 +1,4 @@
-"""R18: after a real illegal access every call fails at once. In a child process: its device is of no more use."""
+"""After a real illegal access every call fails at once. In a child process: its device is of no more use."""
 
 import pytest
 
@@ -21,4 +21,4 @@ def test_after_an_illegal_access_every_call_fails_at_once(cuda, answer, measured
     assert lines[-1] == {"ended": True}
     assert (code, err if cuda.on_shim else without_cupys(err)) == (0, "")
     later = max(line["ms"] for line in answers[1:])
-    measured("R18", calls_refused=len(answers), worst_ms=round(later, 3), over_the_limit=int(later > LIMIT_MS))
+    measured("lost device", calls_refused=len(answers), worst_ms=round(later, 3), over_the_limit=int(later > LIMIT_MS))

@@ -116,7 +116,7 @@ def test_long_runs_are_exact(cuda, T):
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_results_are_the_same_over_100_runs(cuda, answer, measured, algo, kind, dtype):
-    """R19. What the standard algorithm gives is the same to the bit; of the others, what is so is recorded."""
+    """What the standard algorithm gives is the same to the bit; of the others, what is so is recorded."""
     op = KINDS[kind](2, 64, 64, dtype=dtype, algo=algo, dropout=0.5, seed=7)
     problem = make_problem(op, 12, 16, None, seed=3)
     few = algo == "persist_dynamic"  # each run makes a plan, and cuDNN compiles each of its plans for seconds
@@ -138,7 +138,7 @@ def test_results_are_the_same_over_100_runs(cuda, answer, measured, algo, kind, 
     answer(f"deterministic {algo} {kind} {dtype}", {"runs": runs, **same})
     if algo == "standard":
         assert all(same.values()), same
-        measured("R19", modes=1, runs=runs)
+        measured("equal runs", modes=1, runs=runs)
 
 
 def test_dropout_repeats_from_a_saved_state(cuda):

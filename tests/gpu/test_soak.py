@@ -44,7 +44,7 @@ def cycle(cuda, number):
 
 
 def test_ten_thousand_models_leave_no_device_memory(cuda, answer, measured):
-    """R3. What CUDA and cuDNN load at first use, and keep, is there after a round through all kinds."""
+    """What CUDA and cuDNN load at first use, and keep, is there after a round through all kinds."""
     kinds = 4 * 3 * 5 * 7
     warm, cycles, samples, page = (20, 60, 20, 0) if cuda.on_shim else (kinds, 10_000, SAMPLES, PAGE_NBYTES)
     for number in range(warm):
@@ -60,7 +60,7 @@ def test_ten_thousand_models_leave_no_device_memory(cuda, answer, measured):
     assert drift == 0
     assert not leaks(used, page), used
     assert live()["RNNDescriptor"] <= natives["RNNDescriptor"]
-    measured("R3", cycles=cycles, bytes_drifted=drift)
+    measured("models made and closed", cycles=cycles, bytes_drifted=drift)
 
 
 @contextlib.contextmanager
@@ -110,10 +110,10 @@ def attempts(cuda, short, tries):
 
 
 def test_each_allocation_that_fails_is_a_memory_error_that_changes_nothing(cuda, measured):
-    """R8, on a device."""
+    """As on the stand-in, on a device."""
     failed = attempts(cuda, lambda nth: failing(cuda, nth), range(300))
     assert failed >= 8
-    measured("R8", allocations_failed=failed)
+    measured("allocations that fail", allocations_failed=failed)
 
 
 def test_a_pool_that_is_too_small_is_a_memory_error_until_it_is_large_enough(cuda, answer, measured):
@@ -134,4 +134,4 @@ def test_a_pool_that_is_too_small_is_a_memory_error_until_it_is_large_enough(cud
     failed = attempts(cuda, limited, [int(512 * 1.3**n) for n in range(68)])  # to 27 GB, which a workspace may take
     answer("pool limits that were too small", failed)
     assert failed >= 3
-    measured("R8", pool_limits_failed=failed)
+    measured("allocations that fail", pool_limits_failed=failed)

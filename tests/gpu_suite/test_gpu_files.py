@@ -198,23 +198,23 @@ def written(results, path):
 def test_a_tool_that_refuses_the_device_has_not_run(tool, tmp_path):
     tool("========= Error: Device not supported", ends=False)
     content = written([sanitize.watch("memcheck", ["cases"], [], 60)], tmp_path / "a.jsonl")
-    assert (content["skipped"], content["failed"], content["reliability"]) == (1, 0, {})
+    assert (content["skipped"], content["failed"], content["measured"]) == (1, 0, {})
 
 
 def test_nothing_found_is_a_row_without_failures(tool, tmp_path):
     tool()
     content = written([sanitize.watch(name, ["cases"], [], 60) for name in sanitize.TOOLS], tmp_path / "a.jsonl")
-    assert content["reliability"]["R11"]["failed"] == []
-    assert content["reliability"]["R11"]["measured"]["tools"] == 3
+    assert content["measured"]["sanitizer"]["failed"] == []
+    assert content["measured"]["sanitizer"]["measured"]["tools"] == 3
     assert (content["collected"], content["passed"], content["failed"]) == (4, 4, 0)
 
 
 def test_the_row_is_red_by_one_finding_and_not_there_for_some_of_the_tools(tool, tmp_path):
     tool(INVALID_WRITE)
     results = [sanitize.watch(name, ["cases"], [], 60) for name in sanitize.TOOLS]
-    assert written(results, tmp_path / "a.jsonl")["reliability"]["R11"]["failed"] == ["sanitize.py::every tool"]
+    assert written(results, tmp_path / "a.jsonl")["measured"]["sanitizer"]["failed"] == ["sanitize.py::every tool"]
     content = written(results[:1], tmp_path / "b.jsonl")
-    assert (content["reliability"], content["failed"]) == ({}, 1)
+    assert (content["measured"], content["failed"]) == ({}, 1)
 
 
 def test_the_program_is_found_beside_path_and_missed_by_name(tmp_path, monkeypatch, tool):

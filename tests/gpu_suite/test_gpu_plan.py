@@ -161,4 +161,4 @@ def test_the_sanitizers_results_are_written_tool_by_tool(machine):
     done, out = machine(5)
     result = load(out / "sanitizer.jsonl")
     assert result["failures"] == {}, done.stdout[-2000:]
-    assert result["reliability"]["R11"]["measured"]["tools"] == 3
+    assert result["measured"]["sanitizer"]["measured"]["tools"] == 3

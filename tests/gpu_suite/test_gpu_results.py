@@ -37,12 +37,12 @@ def by_name(found):
 def test_each_outcome_is_written_with_what_was_measured_and_answered(tests_of):
     whole, found = tests_of("""
         def test_good(measured, answer):
-            measured("R3", cycles=3, worst_ms=2)
+            measured("models made and closed", cycles=3, worst_ms=2)
             answer("how", {"a": 1})
         def test_good_too(measured):
-            measured("R3", cycles=4, worst_ms=1)
+            measured("models made and closed", cycles=4, worst_ms=1)
         def test_bad(measured):
-            measured("R3", cycles=1)
+            measured("models made and closed", cycles=1)
             assert 1 == 2
         def test_left_out():
             pytest.skip("not here")
@@ -61,7 +61,7 @@ def test_each_outcome_is_written_with_what_was_measured_and_answered(tests_of):
         "test_never": "error", "test_many[1]": "passed", "test_many[2]": "passed",
     }  # fmt: skip
     assert (found["collected"], found["passed"], found["failed"], found["skipped"], found["error"]) == (7, 4, 1, 1, 1)
-    (row,) = found["reliability"].values()
+    (row,) = found["measured"].values()
     assert (row["tests"], row["measured"]) == (3, {"cycles": 8, "worst_ms": 2})
     assert [name.partition("::")[2] for name in row["failed"]] == ["test_bad"]
     assert found["questions"] == {"how": {"a": 1}}
