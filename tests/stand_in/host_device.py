@@ -118,7 +118,6 @@ class HostDevice:
             raise cupy.cuda.runtime.CUDARuntimeError(code)
 
     def active(self):
-        self.watch.refuse_lost()
         try:
             self._cuda("getDevice")
         except RuntimeError as error:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.lost import Watch
-from pycudnnrnn.errors import CaptureError, CudnnError, EngineError, MissingDependencyError
+from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError, MissingDependencyError
 
 BYTES: Final = np.dtype(np.uint8)
 """The dtype of scratch memory."""
@@ -48,20 +48,34 @@ def scratch(device: CudaDevice, nbytes: int) -> Any | None:
 
 
 @contextlib.contextmanager
-def in_order(device: CudaDevice, stream: Any, others: Sequence[Any]) -> Iterator[None]:
-    """Put the block's work on a stream after what is on the others, which then wait for it, whatever became of it.
+def finally_do(device: CudaDevice, work: Callable[[], object]) -> Iterator[None]:
+    """Do `work` after the block, whether it failed or not, unless the device was lost there."""
+    try:
+        with device.watch:
+            yield
+    except DeviceLostError:
+        raise
+    except BaseException:
+        work()
+        raise
+    work()
 
-    Memory that the block used can so be given to whoever works on one of them.
+
+@contextlib.contextmanager
+def in_order(device: CudaDevice, stream: Any, others: Sequence[Any]) -> Iterator[None]:
+    """Put the block's work on a stream after what is on the others, which then wait for it, even if it failed.
+
+    The memory that the block used can then be given to whoever works on one of them.
     """
+
+    def rejoin() -> None:
+        for other in others:
+            device.wait(other, stream)
+
     for other in others:
         device.wait(stream, other)
-    try:
-        with device.watch:  # it has to know first whether there is a device left to wait on
-            yield
-    finally:
-        if not device.watch.lost:
-            for other in others:
-                device.wait(other, stream)
+    with finally_do(device, rejoin):
+        yield
 
 
 class _Foreign:
@@ -107,9 +121,8 @@ class CudaDevice:
         """Make this the current device of a `with` block, and watch the block.
 
         Raises:
-            DeviceLostError: the device is lost already; nothing was called. The block raises it when it is lost there.
+            DeviceLostError: the device is lost already, or is lost in the block.
         """
-        self.watch.refuse_lost()
         try:
             here = self.xp.cuda.runtime.getDevice() == self.index
         except RuntimeError as error:

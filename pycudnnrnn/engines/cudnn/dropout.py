@@ -12,7 +12,7 @@ from pycudnnrnn import _locks
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
-from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.turns import Turns
 from pycudnnrnn.errors import ArgumentError
@@ -37,11 +37,8 @@ def states_nbytes(handle: Handle) -> int:
 def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
     """Put states back as they were, after what the block launches on the current stream."""
     before = device.copy(states)
-    try:
+    with finally_do(device, lambda: device.copy_bytes(states, before)):
         yield
-    finally:
-        if not device.watch.lost:
-            device.copy_bytes(states, before)
 
 
 class DropoutAt:
@@ -131,8 +128,7 @@ class CudnnDropout(DropoutAt):
                 yield
             except BaseException:
                 self.position = position
-                if not self._device.watch.lost:
-                    self.rewind(before)
+                self.rewind(before)
                 raise
             self.position = position + 1
 

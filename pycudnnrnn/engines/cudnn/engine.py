@@ -14,7 +14,7 @@ from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
 from pycudnnrnn.engines.cudnn.addressed import Addressed
 from pycudnnrnn.engines.cudnn.algorithms import choose
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, check_sizes
-from pycudnnrnn.engines.cudnn.device import CudaDevice, in_order
+from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
 from pycudnnrnn.engines.cudnn.memory import memory
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
@@ -38,18 +38,12 @@ class CudnnEngine:
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, f"cuda:{device.index}"
-        self._device = device
+        self._device, self.xp = device, device.xp
         ndarray, index = device.xp.ndarray, device.index
         self.holds = lambda array: type(array) is ndarray and array.data.device_id == index
         self.address: Callable[[Any], int] = device.address
         self.runtime = Runtime(library, device)
         self.choices = self.runtime.choices
-
-    @property
-    def xp(self) -> Any:
-        """CuPy, unless the device is lost."""
-        self._device.watch.refuse_lost()
-        return self._device.xp
 
     def copy(self, array: Any) -> Any:
         self._device.refuse_capture(self._device.stream(), "copying what is not aligned, which takes memory")
@@ -99,12 +93,9 @@ class CudnnEngine:
         device = self._device
         with device.active():
             stream, *around = (device.stream() if a is None else device.stream_at(a) for a in (address, *others))
-            try:
-                with in_order(device, stream, around), device.using(stream):
-                    yield device.stream_address(stream)
-            finally:
-                if wait and not device.watch.lost:
-                    device.synchronize(stream)
+            waiting = finally_do(device, lambda: device.synchronize(stream)) if wait else contextlib.nullcontext()
+            with waiting, in_order(device, stream, around), device.using(stream):
+                yield device.stream_address(stream)
 
     def memory(self, config: CallConfig) -> Memory:
         check_sizes(config)

@@ -1,7 +1,6 @@
-"""A device that an error has taken away: what happened is kept, and every later call is refused with it.
+"""CUDA errors that no later call gets past: they become `DeviceLostError` where they come. Nothing is remembered.
 
-State: a watch for each device, and whether native objects are left as they are (`owned`). Nothing undoes a loss: only
-a new process gets the device again.
+After one of them native objects are left as they are (`owned`). Only a new process gets the device again.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from pycudnnrnn import _locks
 from pycudnnrnn.engines.cudnn.owned import leave_everything
 from pycudnnrnn.errors import CudnnError, DeviceLostError
 
@@ -43,40 +41,28 @@ Source: cudaError in driver_types.h (CUDA 13.5): those after which "the process 
 
 
 class Watch:
-    """Around work on one device: tell an error that takes the device away from any other, and remember it.
+    """Around work on one device: raise `DeviceLostError` for an error after which the device cannot be used.
 
-    `ask` makes a call that CUDA fails once the device is lost: cuDNN's statuses alone do not say so.
+    `ask` makes a call that CUDA fails once the device is lost: cuDNN's statuses alone do not report it.
 
     Raises:
-        DeviceLostError: from the call that fails so, and from `refuse_lost` ever after.
+        DeviceLostError: from the call that fails so.
     """
 
     def __init__(self, device: str, ask: Callable[[], object]) -> None:
         self._device, self._ask = device, ask
-        self._lock = _locks.rlock()  # a finaliser may look at an error, too, while it is held
-        self._first: tuple[str, int, str, str, str] | None = None
-
-    @property
-    def lost(self) -> bool:
-        return self._first is not None
-
-    def refuse_lost(self) -> None:
-        """Refuse to work on a device that is lost; calls nothing."""
-        if self._first is not None:
-            raise DeviceLostError(*self._first)
 
     def look_at(self, error: BaseException) -> None:
-        """Raise if an error says that the device is lost, or comes from cuDNN and CUDA says so when asked."""
+        """Raise if an error means that the device is lost, or comes from cuDNN and CUDA reports it when asked."""
         cuda = self._answer() if isinstance(error, CudnnError) else error
         code = getattr(cuda, "status", None)  # CuPy's CUDARuntimeError and CUDADriverError have it
-        if code not in STICKY:
-            return
-        with self._lock:
-            if self._first is None:
-                function = error.function if isinstance(error, CudnnError) else _function(error)
-                self._first = (self._device, code, STICKY[code], function, str(cuda).partition(": ")[2])
-        leave_everything()
-        raise DeviceLostError(*self._first) from error
+        if code in STICKY:
+            if isinstance(error.__context__, DeviceLostError):
+                raise error.__context__  # it came first; this one is of leaving the device
+            function = error.function if isinstance(error, CudnnError) else _function(error)
+            leave_everything()
+            detail = str(cuda).partition(": ")[2]
+            raise DeviceLostError(self._device, code, STICKY[code], function, detail) from error
 
     def _answer(self) -> BaseException | None:
         try:
