@@ -176,7 +176,7 @@ def test_nothing_waits_for_an_owner_that_ends_on_a_lost_device_in_a_fork_or_at_e
     device.broken["isCapturing"] = 700
     ends.pop().clear()  # the one that finds out
     gc.collect()
-    assert device.watch.lost
+    assert owned._Leaving.begun
     device.asked.clear()
     ends.clear()
     gc.collect()

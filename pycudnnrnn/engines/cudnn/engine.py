@@ -38,12 +38,16 @@ class CudnnEngine:
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, f"cuda:{device.index}"
-        self._device, self.xp = device, device.xp
+        self._device = device
         ndarray, index = device.xp.ndarray, device.index
         self.holds = lambda array: type(array) is ndarray and array.data.device_id == index
         self.address: Callable[[Any], int] = device.address
         self.runtime = Runtime(library, device)
         self.choices = self.runtime.choices
+
+    @property
+    def xp(self) -> Any:
+        return self._device.xp
 
     def copy(self, array: Any) -> Any:
         self._device.refuse_capture(self._device.stream(), "copying what is not aligned, which takes memory")
