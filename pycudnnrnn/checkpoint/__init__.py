@@ -26,7 +26,6 @@ from pycudnnrnn._checks import check_bool, check_int, one_of, shorten
 from pycudnnrnn._overwriting import write_all
 from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn.checkpoint import _bundle, _file, _tensorflow
-from pycudnnrnn.checkpoint._book import BOOK
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, TensorSpec
 from pycudnnrnn.checkpoint._items import (
@@ -40,9 +39,10 @@ from pycudnnrnn.checkpoint._items import (
     model_of,
     of_an_op,
 )
-from pycudnnrnn.checkpoint._kept import FORMATS, TENSORFLOW, SavedCheckpoint, books, check_name, latest
-from pycudnnrnn.checkpoint._own_models import item_states
+from pycudnnrnn.checkpoint._latest import BOOK
+from pycudnnrnn.checkpoint._models import item_states
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
+from pycudnnrnn.checkpoint._saved_files import FORMATS, TENSORFLOW, SavedCheckpoint, books, check_name, latest
 from pycudnnrnn.checkpoint._summary import Summary, Summing
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError

@@ -21,7 +21,7 @@ import safetensors
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint._marks import what_it_is
+from pycudnnrnn.checkpoint._file_formats import what_it_is
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
 from pycudnnrnn.checkpoint._safetensors import image_of
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError

@@ -20,8 +20,8 @@ from pycudnnrnn._tf1.tensors import cell_scope, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint._bundle import Bundle, paths
 from pycudnnrnn.checkpoint._file import TensorSpec, check_finite
 from pycudnnrnn.checkpoint._items import Item
-from pycudnnrnn.checkpoint._nearest import nearest
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
+from pycudnnrnn.checkpoint._similar_names import nearest
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
 

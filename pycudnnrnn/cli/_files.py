@@ -16,7 +16,7 @@ import click
 from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint import _bundle, _own_models, _tensorflow
+from pycudnnrnn.checkpoint import _bundle, _models, _tensorflow
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert.keras import archive, h5
 from pycudnnrnn.convert.keras.used import used_layers
@@ -47,7 +47,7 @@ class FileWeights:
     keywords: dict[str, Any]
     layers: list[str] = dataclasses.field(default_factory=list)
     framework: str = ""
-    models: dict[str, _own_models.Model | None] | None = None
+    models: dict[str, _models.Model | None] | None = None
 
 
 class FileFormat(NamedTuple):
@@ -176,7 +176,7 @@ def _read_tensorflow(path: Path, _: object) -> FileWeights:
 
 
 def _read_safetensors(path: Path, _: object) -> FileWeights:
-    contents, models = _own_models.read(path)
+    contents, models = _models.read(path)
     return FileWeights(contents.tensors, {}, [], contents.metadata.get(_FRAMEWORK, ""), models)
 
 

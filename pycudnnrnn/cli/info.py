@@ -32,6 +32,7 @@ OPTIONAL: Final = {
     "testing": ("hypothesis",),
     "convert": ("h5py", "onnx"),
     "torch": ("torch",),
+    "tf": ("google-crc32c",),
     "jax": ("jax",),
     "distributed": ("mpi4py",),
     "(oracles)": ("keras", "onnxruntime"),

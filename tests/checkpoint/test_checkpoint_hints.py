@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, convert, ops, saveable
-from pycudnnrnn.checkpoint import _bundle, _file, _nearest, _tensorflow
+from pycudnnrnn.checkpoint import _bundle, _file, _similar_names, _tensorflow
 from pycudnnrnn.convert.keras.h5 import h5_image
 from pycudnnrnn.errors import ArgumentTypeError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
@@ -175,9 +175,9 @@ def test_swapped_arguments_of_save_are_answered_with_their_order(tmp_path):
 
 def test_a_hint_compares_few_names_however_many_there_are_and_finds_the_one_that_was_meant(monkeypatch):
     compared = []
-    own = _nearest.difflib.get_close_matches
+    own = _similar_names.difflib.get_close_matches
     monkeypatch.setattr(
-        _nearest.difflib, "get_close_matches", lambda name, of, n: compared.append([*of]) or own(name, of, n)
+        _similar_names.difflib, "get_close_matches", lambda name, of, n: compared.append([*of]) or own(name, of, n)
     )
     names = [f"model/encoder/layer_{k}/cell_{k % 7}/{kind}" for k in range(5000) for kind in ("kernel", "bias")]
     for missing, meant in {
@@ -185,19 +185,19 @@ def test_a_hint_compares_few_names_however_many_there_are_and_finds_the_one_that
         "mode/encoder/layer_17/cell_3/bias": "model/encoder/layer_17/cell_3/bias",
         "model/encoder/layer_99/cell1/bias": "model/encoder/layer_99/cell_1/bias",
     }.items():
-        assert meant in _nearest.nearest(missing, names, 3)
-    assert _nearest.nearest("zzz", names, 2) == sorted(names)[:2]
-    assert max(map(len, compared)) == _nearest.COMPARED_AT_MOST
+        assert meant in _similar_names.nearest(missing, names, 3)
+    assert _similar_names.nearest("zzz", names, 2) == sorted(names)[:2]
+    assert max(map(len, compared)) == _similar_names.COMPARED_AT_MOST
     compared.clear()
     long = "x" * 10_000
-    assert _nearest.nearest(long, [long + "a", *names], 1) == [min(names)]
-    assert _nearest.nearest("x" * 200, [long], 1) == [long]
-    assert all(len(name) <= _nearest.LENGTH_MAX for names in compared for name in names)
+    assert _similar_names.nearest(long, [long + "a", *names], 1) == [min(names)]
+    assert _similar_names.nearest("x" * 200, [long], 1) == [long]
+    assert all(len(name) <= _similar_names.LENGTH_MAX for names in compared for name in names)
 
 
 def test_a_missing_tensor_of_tensorflows_names_those_that_are_most_like_it(tmp_path, monkeypatch):
     asked = []
-    own = _nearest.nearest
+    own = _similar_names.nearest
     for module in (_bundle, _tensorflow):
         monkeypatch.setattr(module, "nearest", lambda name, *more: asked.append(name) or own(name, *more))
     Saver({f"weights_{k}": np.zeros(2) for k in range(40)}).save(tmp_path / "m", format="tensorflow")

@@ -9,7 +9,7 @@ from pathlib import Path
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint._bundle import crc32c, table
 from pycudnnrnn.checkpoint._bundle.wire import Cursor, varint
-from pycudnnrnn.checkpoint._marks import TABLE_END
+from pycudnnrnn.checkpoint._file_formats import TABLE_END
 from tests.fuzz.mutants import Victim, main
 
 FIXTURES = Path(__file__).parents[1] / "checkpoint/tensorflow/files"

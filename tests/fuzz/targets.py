@@ -27,7 +27,7 @@ import onnx.helper
 import safetensors.numpy
 
 from pycudnnrnn import CudnnLSTM, RNNSpec, checkpoint, convert
-from pycudnnrnn.checkpoint import _own_models
+from pycudnnrnn.checkpoint import _models
 from pycudnnrnn.checkpoint._bundle import images as bundle_images
 from pycudnnrnn.checkpoint._file import read_foreign
 from pycudnnrnn.cli import _files
@@ -68,7 +68,7 @@ def checkpoint_file(data: bytes, path: Path) -> None:
         checkpoint.load,
         checkpoint.inspect,
         functools.partial(checkpoint.inspect, foreign=True),
-        _own_models.read,
+        _models.read,
     ):
         with contextlib.suppress(CheckpointError):
             read(path)

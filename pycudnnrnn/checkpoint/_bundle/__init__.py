@@ -27,8 +27,8 @@ from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, Header, slice_key
 from pycudnnrnn.checkpoint._bundle.paths import BOOK, INDEX, prefix_of, shard_paths, with_suffix
 from pycudnnrnn.checkpoint._file import TensorSpec
-from pycudnnrnn.checkpoint._nearest import nearest
 from pycudnnrnn.checkpoint._refusal import Refusal, refused
+from pycudnnrnn.checkpoint._similar_names import nearest
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 Array = npt.NDArray[Any]

@@ -14,7 +14,7 @@ from typing import Final
 
 from pycudnnrnn._checks import is_file_name
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint._marks import V1, is_table
+from pycudnnrnn.checkpoint._file_formats import V1, is_table
 from pycudnnrnn.checkpoint._refusal import Refusal
 
 INDEX: Final = ".index"

@@ -15,7 +15,7 @@ from typing import Final
 
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.wire import Cursor, varint
-from pycudnnrnn.checkpoint._marks import TABLE_END
+from pycudnnrnn.checkpoint._file_formats import TABLE_END
 from pycudnnrnn.checkpoint._refusal import Refusal
 
 FOOTER_NBYTES: Final = 48

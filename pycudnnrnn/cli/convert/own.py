@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._tf1.tensors import from_tf
-from pycudnnrnn.checkpoint._own_models import Model
+from pycudnnrnn.checkpoint._models import Model
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ConvertError

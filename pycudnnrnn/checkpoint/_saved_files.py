@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pycudnnrnn.checkpoint import _book
+from pycudnnrnn.checkpoint import _latest
 from pycudnnrnn.checkpoint._bundle import files, paths
 from pycudnnrnn.checkpoint._refusal import refused
 from pycudnnrnn.errors import ArgumentError, CheckpointError
@@ -48,8 +48,8 @@ def books(newest: SavedCheckpoint, kept: Sequence[SavedCheckpoint]) -> list[tupl
         CheckpointError: a file of that name is not a book, so it must not be overwritten.
     """
     folder = newest.path.parent
-    _book.check_ours(folder)
-    ours = folder / _book.BOOK, _book.image(newest.files[-1], [one.files[-1] for one in kept])
+    _latest.check_ours(folder)
+    ours = folder / _latest.BOOK, _latest.image(newest.files[-1], [one.files[-1] for one in kept])
     if newest.format != TENSORFLOW:
         return [ours]
     try:
@@ -69,12 +69,12 @@ def latest(folder: Path) -> Path | None:
         CheckpointError: that book is damaged, or the operating system does not report whether the checkpoint exists.
     """
     with refused(folder):
-        ours, theirs = _age(folder / _book.BOOK), _age(folder / paths.BOOK)
+        ours, theirs = _age(folder / _latest.BOOK), _age(folder / paths.BOOK)
     if theirs > ours:
         with refused(folder / paths.BOOK):
             found: Path | None = files(paths.prefix_of(folder))[-1]
     else:
-        found = _book.latest(folder)
+        found = _latest.latest(folder)
     with refused(folder if found is None else found):
         if found is None or not _is_file(found):
             return None
@@ -90,7 +90,7 @@ def check_name(path: Path) -> None:
         ArgumentError: a book's name, the name of a TensorFlow checkpoint's part, or a suffix of another format.
     """
     name = path.name.casefold()  # some file systems ignore case
-    if name in {_book.BOOK, paths.BOOK}:
+    if name in {_latest.BOOK, paths.BOOK}:
         what = "this is a folder's book, which says which of its checkpoints is the latest"
     elif paths.is_part(Path(name)):
         what = "a part of a TensorFlow checkpoint is called so"
