@@ -22,7 +22,7 @@ from pycudnnrnn._libcudnn import (
 )
 from pycudnnrnn._libcudnn_abi import PROTOTYPES, Prototype
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
-from pycudnnrnn.engines.cudnn.passes import DataDescriptors
+from pycudnnrnn.engines.cudnn.native_calls import DataDescriptors
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, MathType, RNNMode, RNNSpec
 from tests.helpers.examples import examples

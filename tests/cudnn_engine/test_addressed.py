@@ -8,7 +8,7 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, CallConfig
@@ -52,7 +52,7 @@ def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_to
     at = device.address(memory)
     told = [batch.workspace_nbytes, batch.reserve_nbytes]
     asked = [size + (place == grown) for place, size in enumerate(told)]
-    monkeypatch.setattr(Passes, "_ask_sizes", lambda *_: asked)
+    monkeypatch.setattr(NativeCalls, "_ask_sizes", lambda *_: asked)
     with pytest.raises(EngineError, match=f"{asked[0]} and {asked[1]} bytes here, of {told[0]} and {told[1]} bytes"):
         batch.forward(STREAM, SCHEDULE, dict.fromkeys((*FORWARD.names, "workspace"), at), states=at)
     assert not played.launches

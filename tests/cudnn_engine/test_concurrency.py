@@ -14,7 +14,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engines_cudnn
 from pycudnnrnn.engines.cudnn import handles
-from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
+from pycudnnrnn.engines.cudnn.native_calls import DataDescriptors, NativeCalls
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
@@ -105,7 +105,7 @@ def test_a_forward_with_dropout_that_begins_while_another_is_launched_is_launche
     played, engine, device = play()
     op, other, there, here = ops.CudnnGRU(2, 3, 4, dropout=0.5), Other(), device.current, Stream()
     arrays = on_device(device, make_problem(op, 3, 2, None, seed=1))
-    launch, launched = Passes.launch, []
+    launch, launched = NativeCalls.launch, []
 
     def forward():
         with use_engine(engine):
@@ -120,7 +120,7 @@ def test_a_forward_with_dropout_that_begins_while_another_is_launched_is_launche
 
     with other.watching():
         op.dropout_state("cuda:0")
-    monkeypatch.setattr(Passes, "launch", interrupted)
+    monkeypatch.setattr(NativeCalls, "launch", interrupted)
     forward()
     other.result()
     assert [stream for _, _, stream, _ in played.launches] == [there.ptr, here.ptr]

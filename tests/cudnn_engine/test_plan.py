@@ -362,7 +362,7 @@ def test_a_plan_needs_a_batch(T, B):
 
 def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(play, monkeypatch):
     """CuDNN compiles there, and finds NVRTC's builtins only where they are loaded."""
-    from pycudnnrnn.engines.cudnn import passes
+    from pycudnnrnn.engines.cudnn import native_calls as passes
 
     played, _, _ = play()
     builds = []

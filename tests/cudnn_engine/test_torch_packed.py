@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from pycudnnrnn import RNNSpec
-from pycudnnrnn.engines.cudnn import passes as native_passes
+from pycudnnrnn.engines.cudnn import native_calls as native_passes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.errors import ArgumentError, CudnnError
 from pycudnnrnn.interop import _torch_cudnn

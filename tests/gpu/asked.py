@@ -129,7 +129,7 @@ def reserves(cuda, *, packed=False):
     """Bytes of reserve: what a ragged training call is given, and what cuDNN asks for by lengths."""
     ragged = tuple(sorted(RAGGED, reverse=True)) if packed else RAGGED
     schedule, handle = Schedule(T, B, ragged, packed=packed), cuda.engine.runtime.handle_on(cuda.device.stream())
-    passes = cuda.engine.runtime.passes(handle, CallConfig(lstm().spec, schedule, keep_reserve=True))
+    passes = cuda.engine.runtime.native_calls(handle, CallConfig(lstm().spec, schedule, keep_reserve=True))
     found = {"given": passes.reserve_nbytes}
     for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), ragged, (T,) + (1,) * (B - 1)):
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()

@@ -152,7 +152,7 @@ def persist():
         wrong = [line["dtype"] for line in lines if line.get("ratio", 0) > 1]
         mend = f"{algo}: {ended}" if ended else f"{algo}: wrong numbers in {', '.join(wrong)}" if wrong else ""
         if "nvrtc" in f"{lines} {err}".lower():
-            mend = f"{algo}: NVRTC, see load_nvrtc in engines/cudnn/passes.py"
+            mend = f"{algo}: NVRTC, see load_nvrtc in engines/cudnn/native_calls.py"
         say(mend, algo=algo, steps=lines, code=code)
 
 

@@ -124,7 +124,7 @@ def lost(cuda, how):
 
 def by_cudnn_alone(cuda, problem, put, *, training=True):
     """Call cuDNN on a problem as the engine never does; yield the results of each pass as soon as it ran."""
-    from pycudnnrnn.engines.cudnn import passes as native
+    from pycudnnrnn.engines.cudnn import native_calls as native
     from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, GRADIENTS, RESULTS, CallConfig
     from pycudnnrnn.schedule import Schedule
 
@@ -132,7 +132,7 @@ def by_cudnn_alone(cuda, problem, put, *, training=True):
     handle = cuda.engine.runtime.handle_on(device.stream())
     schedule = Schedule(T, B, None if problem.lengths is None else tuple(problem.lengths))
     native.check_sizes = lambda _: None  # cuDNN is asked what it makes of what the engine refuses
-    passes = native.Passes(handle, device, CallConfig(problem.spec, schedule, training), None)
+    passes = native.NativeCalls(handle, device, CallConfig(problem.spec, schedule, training), None)
     given = {name: put(getattr(problem, name)) for name in ("x", "hx", "cx", "dy", "dhy", "dcy")}
     likes = {"y": "dy", "hy": "hx", "cy": "cx", "dx": "x", "dhx": "hx", "dcx": "cx"}
     given |= {name: put(np.full_like(getattr(problem, like), 7)) for name, like in likes.items()}

@@ -123,7 +123,7 @@ def test_what_the_engine_never_does_reaches_cudnn(name, arguments, monkeypatch):
 
 
 def test_an_error_of_ours_is_no_answer_of_cudnns():
-    assert not children.reached_cudnn([], 1, "TypeError: Passes() takes 3 arguments")
+    assert not children.reached_cudnn([], 1, "TypeError: NativeCalls() takes 3 arguments")
     assert children.reached_cudnn([], 1, "CudnnError: cudnnRNNForward returned CUDNN_STATUS_NOT_SUPPORTED")
     assert children.reached_cudnn([], -6, "")
     assert children.reached_cudnn([], None, "")

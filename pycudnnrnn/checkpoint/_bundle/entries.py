@@ -146,8 +146,8 @@ def slice_key(name: str, extents: Extents) -> bytes:
 def _signed(value: int) -> bytes:
     """Write a number as n bytes with the n highest bits inverted, and 7 bits of the number in each byte."""
     count = (value ^ (value >> 63)).bit_length() // 7 + 1
-    turned = (value & ((1 << 8 * count) - 1)) ^ (((1 << count) - 1) << 7 * count)
-    return turned.to_bytes(count, "big")
+    flipped = (value & ((1 << 8 * count) - 1)) ^ (((1 << count) - 1) << 7 * count)
+    return flipped.to_bytes(count, "big")
 
 
 def _extents(part: Message) -> Extents:

@@ -9,7 +9,7 @@ from typing import Final
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.dropout import DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_states import Masks, StreamStates
 from pycudnnrnn.errors import ArgumentError, EngineError
@@ -45,7 +45,7 @@ class Addressed:
             handle = self._handle(stream, "preparing a batch")
             self.states_nbytes = states_nbytes(handle) if drops else 0
             dropout = runtime.dropout_at(handle, None, config.spec.dropout) if drops else None
-            self._passes = runtime.passes(handle, config, dropout)
+            self._passes = runtime.native_calls(handle, config, dropout)
         self.slots = self._passes.slots
         self.workspace_nbytes, self.reserve_nbytes = self._passes.workspace_nbytes, self._passes.reserve_nbytes
 
@@ -99,7 +99,7 @@ class Addressed:
 
     def _ready(
         self, stream: int, what: str, states: int | None
-    ) -> tuple[Handle, Passes, DropoutAt | None, StreamStates | None]:
+    ) -> tuple[Handle, NativeCalls, DropoutAt | None, StreamStates | None]:
         """Return what runs on a stream, what describes the random states, and those that are the stream's own."""
         handle = self._handle(stream, what)
         if not self._drops:
@@ -109,7 +109,7 @@ class Addressed:
             own = runtime.states_on(handle, stream)
             states = own.address
         dropout = runtime.dropout_at(handle, states, self._config.spec.dropout)
-        passes = runtime.passes(handle, self._config, dropout)
+        passes = runtime.native_calls(handle, self._config, dropout)
         if passes.workspace_nbytes > self.workspace_nbytes or passes.reserve_nbytes > self.reserve_nbytes:
             found, told = (f"{p.workspace_nbytes} and {p.reserve_nbytes} bytes" for p in (passes, self))
             raise EngineError(f"cuDNN asks for workspace and reserve of {found} here, of {told} before")

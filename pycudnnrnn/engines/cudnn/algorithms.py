@@ -20,7 +20,7 @@ from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, CallKind
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
 from pycudnnrnn.passes import RESULTS, UPSTREAM, Arrays, CallConfig
@@ -116,7 +116,7 @@ def _tried(
     """
     device, layout = runtime.device, runtime.layout(config.spec)
     descriptor = None if config.dropout is None else config.dropout.descriptor
-    found, passes = list(candidates(config)), dict[int, Passes]()
+    found, passes = list(candidates(config)), dict[int, NativeCalls]()
     times, reasons, failures = dict[int, list[float]](), dict[int, str](), list[Exception]()
 
     def run(number: int) -> float:
@@ -126,7 +126,7 @@ def _tried(
         if runtime.layout(found[number].spec) != layout:
             reasons[number] = "another layout"
             return
-        passes[number] = Passes(handle, device, found[number], descriptor)
+        passes[number] = NativeCalls(handle, device, found[number], descriptor)
         run(number)
         times[number] = []
 
@@ -169,7 +169,7 @@ def _tried(
     ], failures
 
 
-def _time(passes: Passes, handle: Handle, schedule: Schedule, data: Arrays) -> float:
+def _time(passes: NativeCalls, handle: Handle, schedule: Schedule, data: Arrays) -> float:
     """Return a run's microseconds, the run after one that is not timed; what it writes is thrown away.
 
     It takes the memory of one candidate at a time.

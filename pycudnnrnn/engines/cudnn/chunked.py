@@ -36,7 +36,7 @@ def forward(runtime: Runtime, config: CallConfig, chunks: Sequence[Chunk], input
         pieces, results = [], []
         for chunk in chunks:
             part = runtime.part(schedule, chunk, stream)
-            passes = runtime.passes(handle, config._replace(schedule=part.schedule))
+            passes = runtime.native_calls(handle, config._replace(schedule=part.schedule))
             arrays: Arrays = {"params": inputs["params"], "x": part.buffer(x), "y": part.buffer(y)}
             arrays |= {"hx": part.state_buffer(h), "cx": part.state_buffer(c)}
             arrays["reserve"] = scratch(device, passes.reserve_nbytes)

@@ -14,7 +14,7 @@ from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
 from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.turns import Turns
+from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
 
@@ -84,7 +84,7 @@ class CudnnDropout(DropoutAt):
             raise ArgumentError("state", "the states' data with a position: cuDNN cannot compute them", "none")
         else:
             self._states = device.empty((nbytes,), np.dtype(np.uint8))
-        self._turns = Turns(device, self, self._states)
+        self._stream_memory = StreamMemory(device, self, self._states)
         super().__init__(
             DropoutDescriptor(
                 handle,
@@ -106,7 +106,7 @@ class CudnnDropout(DropoutAt):
         """
         self._device.refuse_capture(stream, "a forward with dropout")
         with self.lock:
-            self._turns.on(stream)
+            self._stream_memory.on(stream)
             yield
             self.position += 1
 
@@ -136,13 +136,13 @@ class CudnnDropout(DropoutAt):
     def left_alone(self, stream: Any) -> Iterator[None]:
         """Let something run that moves the states on, and put them back after it; all of it on or after `stream`."""
         with self.lock:
-            self._turns.on(stream)
+            self._stream_memory.on(stream)
             with put_back(self._device, self._states):
                 yield
 
     def snapshot(self, stream: Any) -> Any:
         """Copy the states on `stream` as the next launch will find them; the caller holds the lock."""
-        self._turns.on(stream)
+        self._stream_memory.on(stream)
         return self._device.copy(self._states)
 
     def rewind(self, snapshot: Any) -> None:
@@ -153,6 +153,6 @@ class CudnnDropout(DropoutAt):
         with self.lock, self._device.active():
             stream = self._device.stream()
             self._device.refuse_capture(stream, "reading dropout states")
-            self._turns.on(stream)
+            self._stream_memory.on(stream)
             data = self._device.to_host(self._states).tobytes()
             return DropoutState("cudnn", self.seed, self.position, data)

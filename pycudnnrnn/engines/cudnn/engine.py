@@ -70,7 +70,7 @@ class CudnnEngine:
         if config.schedule.T > TIME_MAX:
             raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", config.schedule.T)
         with self.runtime.launching("preparing a plan") as (handle, _):
-            passes = self.runtime.passes(handle, self.resolved(config))
+            passes = self.runtime.native_calls(handle, self.resolved(config))
             return CudnnPlan(self.runtime, passes, config)
 
     def dropout_states_nbytes(self) -> int:

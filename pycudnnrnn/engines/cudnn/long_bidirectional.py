@@ -45,13 +45,13 @@ class LongReserve:
                 for direction in range(2):
                     p = 2 * layer + direction
                     own = None if dy is None else device.copy(_half(dy, spec, direction))
-                    turned = None if own is None else _turned(self.runtime, schedule, own, direction)
+                    reversed_x = None if own is None else _reversed_in_time(self.runtime, schedule, own, direction)
                     given = (None if s is None else device.copy(s[p : p + 1]) for s in (dhy, dcy))
-                    dx, dh, dc = self.parts[p].backward_data(turned, *given)
+                    dx, dh, dc = self.parts[p].backward_data(reversed_x, *given)
                     device.copy_into(dhx[p : p + 1], dh)
                     if dcx is not None:
                         device.copy_into(dcx[p : p + 1], dc)
-                    dx = _turned(self.runtime, schedule, dx, direction)
+                    dx = _reversed_in_time(self.runtime, schedule, dx, direction)
                     below = dx if below is None else device.add_into(below, dx)
                 dy = below
             return dy, dhx, dcx
@@ -87,10 +87,10 @@ def forward(run: Run, runtime: Runtime, config: CallConfig, inputs: Arrays) -> R
                 p = 2 * layer + direction
                 own = _repacked(runtime, spec, part.spec, p, inputs["params"])
                 h, c = (None if s is None else device.copy(s[p : p + 1]) for s in states)
-                turned = _turned(runtime, schedule, x, direction)
-                given = {"params": own, "x": turned, "hx": h, "cx": c}
+                reversed_x = _reversed_in_time(runtime, schedule, x, direction)
+                given = {"params": own, "x": reversed_x, "hx": h, "cx": c}
                 out, h, c, kept = run(part, given)
-                device.copy_into(_half(y, spec, direction), _turned(runtime, schedule, out, direction))
+                device.copy_into(_half(y, spec, direction), _reversed_in_time(runtime, schedule, out, direction))
                 device.copy_into(hy[p : p + 1], h)
                 if cy is not None:
                     device.copy_into(cy[p : p + 1], c)
@@ -139,6 +139,6 @@ def _half(data: Any, spec: RNNSpec, direction: int) -> Any:
     return data[..., direction * spec.state_size : (direction + 1) * spec.state_size]
 
 
-def _turned(runtime: Runtime, schedule: Schedule, data: Any, direction: int) -> Any:
+def _reversed_in_time(runtime: Runtime, schedule: Schedule, data: Any, direction: int) -> Any:
     """Reverse each sequence for the backward direction."""
-    return runtime.turned(schedule, data) if direction else data
+    return runtime.reversed_in_time(schedule, data) if direction else data

@@ -20,7 +20,7 @@ def memory(runtime: Runtime, config: CallConfig, chunks: list[Chunk]) -> Memory:
         return Memory(workspace, reserve, outputs, gradients, checkpoints)
     with runtime.launching() as (handle, _):
         parts = [chunk.within(schedule) for chunk in chunks]
-        passes = [runtime.passes(handle, config._replace(schedule=part)) for part in parts]
+        passes = [runtime.native_calls(handle, config._replace(schedule=part)) for part in parts]
     workspace = max((each.workspace_nbytes for each in passes), default=0)
     reserves = [each.reserve_nbytes for each in passes]
     if len(chunks) <= 1:
@@ -44,11 +44,11 @@ def _by_direction(runtime: Runtime, config: CallConfig, chunks: list[Chunk]) -> 
         part = config._replace(spec=one_direction(spec, layer))
         found = memory(runtime, part, chunks)
         each = slots(part.spec, config.schedule, runtime.layout(part.spec).size)
-        turned, output = each["x"].nbytes, 2 * each["y"].nbytes
-        around = found.workspace_nbytes + found.output_nbytes + found.gradient_nbytes + 2 * turned
+        reversed_x, output = each["x"].nbytes, 2 * each["y"].nbytes
+        around = found.workspace_nbytes + found.output_nbytes + found.gradient_nbytes + 2 * reversed_x
         workspace = max(workspace, around + output)
         if config.training:  # the backward direction reads its input reversed, and each has its params repacked
-            checkpoints += 2 * (found.checkpoint_nbytes + each["params"].nbytes) + turned
+            checkpoints += 2 * (found.checkpoint_nbytes + each["params"].nbytes) + reversed_x
             checkpoints += output if layer + 1 < spec.num_layers else 0
             if recomputes:
                 passing = max(passing, found.reserve_nbytes - found.checkpoint_nbytes)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.passes import DataDescriptors, Passes
+from pycudnnrnn.engines.cudnn.native_calls import DataDescriptors, NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.engines.cudnn.turns import Turns
+from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
 from pycudnnrnn.passes import FORWARD, Arrays, CallConfig, Pass
 
 _NOTHING: Final = contextlib.nullcontext()
@@ -19,7 +19,7 @@ _NOTHING: Final = contextlib.nullcontext()
 class CudnnPlan:
     """See `engines.EnginePlan`. Calls use one workspace and one pair of data descriptors, of its own."""
 
-    def __init__(self, runtime: Runtime, passes: Passes, config: CallConfig) -> None:
+    def __init__(self, runtime: Runtime, passes: NativeCalls, config: CallConfig) -> None:
         self._runtime, self._passes, self._dropout = runtime, passes, config.dropout
         self._data = passes.data_of_its_own(config.schedule)
         self._device = passes.device
@@ -27,11 +27,11 @@ class CudnnPlan:
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
         workspace = scratch(self._device, passes.workspace_nbytes)
         (self._workspace_at,) = self._device.addresses(workspace)
-        self._turns = Turns(self._device, self, workspace)
+        self._stream_memory = StreamMemory(self._device, self, workspace)
 
     def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:  # noqa: ARG002
         stream = self._device.stream()
-        self._turns.on(stream)
+        self._stream_memory.on(stream)
         handle = self._runtime.handle_on(stream)
         drops, launch = self._dropout if which is FORWARD else None, self._passes.launch
         launch = launch if drops is None else drops.launching(stream, launch)
@@ -50,7 +50,7 @@ class CudnnGraph:
     def __init__(
         self,
         runtime: Runtime,
-        passes: Passes,
+        passes: NativeCalls,
         data: DataDescriptors,
         dropout: CudnnDropout | None,
         params: Any,
@@ -68,7 +68,7 @@ class CudnnGraph:
             stay = _NOTHING if dropout is None else dropout.left_alone(device.stream())
             with stay:
                 self._graph = device.capture(self._work)
-                self._turns = Turns(device, self, *self.arrays.values(), self._graph)
+                self._stream_memory = StreamMemory(device, self, *self.arrays.values(), self._graph)
             for state, _ in self._carried:  # the first run, before the capture, has written there
                 device.fill_zero(state)
 
@@ -82,7 +82,7 @@ class CudnnGraph:
         self._runtime.handles.check_process()
         with self._device.active():
             stream = self._device.stream()
-            self._turns.on(stream)
+            self._stream_memory.on(stream)
             launch = self._graph.launch
             launch = launch if self._dropout is None else self._dropout.launching(stream, launch)
             launch()

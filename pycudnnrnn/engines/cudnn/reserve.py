@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from pycudnnrnn.engines.cudnn.device import scratch
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, UPSTREAM, Arrays, Pass, shapes
 from pycudnnrnn.schedule import Schedule
@@ -22,7 +22,7 @@ Gradients = tuple[Any, Any, Any | None]
 class Piece:
     """One native forward, and the arrays that its backward reads again."""
 
-    passes: Passes
+    passes: NativeCalls
     schedule: Schedule
     arrays: Arrays
 

@@ -20,8 +20,8 @@ from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order, name_of
 from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
+from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
 from pycudnnrnn.engines.cudnn.parts import Part
-from pycudnnrnn.engines.cudnn.passes import Passes
 from pycudnnrnn.engines.cudnn.stream_states import StreamStates
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import Arrays, CallConfig
@@ -37,7 +37,7 @@ STREAMS_MAX: Final = 8
 STATES_MAX: Final = 64
 """Addresses of random states whose descriptors are kept."""
 
-TURNS_MAX: Final = 4
+REVERSED_MAX: Final = 4
 """Batches whose reversed order is kept on the device: two indices for each step of each sequence."""
 
 LAYOUTS_MAX: Final = 256
@@ -61,13 +61,13 @@ class Runtime:
         self.library, self.device = library, device
         self.handles = HandlePool(library)
         self.choices = Choices(device.gpu, library.version)
-        self.compiled: Recent[Passes] = Recent(PASSES_MAX)
+        self.compiled: Recent[NativeCalls] = Recent(PASSES_MAX)
         self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
         self._own_states: Recent[StreamStates] = Recent(STREAMS_MAX)
         self._dropouts: Recent[DropoutAt] = Recent(STATES_MAX)
         self._lock = _locks.lock()
         self._rows: Recent[Sent] = Recent(INDICES_MAX)
-        self._turns: Recent[Sent] = Recent(TURNS_MAX)
+        self._reversed: Recent[Sent] = Recent(REVERSED_MAX)
 
     @contextlib.contextmanager
     def launching(self, what: str = "") -> Iterator[tuple[Handle, Any]]:
@@ -112,7 +112,7 @@ class Runtime:
             layout = query_layout(handle, rnn, spec, self.device.address(base), nbytes)
         return self._layouts.keep(spec, layout)
 
-    def passes(self, handle: Handle, config: CallConfig, dropout: DropoutAt | None = None) -> Passes:
+    def native_calls(self, handle: Handle, config: CallConfig, dropout: DropoutAt | None = None) -> NativeCalls:
         """Return what runs batches like this one, compiled now or before; with dropout it is for those states."""
         dropout = dropout or config.dropout
         compiled = self.compiled if dropout is None else dropout.compiled
@@ -123,7 +123,7 @@ class Runtime:
         if found is not None:
             return found
         descriptor = None if dropout is None else dropout.descriptor
-        return compiled.keep(key, Passes(handle, self.device, config, descriptor))
+        return compiled.keep(key, NativeCalls(handle, self.device, config, descriptor))
 
     def states_on(self, handle: Handle, stream: int) -> StreamStates:
         """Return the random states of a stream, by its address."""
@@ -152,9 +152,9 @@ class Runtime:
         (indices,) = self._sent(self._rows, chunk.rows, stream, lambda: [np.array(chunk.rows)])
         return Part(self.device, schedule, chunk, indices)
 
-    def turned(self, schedule: Schedule, data: Any) -> Any:
+    def reversed_in_time(self, schedule: Schedule, data: Any) -> Any:
         """Return data with each sequence reversed within its length; padding stays where it is."""
-        indices = self._sent(self._turns, schedule, self.device.stream(), lambda: _turns(schedule))
+        indices = self._sent(self._reversed, schedule, self.device.stream(), lambda: _reversed_steps(schedule))
         return self.device.gather(data, *indices)
 
     def _sent(
@@ -171,7 +171,7 @@ class Runtime:
         return found[0]
 
 
-def _turns(schedule: Schedule) -> list[npt.NDArray[np.int_]]:
+def _reversed_steps(schedule: Schedule) -> list[npt.NDArray[np.int_]]:
     """Which step of which sequence each place over time and batch has, once each sequence is reversed."""
     lengths = np.full(schedule.B, schedule.T) if schedule.lengths is None else np.array(schedule.lengths)
     step, sequence = np.arange(schedule.T)[:, None], np.arange(schedule.B)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pycudnnrnn.engines import EagerForward, Results
 from pycudnnrnn.engines.cudnn.device import scratch
-from pycudnnrnn.engines.cudnn.passes import Passes
+from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
 from pycudnnrnn.engines.cudnn.reserve import CudnnReserve, Piece
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.passes import FORWARD, RESULTS, Arrays, CallConfig
@@ -25,7 +25,7 @@ class Whole:
     ) -> None:
         """Compile at the first call, on whose arrays `resolved` may measure; `in_parts` runs empty sequences, too."""
         self._runtime, self._config, self._resolved, self._in_parts = runtime, config, resolved, in_parts
-        self._passes: Passes | None = None
+        self._passes: NativeCalls | None = None
 
     def __call__(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
         if schedule.has_empty:
@@ -36,7 +36,7 @@ class Whole:
         handle = runtime.handle_on(stream)
         passes = self._passes
         if passes is None:
-            passes = self._passes = runtime.passes(handle, self._resolved(config, inputs))
+            passes = self._passes = runtime.native_calls(handle, self._resolved(config, inputs))
         results = passes.new(*RESULTS)
         y, hy, cy = results["y"], results["hy"], results.get("cy")
         reserve, workspace = scratch(device, passes.reserve_nbytes), scratch(device, passes.workspace_nbytes)

@@ -122,14 +122,14 @@ def _packed(matrix: Array) -> Array:
     return room
 
 
-def _multiply(rows: Array, others: Array, out: Array, *, turned: bool, adds: bool) -> None:
+def _multiply(rows: Array, others: Array, out: Array, *, transposed: bool, adds: bool) -> None:
     """Write rows @ others to `out`, or rows.T @ others, or add it."""
     panels, run = _packed(others), _ready(kernels.multiplied, out.dtype)
-    tiles_max = kernels.TURNED if turned else 0
+    tiles_max = kernels.TRANSPOSED_TILES if transposed else 0
 
     def share(start: int, stop: int) -> None:
         tiles = np.empty((min(tiles_max, -(-(stop - start) // products.TALL)), len(rows), products.TALL), out.dtype)
-        run(out[start:stop], rows[:, start:stop] if turned else rows[start:stop], panels, tiles, adds)
+        run(out[start:stop], rows[:, start:stop] if transposed else rows[start:stop], panels, tiles, adds)
 
     _shared(share, len(out), rows.size * others.shape[1])
 
@@ -190,7 +190,7 @@ class CompiledCell(NumpyCell):
             yield [(first, last)], _proj(None, R), slice(first, last), slice(last - first)
 
     def made_back(self, rows: int, B: int) -> int:  # noqa: ARG002
-        return rows * min(self.width, kernels.TURNED * products.TALL * threads.number())
+        return rows * min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
         """Return gates, x and W as kernels take them; where W is not in panels, gates hold its product.
@@ -207,13 +207,13 @@ class CompiledCell(NumpyCell):
         if len(rows) == 1 and not adds:
             _ready(kernels.outer, out.dtype)(out, rows, np.ascontiguousarray(others))
         else:
-            _multiply(rows, others, out, turned=True, adds=adds)
+            _multiply(rows, others, out, transposed=True, adds=adds)
 
     def product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
         if _is_few(len(rows)):
             super().product(rows, matrix, out, adds=adds)
         else:
-            _multiply(rows, matrix, out, turned=False, adds=adds)
+            _multiply(rows, matrix, out, transposed=False, adds=adds)
 
 
 def _given(array: Array | None, like: Array) -> Array:

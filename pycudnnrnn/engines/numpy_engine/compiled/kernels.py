@@ -63,7 +63,7 @@ processor, which may be "generic".
 AHEAD: Final = 64
 """Rows whose input product is computed at a time."""
 
-TURNED: Final = 8
+TRANSPOSED_TILES: Final = 8
 """Tiles of columns that stay in cache while the panels pass by."""
 
 AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3, "tiles": 3}
@@ -276,7 +276,7 @@ def packed(packed: Any, matrix: Any, stamp: Any = STAMP) -> None:  # noqa: ARG00
 
 @kernel
 def outer(out: Any, rows: Any, x: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
-    """The turned product of single rows: memory is all that it takes."""
+    """The transposed product of single rows: memory is all that it takes."""
     for u in range(out.shape[0]):
         row, value = out[u], rows[0, u]
         for k in range(row.size):

@@ -96,11 +96,11 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
                 total, product = builder.load(part[row, place]), builder.fmul(values, other, flags=fused)
                 builder.store(builder.fadd(total, product, flags=fused), part[row, place])
 
-    turns = builder.udiv(depth, integer(parts))
-    with cgutils.for_range(builder, turns) as loop:
+    rounds = builder.udiv(depth, integer(parts))
+    with cgutils.for_range(builder, rounds) as loop:
         for n, part in enumerate(sums):
             multiply(builder.add(builder.mul(loop.index, integer(parts)), integer(n)), part)
-    done = builder.mul(turns, integer(parts))
+    done = builder.mul(rounds, integer(parts))
     with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
         multiply(builder.add(done, loop.index), sums[0])
     with builder.if_else(builder.icmp_signed(">=", left, integer(VECTORS * lanes))) as (whole, cut):
@@ -160,7 +160,7 @@ _tile_tall, _tile_half, _tile_two, _tile_one = (_tile(rows) for rows in (TALL, T
 
 
 def _mover(rows: int) -> Any:
-    """Return what copies so many rows of TALL numbers, TALL of them turned; a loop would not be made vectors."""
+    """Return what copies so many rows of TALL numbers, TALL of them transposed; a loop would not be made vectors."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def move(_: Any, like: Any, source: Any, source_row: Any, to: Any, to_row: Any) -> Any:
@@ -188,7 +188,7 @@ def _mover(rows: int) -> Any:
     return move
 
 
-_move, _turn = _mover(1), _mover(TALL)
+_move, _transpose = _mover(1), _mover(TALL)
 
 
 @inner
@@ -222,7 +222,7 @@ def by_rows(x: Any) -> Any:
 
 @inner
 def by_columns(tiles: Any) -> Any:
-    """Return what is packed in panels of TALL columns as `product` takes it, turned: the columns are the rows of x."""
+    """Return panels of TALL packed columns as `product` takes them, transposed: the columns are the rows of x."""
     (count, depth, _), (tile, row, column) = tiles.shape, tiles.strides
     return tiles.dtype.type(0), (count * TALL, depth), tiles.ctypes.data, tile, column, row
 
@@ -272,13 +272,13 @@ def pack(out: Any, w: Any) -> None:
                 _move(like, source + u * item, 0, to + u * item, 0)
     for p in range(whole, count):
         for start in range(0, width, TALL):
-            first, turned = p * width + start, 0
+            first, transposed = p * width + start, 0
             if w_row == item and first + TALL <= columns:
-                turned = depth - depth % TALL
+                transposed = depth - depth % TALL
                 source, to = w.ctypes.data + first * w_column, out.ctypes.data + p * panel + start * item
-                for k in range(0, turned, TALL):
-                    _turn(like, source + k * item, w_column, to + k * row, row)
-            for k in range(turned, depth):
+                for k in range(0, transposed, TALL):
+                    _transpose(like, source + k * item, w_column, to + k * row, row)
+            for k in range(transposed, depth):
                 line = out[p, k]
                 if first + TALL <= columns:
                     for u in range(TALL):

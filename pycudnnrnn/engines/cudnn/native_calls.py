@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve": "reserveSpace"}
 
 
-class Passes:
+class NativeCalls:
     """The native side of one (spec, T, B, training), of equal lengths or of ragged ones, padded or packed.
 
     Its calls take no memory.

@@ -13,13 +13,13 @@ from pycudnnrnn.engines.cudnn.device import CudaDevice, same_stream
 from pycudnnrnn.engines.cudnn.owned import keep
 from pycudnnrnn.errors import PycudnnrnnError
 
-_LEFT: Final[collections.deque[Turns]] = collections.deque()
+_LEFT: Final[collections.deque[StreamMemory]] = collections.deque()
 """Memory whose owner is gone, but not the work on it: no stream could be made to wait for that. The next owner that is
 made tries again."""
 
 
-class Turns:
-    """The memory of one owner, which streams use in turn: each after the one before.
+class StreamMemory:
+    """The memory of one owner, used by one stream after another: each waits for the one before.
 
     CuPy gives a freed block to whoever next asks for one on the stream that it was taken on, its home, whatever other
     streams still do there. So the first stream waits for home, and once the owner is gone home waits for the last one.
@@ -34,7 +34,7 @@ class Turns:
                 _LEFT.popleft().end(by_host=True)
         self._device, self._memory = device, memory
         self._home = self._last = device.stream()
-        keep(owner, self, Turns.end)
+        keep(owner, self, StreamMemory.end)
 
     def on(self, stream: Any) -> None:
         """Let a stream, on which the memory is used next, wait for the one before."""

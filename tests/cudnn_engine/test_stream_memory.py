@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.cudnn import owned, turns
+from pycudnnrnn.engines.cudnn import owned, stream_memory
 from pycudnnrnn.engines.cudnn.device import OTHERS_MAX, PER_THREAD, CudaDevice
 from pycudnnrnn.errors import DeviceLostError
 from pycudnnrnn.testing.strategies import make_problem
@@ -27,7 +27,7 @@ def _nothing_is_left(monkeypatch):
     monkeypatch.setattr(owned._Leaving, "begun", owned._Leaving.begun)
     yield
     gc.collect()
-    turns._LEFT.clear()
+    stream_memory._LEFT.clear()
 
 
 class Owners:
@@ -142,17 +142,17 @@ def test_memory_stays_while_one_of_its_streams_is_captured_and_goes_back_later(o
     owner.clear()
     gc.collect()
     assert not device.waits
-    (left,) = turns._LEFT
+    (left,) = stream_memory._LEFT
     assert any(isinstance(memory, cupy.ndarray) for memory in left._memory)
     del left
     owners.made("plan")
-    assert len(turns._LEFT) == 1, "it is captured still"
+    assert len(stream_memory._LEFT) == 1, "it is captured still"
     captured.capturing = None
     device.waits.clear()
     device.current = Stream()
     owners.plan()
     assert device.waits == [(home, last)]
-    assert not turns._LEFT
+    assert not stream_memory._LEFT
 
 
 @NAMES
@@ -166,7 +166,7 @@ def test_nothing_waits_for_an_owner_that_ends_on_a_lost_device_in_a_fork_or_at_e
     if not child:
         ends.clear()
         gc.collect()
-        os._exit(len(device.waits) + len(turns._LEFT))
+        os._exit(len(device.waits) + len(stream_memory._LEFT))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     owned._Leaving.begun = True
     ends.pop().clear()
@@ -330,14 +330,14 @@ def test_an_owner_that_ends_makes_no_host_wait_and_the_next_one_does(cuda):
     owner = Owner()
     cuda.current.stream = cuda.stream(0x5000)
     theirs, _ = together(2, lambda _: default_stream(cuda))
-    turns.Turns(cuda.device, owner).on(theirs)
+    stream_memory.StreamMemory(cuda.device, owner).on(theirs)
     cuda.asked.clear()
     del owner
     gc.collect()
     assert not cuda.asked, "this thread may be capturing something"
-    turns.Turns(cuda.device, last := Owner())
+    stream_memory.StreamMemory(cuda.device, last := Owner())
     assert cuda.asked == ["deviceSynchronize"]
-    assert not turns._LEFT
+    assert not stream_memory._LEFT
     del last
 
 
