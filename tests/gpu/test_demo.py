@@ -9,10 +9,11 @@ import pytest
 from tests.gpu.checkpoints import FIXTURE, largest_difference, write
 
 
-def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer):
+def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer, monkeypatch):
     """The losses of the first updates are the CPU's; after them roundings part what both learn."""
     pytest.importorskip("click")
     console = pytest.importorskip("rich.console")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
     from char_lm import load_text, train_model
     from char_lm_model import CharLM
 
