@@ -53,7 +53,7 @@ def check_wheel(files):
     assert others["licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
     metadata = email.message_from_bytes(others["METADATA"])
     needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
-    assert [line.partition(">")[0] for line in needed] == ["click", "numpy", "rich", "safetensors"], needed
+    assert [line.partition(">")[0] for line in needed] == ["click", "filelock", "numpy", "rich", "safetensors"], needed
     assert "Root-Is-Purelib: true" in others["WHEEL"].decode()
 
 
