@@ -15,7 +15,7 @@ from pycudnnrnn.errors import EngineError, MissingDependencyError
 assert Path(pycudnnrnn.__file__).is_relative_to(sys.prefix), pycudnnrnn.__file__
 assert importlib.metadata.version("pycudnnrnn") == pycudnnrnn.__version__
 installed = {distribution.name.lower() for distribution in importlib.metadata.distributions()}
-needed = {"numpy", "safetensors", "click", "rich", "markdown-it-py", "mdurl", "pygments"}
+needed = {"numpy", "safetensors", "click", "filelock", "rich", "markdown-it-py", "mdurl", "pygments"}
 assert installed - {"pip", "setuptools"} == needed | {"pycudnnrnn"}, installed
 
 op = ops.CudnnLSTM(2, 8, 5, direction="bidirectional")
