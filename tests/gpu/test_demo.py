@@ -1,6 +1,7 @@
 """The demo on the device beside the CPU's, and checkpoints that go from one machine to another."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer, m
     pytest.importorskip("click")
     console = pytest.importorskip("rich.console")
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    monkeypatch.setitem(sys.modules, "cupy", cuda.device.xp)  # on the stand-in, its own namespace
     from char_lm import load_text, train_model
     from char_lm_model import CharLM
 
