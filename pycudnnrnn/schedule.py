@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -125,36 +125,28 @@ class Schedule:
         return step, self.order[place]
 
 
-@dataclasses.dataclass(frozen=True)
-class Chunk:
-    """One native call: steps [start, stop) of some sequences (None: all of them), and their lengths within it."""
+class Chunk(NamedTuple):
+    """Steps of a batch, from `start` on, as a batch of its own: of the sequences that still run, longest first."""
 
     start: int
-    stop: int
-    rows: tuple[int, ...] | None
-    lengths: tuple[int, ...] | None
-
-    def within(self, schedule: Schedule) -> Schedule:
-        """This chunk as a batch of its own."""
-        batch = schedule.B if self.rows is None else len(self.rows)
-        return Schedule(self.stop - self.start, batch, self.lengths, schedule.time_major)
+    schedule: Schedule
 
 
-def native_chunks(schedule: Schedule, limit: int) -> list[Chunk]:
-    """Split a batch into calls that cuDNN accepts: at most `limit` steps each, and no sequence of length 0.
+def cut(schedule: Schedule, steps: int) -> list[Chunk]:
+    """Cut a batch into chunks of so many steps, which follow one another in time.
 
-    The chunks follow one another in time, each from the states that the one before left. A sequence that has ended
-    is in none of the later ones. A batch without a valid step has no chunk.
+    A sequence that has ended is in none of the later ones. A batch without a valid step has no chunk.
     """
-    lengths = (schedule.T,) * schedule.B if schedule.lengths is None else schedule.lengths
+    lengths = schedule.lengths_int32[schedule.order]
+    found: dict[Schedule, Schedule] = {}  # equal ones are one object, which keeps what it has computed
     chunks = []
-    for start in range(0, max(lengths, default=0), limit):
-        stop = min(schedule.T, start + limit)
-        rows = tuple(b for b, length in enumerate(lengths) if length > start)
-        within = tuple(min(lengths[b], stop) - start for b in rows)
-        whole = len(rows) == schedule.B
-        equal = all(length == stop - start for length in within)
-        chunks.append(Chunk(start, stop, None if whole else rows, None if equal else within))
+    for start in range(0, lengths.max(initial=0), steps):
+        stop = min(start + steps, schedule.T)
+        within = tuple(np.minimum(lengths[lengths > start], stop).tolist())
+        equal = within[-1] == stop
+        of_its_own = None if equal else tuple(length - start for length in within)
+        chunk = Schedule(stop - start, len(within), of_its_own, schedule.time_major)
+        chunks.append(Chunk(start, found.setdefault(chunk, chunk)))
     return chunks
 
 
@@ -169,18 +161,6 @@ def grouped(steps: Sequence[Step], rows: int) -> Iterator[Sequence[Step]]:
         count += last - first
     if count:
         yield steps[start:]
-
-
-def joined(groups: Iterable[Sequence[Step]], least: int) -> Iterator[list[Step]]:
-    """Join consecutive groups until each part has at least `least` steps; what is left at the end is a part, too."""
-    part: list[Step] = []
-    for group in groups:
-        part += group
-        if len(part) >= least:
-            yield part
-            part = []
-    if part:
-        yield part
 
 
 def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:

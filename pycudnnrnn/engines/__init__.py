@@ -9,7 +9,7 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn.errors import ArgumentTypeError
@@ -17,6 +17,9 @@ from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import Arrays, CallConfig, Pass
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import SEED_MAX, RNNSpec
+
+if TYPE_CHECKING:
+    import numpy as np
 
 POSITION_MAX: Final = 2**63 - 1
 """The largest position of dropout: that of a signed 64-bit counter. No program reaches it."""
@@ -88,8 +91,25 @@ class Memory:
 class Dropout(Protocol):
     """The running dropout of one model on one engine. Each training forward takes its masks from it."""
 
+    @property
+    def chunk_nbytes(self) -> int:
+        """The bytes that the masks of a chunk take to be made again."""
+
     def state(self) -> DropoutState:
         """Return its state, after waiting for the work on the device."""
+
+    def as_one(self) -> contextlib.AbstractContextManager[ChunkMasks]:
+        """Count the block's forwards, which are the chunks of one, as one; as none where it fails."""
+
+
+class ChunkMasks(Protocol):
+    """The masks of a forward in chunks."""
+
+    def chunk(self, first_row: int) -> tuple[Any, Any]:
+        """Return the dropout of the next chunk's forward, and what `Engine.dropout_again` makes the same masks from.
+
+        `first_row` is the chunk's first packed row in the batch.
+        """
 
 
 class Reserve(Protocol):
@@ -153,8 +173,38 @@ class EnginePlan(Protocol):
         """
 
 
+class ArrayFunctions(Protocol):
+    """What is done with an engine's arrays beside its calls."""
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Any: ...
+
+    def copy(self, array: Any, /) -> Any:
+        """Return a copy, contiguous and aligned."""
+
+    def from_host(self, array: np.ndarray[Any, Any], /) -> Any:
+        """Return an array with the values of a NumPy array."""
+
+    def take(self, array: Any, indices: Any, axis: int, /) -> Any:
+        """Return a new array of the places along an axis that an array of indices names."""
+
+    def copy_into(self, target: Any, values: Any, /) -> None: ...
+
+    def add_into(self, target: Any, values: Any, /) -> None: ...
+
+
 class Engine(Protocol):
     """Runs RNNs on native arrays of one kind of memory. The caller has checked them; `passes` lists them."""
+
+    @property
+    def steps_max(self) -> int:
+        """The most steps of one call."""
+
+    @property
+    def takes_empty(self) -> bool:
+        """Whether a call's batch may have sequences without a step, or no steps or sequences at all."""
+
+    @property
+    def arrays(self) -> ArrayFunctions: ...
 
     @property
     def name(self) -> str: ...
@@ -192,8 +242,20 @@ class Engine(Protocol):
         gets the address. With `wait` the block ends when the work is done.
         """
 
+    def ordered(self, streams: Sequence[Any], what: str) -> contextlib.AbstractContextManager[Any]:
+        """Put the block's work on the current stream, which it gets, after that on `streams`, which then wait for it.
+
+        `what` is the work, in an error's words.
+
+        Raises:
+            CaptureError: the stream is being captured.
+        """
+
     def dropout(self, spec: RNNSpec, state: DropoutState) -> Dropout:
         """Continue dropout from a state."""
+
+    def dropout_again(self, spec: RNNSpec, kept: Any) -> Any:
+        """Return the dropout of a chunk's second forward; `kept` is what `ChunkMasks.chunk` returned for it."""
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Return this engine's layout of a params buffer."""

@@ -217,7 +217,7 @@ class CudnnLSTM(CudnnRNN):
                 same as `is_training`. Default: None.
             checkpoint_every: number of steps between kept states. If given, only these states are kept in place of
                 the reserve, and the backward pass computes the rest again. This saves memory and takes about the time
-                of one more forward; see `memory`. None: keep the reserve. Default: None.
+                of one more forward; see `memory`. For one direction only. None: keep the reserve. Default: None.
 
         Returns:
             A `Forward` with arrays of the same kind as `input_data`. Its `output` is [T, B, D * S] or [B, T, D * S];
@@ -336,7 +336,7 @@ class _WithoutCellState(CudnnRNN):
                 same as `is_training`. Default: None.
             checkpoint_every: number of steps between kept states. If given, only these states are kept in place of
                 the reserve, and the backward pass computes the rest again. This saves memory and takes about the time
-                of one more forward; see `memory`. None: keep the reserve. Default: None.
+                of one more forward; see `memory`. For one direction only. None: keep the reserve. Default: None.
 
         Returns:
             A `Forward` with arrays of the same kind as `input_data`. Its `output` is [T, B, D * U] or [B, T, D * U];

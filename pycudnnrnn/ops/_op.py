@@ -19,6 +19,7 @@ from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.ops import _chunks
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
 from pycudnnrnn.ops._plan import Plan
@@ -452,9 +453,7 @@ class CudnnRNN:
             B: number of sequences.
             is_training: whether a backward pass follows; its memory then counts as well.
             checkpoint_every: number of steps between kept states, as in `forward`: the reserve falls from all steps to
-                one chunk of steps. The NumPy engine rounds a chunk up to whole blocks of about 512 steps times
-                sequences, so that the gradients keep their bits. With two directions, the data between layers is kept
-                as well. None: keep the reserve. Default: None.
+                one chunk of steps. None: keep the reserve. Default: None.
             device: "cpu" for the NumPy engine, "cuda" or "cuda:<index>" to ask cuDNN; their figures differ. None:
                 "cpu". Default: None.
 
@@ -475,7 +474,7 @@ class CudnnRNN:
         schedule = Schedule(check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX))
         engine = engine_for(_device_name(device))
         dropout = self._dropout_on(engine) if training and self._drops else None
-        return engine.memory(CallConfig(self.spec, schedule, training, dropout, every))
+        return _chunks.memory(engine, CallConfig(self.spec, schedule, training, dropout), every)
 
     if TYPE_CHECKING:  # each op defines these; a type checker needs them where it only knows that it is an op
 
@@ -552,7 +551,8 @@ class CudnnRNN:
         wanted = slots(self.spec, schedule, engine.layout(self.spec).size)
         take = Taker(engine, self.spec, wanted, {name: getattr(names, name, name) for name in INPUTS})
         like = schedule.hardly_ragged() if ragged else schedule
-        return Kind(take, engine.forward(CallConfig(self.spec, like, keep_reserve, dropout, every)), schedule)
+        forward = _chunks.eager_forward(engine, CallConfig(self.spec, like, keep_reserve, dropout), every)
+        return Kind(take, forward, schedule)
 
 
 def _device_name(device: str | None) -> str:

@@ -78,7 +78,6 @@ WAYS = {
     "parts": {"lengths": [3, 0]},
     "chunks": {"checkpoint_every": 1},
     "both directions": {"direction": "bidirectional"},
-    "each direction by itself": {"direction": "bidirectional", "checkpoint_every": 1},
 }
 
 

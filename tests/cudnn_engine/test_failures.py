@@ -1,5 +1,6 @@
 """What fails, fails cleanly: each status at each call, each allocation, each bad argument; the next call is right."""
 
+import contextlib
 import gc
 
 import cupy
@@ -88,31 +89,13 @@ def in_parts(request, monkeypatch):
     """Steps and lengths of a batch in parts."""
     T, lengths = IN_PARTS[request.param]
     if lengths is None:
-        monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 4)
+        monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 4)
     return T, lengths
-
-
-@pytest.mark.parametrize("time_major", [True, False])
-def test_a_batch_in_parts_takes_all_memory_before_its_first_launch(play, in_parts, time_major):
-    played, _, device = play()
-    T, lengths = in_parts
-    problem = make_problem(ops.CudnnLSTM(2, 3, 4, dtype="float64"), T, 3, lengths, seed=5)
-    allocated = []
-    launched = played._launched
-    played._launched = lambda *arguments: (allocated.append(len(device.allocations)), launched(*arguments))
-    arrays = on_device(device, problem, time_major)
-    fwd = problem.op.forward(
-        arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], sequence_lengths=lengths, time_major=time_major
-    )
-    assert set(allocated) == {len(device.allocations)}
-    allocated.clear()
-    fwd.backward_data(arrays["dy"], arrays["dhy"], arrays["dcy"])
-    assert set(allocated) == {len(device.allocations)}
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_a_batch_in_parts_that_runs_out_of_memory_can_be_tried_again_as_if_nothing_had_been(play, in_parts, dropout):
-    """The forward has moved no dropout, and the backward has not touched the reserve."""
+    """A forward has moved no dropout. A backward that has begun says that its reserve is used up."""
     _, _, device = play()
     T, lengths = in_parts
     op = ops.CudnnGRU(2, 3, 4, dtype="float64", dropout=dropout, seed=3)
@@ -139,13 +122,26 @@ def test_a_batch_in_parts_that_runs_out_of_memory_can_be_tried_again_as_if_nothi
     )
     assert failures >= 8
     start = op.dropout_state("cuda:0")
-    data, failures = until_it_works(lambda: fwd.backward_data(arrays["dy"], arrays["dhy"]))
-    assert failures >= 6
-    out = device.from_host(problem.params)
-    _, failures = until_it_works(lambda: fwd.backward_weights(out))
-    assert failures >= 1
+    out = device.from_host(np.full_like(problem.params, 7))
+    for nth in range(100):
+        device.fail_at = nth
+        try:
+            data = fwd.backward(arrays["dy"], arrays["dhy"], out=out, accumulate=True, retain=True)
+        except MemoryError:
+            assert (host(out) == 7).all()
+        else:
+            break
+        finally:
+            device.fail_at = None
+    assert nth >= 12
     assert np.array_equal(host(data.input), expected["dx"])
-    assert np.array_equal(host(out), expected["dparams"])
+    np.testing.assert_allclose(host(out), expected["dparams"] + 7, rtol=1e-12)
+    device.fail_at = nth - 12
+    with pytest.raises(MemoryError):
+        fwd.backward(arrays["dy"])
+    device.fail_at = None
+    with contextlib.suppress(StateError):
+        assert np.array_equal(host(fwd.backward(arrays["dy"], arrays["dhy"]).input), expected["dx"])
 
 
 @pytest.mark.parametrize("name", ["params", "x", "hx", "cx", "y"])
@@ -216,30 +212,6 @@ def test_the_forwards_stream_waits_for_a_backward_that_failed_on_another(play, c
         fwd.backward(arrays["dy"])
     assert device.waits[0] == (other, first)
     assert device.waits[-1] == (first, other)
-
-
-@pytest.mark.parametrize("accumulate", [True, False])
-def test_a_long_bidirectional_gradient_that_runs_out_of_memory_has_written_nothing(play, monkeypatch, accumulate):
-    _, _, device = play()
-    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
-    op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64")
-    problem = make_problem(op, 5, 2, None, seed=5)
-    arrays = on_device(device, problem)
-    fwd = op.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
-    fwd.backward_data(arrays["dy"], arrays["dhy"], arrays["dcy"])
-    out = device.from_host(np.full_like(problem.params, 7))
-    for nth in range(100):
-        device.fail_at = nth
-        try:
-            fwd.backward_weights(out, accumulate=accumulate)
-        except MemoryError:
-            assert (host(out) == 7).all()
-        else:
-            break
-        finally:
-            device.fail_at = None
-    assert nth >= 4
-    assert np.allclose(host(out), problem.results()["dparams"] + 7 * accumulate)
 
 
 def test_a_handle_whose_stream_could_not_be_set_is_set_to_the_one_before_again(play):
@@ -398,15 +370,19 @@ def test_an_input_matrix_where_skip_input_has_none_is_an_error(play):
         engine.layout(ops.CudnnGRU(1, 4, 4, "skip_input").spec)
 
 
-def test_dropout_in_a_long_bidirectional_run_is_refused_by_name(play, monkeypatch):
-    _, _, device = play()
-    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+def test_more_steps_in_both_directions_than_one_call_takes_are_refused_with_what_to_do_instead(play, monkeypatch):
+    played, _, device = play()
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 2)
     op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dropout=0.5)
     problem = make_problem(op, 3, 2, None, seed=0)
     arrays = on_device(device, problem)
-    with pytest.raises(ArgumentError, match=r"dropout.*both directions"):
+    text = r"Invalid T: 3, expecting at most 2 steps in both directions here: use an op for each direction"
+    with pytest.raises(ArgumentError, match=text):
         run(problem, arrays)
-    assert op.forward(arrays["x"], None, None, arrays["params"], is_training=False).output.shape == (3, 2, 6)
+    with pytest.raises(ArgumentError, match=text):
+        op.memory(3, 2, True, device="cuda")
+    assert not played.counts["cudnnRNNForward"]
+    assert op.dropout_state("cuda:0").position == 0
 
 
 def test_a_buffer_laid_out_by_arithmetic_is_told_from_one_of_the_librarys_layout(play):

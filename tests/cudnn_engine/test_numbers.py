@@ -64,29 +64,13 @@ def test_empty_batches_and_zero_lengths_give_the_numpy_engines_numbers(play, pro
 def test_a_run_longer_than_one_call_takes_is_split_in_time_exactly(play, problem, limit, time_major):
     played, _, device = play()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "TIME_MAX", limit)
+        patch.setattr(engine_module.CudnnEngine, "steps_max", limit)
         found = run(problem, on_device(device, problem, time_major), time_major=time_major)
     if not time_major:
         found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
     assert_equal(found, problem.results(), exactly=False)
     assert not played.complaints
     assert played.counts["cudnnRNNForward"] == -(-max(problem.full_lengths) // limit)
-
-
-@examples(300)
-@given(problems(specs(max_layers=3).filter(lambda s: s.num_dirs == 2), max_time=9), st.integers(1, 4), st.booleans())
-def test_a_long_bidirectional_run_is_each_direction_of_each_layer_by_itself(play, problem, limit, time_major):
-    played, _, device = play(engine=PermutedLayoutEngine(limit))
-    with use_engine(PermutedLayoutEngine(limit)):
-        moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, 5)
-        expected = moved.results()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "TIME_MAX", limit)
-        found = run(moved, on_device(device, moved, time_major), time_major=time_major)
-    if not time_major:
-        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    assert_equal(found, expected, exactly=False)
-    assert not played.complaints
 
 
 @examples(200)

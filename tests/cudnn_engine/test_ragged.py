@@ -9,11 +9,10 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor
-from pycudnnrnn.engines.cudnn.device import PER_THREAD
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.stand_in import shim
-from tests.stand_in.host_device import Stream, host
+from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run
 
 LSTM = ops.CudnnLSTM(2, 3, 4, direction="bidirectional")
@@ -138,80 +137,6 @@ def test_lengths_that_were_set_by_half_are_set_again(play, monkeypatch):
         run(second, arrays)
     assert differing(run(first, arrays), first.results()) == []
     assert differing(run(second, on_device(device, second)), second.results()) == []
-
-
-def test_parts_of_a_batch_send_their_rows_to_the_device_once(play, counted):
-    played, _, device = play()
-    problem = make_problem(LSTM, 4, 3, [4, 0, 2], seed=1)
-    arrays = on_device(device, problem)
-    run(problem, arrays)
-    sent = []
-    plain = device.from_host
-    device.from_host = lambda array: sent.append(array.dtype.kind) or plain(array)
-    played.calls.clear()
-    counted["made"].clear()
-    assert differing(run(problem, arrays), problem.results()) == []
-    assert "i" not in sent
-    assert counted["made"] == []
-    assert queries(played) == []
-
-
-@pytest.mark.parametrize("lengths", [None, [4, 3, 3]], ids=["equal", "ragged"])
-@pytest.mark.parametrize("time_major", [True, False])
-def test_a_long_bidirectional_run_sends_its_reversed_order_to_the_device_once(play, monkeypatch, lengths, time_major):
-    _, _, device = play()
-    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
-    problem = make_problem(ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64"), 4, 3, lengths, seed=1)
-    arrays = on_device(device, problem, time_major)
-    run(problem, arrays, time_major=time_major)
-    sent, plain = [], device.from_host
-    device.from_host = lambda array: sent.append(array.dtype.kind) or plain(array)
-    found = run(problem, arrays, time_major=time_major)
-    assert "i" not in sent
-    if not time_major:
-        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    for name, array in problem.results().items():
-        np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("address", [None, PER_THREAD], ids=["streams", "two threads' default streams"])
-@pytest.mark.parametrize("what", ["rows", "reversed order"])
-def test_each_stream_has_indices_in_memory_of_its_own(play, monkeypatch, what, address):
-    """Memory of two streams could only be given back in order if they waited for each other."""
-    _, _, device = play()
-    op, lengths = LSTM, [4, 0, 2]
-    if what == "reversed order":
-        monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
-        op, lengths = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64"), None
-    problem = make_problem(op, 4, 3, lengths, seed=1)
-    arrays = on_device(device, problem)
-    homes, plain = {}, device.from_host
-
-    def noting(array):
-        made = plain(array)
-        if array.dtype.kind == "i":
-            homes[made.data.ptr] = device.current
-        return made
-
-    def used_at_home(use, indices, *rest):
-        used.append(all(homes[index.data.ptr] is device.current for index in indices))
-        return use(*rest)
-
-    used, gather, take, put = [], device.gather, device.take, device.put
-    monkeypatch.setattr(device, "from_host", noting)
-    monkeypatch.setattr(device, "gather", lambda a, i, j: used_at_home(gather, (i, j), a, i, j))
-    monkeypatch.setattr(device, "take", lambda a, i, *rest: used_at_home(take, (i,), a, i, *rest))
-    monkeypatch.setattr(device, "put", lambda a, i, *rest: used_at_home(put, (i,), a, i, *rest))
-    first, second = Stream(address), Stream(address)
-    sent = []
-    for stream in (first, second, first):
-        device.current, before = stream, len(homes)
-        op(*(arrays[k] for k in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=lengths)
-        sent.append(len(homes) - before)
-    assert used
-    assert all(used)
-    assert sent[0] == sent[1] > sent[2] == 0
-    assert not device.waits
 
 
 def test_new_lengths_go_the_short_way_as_equal_ones_do(play):

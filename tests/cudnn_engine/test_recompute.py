@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import engine as engine_module
-from pycudnnrnn.errors import ArgumentError, StateError
+from pycudnnrnn.errors import StateError
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
@@ -23,13 +23,15 @@ from tests.helpers.results import CLOSE, assert_same
 from tests.stand_in.host_device import HostMemory, Stream, host
 from tests.stand_in.problem import on_device, run
 
+ONE_DIRECTION = specs().filter(lambda spec: spec.num_dirs == 1)
+
 
 def by_time(found, time_major):
     return found if time_major else found | {name: found[name].swapaxes(0, 1) for name in ("y", "dx")}
 
 
 @examples(300)
-@given(problems(specs(), max_time=9, least_time=0), st.integers(1, 10), st.booleans(), st.integers(0, 99))
+@given(problems(ONE_DIRECTION, max_time=9, least_time=0), st.integers(1, 10), st.booleans(), st.integers(0, 99))
 def test_every_spec_gives_the_numpy_engines_numbers(play, problem, every, time_major, seed):
     permuted = PermutedLayoutEngine(seed)
     played, _, device = play(engine=permuted)
@@ -42,7 +44,7 @@ def test_every_spec_gives_the_numpy_engines_numbers(play, problem, every, time_m
 
 
 @examples(100)
-@given(problems(specs().filter(lambda s: s.num_dirs == 1), max_time=9), st.integers(1, 10))
+@given(problems(ONE_DIRECTION, max_time=9), st.integers(1, 10))
 def test_each_chunk_runs_once_in_forward_and_again_in_backward(play, problem, every):
     played, _, device = play()
     arrays = on_device(device, problem)
@@ -59,11 +61,11 @@ def test_each_chunk_runs_once_in_forward_and_again_in_backward(play, problem, ev
 
 
 @examples(100)
-@given(problems(specs(max_layers=2), max_time=9), st.integers(1, 4), st.integers(2, 9))
+@given(problems(ONE_DIRECTION, max_time=9), st.integers(1, 4), st.integers(2, 9))
 def test_a_chunk_is_never_longer_than_one_call_takes(play, problem, limit, every):
     played, _, device = play()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "TIME_MAX", limit)
+        patch.setattr(engine_module.CudnnEngine, "steps_max", limit)
         found = run(problem, on_device(device, problem), checkpoint_every=every)
     assert_same(found, problem.results())
     assert not played.complaints
@@ -108,6 +110,16 @@ def test_dropout_is_restored_for_the_second_run_and_left_where_the_forward_left_
     assert not played.complaints
 
 
+def test_a_second_backward_has_the_masks_of_the_first(play):
+    _, _, device = play()
+    problem = make_problem(ops.CudnnGRU(3, 6, 4, dropout=0.5, seed=9, dtype="float64"), 9, 3, None, seed=3)
+    arrays = on_device(device, problem)
+    fwd = problem.op.forward(arrays["x"], arrays["hx"], arrays["params"], checkpoint_every=4)
+    first, second = (fwd.backward(arrays["dy"], retain=True) for _ in range(2))
+    assert np.array_equal(host(first.input), host(second.input))
+    assert np.array_equal(host(first.params), host(second.params))
+
+
 def _part(problem, first, last, states):
     lengths = [min(max(n - first, 0), last - first) for n in problem.full_lengths]
     return dataclasses.replace(
@@ -115,22 +127,9 @@ def _part(problem, first, last, states):
     )
 
 
-def test_both_directions_with_dropout_are_refused_by_name_and_take_no_mask(play):
-    _, _, device = play()
-    op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dropout=0.5, dtype="float64")
-    problem = make_problem(op, 5, 2, None, seed=3)
-    with pytest.raises(ArgumentError, match=r"dropout.*both directions and checkpoint_every"):
-        run(problem, on_device(device, problem), checkpoint_every=2)
-    with pytest.raises(ArgumentError, match=r"dropout.*both directions and checkpoint_every"):
-        op.memory(5, 2, True, 2, device="cuda")
-    assert op.dropout_state("cuda:0").position == 0
-    assert_same(run(problem, on_device(device, problem), checkpoint_every=5), problem.results())
-
-
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
-def test_backward_adds_retains_and_is_used_up(play, direction):
+def test_backward_adds_retains_and_is_used_up(play):
     played, _, device = play()
-    op = ops.CudnnLSTM(2, 5, 4, direction=direction, dtype="float64")
+    op = ops.CudnnLSTM(2, 5, 4, dtype="float64")
     problem = make_problem(op, 7, 3, [7, 2, 5], seed=3)
     arrays = on_device(device, problem)
     once = problem.results()["dparams"]
@@ -214,7 +213,7 @@ def test_the_figures_are_of_chunks_no_longer_than_one_call_takes(play):
     play()
     op = ops.CudnnGRU(1, 5, 4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "TIME_MAX", 4)
+        patch.setattr(engine_module.CudnnEngine, "steps_max", 4)
         assert op.memory(10, 2, True, 9, device="cuda") == op.memory(10, 2, True, 4, device="cuda")
     assert op.memory(10, 2, True, 9, device="cuda") != op.memory(10, 2, True, 4, device="cuda")
 
@@ -235,7 +234,6 @@ def test_results_and_gradients_are_told_to_the_byte(play, op):
     [
         *itertools.product(["unidirectional", "bidirectional"], [0.0, 0.5], [None]),
         *itertools.product(["unidirectional"], [0.0, 0.5], [50]),
-        ("bidirectional", 0.0, 50),
     ],
 )
 @pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU])

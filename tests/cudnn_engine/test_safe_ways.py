@@ -73,7 +73,7 @@ def test_data_that_begin_on_any_element_are_copied_for_cudnn(play, known, length
 
 @pytest.mark.parametrize("time_major", [True, False])
 def test_a_chunk_that_begins_on_any_element_of_its_array_has_memory_of_its_own(play, monkeypatch, time_major):
-    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.TIME_MAX", 2)
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 2)
     played, _, device = play()
     problem = make_problem(ops.CudnnLSTM(1, 5, 3), 5, 1, None, seed=5)
     found = run(problem, on_device(device, problem, time_major), time_major=time_major)

@@ -42,6 +42,10 @@ class _Memory:
         own = self.own = _Handler.from_address(_pointer(_numpy(_GET_HANDLER)(), b"mem_handler"))
 
         def counted(allocate):
+            # With the GIL, which NumPy's own function lets go where the memory is large.
+            address = ctypes.cast(allocate, ctypes.c_void_p).value
+            allocate = ctypes.PYFUNCTYPE(allocate.restype, *allocate.argtypes)(address)
+
             def call(context, *arguments):
                 if self.fail_at is not None:
                     self.fail_at -= 1

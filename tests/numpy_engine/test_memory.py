@@ -67,7 +67,7 @@ def sizable(draw):
     )
     B = draw(st.sampled_from([1, 7, 32]))
     T = draw(st.integers(2000, 4000)) // B
-    return spec, T, B, draw(st.none() | st.integers(1, T))
+    return spec, T, B, draw(st.none() | st.integers(max(1, T // 20), T)) if spec.num_dirs == 1 else None
 
 
 @examples(100)
@@ -99,10 +99,10 @@ def test_what_is_kept_falls_from_all_steps_to_one_chunk_and_a_few_states(name):
     op = getattr(ops, name)(2, 32, 16)
     T, B, K = 40_000, 4, 200
     plain, ours = op.memory(T, B, True), op.memory(T, B, True, K)
-    chunks = T // 512  # blocks are 2,048 rows, 512 steps
+    chunks = T // K
     assert plain.checkpoint_nbytes == 0
     states = 2 * (B * 32 * 4) * (2 if name == "CudnnLSTM" else 1)
-    assert 0 <= ours.checkpoint_nbytes - chunks * states <= 2 * states
+    assert ours.checkpoint_nbytes == chunks * states
     one_chunk = ours.reserve_nbytes - ours.checkpoint_nbytes
     assert 0.99 * plain.reserve_nbytes < one_chunk * chunks < 1.1 * plain.reserve_nbytes
     assert (ours.output_nbytes, ours.gradient_nbytes) == (plain.output_nbytes, plain.gradient_nbytes)
@@ -110,20 +110,11 @@ def test_what_is_kept_falls_from_all_steps_to_one_chunk_and_a_few_states(name):
     assert doubled.reserve_nbytes - ours.reserve_nbytes == pytest.approx(ours.checkpoint_nbytes, rel=0.02)
 
 
-def test_with_both_directions_what_goes_from_layer_to_layer_is_kept_too():
-    op, T, B = ops.CudnnGRU(3, 32, 16, direction="bidirectional"), 1000, 4
-    told = op.memory(T, B, True, T)
-    between, states = 2 * (T * B * 64 * 4), 6 * (B * 32 * 4)
-    assert told.checkpoint_nbytes == between + states
-    peak = measured(op, T, B, is_training=True, checkpoint_every=T)
-    assert peak / FACTOR < told.total_nbytes < peak * FACTOR
-
-
-def test_a_single_layer_that_recomputes_has_no_gradient_between_layers():
-    """Such a gradient would be 23 % of the peak."""
-    op, T, B = ops.CudnnRNNTanh(1, 64, 16, dtype="float64"), 600, 7
-    peak = measured(op, T, B, is_training=True, checkpoint_every=T)
-    assert peak / 1.2 < op.memory(T, B, True, T).total_nbytes < peak * 1.2
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_sum_of_the_params_gradient_is_told_where_it_is_most_of_the_memory(dtype):
+    op = ops.CudnnRNNTanh(1, 512, 512, dtype=dtype)
+    peak = measured(op, 6, 1, is_training=True, checkpoint_every=2)
+    assert 0.99 * peak < op.memory(6, 1, True, 2).total_nbytes < 1.6 * peak
 
 
 @pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU"])

@@ -90,8 +90,8 @@ def test_a_forward_that_begins_while_another_moves_dropout_on_has_masks_of_its_o
                 other.comes(draw)
 
     def draw():
-        with dropout.forward() as state:
-            positions.append(state.position)
+        with dropout.forward() as masks:
+            positions.append(masks.state.position)
 
     with other.watching():
         dropout = NumpyDropout(State("numpy", 3))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.schedule import Schedule, check_lengths, grouped, joined, native_chunks
+from pycudnnrnn.schedule import Schedule, check_lengths, cut, grouped
 from pycudnnrnn.testing.strategies import sequence_lengths
 from tests.helpers.examples import examples
 
@@ -70,16 +70,14 @@ def test_groups_are_all_steps_in_order_and_only_a_single_step_exceeds_the_limit(
 
 @examples(500)
 @given(batches, st.integers(1, 4), st.booleans())
-def test_a_chunk_is_a_batch_of_its_own_with_its_sequences_and_steps(batch, limit, time_major):
+def test_a_chunk_is_a_batch_of_its_own_with_the_sequences_that_still_run(batch, limit, time_major):
     schedule, full = schedule_of(batch, time_major=time_major)
-    B = schedule.B
-    for chunk in native_chunks(schedule, limit):
-        part = chunk.within(schedule)
-        rows = range(B) if chunk.rows is None else chunk.rows
-        expected = [min(full[b], chunk.stop) - chunk.start for b in rows]
-        assert (part.T, part.B, part.time_major) == (chunk.stop - chunk.start, len(rows), time_major)
+    for chunk in cut(schedule, limit):
+        part, stop = chunk.schedule, chunk.start + chunk.schedule.T
+        expected = [min(full[b], stop) - chunk.start for b in schedule.order if full[b] > chunk.start]
+        assert (part.B, part.time_major) == (len(expected), time_major)
         assert part.lengths == (None if set(expected) == {part.T} else tuple(expected))
-        assert (chunk.rows is None) == (len(rows) == B)
+        assert part.is_sorted
 
 
 @pytest.mark.parametrize("lengths", [None, [4, 4, 4], (4, 4, 4), np.array([4, 4, 4])])
@@ -144,26 +142,18 @@ def test_one_length_a_sequence_is_wanted(lengths):
 
 @examples(2000)
 @given(batches, st.integers(1, 8))
-def test_native_chunks_hold_every_valid_step_once_and_nothing_that_cudnn_refuses(batch, limit):
+def test_chunks_hold_every_valid_step_once_and_nothing_that_cudnn_refuses(batch, limit):
     schedule, full = schedule_of(batch)
     T, B = schedule.T, schedule.B
     seen = []
-    for chunk in native_chunks(schedule, limit):
-        rows = range(B) if chunk.rows is None else chunk.rows
-        steps = chunk.stop - chunk.start
-        within = [steps] * len(rows) if chunk.lengths is None else chunk.lengths
-        assert 1 <= steps <= limit
-        assert all(1 <= length <= steps for length in within)
-        seen += [(chunk.start + t, b) for b, length in zip(rows, within, strict=True) for t in range(length)]
+    for start, part in cut(schedule, limit):
+        within = [part.T] * part.B if part.lengths is None else part.lengths
+        assert 1 <= part.T <= limit
+        assert all(1 <= length <= part.T for length in within)
+        seen += [
+            (start + t, b) for b, length in zip(schedule.order[: part.B], within, strict=True) for t in range(length)
+        ]
     assert sorted(seen) == [(t, b) for t in range(T) for b in range(B) if t < full[b]]
-
-
-def test_groups_are_joined_until_a_part_has_enough_steps():
-    groups = [[(0, 2)], [(2, 4), (4, 5)], [(5, 6)], [(6, 7)]]
-    assert list(joined(groups, 3)) == [[(0, 2), (2, 4), (4, 5)], [(5, 6), (6, 7)]]
-    assert list(joined(groups, 1)) == groups
-    assert list(joined([], 1)) == []
-    assert groups[0] == [(0, 2)], "what is joined stays as it was"
 
 
 def test_steps_are_grouped_by_about_so_many_rows():

@@ -266,19 +266,8 @@ class HostDevice:
         if self.captured(stream):
             raise CaptureError(f"{what}, while the stream is captured")
 
-    def take(self, array, indices, axis, out=None):
-        taken = np.take(host(array), host(indices), axis=axis)
-        if out is None:
-            return self.from_host(taken)
-        host(out)[...] = taken
-        return out
-
-    @staticmethod
-    def put(target, indices, axis, values):
-        host(target)[(slice(None),) * axis + (host(indices),)] = host(values)
-
-    def gather(self, array, first, second):
-        return self.from_host(host(array)[host(first), host(second)])
+    def take(self, array, indices, axis):
+        return self.from_host(np.take(host(array), host(indices), axis=axis))
 
     def copy_bytes(self, target, values):
         assert target.nbytes == values.nbytes
@@ -293,8 +282,7 @@ class HostDevice:
 
     @staticmethod
     def add_into(target, values):
-        host(target)[...] += host(values)
-        return target
+        host(target)[...] += host(values).astype(target.dtype)
 
     def to_host(self, array):
         self._not_in_capture("a copy to the host")

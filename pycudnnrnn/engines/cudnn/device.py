@@ -224,28 +224,17 @@ class CudaDevice:
         """Fill memory with zeros on a stream; both by their addresses."""
         self.xp.cuda.runtime.memsetAsync(address, 0, nbytes, stream)
 
-    def take(self, array: Any, indices: Any, axis: int, out: Any = None) -> Any:
-        """Copy the rows of device indices along `axis` into `out`, or into a new contiguous array."""
-        return self.xp.take(array, indices, axis=axis, out=out)
-
-    @staticmethod
-    def put(target: Any, indices: Any, axis: int, values: Any) -> None:
-        """Write the rows of device indices along `axis` of `target`."""
-        target[(slice(None),) * axis + (indices,)] = values
-
-    @staticmethod
-    def gather(array: Any, first: Any, second: Any) -> Any:
-        """A new contiguous array of the rows at device indices along the first two axes; the indices broadcast."""
-        return array[first, second]
+    def take(self, array: Any, indices: Any, axis: int) -> Any:
+        """A new contiguous array of the places along `axis` that device indices name."""
+        return self.xp.take(array, indices, axis=axis)
 
     @staticmethod
     def copy_into(target: Any, values: Any) -> None:
         target[...] = values
 
     @staticmethod
-    def add_into(target: Any, values: Any) -> Any:
-        target += values
-        return target
+    def add_into(target: Any, values: Any) -> None:
+        target += values.astype(target.dtype, copy=False)
 
     @staticmethod
     def to_host(array: Any) -> np.ndarray[Any, Any]:

@@ -71,7 +71,7 @@ class CudnnDropout(DropoutAt):
         """Continue from a state, or from `states` in device memory, which become this one's own."""
         self.position = state.position
         self.seed, self._device = state.seed, device
-        self.states_nbytes = nbytes = states_nbytes(handle)
+        self.chunk_nbytes = nbytes = states_nbytes(handle)
         if states is not None:
             self._states = states
         elif state.data:
@@ -120,17 +120,26 @@ class CudnnDropout(DropoutAt):
         return run
 
     @contextlib.contextmanager
-    def as_one(self, stream: Any) -> Iterator[None]:
-        """Count the block's forwards, all on `stream`, as one; as none where it fails, with the states as before."""
+    def as_one(self) -> Iterator[CudnnDropout]:
+        """Count the block's forwards, all on the current stream, as one; as none where it fails."""
         with self.lock:
-            position, before = self.position, self.snapshot(stream)
+            position, before = self.position, self._snapshot()
             try:
-                yield
+                yield self
             except BaseException:
                 self.position = position
-                self.rewind(before)
+                self._device.copy_into(self._states, before)
                 raise
             self.position = position + 1
+
+    def chunk(self, first_row: int) -> tuple[CudnnDropout, Any]:  # noqa: ARG002  masks depend on the states alone
+        """See `engines.ChunkMasks`: the states are kept, because no position gives them back."""
+        return self, (self.seed, self._snapshot())
+
+    def _snapshot(self) -> Any:
+        """Copy the states as the next launch on the current stream will find them; the caller holds the lock."""
+        self._stream_memory.on(self._device.stream())
+        return self._device.copy(self._states)
 
     @contextlib.contextmanager
     def left_alone(self, stream: Any) -> Iterator[None]:
@@ -139,15 +148,6 @@ class CudnnDropout(DropoutAt):
             self._stream_memory.on(stream)
             with put_back(self._device, self._states):
                 yield
-
-    def snapshot(self, stream: Any) -> Any:
-        """Copy the states on `stream` as the next launch will find them; the caller holds the lock."""
-        self._stream_memory.on(stream)
-        return self._device.copy(self._states)
-
-    def rewind(self, snapshot: Any) -> None:
-        """Go back to where a snapshot was taken, on the stream of the launches."""
-        self._device.copy_into(self._states, snapshot)
 
     def state(self) -> DropoutState:
         with self.lock, self._device.active():

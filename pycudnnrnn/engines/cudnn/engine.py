@@ -9,21 +9,18 @@ from typing import Any
 
 from pycudnnrnn import _libcudnn, _locks
 from pycudnnrnn._libcudnn import Library
-from pycudnnrnn.engines import DropoutState, EagerForward, Memory, Results
-from pycudnnrnn.engines.cudnn import chunked, long_bidirectional, recompute
+from pycudnnrnn.engines import DropoutState, EagerForward, Memory
 from pycudnnrnn.engines.cudnn.addressed import Addressed
 from pycudnnrnn.engines.cudnn.algorithms import choose
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
-from pycudnnrnn.engines.cudnn.memory import memory
+from pycudnnrnn.engines.cudnn.eager import EagerCalls
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.engines.cudnn.whole import Whole
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import INPUTS, Arrays, CallConfig
-from pycudnnrnn.schedule import Chunk, Schedule, native_chunks
+from pycudnnrnn.passes import GRADIENTS, RESULTS, Arrays, CallConfig, nbytes, slots
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
 
@@ -35,10 +32,12 @@ class CudnnEngine:
 
     name = "cudnn"
     alignment = ALIGNMENT_NBYTES
+    steps_max = TIME_MAX
+    takes_empty = False
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, f"cuda:{device.index}"
-        self._device = device
+        self.arrays = self._device = device
         ndarray, index = device.xp.ndarray, device.index
         self.holds = lambda array: type(array) is ndarray and array.data.device_id == index
         self.address: Callable[[Any], int] = device.address
@@ -56,6 +55,11 @@ class CudnnEngine:
     def active(self) -> contextlib.AbstractContextManager[Any]:
         return self._device.active()
 
+    @contextlib.contextmanager
+    def ordered(self, streams: Sequence[Any], what: str) -> Iterator[Any]:
+        with self.runtime.ordered(streams, what) as (_, stream):
+            yield stream
+
     def layout(self, spec: RNNSpec) -> ParamLayout:
         return self.runtime.layout(spec)
 
@@ -67,11 +71,17 @@ class CudnnEngine:
         check_sizes(config)
         if config.schedule.has_empty:
             raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
-        if config.schedule.T > TIME_MAX:
-            raise ArgumentError("T", f"one native call: at most {TIME_MAX} steps", config.schedule.T)
+        if self.steps_max < config.schedule.T:
+            raise ArgumentError("T", f"one native call: at most {self.steps_max} steps", config.schedule.T)
         with self.runtime.launching("preparing a plan") as (handle, _):
             passes = self.runtime.native_calls(handle, self.resolved(config))
             return CudnnPlan(self.runtime, passes, config)
+
+    def dropout_again(self, spec: RNNSpec, kept: Any) -> CudnnDropout:
+        seed, states = kept
+        with self.runtime.launching("setting up dropout states") as (handle, _):
+            copied = self._device.copy(states)  # a third forward would start from them, too
+            return CudnnDropout(handle, self._device, spec, DropoutState(self.name, seed), states=copied)
 
     def dropout_states_nbytes(self) -> int:
         """Return the bytes of one model's random states on this device."""
@@ -102,22 +112,11 @@ class CudnnEngine:
                 yield device.stream_address(stream)
 
     def memory(self, config: CallConfig) -> Memory:
-        check_sizes(config)
-        return memory(self.runtime, config, self._chunks(config))
-
-    @staticmethod
-    def _chunks(config: CallConfig) -> list[Chunk]:
-        """The native calls of a forward.
-
-        Raises:
-            ArgumentError: dropout where each direction of each layer would run by itself.
-        """
-        every = config.checkpoint_every
-        chunks = native_chunks(config.schedule, TIME_MAX if every is None else min(every, TIME_MAX))
-        if len(chunks) > 1 and config.spec.num_dirs == 2 and config.dropout is not None:
-            steps = f"more than {TIME_MAX} steps" if every is None else "checkpoint_every"
-            raise ArgumentError("dropout", f"0 in training with both directions and {steps}", config.spec.dropout)
-        return chunks
+        found = slots(config.spec, config.schedule, self.layout(config.spec).size)
+        gradients = nbytes(found, (*GRADIENTS, "d_params")) if config.training else 0
+        with self.runtime.launching() as (handle, _):
+            passes = self.runtime.native_calls(handle, config)
+        return Memory(passes.workspace_nbytes, passes.reserve_nbytes, nbytes(found, RESULTS), gradients)
 
     def resolved(self, config: CallConfig, data: Arrays | None = None) -> CallConfig:
         """Return the batch with "auto" decided."""
@@ -128,27 +127,7 @@ class CudnnEngine:
         return config._replace(spec=spec.replace(algo=choice.algo, math_type=choice.math_type))
 
     def forward(self, config: CallConfig) -> EagerForward:
-        schedule, every = config.schedule, config.checkpoint_every
-        if every is not None and every < schedule.T:
-            return functools.partial(self._in_parts, config)
-        config = config._replace(checkpoint_every=None)
-        if schedule.T > TIME_MAX or not schedule.T or not schedule.B:
-            return functools.partial(self._in_parts, config)
-        return Whole(self.runtime, config, self.resolved, functools.partial(self._in_parts, config))
-
-    def _in_parts(self, config: CallConfig, schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
-        """Run a batch in more or less than one native call."""
-        config = config._replace(schedule=schedule)
-        check_sizes(config)
-        chunks = self._chunks(config)
-        if len(chunks) > 1 and config.spec.num_dirs == 2:
-            return long_bidirectional.forward(self._run, self.runtime, config, inputs)
-        if len(chunks) > 1 and config.checkpoint_every is not None:
-            return recompute.forward(self._run, self.runtime, config, chunks, inputs)
-        return chunked.forward(self.runtime, config, chunks, inputs)
-
-    def _run(self, config: CallConfig, inputs: Arrays) -> Results:
-        return self.forward(config)(config.schedule, inputs, self._device.addresses(*map(inputs.get, INPUTS)))
+        return EagerCalls(self.runtime, config, self.resolved)
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

@@ -17,8 +17,33 @@ PHILOX_FLOATS = 8
 """float32 numbers that NumPy draws from one block of Philox-4x64: one from each half of its four words."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Masks:
+    """The masks of one forward, from a packed row on. They depend only on seed, position and layer."""
+
+    state: DropoutState
+    first_row: int = 0
+
+    def of(self, spec: RNNSpec, layer: int, shape: tuple[int, int]) -> Array:
+        """Return what survives on the way into `layer`."""
+        block, skipped = divmod(self.first_row * shape[1], PHILOX_FLOATS)
+        bits = np.random.Philox(key=self.state.seed, counter=[block, 0, self.state.position, layer])
+        drawn = np.random.Generator(bits).random(skipped + shape[0] * shape[1], np.float32)[skipped:]
+        return drawn.reshape(shape) >= spec.dropout
+
+    def forward(self) -> contextlib.nullcontext[Masks]:
+        return contextlib.nullcontext(self)
+
+    def chunk(self, first_row: int) -> tuple[Masks, Masks]:
+        """See `engines.ChunkMasks`."""
+        masks = Masks(self.state, first_row)
+        return masks, masks
+
+
 class NumpyDropout:
-    """Dropout whose masks depend only on the seed and the position."""
+    """The running dropout of one model: each forward takes the next position's masks."""
+
+    chunk_nbytes = 0
 
     def __init__(self, state: DropoutState) -> None:
         self._state = state
@@ -28,26 +53,20 @@ class NumpyDropout:
         return self._state
 
     @contextlib.contextmanager
-    def forward(self) -> Iterator[DropoutState]:
-        """Give one forward its state, and move on; go back if the forward failed and no other has moved on since."""
+    def forward(self) -> Iterator[Masks]:
+        """Give one forward its masks, and move on; go back if the forward failed and no other has moved on since."""
         with self._lock:
             taken = self._state
             after = self._state = dataclasses.replace(taken, position=taken.position + 1)
         try:
-            yield taken
+            yield Masks(taken)
         except BaseException:
             with self._lock:
                 if self._state is after:
                     self._state = taken
             raise
 
-
-def dropout_mask(state: DropoutState, spec: RNNSpec, layer: int, first_row: int, shape: tuple[int, int]) -> Array:
-    """What survives on the way into `layer`, from a packed row on; only seed, position and layer decide."""
-    block, skipped = divmod(first_row * shape[1], PHILOX_FLOATS)
-    bits = np.random.Philox(key=state.seed, counter=[block, 0, state.position, layer])
-    drawn = np.random.Generator(bits).random(skipped + shape[0] * shape[1], np.float32)[skipped:]
-    return drawn.reshape(shape) >= spec.dropout
+    as_one = forward
 
 
 def drop(rows: Array, mask: Array, dropout: float) -> None:

@@ -11,14 +11,44 @@ import numpy as np
 
 from pycudnnrnn import _arrays
 from pycudnnrnn.engines import DropoutState, EagerForward, Memory, Results
-from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
+from pycudnnrnn.engines.numpy_engine.dropout import Masks, NumpyDropout
 from pycudnnrnn.engines.numpy_engine.forward import forward
 from pycudnnrnn.engines.numpy_engine.memory import memory
 from pycudnnrnn.engines.numpy_engine.plan import NumpyPlan
+from pycudnnrnn.engines.numpy_engine.weights import Array
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.passes import Arrays, CallConfig
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.spec import INT32_MAX, RNNSpec
+
+
+class HostArrays:
+    """See `engines.ArrayFunctions`."""
+
+    @staticmethod
+    def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        found: Array = _arrays.new(shape, dtype, zeros=True)
+        return found
+
+    @staticmethod
+    def copy(array: Array) -> Array:
+        return array.copy()
+
+    @staticmethod
+    def from_host(array: Array) -> Array:
+        return array
+
+    @staticmethod
+    def take(array: Array, indices: Array, axis: int) -> Array:
+        return np.take(array, indices, axis)
+
+    @staticmethod
+    def copy_into(target: Array, values: Array) -> None:
+        target[...] = values
+
+    @staticmethod
+    def add_into(target: Array, values: Array) -> None:
+        target += values.astype(target.dtype, copy=False)
 
 
 class NumpyEngine:
@@ -28,6 +58,9 @@ class NumpyEngine:
     device = "cpu"
     xp = np
     alignment = 1
+    steps_max = INT32_MAX
+    takes_empty = True
+    arrays = HostArrays()
     address = staticmethod(_arrays.address)
 
     @staticmethod
@@ -63,6 +96,26 @@ class NumpyEngine:
             wait: ignored by this engine.
         """
         return nullcontext(0)
+
+    @staticmethod
+    def ordered(streams: Sequence[Any], what: str) -> nullcontext[None]:  # noqa: ARG004
+        """Return an empty context: the CPU has no streams.
+
+        Args:
+            streams: ignored by this engine.
+            what: ignored by this engine.
+        """
+        return nullcontext()
+
+    @staticmethod
+    def dropout_again(spec: RNNSpec, kept: Masks) -> Masks:  # noqa: ARG004
+        """Return the masks of a chunk, which do not change.
+
+        Args:
+            spec: description of the RNN.
+            kept: the masks of the chunk's first forward.
+        """
+        return kept
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
         """Return the dropout of one model, from a state on.

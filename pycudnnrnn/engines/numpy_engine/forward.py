@@ -13,10 +13,9 @@ from contextlib import nullcontext
 import numpy as np
 
 from pycudnnrnn.engines import Results
-from pycudnnrnn.engines.numpy_engine.dropout import drop, dropout_mask
+from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
-from pycudnnrnn.engines.numpy_engine.recompute import RecomputeReserve
 from pycudnnrnn.engines.numpy_engine.reserve import make_reserve
 from pycudnnrnn.engines.numpy_engine.walk import directions_of, run
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
@@ -34,14 +33,11 @@ def forward(
     What is kept goes into `buffer`, and the results into `outs`, where they are given.
     """
     spec, schedule, dropout = config.spec, config.schedule, config.dropout
-    with nullcontext() if dropout is None else dropout.forward() as drawn:
+    with nullcontext() if dropout is None else dropout.forward() as masks:
         dtype, cell = spec.compute_dtype.numpy, cell_of(spec)
         weights = load_weights(layout, inputs["params"], spec) if weights is None else weights
         h, c = sorted_states(spec, schedule, inputs.get("hx"), inputs.get("cx"), outs)
         rows = pack(inputs["x"], schedule, dtype)
-        if config.keep_reserve and config.checkpoint_every is not None:
-            recomputing = RecomputeReserve(spec, schedule, layout, weights, inputs["x"], drawn, config.checkpoint_every)
-            return *results(recomputing.forward(rows, h, c), h, c, spec, schedule, outs), recomputing
         reserve = make_reserve(config, layout, weights, rows, buffer) if config.keep_reserve else None
         for layer in range(spec.num_layers):
             kept = reserve is not None and layer + 1 < spec.num_layers
@@ -54,8 +50,8 @@ def forward(
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
                 w = cell.forwards(weights[p], schedule)
                 run(cell, spec, w, rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
-            if drawn and layer + 1 < spec.num_layers:
-                mask = dropout_mask(drawn, spec, layer + 1, 0, above.shape)
+            if masks and layer + 1 < spec.num_layers:
+                mask = masks.of(spec, layer + 1, above.shape)
                 drop(above, mask, spec.dropout)
                 if reserve:
                     reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
