@@ -8,7 +8,7 @@ CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
-.PHONY: demo test test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize fuzz \
+.PHONY: demo test test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize fuzz faults \
 	free-threaded clean
 
 demo: $(VENV)/.demo
@@ -25,7 +25,7 @@ test: $(VENV)/.test $(VENV)/.cudnn
 
 # The CPU engine's tests once more, with the kernels that numba compiles.
 test-compiled: $(VENV)/.test
-	PYCUDNNRNN_CPU_KERNELS=numba $(BIN)/python -m pytest $(PARALLEL) tests/numpy_engine tests/ops tests/properties $(ARGS)
+	PYCUDNNRNN_CPU_KERNELS=numba $(BIN)/python -m pytest $(PARALLEL) -m 'not long' tests/numpy_engine tests/ops tests/properties $(ARGS)
 
 # What takes long, and nothing else: soaks, ends of processes, counts of fuzzing, benchmark suites, suites in children, and
 # the rows of a product that `make test` leaves out, where it has every pair of values.
@@ -83,6 +83,11 @@ gpu-check:
 # The small cases of tests/gpu/cases.py under compute-sanitizer's memcheck, initcheck and racecheck; needs CUDA's toolkit.
 gpu-sanitize:
 	$(PYTHON) -m tests.gpu.sanitize --out $(OUT)/$(NOW)-sanitizer.jsonl $(ARGS)
+
+# Plants each fault of tests/faults/*.toml in a copy, and lists those that the tests of their folders let live.
+# ARGS="checkpoint" takes one table, ARGS="-k mask" the faults with this word.
+faults: $(VENV)/.test $(VENV)/.cudnn
+	$(BIN)/python -m tests.faults $(ARGS)
 
 # Coverage-guided fuzzing of what reads others' files: ten minutes of each target. ARGS="checkpoint --seconds 60".
 fuzz: $(VENV)/.test

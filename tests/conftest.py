@@ -39,7 +39,13 @@ def _same_draws():
     random.seed(0)
     np.random.seed(0)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].default_generator.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _old_things_rest():
+    """Leave what earlier modules made, JAX's and torch's caches above all, out of every later collection."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

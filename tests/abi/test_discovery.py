@@ -274,6 +274,7 @@ def test_only_absolute_resolved_paths_are_opened_and_the_parts_come_first(child,
     assert opened == [os.path.realpath(path) for path in opened]
 
 
+@pytest.mark.long
 def test_the_choice_does_not_change_from_run_to_run(child, lib):
     code = """
     from pycudnnrnn._discovery import Context, find

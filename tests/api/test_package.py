@@ -61,6 +61,7 @@ except ImportError as error:
     assert (done.stdout, done.stderr) == ("[]\nMissingDependencyError plot\n", "")
 
 
+@pytest.mark.long
 def test_the_modules_for_frameworks_are_reached_by_name_and_load_theirs_only_then():
     code = """
 import sys

@@ -238,6 +238,7 @@ def test_results_of_another_shape_or_name_are_refused():
 CPU = ("numpy", "torch-cpu", "torch-ours-cpu", "jax-cpu", "jax-ours-cpu", "onnxruntime")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
     rows = rows_of(["smoke"], lambda row: row.which in ("infer", "step") and row.dtype == "float32")

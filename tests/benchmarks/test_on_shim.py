@@ -309,6 +309,7 @@ RAW_ROWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("group", "sizes", "which", "dtype"), RAW_ROWS)
 @pytest.mark.parametrize("option", ["plain", "graph"])
 def test_the_cpp_program_computes_what_the_numpy_engine_computes(
@@ -387,6 +388,7 @@ def test_a_status_of_cudnns_that_means_refused_is_told_apart_from_a_failure(raw,
     assert (code, list(found)) == (1, ["error"])
 
 
+@pytest.mark.long
 def test_the_cpp_program_is_built_against_the_library_that_the_package_uses(tmp_path):
     if not shutil.which("nvcc") and not (CUDA / "include").exists():
         pytest.skip("no CUDA toolkit")

@@ -354,6 +354,7 @@ def test_a_host_cost_says_in_its_row_what_it_was_measured_on():
     assert text.index("<summary>torch modules") < text.index("| stand-in for cuDNN, CPU tensors |")
 
 
+@pytest.mark.long
 def test_a_gpus_run_gets_its_tables_its_reasons_and_its_pictures(tmp_path):
     _, run = whole_gpu_run()
     row = rows_of(["flashrnn"])[0]
@@ -451,6 +452,7 @@ def run_command(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, **options)
 
 
+@pytest.mark.long
 def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
     out = tmp_path / "out.jsonl"
     done = run_command("--group", "smoke", "--dtype", "float64", "--pass", "infer", "--against", "onnxruntime",

@@ -308,6 +308,7 @@ def test_the_environment_names_machine_commit_versions_and_command():
     assert machine_folder({"gpu": ["NVIDIA H200, 580.159.03, 143771 MiB"]}) == "nvidia-h200"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, competitor in COMPETITORS.items() if competitor.device == "cuda"])
 def test_what_is_not_here_is_not_run_with_a_reason(name):
     competitor = COMPETITORS[name]

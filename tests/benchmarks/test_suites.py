@@ -23,6 +23,7 @@ def run(monkeypatch, suite, out, *arguments):
     return load(out)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gpu", "host_cost", "long_sequences", "report", "scaling", "torch_ddp"])
 def test_every_program_says_what_it_does(name):
     command = [sys.executable, "-m", f"benchmarks.{name}", "--help"]

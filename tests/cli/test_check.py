@@ -44,6 +44,7 @@ def outcomes(run):
     return code, {(c["group"], c["name"]): c for c in json.loads(out)["checks"]}
 
 
+@pytest.mark.long
 def test_it_passes_here_in_a_process_with_json_alone_on_standard_output():
     command = [sys.executable, "-m", "pycudnnrnn", "check", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

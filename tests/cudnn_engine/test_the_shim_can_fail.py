@@ -73,6 +73,7 @@ def unnoticed(engine, device, problem, name, change):
     return intact and all(np.array_equal(found[key], expected[key]) for key in expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_between_passes_and_library_is_noticed(play, fault):
     name, change = FAULTS[fault]

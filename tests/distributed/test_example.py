@@ -16,6 +16,7 @@ def losses(count, *options):
     return [float(loss) for loss in re.findall(r"^update \d+ loss ([\d.]+)$", done.stdout, re.MULTILINE)]
 
 
+@pytest.mark.long
 def test_two_and_three_ranks_have_the_losses_of_one_on_the_whole_batch():
     """7 streams on 3 ranks are unequal parts; float32 sums in another order differ in the last digits."""
     alone = losses(1)

@@ -94,6 +94,7 @@ def written(folder, clock, later_s, seed):
     return int(done.stdout), {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.long
 def test_the_same_state_saved_at_another_time_in_another_process_is_the_same_bytes(tmp_path, clock):
     then, first = written(tmp_path / "a", clock, 0, 1)
     assert {

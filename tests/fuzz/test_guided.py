@@ -23,6 +23,7 @@ def test_every_target_has_a_name():
     assert tuple(TARGETS) == NAMES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_target_takes_its_seeds_and_changes_of_them(name, tmp_path):
     target, rng = TARGETS[name], random.Random(0)

@@ -107,6 +107,7 @@ def test_the_process_for_jax_runs(how, monkeypatch):
     assert (code, said) == (0, [{"begun": True} if how == "in flight" else {"finite": True}]), err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [

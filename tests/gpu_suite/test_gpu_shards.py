@@ -75,6 +75,7 @@ def test_what_decides_most_runs_first_and_what_may_take_its_process_last(order):
     assert {apart for _, apart, _ in order["apart"]} == {True}
 
 
+@pytest.mark.long
 def test_a_shard_runs_its_tests_alone_and_its_file_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PYCUDNNRNN_GPU_ON_SHIM", "1")
     folder = tmp_path / "suite"

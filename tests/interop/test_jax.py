@@ -36,10 +36,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("time_major", [True, False])
-@pytest.mark.parametrize("lengths", [None, RAGGED], ids=["equal", "ragged"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("way", "time_major", "lengths", "kind"), pairwise(WAYS, [True, False], [None, RAGGED], KINDS))
 def test_results_and_every_gradient_are_the_ops(kind, lengths, time_major, way):
     problem = problem_of(kind, lengths)
     results, gradients = expected_of(problem)
@@ -308,6 +305,7 @@ def test_without_jax_the_module_names_the_extra(monkeypatch):
         __import__("pycudnnrnn.interop.jax")
 
 
+@pytest.mark.long
 def test_the_example_learns():
     path = Path(__file__).parents[2] / "examples/jax_training.py"
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=path.parents[1])

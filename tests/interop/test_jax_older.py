@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 OLDER = """
@@ -78,5 +80,6 @@ def test_a_call_that_needs_xlas_buffers_says_what_is_missing():
     assert said_by(REFUSES) == "refused\n"
 
 
+@pytest.mark.long
 def test_the_host_path_is_whole():
     assert said_by(COMPUTES) == "computed\n"

@@ -26,6 +26,7 @@ def together():
     return launch(*CASES)
 
 
+@pytest.mark.long
 def test_two_devices_give_what_one_gives():
     right, error = launch("an LSTM")
     assert right == ["an LSTM"], error

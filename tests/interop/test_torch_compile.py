@@ -11,6 +11,7 @@ import torch  # noqa: E402
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 
 from pycudnnrnn.interop._torch_ops import rnn, rnn_backward  # noqa: E402
+from tests.helpers.pairwise import pairwise  # noqa: E402
 from tests.interop.pairs import KINDS, gradients, make_call, make_pair, worst  # noqa: E402
 
 pytestmark = [  # what torch's compiler does to itself
@@ -56,6 +57,7 @@ def test_a_compiled_module_is_one_graph_and_equals_torch(kind, form):
         assert worst(call(compiled), call(theirs))[0] <= 1e-10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.long)])
 def test_inductor_takes_it_whole_with_any_number_of_steps(dynamic):
     theirs, mine = make_pair("LSTM", 3, 5, 2, bidirectional=True)
@@ -131,9 +133,7 @@ def test_double_backward_of_a_compiled_module_is_refused():
         gradient.sum().backward()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ragged", [False, True])
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(("kind", "ragged", "keep"), pairwise(KINDS, [False, True], [False, True])[:6])
 def test_the_operators_keep_torchs_contracts(kind, ragged, keep):
     """No argument is changed, no result shares memory with one, and fake tensors have the real ones' shapes."""
     _, mine = make_pair(kind, 3, 5, 2, bidirectional=True)

@@ -13,6 +13,7 @@ need("torch", "ml_dtypes")
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_the_example_trains_alike_with_both():
     path = ROOT / "examples/torch_drop_in.py"
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=ROOT)

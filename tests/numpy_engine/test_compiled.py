@@ -26,6 +26,8 @@ from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
 from tests.numpy_engine.test_forks import forked
 
+pytestmark = pytest.mark.compiled
+
 ROOT = Path(__file__).parents[2]
 RAGGED = [3, 7, 0, 5, 7, 1, 2, 7, 6]
 EPS_MOST = 32

@@ -70,6 +70,7 @@ def sizable(draw):
     return spec, T, B, draw(st.none() | st.integers(max(1, T // 20), T)) if spec.num_dirs == 1 else None
 
 
+@pytest.mark.long
 @examples(100)
 @given(sizable(), st.sampled_from([True, True, False]))
 def test_the_prediction_is_near_the_measured_peak(problem, is_training):
@@ -133,6 +134,7 @@ def test_results_are_told_to_the_byte(name):
     assert inference.gradient_nbytes == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU", "CudnnRNNTanh"])
 def test_a_prepared_call_gives_its_scratch_back_and_takes_as_much_as_is_told(name):
     """The NumPy engine's plans have no workspace of their own."""

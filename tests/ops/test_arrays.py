@@ -112,8 +112,7 @@ def test_nothing_is_copied_on_the_way_in_or_out(kind, dtype, lengths):
         assert recorder.made[name].ctypes.data == address(array), name
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "kind"), [("float32", "numpy"), ("bfloat16", "torch"), ("float16", "jax")])
 def test_memory_outlives_the_array_that_it_came_from_in_both_directions(kind, dtype):
     problem = problem_of(dtype)
     expected, _ = results(problem, "numpy")

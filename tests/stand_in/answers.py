@@ -13,7 +13,6 @@ from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn import descriptors
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
-from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm
@@ -40,7 +39,7 @@ class Answers:
         self.engine, self.version = engine or NumpyEngine(), version
         self.layouts, self.refused = {}, {}
         self.launches, self.ran, self.described = [], [], []
-        self._kept, self._dropouts, self._built = {}, {}, {}
+        self._kept, self._dropouts, self._built, self._laid_out = {}, {}, {}, {}
         self._tokens = itertools.count(1)
 
     # --- handles, streams, versions
@@ -105,7 +104,10 @@ class Answers:
         return self._layout(spec).size * spec.dtype.itemsize
 
     def _layout(self, spec):
-        return self.layouts.get(str(spec.algo), self.engine).layout(_plain(spec))
+        key = self.layouts.get(str(spec.algo), self.engine), spec
+        if key not in self._laid_out:
+            self._laid_out[key] = key[0].layout(_plain(spec))
+        return self._laid_out[key]
 
     def cudnnGetRNNTempSpaceSizes(self, handle, rnn, mode, x_desc, workspace, reserve):
         self._handle(handle)
@@ -150,9 +152,7 @@ class Answers:
         self._legacy("bias", *arguments)
 
     def _region(self, spec, pseudo_layer, id_, kind):
-        regions = {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self._layout(spec).regions}
-        known = {(p, i, k) for p, i, _, k, _ in canonical_shapes(spec)}
-        return regions[pseudo_layer, id_, kind] if (pseudo_layer, id_, kind) in known else None
+        return self._layout(spec)._index.get((pseudo_layer, id_, kind))
 
     def _set_tensor(self, desc, dtype, dims):
         strides = [dims[1] * dims[2], dims[2], 1]

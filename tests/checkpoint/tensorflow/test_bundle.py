@@ -151,7 +151,7 @@ def test_one_bit_anywhere_in_a_tensor_or_the_index_is_seen(files, tmp_path):
     assert checkpoint.read_tensorflow(prefix).keys() == CONTENTS["partitioned"].keys()
 
 
-@pytest.mark.parametrize("over", [0, 1, 2])
+@pytest.mark.parametrize("over", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (0, 2))])
 def test_tensorflow_reads_what_is_written_over_what_was_there_too(tmp_path, over):
     for _ in range(over):
         write_bundle(tmp_path / "ours-1", {"before": np.zeros(3)})

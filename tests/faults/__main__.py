@@ -1,0 +1,197 @@
+"""Plant each fault of the tables in a copy of the tree, run the tests that should notice it, and list those that live.
+
+A table is a TOML file next to this one, named for a room of the package:
+
+    tests = ["checkpoint"]                 # the tests of every fault that names none, below `tests/`
+
+    [[fault]]
+    what = "a length of T + 1 is accepted"
+    file = "pycudnnrnn/schedule.py"
+    old = "(array < 0) | (array > T))"     # text that the file has once
+    new = "(array < 0) | (array > T + 1))"
+    tests = ["spec_and_layout"]
+
+A fault counts as killed when a test fails, the process dies or the tests do not end. The tests have to pass without it,
+which is tried first.
+"""
+
+import argparse
+import contextlib
+import importlib
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+TABLES = Path(__file__).parent
+COPIED = (
+    ".ci", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "SECURITY.md", "benchmarks", "docs", "examples",
+    "pycudnnrnn", "pyproject.toml", "tests", "typing_tests",
+)  # fmt: skip
+SHARED = ("numpy", "torch", "jax", "keras", "h5py", "onnx", "onnxruntime", "cupy", "click", "rich")
+"""Imported once, before each run forks. None of them imports the package."""
+LIMIT_S = 900
+
+
+class Fault(NamedTuple):
+    """One change of one file, and the tests that should notice it. `file` is empty where nothing is changed."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def faults_of(path):
+    """Read one table."""
+    table = tomllib.loads(path.read_text())
+    return [
+        Fault(row["what"], row["file"], row["old"], row["new"], tuple(row.get("tests") or table["tests"]))
+        for row in table["fault"]
+    ]
+
+
+def misplaced(fault):
+    """Say why a fault cannot be planted, or return None."""
+    file = ROOT / fault.file
+    count = file.read_text().count(fault.old) if file.exists() else -1
+    absent = [name for name in fault.tests if not (ROOT / "tests" / name).exists()]
+    if count != 1 or fault.old == fault.new or absent:
+        return f"{fault.what}: {fault.file} has the text {count} times; tests that are not there: {absent}"
+    return None
+
+
+def make_copy():
+    """Give this worker a copy of the tree, and the frameworks that all its runs share."""
+    global copy  # noqa: PLW0603  one for each worker process
+    copy = Path(tempfile.mkdtemp(prefix="faults-"))
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
+        elif (ROOT / name).exists():
+            shutil.copy2(ROOT / name, copy / name)
+    os.chdir(copy)
+    os.environ["PYTHONPATH"] = str(copy)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    sys.path[:] = [str(copy), *(p for p in sys.path if p and Path(p).resolve() != ROOT)]
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"tests", "pycudnnrnn", "benchmarks"}]:
+        del sys.modules[name]
+    for name in SHARED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def run(fault):
+    """Plant the fault, run its tests in a fork and take it out again; return (fault, killed, by what, seconds)."""
+    start, file = time.monotonic(), copy / fault.file
+    before = file.read_text() if fault.file else ""
+    stat = file.stat()
+    if fault.file:
+        file.write_text(before.replace(fault.old, fault.new))
+        # Two changes of one file within a second would have one bytecode file.
+        os.utime(file, (run.clock, run.clock))
+        run.clock += 2
+    try:
+        killed, by = judged(fault.tests)
+    finally:
+        if fault.file:
+            file.write_text(before)
+            os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    return fault, killed, by, time.monotonic() - start
+
+
+run.clock = 1_000_000_000
+
+
+def judged(tests):
+    """Run tests in a fork until one fails; return whether one did, and its name or what else happened."""
+    said = copy / "said"
+    said.write_text("")
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        with (copy / "out").open("w") as out:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+        os._exit(run_pytest(tests, said))
+    deadline = time.monotonic() + LIMIT_S
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return True, f"did not end in {LIMIT_S} s"
+        time.sleep(0.05)
+    code = os.waitstatus_to_exitcode(ended[1])
+    if code not in {0, 1, 2} and code >= 0:
+        return False, f"pytest ended with {code}: {(copy / 'out').read_text()[-300:]}"
+    return code != 0, said.read_text() or ("" if not code else f"status {code}: {(copy / 'out').read_text()[-200:]}")
+
+
+def run_pytest(tests, said):
+    """Run pytest here, and write down the first test that fails."""
+    import pytest  # after the copy is in its place
+
+    class First:
+        def pytest_runtest_logreport(self, report):
+            if report.failed and not said.read_text():
+                said.write_text(report.nodeid)
+
+    try:
+        options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-n", "0"]
+        return int(pytest.main([*options, *(f"tests/{name}" for name in tests)], [First()]))
+    except BaseException:  # noqa: BLE001  whatever it is, the fault did it
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def main():
+    """Run the tables that are named, or all."""
+    names = sorted(path.stem for path in TABLES.glob("*.toml"))
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.partition("\n")[0])
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"default: all of {', '.join(names)}")
+    parser.add_argument("-k", metavar="TEXT", default="", help="only faults with this text in `what`")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    if unknown := set(arguments.tables) - set(names):
+        parser.error(f"no table {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    faults = [
+        f for name in arguments.tables or names for f in faults_of(TABLES / f"{name}.toml") if arguments.k in f.what
+    ]
+    if reasons := [reason for fault in faults if (reason := misplaced(fault))]:
+        sys.exit("\n".join(reasons))
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    os.environ |= {"PYCUDNNRNN_CPU_KERNELS": "numpy", "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    sound = [Fault("no fault", "", "", "", tests) for tests in sorted({fault.tests for fault in faults})]
+    living = []
+    with multiprocessing.get_context("fork").Pool(arguments.jobs, make_copy) as pool:
+        for fault, failed, by, seconds in pool.imap(run, sound, chunksize=1):
+            print(
+                f"{'FAILS' if failed else 'passes':6} {seconds:5.0f} s  without a fault: {fault.tests} {by}", flush=True
+            )
+            if failed or by:
+                sys.exit("the tests have to pass without a fault")
+        for fault, killed, by, seconds in pool.imap(run, faults, chunksize=1):
+            print(f"{'killed' if killed else 'LIVES':6} {seconds:5.0f} s  {fault.what}  [{by}]", flush=True)
+            living += [fault] * (not killed)
+    print(f"\n{len(faults)} faults, {len(faults) - len(living)} killed, {len(living)} live")
+    for fault in living:
+        print(f"  lives: {fault.file}: {fault.what}  (tests: {', '.join(fault.tests)})")
+    sys.exit(bool(living))
+
+
+if __name__ == "__main__":
+    main()
