@@ -2,14 +2,14 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-GROUPS := demo test lint docs
+GROUPS := demo test oracles lint docs
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
-.PHONY: demo test test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check gpu-sanitize fuzz faults \
-	free-threaded clean
+.PHONY: demo test test-all test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check \
+	gpu-sanitize fuzz faults free-threaded clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/char_lm.py $(ARGS)
@@ -17,11 +17,15 @@ demo: $(VENV)/.demo
 # On all cores, and no more than eight: each worker imports what it tests. ARGS="-k name" goes to pytest, ARGS="-n 0" runs
 # in one process.
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
-#
+
 # The CPU's kernels are NumPy's: tests start some hundred processes, and each would load numba.
 test: export PYCUDNNRNN_CPU_KERNELS ?= numpy
 test: $(VENV)/.test $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# With the frameworks that converters are compared with; `make test` skips what needs them, and says so at its end.
+test-all: $(VENV)/.oracles
+	$(MAKE) test
 
 # The CPU engine's tests once more, with the kernels that numba compiles.
 test-compiled: $(VENV)/.test
@@ -30,7 +34,7 @@ test-compiled: $(VENV)/.test
 # What takes long, and nothing else: soaks, ends of processes, counts of fuzzing, benchmark suites, suites in children, and
 # the rows of a product that `make test` leaves out, where it has every pair of values.
 test-long: export PYCUDNNRNN_CPU_KERNELS ?= numpy
-test-long: $(VENV)/.test $(VENV)/.cudnn
+test-long: $(VENV)/.test $(VENV)/.oracles $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
@@ -86,11 +90,11 @@ gpu-sanitize:
 
 # Plants each fault of tests/faults/*.toml in a copy, and lists those that the tests of their folders let live.
 # ARGS="checkpoint" takes one table, ARGS="-k mask" the faults with this word.
-faults: $(VENV)/.test $(VENV)/.cudnn
+faults: $(VENV)/.test $(VENV)/.oracles $(VENV)/.cudnn
 	$(BIN)/python -m tests.faults $(ARGS)
 
 # Coverage-guided fuzzing of what reads others' files: ten minutes of each target. ARGS="checkpoint --seconds 60".
-fuzz: $(VENV)/.test
+fuzz: $(VENV)/.test $(VENV)/.oracles
 	$(BIN)/python -m tests.fuzz.guided $(ARGS)
 
 # What threads matter to, with the GIL off: make free-threaded PYTHON=python3.14t. Has an environment of its own, without
