@@ -21,6 +21,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pycudnnrnn._keywords import not_here
+
 if TYPE_CHECKING:
     from pycudnnrnn import _libcudnn as libcudnn
     from pycudnnrnn import (
@@ -57,13 +59,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    name: name
-    for name in (
-        "cells", "checkpoint", "convert", "distributed", "errors", "interop", "layers", "layout", "ops", "plot",
-        "saveable", "spec", "testing",
-    )
-} | {"libcudnn": "_libcudnn"}  # fmt: skip
 _OWN = {
     "cells": "CudnnCompatibleGRUCell CudnnCompatibleLSTMCell",
     "checkpoint": "Saver",
@@ -76,7 +71,7 @@ _OWN = {
 }
 _NAMES = {name: module for module, names in _OWN.items() for name in names.split()}
 
-# All that is public but `plot`: it needs an extra, and `import *` and whoever walks these names must work without.
+# Everything public except `plot`, which needs an extra: `import *` has to work without it.
 __all__ = [
     "CudnnCompatibleGRUCell",
     "CudnnCompatibleLSTMCell",
@@ -113,10 +108,12 @@ __all__ = [
 ]
 __dir__ = __all__.copy
 
+_MODULES = {name: name for name in [*__all__, "plot"] if name.islower()} | {"libcudnn": "_libcudnn"}
+
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{_MODULES[name]}")
     if name in _NAMES:
         return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise not_here(__name__, name)

@@ -17,8 +17,8 @@ import re
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,33 +27,23 @@ from pycudnnrnn.errors import ArgumentTypeError, EngineError, install_text, vers
 
 ENVIRONMENT_VARIABLE: Final = "PYCUDNNRNN_LIBRARY"
 
-PATH_SHOWN: Final = 300
-"""Most characters of a path in an error."""
-
 OLDEST: Final = 8907
 """Oldest version accepted: 8.9.7, the oldest whose headers the prototype table is compared with."""
 
 NEXT_MAJOR: Final = 100000
 """First version refused: 10.0 may change any prototype, as 9.0 did."""
 
-SUBLIBRARIES: Final[dict[int, tuple[str, ...]]] = {
-    9: ("graph", "ops", "adv"),
-    8: ("ops_infer", "ops_train", "adv_infer", "adv_train"),
+SUBLIBRARIES: Final[dict[int, dict[str, str]]] = {
+    9: {"graph": "cudnnGraphVersionCheck", "ops": "cudnnOpsVersionCheck", "adv": "cudnnAdvVersionCheck"},
+    8: {
+        "ops_infer": "cudnnOpsInferVersionCheck",
+        "ops_train": "cudnnOpsTrainVersionCheck",
+        "adv_infer": "cudnnAdvInferVersionCheck",
+        "adv_train": "cudnnAdvTrainVersionCheck",
+    },
 }
-"""The sub-libraries that an RNN needs, by major version, in the order of their dependencies. Source: ELF headers."""
-
-VERSION_CHECKS: Final[dict[int, tuple[str, ...]]] = {
-    9: ("cudnnGraphVersionCheck", "cudnnOpsVersionCheck", "cudnnAdvVersionCheck"),
-    8: (
-        "cudnnOpsInferVersionCheck",
-        "cudnnOpsTrainVersionCheck",
-        "cudnnAdvInferVersionCheck",
-        "cudnnAdvTrainVersionCheck",
-    ),
-}
-"""Functions that compare a sub-library's version with the versions of its dependencies."""
-
-PROBE: Final = "cudnnRNNForward"
+"""By major version: the sub-libraries that an RNN needs, in the order of their dependencies (source: ELF headers), and
+for each the function that compares its version with the versions of its dependencies."""
 
 WHEELS: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
 
@@ -69,7 +59,7 @@ SYSTEM_FOLDERS: Final = (
 
 
 class NotFoundError(EngineError):
-    """There is no libcudnn in any of the places that were searched: checks do not run then, rather than fail."""
+    """No place that was searched has a libcudnn. `pycudnnrnn check` then reports its checks of cuDNN as not run."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +70,6 @@ class Context:
     allow_system: bool = False
     own: tuple[Path, ...] = ()
     """The libraries that this package has loaded, in that order."""
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
 @dataclass(frozen=True)
@@ -119,16 +108,16 @@ def explicit(context: Context) -> Candidate | str:
     """Take the path from the caller or the environment. A wrong path is an error; the search does not continue."""
     value, via = context.path, "argument"
     if value is None:
-        value, via = context.environment.get(ENVIRONMENT_VARIABLE) or None, ENVIRONMENT_VARIABLE
+        value, via = os.environ.get(ENVIRONMENT_VARIABLE) or None, ENVIRONMENT_VARIABLE
     if value is None:
         return f"{ENVIRONMENT_VARIABLE}: not set"
     if not isinstance(value, (str, os.PathLike)):
         raise ArgumentTypeError("path", "a path to a libcudnn file", shorten(value))
     path = Path(value)
     if not path.is_absolute():
-        raise EngineError(f"{via} must be an absolute path to a libcudnn file, got {shorten(str(path), PATH_SHOWN)}")
+        raise EngineError(f"{via} must be an absolute path to a libcudnn file, got {str(path)!r}")
     if not _is_file(path):
-        raise NotFoundError(f"{via} names no file: {shorten(str(path), PATH_SHOWN)}")
+        raise NotFoundError(f"{via} names no file: {str(path)!r}")
     return Candidate(path, via)
 
 
@@ -148,14 +137,10 @@ def wheel(_context: Context) -> Candidate | str:
     for name in WHEELS:
         for distribution in importlib.metadata.distributions(name=name, path=folders):
             for file in distribution.files or ():
-                if file.name in SONAMES:
-                    path = Path(str(distribution.locate_file(file)))
-                    return (
-                        Candidate(path, f"wheel {name}")
-                        if _is_file(path)
-                        else f"wheel: {name} lists {path}, which is gone"
-                    )
-    return f"wheel: none of {', '.join(WHEELS)} is installed in {', '.join(folders)}"
+                path = Path(str(distribution.locate_file(file)))
+                if path.name in SONAMES and _is_file(path):
+                    return Candidate(path, f"wheel {name}")
+    return f"wheel: none of {', '.join(WHEELS)} in {', '.join(folders)} has {' or '.join(SONAMES)}"
 
 
 def conda(_context: Context) -> Candidate | str:
@@ -165,13 +150,13 @@ def conda(_context: Context) -> Candidate | str:
     return _in_folders("conda", [Path(sys.prefix, "lib")])
 
 
-def cudnn_path(context: Context) -> Candidate | str:
+def cudnn_path(_context: Context) -> Candidate | str:
     """Search the folder in CUDNN_PATH, which must be absolute."""
-    root = context.environment.get("CUDNN_PATH")
+    root = os.environ.get("CUDNN_PATH")
     if not root:
         return "CUDNN_PATH: not set"
     if not Path(root).is_absolute():
-        return f"CUDNN_PATH: not an absolute path: {shorten(root, PATH_SHOWN)}"
+        return f"CUDNN_PATH: not an absolute path: {root!r}"
     return _in_folders("CUDNN_PATH", [Path(root, "lib"), Path(root, "lib64")])
 
 
@@ -183,11 +168,7 @@ def system(context: Context) -> Candidate | str:
 
 
 def _is_file(path: Path) -> bool:
-    """Return True for a file; False also for a path that is too long, forbidden or malformed."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)  # noqa: PTH113  Path.is_file raises an error for a name that no file can have
 
 
 def _in_folders(via: str, folders: list[Path]) -> Candidate | str:
@@ -195,7 +176,7 @@ def _in_folders(via: str, folders: list[Path]) -> Candidate | str:
         for soname in SONAMES:
             if _is_file(folder / soname):
                 return Candidate(folder / soname, via)
-    return f"{via}: no {' or '.join(SONAMES)} in {', '.join(shorten(str(f), PATH_SHOWN) for f in folders)}"
+    return f"{via}: no {' or '.join(SONAMES)} in {', '.join(repr(str(folder)) for folder in folders)}"
 
 
 STEPS: Final[tuple[Step, ...]] = (explicit, already_loaded, wheel, conda, cudnn_path, system)
@@ -239,19 +220,16 @@ def _open(candidate: Candidate) -> Opened:
     if major not in SUBLIBRARIES:
         raise EngineError(f"its major version is {major}; {_supported()}")
     parts = tuple(_sublibrary(path.parent, f"libcudnn_{part}.so.{major}") for part in SUBLIBRARIES[major])
-    if len({part.parent for part in parts}) > 1:
-        raise EngineError(f"its sub-libraries lie in several folders: {', '.join(map(str, parts))}")
     _check_alone(path, parts, major)
     # The sub-libraries look for each other by bare name, in LD_LIBRARY_PATH first, unless they are loaded already.
     for part in parts:
         _dlopen(part)
     dll = _dlopen(path)
     version = _checked_version(dll, major)
-    for check in VERSION_CHECKS[major]:
+    for check in SUBLIBRARIES[major].values():
         code = _call(dll, check, ctypes.c_int)
         if code:
             raise EngineError(f"{check} returned {code}: its sub-libraries do not belong together")
-    _call(dll, PROBE, None, call=False)
     return Opened(dll, version, path, candidate.via, parts)
 
 
@@ -259,15 +237,14 @@ def _sublibrary(folder: Path, name: str) -> Path:
     try:
         return (folder / name).resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
-        raise EngineError(f"{name} is not beside it") from None
+        raise EngineError(f"{name} is not in the same folder") from None
 
 
 def _check_alone(path: Path, parts: tuple[Path, ...], major: int) -> None:
     """Raise an error for a second libcudnn of one major version: its parts would use those of the first."""
-    own = {path, *parts}
-    folder = parts[0].parent
+    folders = {file.parent for file in (path, *parts)}
     for other in loaded_files(rf"libcudnn(_\w+)?\.so\.{major}(\.\d+)*"):
-        if other not in own and other.parent != folder:
+        if other.parent not in folders:
             raise EngineError(f"{other} is already loaded in this process, and two of them would mix")
 
 
@@ -282,9 +259,9 @@ def _dlopen(file: Path) -> ctypes.CDLL:
 def _checked_version(dll: ctypes.CDLL, major: int) -> int:
     version: int = _call(dll, "cudnnGetVersion", ctypes.c_size_t)
     if not OLDEST <= version < NEXT_MAJOR:
-        raise EngineError(f"it says that its version is {version}; {_supported()}")
+        raise EngineError(f"it reports version {version}; {_supported()}")
     if version_text(version).partition(".")[0] != str(major):
-        raise EngineError(f"it says that its version is {version_text(version)}, its name says {major}")
+        raise EngineError(f"it reports version {version_text(version)}, but its file name has major version {major}")
     return version
 
 
@@ -292,11 +269,11 @@ def _supported() -> str:
     return f"supported are {version_text(OLDEST)} to any 9.x"
 
 
-def _call(dll: ctypes.CDLL, name: str, restype: Any, *, call: bool = True) -> Any:
+def _call(dll: ctypes.CDLL, name: str, restype: Any) -> Any:
     try:
         function = dll[name]
     except AttributeError:
         raise EngineError(f"it does not export {name}: this libcudnn is not complete") from None
     function.argtypes = ()
     function.restype = restype
-    return function() if call else None
+    return function()

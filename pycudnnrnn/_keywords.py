@@ -1,4 +1,4 @@
-"""Hints for calls with wrong arguments: the names that other frameworks use, and their names here."""
+"""Hints for wrong names: those that other frameworks use for arguments and classes, and the names here."""
 
 from __future__ import annotations
 
@@ -33,8 +33,21 @@ _HERE: Final = {
 }
 """Arguments of torch, Keras and related classes that a class here does not have, and what to use instead."""
 
+_CLASSES: Final = {"LSTM": "CudnnLSTM", "GRU": "CudnnGRU", "RNN": "CudnnRNNTanh or CudnnRNNRelu"}
+"""Classes of torch and Keras, and their names here."""
 
-def told(method: _Method) -> _Method:
+
+def not_here(module: str, name: str) -> AttributeError | ImportError:
+    """Return the error for a name that a module does not have; for a class of another framework, with its name here.
+
+    It is an ImportError then, because `from module import name` replaces the text of an AttributeError.
+    """
+    if name in _CLASSES:
+        return ImportError(f"cannot import name {name!r} from {module!r}: it is {_CLASSES[name]} here")
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def with_hints(method: _Method) -> _Method:
     """Decorate a method: its `TypeError` for wrong arguments gets hints; see `hinted`."""
 
     @functools.wraps(method)

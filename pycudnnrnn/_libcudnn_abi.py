@@ -1,7 +1,7 @@
-"""libcudnn's C interface as data: its enumerations, what an argument may be, and the prototype table.
+"""libcudnn's C interface as data: its enumerations, the kinds of parameters, and the prototype table.
 
-Names are the headers'; tests compare every value and every prototype with the headers of 8.9.7, 9.0.0 and the newest
-release. `_libcudnn` calls what is described here.
+The names are those of the headers. Tests compare every value and every prototype with the headers of 8.9.7, 9.0.0 and
+the newest release. `_libcudnn` calls the functions of this table.
 """
 
 from __future__ import annotations
@@ -248,9 +248,10 @@ FROM_8: Final = {old: cudnnStatus_t[_RENAMED.get(old.name, old.name)] for old in
 
 
 def read_status(version: int, code: int) -> tuple[str, str, int]:
-    """Return a status's name in its version, the family's in all versions, and its code in 9.x's numbering or 0.
+    """Return the name of a status, the name of its family, and its code in the numbering of 9.x (0 if it has none).
 
-    From 2000 on a family is a code's thousands; below, codes are unrelated.
+    The name of the family is the same in all versions. From 2000 on, codes with the same thousands are a family; a
+    smaller code has its own.
     """
     enum = cudnnStatus_t if version >= 90000 else cudnnStatus8_t
     status = enum(code) if code in enum._value2member_map_ else None
@@ -259,7 +260,7 @@ def read_status(version: int, code: int) -> tuple[str, str, int]:
     return status.c_name if status else f"unrecognised ({code})", family.name if family else "UNKNOWN", modern
 
 
-# --- Pointers to what only libcudnn can look into: a type each, so that none passes for another
+# --- Opaque pointers. Each has its own ctypes type, so that one cannot be passed in place of another
 
 
 class cudaStream_t(ctypes.c_void_p):
@@ -286,28 +287,19 @@ cudnnDropoutDescriptor_t: Any = _opaque("cudnnDropoutStruct", "cudnnDropoutDescr
 cudnnRNNDescriptor_t: Any = _opaque("cudnnRNNStruct", "cudnnRNNDescriptor_t")
 cudnnRNNDataDescriptor_t: Any = _opaque("cudnnRNNDataStruct", "cudnnRNNDataDescriptor_t")
 
-OPAQUE: Final = (
-    cudnnHandle_t,
-    cudnnTensorDescriptor_t,
-    cudnnFilterDescriptor_t,
-    cudnnDropoutDescriptor_t,
-    cudnnRNNDescriptor_t,
-    cudnnRNNDataDescriptor_t,
-)
-
-# --- What an argument may be. ctypes alone takes 2**32 + 16 for 16, True for 1, None for any pointer and a host array
-# --- for a device address.
+# --- Kinds of parameters, with their checks. ctypes alone takes 2**32 + 16 for 16, True for 1, None for any pointer,
+# --- and a host array for a device address.
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One kind of parameter: its C type as the header spells it, and ctypes' own for it."""
+    """A kind of parameter: its C type as the header spells it, and the matching ctypes type."""
 
     c: str
     ctype: Any
 
     def convert(self, name: str, value: Any, /) -> Any:
-        """Return what ctypes is to pass, or raise an error that has the argument's name."""
+        """Return the value to pass to ctypes, or raise an error that names the argument."""
         raise NotImplementedError
 
 
@@ -383,7 +375,7 @@ class Address(Parameter):
 
 @dataclass(frozen=True)
 class Reference(Parameter):
-    """Where the function writes, `of` a kind: the right ctypes object itself, or its `byref` or `pointer`."""
+    """A pointer to where the function writes a value of the kind `of`: a ctypes object, its `byref` or `pointer`."""
 
     of: Parameter | None = None
 
@@ -399,7 +391,7 @@ class Reference(Parameter):
 
 @dataclass(frozen=True)
 class HostValue(Parameter):
-    """One value in host memory, of a type that the function learns from another argument; 8 bytes hold any."""
+    """A pointer to one value in host memory. Another argument decides its type; 8 bytes are enough for each."""
 
     def convert(self, name: str, value: Any, /) -> Any:
         if value is None:
@@ -411,9 +403,9 @@ class HostValue(Parameter):
 
 @dataclass(frozen=True)
 class Array(Parameter):
-    """An array, at least as long as the argument `count` says.
+    """An array with at least as many elements as the argument named by `count`.
 
-    An input is a sequence or an integer array, each element checked, or a ctypes array; an output is a ctypes array.
+    An input is a ctypes array, or a sequence or integer array whose elements are checked. An output is a ctypes array.
     """
 
     count: str
@@ -457,20 +449,20 @@ host_value: Final = HostValue("void *", ctypes.c_void_p)
 
 
 def _parameter(kind: Any) -> Any:
-    """A parameter by value: an enumeration and an opaque pointer stand for their own."""
+    """Return a kind of parameter. A class of enumerations or opaque pointers becomes a parameter by value."""
     if isinstance(kind, Parameter):
         return kind
-    return Opaque(kind.__name__, kind) if kind in OPAQUE else Enumerated(kind.__name__, ctypes.c_int, kind)
+    return Enumerated(kind.__name__, ctypes.c_int, kind) if issubclass(kind, CEnum) else Opaque(kind.__name__, kind)
 
 
 def out(kind: Any) -> Reference:
-    """Where a function writes a value of the kind."""
+    """Return the kind of a pointer through which the function writes a value of this kind."""
     parameter = _parameter(kind)
     return Reference(f"{parameter.c} *", ctypes.POINTER(parameter.ctype), parameter)
 
 
 def null(kind: Any) -> Any:
-    """The same kind, with None for NULL where cuDNN allows it."""
+    """Return the same kind with None allowed, for NULL."""
     return replace(_parameter(kind), null=True)
 
 
@@ -489,7 +481,7 @@ def text_out(count: str) -> Array:
 # --- The prototype table: every C function that the package may call, in the order of the headers
 
 RESULTS: Final[dict[str, Any]] = {"cudnnStatus_t": ctypes.c_int, "size_t": ctypes.c_size_t, "void": None}
-"""What a function may return: the header's spelling, and ctypes'."""
+"""The result types of the functions: as the header spells them, and the matching ctypes types."""
 
 NEVER: Final = 2**31
 
@@ -505,11 +497,11 @@ class Prototype:
     until: int
 
     def convert(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what ctypes is to pass for the arguments that are given, each checked.
+        """Check the given arguments and return the values to pass to ctypes.
 
         Raises:
-            ArgumentError, ArgumentTypeError: one that the prototype does not allow, by its name; an array that is
-                shorter than the library will believe it to be.
+            ArgumentError, ArgumentTypeError: an argument that the prototype does not allow, or an array that is shorter
+                than its count argument. The error names the argument.
         """
         parameters = self.parameters
         converted = {name: parameters[name].convert(name, value) for name, value in given.items()}
@@ -525,11 +517,11 @@ class Prototype:
 def _c(
     name: str, result: str = "cudnnStatus_t", /, *, since: int = 0, until: int = NEVER, **parameters: Any
 ) -> Prototype:
-    """An entry reads as the C declaration does; without `since` and `until` it is in every version from 8.9.7 on."""
+    """Make an entry of the table. Without `since` and `until`, all versions from 8.9.7 on have the function."""
     return Prototype(name, result, {key: _parameter(kind) for key, kind in parameters.items()}, since, until)
 
 
-# One line a parameter would be six screens, and a signature could not be compared with the header's at a glance.
+# Several parameters a line, so that a signature can be compared with the header's at a glance.
 # fmt: off
 _TABLE = (
     # cudnn_graph.h (8.x: cudnn_ops_infer.h)

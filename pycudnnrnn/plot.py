@@ -26,10 +26,10 @@ from pycudnnrnn.testing import reference
 
 try:
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import LogNorm, to_rgb
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
+    from matplotlib.patheffects import withStroke
 except ImportError as error:
     raise MissingDependencyError("matplotlib", "plot", "drawing") from error
 
@@ -177,10 +177,9 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
     scale = LogNorm(positive.min(), max(positive.max(), positive.min() * 1.0001)) if positive.size else None
     image = axes.imshow(np.ma.masked_invalid(np.where(norms > 0, norms, np.nan)), "cividis", scale, aspect="auto")
     for y, x in zip(*np.nonzero(there), strict=True):
-        norm = norms[y, x]
-        dark = bool(norm > 0 and np.isfinite(norm) and scale is not None and scale(norm) < 0.5)
-        colour = MARK if not np.isfinite(norm) else "white" if dark else "black"
-        axes.text(x, y, f"{norm:.2g}", ha="center", va="center", fontsize=7, color=colour)
+        colour = "black" if np.isfinite(norms[y, x]) else MARK
+        number = axes.text(x, y, f"{norms[y, x]:.2g}", ha="center", va="center", fontsize=7, color=colour)
+        number.set_path_effects([withStroke(linewidth=2, foreground="white")])  # legible on dark colours, too
     names = [f"{symbol}{id_}\n{gate}" for symbol, id_, gate in columns]
     axes.set_xticks(range(len(columns)), names, fontsize=7)
     axes.set_yticks(range(count), map(str, range(count)), fontsize=8)
@@ -244,11 +243,11 @@ def draw_gates(
     T, G, U = gates.shape
     figure = _figure(min(14, max(6, 1.5 + 0.12 * T)), 0.8 + 1.7 * G)
     panels = figure.subplots(G, 1, sharex=True, squeeze=False)[:, 0]
-    tanh = {RNNMode.LSTM: (2,), RNNMode.GRU: (2,), RNNMode.RNN_TANH: (0,)}.get(spec.mode, ())
+    relu = spec.mode is RNNMode.RNN_RELU
+    highest = max(float(gates.max(initial=0)), 1e-30) if relu else 1.0
     for g, (panel, gate) in enumerate(zip(panels, GATES[spec.mode], strict=True)):
-        low, high, colours = (-1.0, 1.0, "PuOr") if g in tanh else (0.0, 1.0, "cividis")
-        if spec.mode is RNNMode.RNN_RELU:
-            high = max(float(gates.max(initial=0)), 1e-30)
+        tanh = gate.name in {"NEW", "HIDDEN"} and not relu
+        low, high, colours = (-1.0, 1.0, "PuOr") if tanh else (0.0, highest, "cividis")
         image = panel.imshow(gates[:, g].T, colours, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
         panel.set_title(gate.name.lower(), loc="left", fontsize=9)
         panel.set_ylabel("unit")
@@ -313,9 +312,7 @@ def gate_activations(
 
 
 def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 
 def _target(path: Place) -> Path:

@@ -7,7 +7,7 @@ Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 
 from __future__ import annotations
 
-from pycudnnrnn._keywords import told
+from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._tf1.initializers import InitializerLike
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.layers._forward import LayerForward, LayerGradients, Stream
@@ -128,7 +128,7 @@ class CudnnLSTM(RNNLayer):
 
     _mode = RNNMode.LSTM
 
-    @told
+    @with_hints
     def __init__(
         self,
         num_layers: int,

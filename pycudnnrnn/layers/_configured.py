@@ -11,7 +11,7 @@ import numpy as np
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, shorten
-from pycudnnrnn._keywords import told
+from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer
 from pycudnnrnn._tf1.layer import TF1Layer
@@ -38,7 +38,7 @@ class ConfiguredLayer(TF1Layer):
     _lstm_only: Mapping[str, Any] = MappingProxyType({})
     """The arguments that only the LSTM has. Its constructor sets them before it calls this one."""
 
-    @told
+    @with_hints
     def __init__(
         self,
         num_layers: int,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool
-from pycudnnrnn._keywords import told
+from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._overwriting import uninterrupted
 from pycudnnrnn._tf1.checks import layer_dtype, shape_of, wrong_rank
 from pycudnnrnn._tf1.initializers import initial_value
@@ -205,7 +205,7 @@ class RNNLayer(ConfiguredLayer):
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    @told
+    @with_hints
     def forward(
         self,
         inputs: ArrayT,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._keywords import told
+from pycudnnrnn._keywords import not_here, with_hints
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -68,6 +68,11 @@ __all__ = [
     "from_spec",
 ]
 __dir__ = __all__.copy
+
+if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        raise not_here(__name__, name)
 
 
 class CudnnLSTM(CudnnRNN):
@@ -154,7 +159,7 @@ class CudnnLSTM(CudnnRNN):
 
     _mode = RNNMode.LSTM
 
-    @told
+    @with_hints
     def __init__(
         self,
         num_layers: int,
@@ -186,7 +191,7 @@ class CudnnLSTM(CudnnRNN):
         """The width P of the projected h, or None without a projection."""
         return self.spec.num_proj
 
-    @told
+    @with_hints
     def forward(
         self,
         input_data: ArrayT,
@@ -235,7 +240,7 @@ class CudnnLSTM(CudnnRNN):
             checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
-    @told
+    @with_hints
     def __call__(
         self,
         input_data: ArrayT,
@@ -282,7 +287,7 @@ class _WithoutCellState(CudnnRNN):
 
     _mode: ClassVar[RNNMode]
 
-    @told
+    @with_hints
     def __init__(
         self,
         num_layers: int,
@@ -307,7 +312,7 @@ class _WithoutCellState(CudnnRNN):
             )
         )  # fmt: skip
 
-    @told
+    @with_hints
     def forward(
         self,
         input_data: ArrayT,
@@ -353,7 +358,7 @@ class _WithoutCellState(CudnnRNN):
             checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
-    @told
+    @with_hints
     def __call__(
         self,
         input_data: ArrayT,

@@ -418,7 +418,7 @@ class RNNSpec:
             )
         spec = cls(**fields)
         for name, value in fields.items():
-            if getattr(spec, name) != value:  # what may be left open was resolved before it was written
+            if getattr(spec, name) != value:  # to_json writes no value that is still to be chosen, such as None
                 raise ArgumentError(name, "what to_json writes", shorten(value))
         return spec
 

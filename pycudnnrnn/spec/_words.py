@@ -1,4 +1,4 @@
-"""The words that describe an RNN: modes, dtypes, math types, algorithms and gates, with their limits."""
+"""The words that describe an RNN (modes, dtypes, math types, algorithms and gates), and cuDNN's limits."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def parse_dtype(name: str, value: Any) -> DType:
     """Return the `DType` of a dtype by any library.
 
     Args:
-        name: what error texts call the argument.
+        name: name of the argument in error texts.
         value: a word, a `DType`, a NumPy dtype or scalar type, or the dtype object of torch, JAX or TensorFlow.
 
     Raises:

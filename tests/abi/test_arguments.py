@@ -21,6 +21,7 @@ from pycudnnrnn.errors import ArgumentError
 
 lib = libcudnn.load()
 block = ctypes.create_string_buffer(4096)  # what a call that should not happen would scribble on
+OPAQUE = {p.ctype for f in libcudnn.PROTOTYPES.values() for p in f.parameters.values() if isinstance(p, types.Opaque)}
 
 
 def pointer(kind):
@@ -58,7 +59,7 @@ def wrong(kind):
         yield from [None, True, 1.0, "LSTM", 2**32 + 1, other(0), 99, -1]
     elif isinstance(kind, types.Opaque):
         yield from [0, 1, id(block), ctypes.c_void_p(1), kind.ctype(), ctypes.byref(pointer(kind.ctype)), block]
-        yield from [pointer(other) for other in types.OPAQUE if other is not kind.ctype]
+        yield from [pointer(other) for other in OPAQUE if other is not kind.ctype]
         yield from [] if kind.null else [None]
     elif isinstance(kind, types.Address):
         yield from [True, 1.5, -1, 2**64, (ctypes.c_float * 4)(), ctypes.c_char_p(b"x"), pointer(types.cudnnHandle_t)]

@@ -59,7 +59,8 @@ def test_the_error_lists_every_place_and_the_line_that_allows_the_system(nowhere
 
 def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(nowhere, monkeypatch):
     """Each place that is filled, from the last resort to the first, wins over those filled before."""
-    context = {"environment": {"CUDNN_PATH": str(nowhere / "toolkit")}, "allow_system": True}
+    monkeypatch.setenv("CUDNN_PATH", str(nowhere / "toolkit"))
+    context = {"allow_system": True}
 
     def wins(via, path):
         assert find(Context(**context))[0] == Candidate(path, via)
@@ -74,7 +75,7 @@ def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(no
     monkeypatch.setattr(_discovery, "loaded_files", lambda pattern: [process])
     wins("already loaded", process)
     named = put(nowhere / "environment")
-    context["environment"]["PYCUDNNRNN_LIBRARY"] = str(named)
+    monkeypatch.setenv("PYCUDNNRNN_LIBRARY", str(named))
     wins("PYCUDNNRNN_LIBRARY", named)
     context["path"] = put(nowhere / "argument")
     wins("argument", context["path"])
@@ -86,52 +87,50 @@ def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(no
 @pytest.mark.parametrize("path", ["/" + "a" * 5000, "/nul\0", "/half \ud800"])
 def test_a_path_that_no_file_can_have_names_no_file_and_is_not_quoted_at_length(nowhere, path):
     with pytest.raises(NotFoundError, match="argument names no file") as caught:
-        find(Context(path=path, environment={}))
-    assert len(str(caught.value)) < 500
-    with pytest.raises(NotFoundError) as caught:
-        find(Context(environment={"CUDNN_PATH": path}))
-    assert max(map(len, caught.value.attempts)) < 1000
+        find(Context(path=path))
+    assert len(str(caught.value)) <= 2000
 
 
-def test_a_wheel_whose_file_is_gone_is_said_so(nowhere):
+def test_a_wheel_whose_file_is_gone_is_passed_by(nowhere):
     install_wheel(nowhere / "site", "nvidia-cudnn-cu13").unlink()
-    with pytest.raises(NotFoundError, match=r"wheel: nvidia-cudnn-cu13 lists .*, which is gone"):
-        find(Context(environment={}))
+    with pytest.raises(NotFoundError, match=r"wheel: none of nvidia-cudnn-cu13, .* has libcudnn.so.9 or libcudnn.so.8"):
+        find(Context())
 
 
 def test_a_wheel_that_lists_no_libcudnn_is_passed_by(nowhere):
     library = install_wheel(nowhere / "site", "nvidia-cudnn-cu12")
     install_wheel(nowhere / "site", "nvidia-cudnn-cu13")
     (nowhere / "site" / "nvidia_cudnn_cu13-9.28.0.dist-info" / "RECORD").write_text("nvidia/cudnn/include/cudnn.h,,\n")
-    assert find(Context(environment={}))[0] == Candidate(library, "wheel nvidia-cudnn-cu12")
+    assert find(Context())[0] == Candidate(library, "wheel nvidia-cudnn-cu12")
 
 
-def test_cudnn_9_is_preferred_to_8_and_lib64_is_looked_at(nowhere):
-    root = {"CUDNN_PATH": str(nowhere / "toolkit")}
+def test_cudnn_9_is_preferred_to_8_and_lib64_is_looked_at(nowhere, monkeypatch):
+    monkeypatch.setenv("CUDNN_PATH", str(nowhere / "toolkit"))
     eight = put(nowhere / "toolkit" / "lib64", "libcudnn.so.8")
-    assert find(Context(environment=root))[0].path == eight
+    assert find(Context())[0].path == eight
     nine = put(nowhere / "toolkit" / "lib64")
-    assert find(Context(environment=root))[0].path == nine
+    assert find(Context())[0].path == nine
 
 
 def test_the_system_is_not_looked_at_unasked(nowhere):
     put(nowhere / "system")
     with pytest.raises(NotFoundError):
-        find(Context(environment={}))
+        find(Context())
 
 
 def test_a_relative_toolkit_root_is_refused(nowhere, monkeypatch):
     put(nowhere / "toolkit" / "lib")
     monkeypatch.chdir(nowhere)
+    monkeypatch.setenv("CUDNN_PATH", "toolkit")
     with pytest.raises(NotFoundError, match="CUDNN_PATH: not an absolute path: 'toolkit'"):
-        find(Context(environment={"CUDNN_PATH": "toolkit"}))
+        find(Context())
 
 
 def test_a_wheel_outside_the_site_folders_does_not_count(nowhere, monkeypatch):
     install_wheel(nowhere / "elsewhere", "nvidia-cudnn-cu13")
     monkeypatch.syspath_prepend(nowhere / "elsewhere")
     with pytest.raises(NotFoundError):
-        find(Context(environment={}))
+        find(Context())
 
 
 @pytest.mark.parametrize("wrong", ["", "lib/libcudnn.so.9", "libcudnn.so.9"])
@@ -157,7 +156,7 @@ def test_what_is_no_library_is_refused(tmp_path, lib, content):
 
 
 def test_a_library_without_its_parts_is_refused(tmp_path):
-    with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not beside it") as caught:
+    with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not in the same folder") as caught:
         libcudnn.load(put(tmp_path))
     assert caught.value.attempts == (f"argument: {tmp_path / 'libcudnn.so.9'}",)
 
@@ -165,7 +164,7 @@ def test_a_library_without_its_parts_is_refused(tmp_path):
 def test_an_error_about_a_file_that_was_found_says_where_else_was_looked_before(nowhere, monkeypatch):
     path = put(nowhere / "toolkit" / "lib")
     monkeypatch.setenv("CUDNN_PATH", str(nowhere / "toolkit"))
-    with pytest.raises(EngineError, match="is not beside it") as caught:
+    with pytest.raises(EngineError, match="is not in the same folder") as caught:
         libcudnn.load()
     steps = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH"]
     assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == steps
@@ -175,7 +174,7 @@ def test_an_error_about_a_file_that_was_found_says_where_else_was_looked_before(
 def test_a_part_that_links_to_itself_is_refused(tmp_path):
     path = put(tmp_path)
     (tmp_path / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9")
-    with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not beside it"):
+    with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not in the same folder"):
         libcudnn.load(path)
 
 
@@ -199,14 +198,6 @@ def test_missing_zlib_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setattr(_discovery.ctypes, "CDLL", miss)
     with pytest.raises(EngineError, match=r"libz\.so\.1.*install the system package zlib1g or zlib"):
         _discovery._dlopen(Path("/lib/libcudnn_graph.so.9"))
-
-
-def test_parts_of_several_folders_are_refused(tmp_path, lib):
-    path = put(tmp_path / "main", Path(lib.path).name)
-    for part in map(Path, lib.parts):
-        (path.parent / part.name).symlink_to(put(tmp_path / part.stem, part.name))
-    with pytest.raises(EngineError, match="several folders"):
-        libcudnn.load(path)
 
 
 def test_the_library_of_this_process_is_used_again(child, lib):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pycudnnrnn import ops, plot
@@ -38,7 +39,7 @@ def texts_of(figure):
 
 def overlaps(figure):
     """Pairs of texts and tick labels of a figure that lie over one another."""
-    renderer = figure.canvas.get_renderer()
+    renderer = FigureCanvasAgg(figure).get_renderer()
     found = [t for axes in figure.axes for t in (*axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels())]
     found += [text for legend in figure.legends for text in legend.get_texts()]
     boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in found if t.get_text() and t.get_visible()]

@@ -99,7 +99,7 @@ def library_loads() -> str:
 def sub_libraries_agree() -> str:
     """Call the library's own version checks: each raises if a part has a wrong version."""
     library = _library()
-    checks = _discovery.VERSION_CHECKS[int(version_text(library.version).partition(".")[0])]
+    checks = _discovery.SUBLIBRARIES[int(version_text(library.version).partition(".")[0])].values()
     for name in checks:
         getattr(library, name)()
     return f"{', '.join(checks)} agree"
