@@ -31,7 +31,9 @@ def main() -> None:
         sys.exit(1)
     except MemoryError:
         sys.exit(_failed("there is not enough memory"))
-    except (PycudnnrnnError, OSError) as error:
+    except OSError as error:
+        sys.exit(_failed(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)))
+    except PycudnnrnnError as error:
         sys.exit(_failed(str(error)))
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -57,16 +59,16 @@ def _run() -> int:
 
 
 def _open_streams() -> None:
-    """Make the three streams usable: open them if they are closed, and escape characters that they cannot encode."""
+    """Make the streams usable: open them if they are closed, and escape characters that they cannot encode."""
     for descriptor in range(3):  # a file opened later would get this number, and receive what is printed
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
     if sys.stderr is None:
-        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False))
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
-        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         raise OSError("standard output is closed")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

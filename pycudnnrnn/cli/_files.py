@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +28,9 @@ _FRAMEWORK: Final = "framework"
 _TORCH_AT_LEAST: Final = (2, 10)
 """weights_only could be bypassed in earlier versions: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
 
+
+INDEX: Final = ".index"
+"""The suffix by which a TensorFlow checkpoint is named, which is several files."""
 
 ONNX_MAX: Final = 2**31 - 1
 """Most bytes of an ONNX model: protobuf's own limit."""
@@ -55,31 +57,31 @@ class FileFormat(NamedTuple):
 
     framework: str
     read: Callable[[Path, list[str] | None], FileWeights]
-    write: Callable[[Path, dict[str, Any], str, Any], None] | None = None
-    """None if the format can only be read."""
+    """Reads the layers of a Keras file or the nodes of a model that are named, or all."""
+
+    image: Callable[[dict[str, Any], str, Any], bytes] | None = None
+    """Returns the bytes of a file of arrays, their framework and their `Canonical`; None if it can only be read."""
 
     parts: str = ""
     """The key of -s that selects a part of the file, if it is not a keyword of the converter."""
 
 
 class FileOrCheckpoint(click.Path):
-    """A file that exists, or a TensorFlow checkpoint: its prefix, its .index file or its folder."""
+    """A file that exists, or a TensorFlow checkpoint: its prefix, its .index file or its folder.
+
+    A folder without a checkpoint is wrong usage, as is a path where there is nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__(exists=True, dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(value)
+        if path.is_dir() and not (path / _bundle.paths.BOOK).exists():
+            self.fail(
+                f"{str(path)!r} is a folder without TensorFlow's file 'checkpoint': name a file in it", param, ctx
+            )
         return path if _tensorflow.is_one(path) else super().convert(value, param, ctx)
-
-
-def read(path: Path, format_of: str, parts: list[str] | None) -> FileWeights:
-    """Read a file by its suffix; `parts` are the layers of a Keras file or the nodes of a model, None for all.
-
-    Raises:
-        PycudnnrnnError: it cannot be read, or contains more than arrays.
-    """
-    return FILE_FORMATS[format_of].read(path, parts)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -90,34 +92,39 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
     Raises:
         PycudnnrnnError: the format cannot hold this framework's arrays, or the path takes no file.
     """
-    writer = FILE_FORMATS[format_of].write
-    if writer is None:
-        raise PycudnnrnnError(f"{format_of} files are only read")
-    with _saying_so(path):
-        writer(path, arrays, framework, model)
+    image = FILE_FORMATS[format_of].image
+    try:
+        if format_of == INDEX:
+            _bundle.write(_prefix(path), arrays)
+        elif image is None:
+            raise PycudnnrnnError(f"{format_of} files are only read")
+        else:
+            _atomic.write_atomically(path, image(arrays, framework, model))
+    except OSError as error:
+        raise PycudnnrnnError(_cannot_write(path, error)) from error
 
 
 def check_target(path: Path, format_of: str, *, force: bool) -> None:
     """Check that `write` can write to this path, and that nothing exists there unless `force` is given.
 
     Raises:
-        PycudnnrnnError: it cannot, or something exists there.
+        click.UsageError: it cannot, or something exists there.
     """
-    if FILE_FORMATS[format_of].framework == "keras":
-        h5.check_name(path)
-    with _saying_so(path):
-        files = [path] if format_of != ".index" else _bundle.files(_prefix(path))
-        taken = [file for file in files if _atomic.check_target(file)]
-        if taken and not force:
-            raise PycudnnrnnError(f"{path} exists: --force overwrites it")
-
-
-@contextlib.contextmanager
-def _saying_so(path: Path) -> Iterator[None]:
     try:
-        yield
+        if FILE_FORMATS[format_of].framework == "keras":
+            h5.check_name(path)
+        files = [path] if format_of != INDEX else _bundle.files(_prefix(path))
+        taken = [file for file in files if _atomic.check_target(file)]
     except OSError as error:
-        raise PycudnnrnnError(f"cannot write {path}: {error.strerror or error}") from error
+        raise click.UsageError(_cannot_write(path, error)) from error
+    except PycudnnrnnError as error:
+        raise click.UsageError(str(error)) from error
+    if taken and not force:
+        raise click.UsageError(f"{path} exists: --force overwrites it")
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    return f"cannot write {path}: {error.strerror or error}"
 
 
 def _read_torch(path: Path, _: object) -> FileWeights:
@@ -126,13 +133,10 @@ def _read_torch(path: Path, _: object) -> FileWeights:
     if version < _TORCH_AT_LEAST:
         raise PycudnnrnnError(f"a .pt file can make torch {torch.__version__} run code: torch 2.10 is needed")
     try:
-        with (
-            Source(path) as source,
-            warnings.catch_warnings(action="ignore"),
-        ):  # torch warns of unusual files
+        with Source(path) as source, warnings.catch_warnings(action="ignore"):  # torch warns of unusual files
             found = torch.load(source, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
+    except OSError:
+        raise
     except Exception as error:  # unpickling can raise anything
         # Without torch's text, which explains how to load the file anyway and run its code.
         wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
@@ -151,24 +155,24 @@ def _read_keras(path: Path, layers: list[str] | None) -> FileWeights:
     return FileWeights(arrays, used.settings, used.layers)
 
 
-def _torch_image(arrays: dict[str, Any]) -> bytes:
+def _torch_image(arrays: dict[str, Any], *_: object) -> bytes:
     torch = _torch("writing a .pt file")
     image = io.BytesIO()
     torch.save({name: to_caller(array, ArrayKind("torch", "cpu")) for name, array in arrays.items()}, image)
     return image.getvalue()
 
 
-def _onnx_image(model: Any) -> bytes:
+def _onnx_image(_: object, __: object, model: Any) -> bytes:
     image: bytes = convert.onnx.to_model(model, sequence_lens=True).SerializeToString()
     return image
 
 
-def _safetensors_image(arrays: dict[str, Any], framework: str) -> bytes:
+def _safetensors_image(arrays: dict[str, Any], framework: str, _: object) -> bytes:
     return checkpoint_file.foreign_image(arrays, {_FRAMEWORK: framework})
 
 
 def _prefix(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix == ".index" else path
+    return path.with_suffix("") if path.suffix == INDEX else path
 
 
 def _read_tensorflow(path: Path, _: object) -> FileWeights:
@@ -182,11 +186,10 @@ def _read_safetensors(path: Path, _: object) -> FileWeights:
 
 def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
     onnx = _onnx("reading a .onnx file")
+    with Source(path) as source:
+        image = source.whole(ONNX_MAX)
     try:
-        with Source(path) as source:
-            model = onnx.load_model_from_string(source.whole(ONNX_MAX))
-    except OSError as error:
-        raise PycudnnrnnError(f"{path} cannot be read: {error.strerror or error}") from error
+        model = onnx.load_model_from_string(image)
     except Exception as error:  # protobuf's exceptions have no common base class
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
     return FileWeights(*read_nodes(model, nodes))
@@ -196,7 +199,7 @@ def _torch(purpose: str) -> Any:
     try:
         import torch  # noqa: PLC0415
     except ImportError as error:
-        raise PycudnnrnnError(f"{purpose} needs torch, which is not installed (safetensors files do not)") from error
+        raise MissingDependencyError("torch", "torch", purpose) from error
     return torch
 
 
@@ -208,17 +211,13 @@ def _onnx(purpose: str) -> Any:
     return onnx
 
 
-def _one(image: Callable[..., bytes]) -> Callable[..., None]:
-    return lambda path, *given: _atomic.write_atomically(path, image(*given))
-
-
 FILE_FORMATS: Final = {
-    **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _one(lambda arrays, *_: _torch_image(arrays)))),
-    ".h5": FileFormat("keras", _read_keras, _one(lambda arrays, *_: h5.h5_image(arrays))),
+    **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _torch_image)),
+    ".h5": FileFormat("keras", _read_keras, lambda arrays, *_: h5.h5_image(arrays)),
     ".hdf5": FileFormat("keras", _read_keras),
-    ".onnx": FileFormat("onnx", _read_onnx, _one(lambda _, __, model: _onnx_image(model)), "nodes"),
-    ".safetensors": FileFormat("", _read_safetensors, _one(lambda arrays, of, _: _safetensors_image(arrays, of))),
-    ".index": FileFormat("tensorflow", _read_tensorflow, lambda path, arrays, *_: _bundle.write(_prefix(path), arrays)),
+    ".onnx": FileFormat("onnx", _read_onnx, _onnx_image, "nodes"),
+    ".safetensors": FileFormat("", _read_safetensors, _safetensors_image),
+    INDEX: FileFormat("tensorflow", _read_tensorflow),
     ".keras": FileFormat("keras", _read_keras),  # a whole model, of which weights are a part
 }
 """Formats by suffix."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
@@ -63,14 +64,14 @@ def print_table(out: SafeConsole, columns: Sequence[str], rows: list[list[Any]])
     made = Table(header_style="bold", box=box.SIMPLE_HEAD)
     shown = [[_cell(value) for value in row] for row in rows[:ROWS_MAX]]
     for i, column in enumerate(columns):
-        made.add_column(column, overflow="fold", no_wrap=i > 0)
+        widest = max(map(cell_len, [column, *(row[i].plain for row in shown)]))
+        made.add_column(column, overflow="fold", no_wrap=i > 0, min_width=widest if i else None)
     for row in shown:
         made.add_row(*row)
-    usual, first = out.width, made.columns[0]
-    first.max_width = FIRST_COLUMN
+    made.columns[0].max_width = FIRST_COLUMN
     needed = Measurement.get(out, out.options.update(max_width=WIDTH_MAX), made).minimum
-    first.max_width = None
-    out.width = max(usual, needed)
+    made.columns[0].max_width = None
+    usual, out.width = out.width, max(out.width, needed)
     out.print(made)
     out.width = usual
     if len(rows) > ROWS_MAX:

@@ -40,8 +40,5 @@ def pycudnnrnn(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-pycudnnrnn.add_command(check)
-pycudnnrnn.add_command(convert)
-pycudnnrnn.add_command(info)
-pycudnnrnn.add_command(inspect)
-pycudnnrnn.add_command(layout)
+for _command in (check, convert, info, inspect, layout):
+    pycudnnrnn.add_command(_command)

@@ -6,7 +6,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -15,10 +14,9 @@ import numpy as np
 import pycudnnrnn
 from pycudnnrnn import _discovery, libcudnn
 from pycudnnrnn._checks import one_of
-from pycudnnrnn.cli._output import console, echo_json, print_table
-from pycudnnrnn.engines.cudnn.device import CudaDevice
+from pycudnnrnn.cli._output import console, echo_json
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import kernels_in_use
-from pycudnnrnn.errors import EngineError, PycudnnrnnError, install_text, version_text
+from pycudnnrnn.errors import EngineError, install_text, version_text
 from pycudnnrnn.spec import DType, MathType, RNNMode, RNNSpec
 
 Report = dict[str, Any]
@@ -35,7 +33,7 @@ OPTIONAL: Final = {
     "tf": ("google-crc32c",),
     "jax": ("jax",),
     "distributed": ("mpi4py",),
-    "(oracles)": ("keras", "onnxruntime"),
+    "(for convert --verify)": ("keras", "onnxruntime"),
 }
 """Distributions by the extra that installs them. No extra installs the last ones."""
 
@@ -47,57 +45,56 @@ TF32_OVERRIDE: Final = "NVIDIA_TF32_OVERRIDE"
 
 
 @click.command()
-@click.option("--devices", is_flag=True, help="List the GPUs, too. This starts CUDA in the process.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
-def info(devices: bool, as_json: bool) -> None:
-    """Show which libcudnn is used and what else is installed.
+def info(as_json: bool) -> None:
+    """Show whether the package works here, and what is installed.
 
-    The report also shows which engine runs NumPy and CUDA arrays, and why. If libcudnn is missing or unusable, it lists
-    each place that was searched; the exit code is still 0. Use `pycudnnrnn check` to test the installation. Without
-    --devices, no driver is loaded and CUDA is not started.
+    The first three lines are the answer: the version, whether arrays on the CPU run, and whether CUDA arrays run. Then
+    follow details. If libcudnn is missing or unusable, they list each place that was searched; the exit code is still
+    0. No driver is loaded and CUDA is not started: use `pycudnnrnn check` to test the installation.
 
     \b
     Examples:
       pycudnnrnn info
-      pycudnnrnn info --devices --json
+      pycudnnrnn info --json
       PYCUDNNRNN_LIBRARY=/opt/cudnn/lib/libcudnn.so.9 pycudnnrnn info
     """  # noqa: D301  click reads the \b
-    report = collect(devices=devices)
+    report = collect()
     if as_json:
         echo_json(report)
         return
     out = console()
+    package, engines = report.pop("package"), report.pop("engines")
+    cpu, cuda = engines["NumPy arrays"], engines["CUDA arrays"]
+    out.say(", ".join(f"{name} {version}" for name, version in package.items()))
+    out.say(f"arrays on the CPU: yes, with {cpu['kernels']}'s kernels ({cpu['why']})")
+    out.say(f"CUDA arrays: {'no' if cuda['engine'] is None else 'yes, if there is a GPU'}: {cuda['why']}")
+    report["library"].pop("problem", None)  # the third line has it
     for section, values in report.items():
-        out.print(section, style="bold")
+        out.print(f"\n{section}", style="bold")
         for key, value in values.items():
-            lines: list[Any] = value if isinstance(value, list) else [_text(value)]
-            if lines and isinstance(lines[0], dict):
-                print_table(out, list(lines[0]), [list(line.values()) for line in lines])
-                continue
-            for i, line in enumerate(lines):
-                out.say(f"  {key if i == 0 else '':<20} {line}")
+            for i, line in enumerate(value if isinstance(value, list) else [_text(value)]):
+                out.say(f"  {key if i == 0 else '':<22} {line}")
 
 
-def collect(*, devices: bool) -> Report:
+def collect() -> Report:
     """Return all sections; each is a dict that can be written as JSON."""
-    report: Report = {}
-    for name, section in SECTIONS.items():
-        report[name] = section(report)
-    if devices:
-        report["devices"] = cuda_devices(report)
-    return report
-
-
-def package(_: Report) -> Report:
+    found = library()
     return {
-        "pycudnnrnn": pycudnnrnn.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "platform": platform.platform(),
+        "package": {
+            "pycudnnrnn": pycudnnrnn.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "platform": platform.platform(),
+        },
+        "library": found,
+        "engines": engines(found),
+        "math": math_types(),
+        "optional": {extra: {name: _version_of(name) for name in names} for extra, names in OPTIONAL.items()},
     }
 
 
-def library(_: Report) -> Report:
+def library() -> Report:
     """Report which libcudnn `libcudnn.load()` finds. It is loaded, which does not start CUDA."""
     try:
         tried = _discovery.find(_discovery.Context())[1]
@@ -115,74 +112,33 @@ def library(_: Report) -> Report:
     }
 
 
-def engines(report: Report) -> Report:
+def engines(found: Report) -> Report:
     """Report which engine runs which arrays, from what is installed; whether there is a GPU is not checked."""
-    found, missing, cpu = report["library"], [], kernels_in_use()
+    missing, cpu = [], kernels_in_use()
     if not found["found"]:
         missing.append(f"no libcudnn can be used ({found['problem']})")
     if importlib.util.find_spec("cupy") is None:
         missing.append(f"CuPy is not installed: {install_text('cupy-cuda13x', 'cuda13')}")
-    cuda = f"libcudnn {found.get('version')} and CuPy are installed; --devices lists the GPUs"
+    cuda = f"libcudnn {found.get('version')} and CuPy are installed"
     if missing:
         cuda = f"{'; '.join(missing)}; CUDA arrays raise an error, and are never moved to the CPU"
     return {
-        "NumPy arrays": {
-            "engine": "numpy",
-            "why": "arrays on the CPU, also torch's and JAX's, always run on this engine",
-            "kernels": cpu.kernels,
-            "why these kernels": cpu.why,
-        },
+        "NumPy arrays": {"engine": "numpy", "kernels": cpu.kernels, "why": cpu.why},
         "CUDA arrays": {"engine": None if missing else "cudnn", "why": cuda},
     }
 
 
-def math_types(_: Report) -> Report:
+def math_types() -> Report:
     """Report the default `math_type` for each dtype, and whether TF32 is permitted."""
     usual = {str(dtype): str(RNNSpec(RNNMode.LSTM, 1, 1, 1, dtype=dtype).math_type) for dtype in DType}
     return {
         "usual math_type": usual,
         "TF32": {
             "permitted": usual["float32"] in TF32_PERMITTED,
-            "why": f"math_type is {usual['float32']!r} for float32; a spec with math_type "
-            f"{one_of([str(kind) for kind in TF32_PERMITTED])} permits TF32",
+            "why": f"only a spec with math_type {one_of([*map(str, TF32_PERMITTED)])} permits TF32",
         },
         TF32_OVERRIDE: os.environ.get(TF32_OVERRIDE),
     }
-
-
-def optional(_: Report) -> Report:
-    return {extra: {name: _version_of(name) for name in names} for extra, names in OPTIONAL.items()}
-
-
-def cuda_devices(_: Report) -> Report:
-    """List the GPUs that CuPy finds."""
-    try:
-        runtime = CudaDevice().xp.cuda.runtime
-    except PycudnnrnnError as error:
-        return {"found": 0, "problem": str(error)}
-    count = runtime.getDeviceCount()
-    gpus = []
-    for index in range(count):
-        properties = runtime.getDeviceProperties(index)
-        gpus.append(
-            {
-                "device": f"cuda:{index}",
-                "name": properties["name"].decode(),
-                "compute capability": f"{properties['major']}.{properties['minor']}",
-                "memory [GiB]": round(properties["totalGlobalMem"] / 2**30, 1),
-            }
-        )
-    return {"found": count, "driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion(), "gpus": gpus}
-
-
-SECTIONS: Final[dict[str, Callable[[Report], Report]]] = {
-    "package": package,
-    "library": library,
-    "engines": engines,
-    "math": math_types,
-    "optional": optional,
-}
-"""The sections that do not start CUDA, in order; a section may read those before it."""
 
 
 def _version_of(distribution: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,6 +14,16 @@ from pycudnnrnn.cli._files import FileOrCheckpoint
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
+
+OTHER_FILES: Final = {
+    **dict.fromkeys((".pt", ".pth"), "torch's"),
+    **dict.fromkeys((".h5", ".hdf5", ".keras"), "Keras's"),
+    ".onnx": "an ONNX model",
+}
+"""Files of weights that are not checkpoints, by suffix."""
+
+INTERNAL: Final = ("spec", "python", "dropout")
+"""What only the JSON shows of an item as it is: the text has the spec as Python."""
 
 
 @click.command()
@@ -35,17 +45,20 @@ def inspect(file: Path, as_json: bool) -> None:
       pycudnnrnn inspect model.ckpt-1000
       pycudnnrnn inspect model.safetensors --json | jq '.tensors[].nan'
     """  # noqa: D301  click reads the \b
+    if file.suffix in OTHER_FILES:
+        what = f"{str(file)!r} is {OTHER_FILES[file.suffix]}, not a safetensors file or a checkpoint"
+        raise click.UsageError(f"{what}: `pycudnnrnn convert --dry-run` shows the RNN in it")
     found = checkpoint.inspect(file, foreign=True)
     if as_json:
         echo_json(_report(file, found))
         return
     out = console()
     hashed = "CRC-32C is right" if found.metadata.get("format") == "tensorflow" else "SHA-256 is right"
-    checksum = hashed if found.verified else "none: not written by this package"
-    out.say(f"{file}: {_nbytes(file, found):,} bytes; checksum: {checksum}")
+    checksum = hashed if found.verified else "none, since another program wrote the file"
+    out.say(f"{file}: checksum: {checksum}")
     for name, item in _items(found).items():
-        shown = {key: value for key, value in item.items() if key != "spec" or "python" not in item}
-        parts = [f"{key} {_short(value)}" for key, value in shown.items()]
+        parts = [f"{key} {_short(value)}" for key, value in item.items() if key not in INTERNAL]
+        parts = [item["python"], *parts] if "python" in item else parts
         out.say(f"  {name or '(no name)'}: {', '.join(parts) or 'an array'}")
     rows = [
         [name, list(spec.shape), spec.dtype, *map(_number, summary[1:4]), summary.nan or "", summary.infinite or ""]
@@ -54,7 +67,8 @@ def inspect(file: Path, as_json: bool) -> None:
     print_table(out, ["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"], rows)
     elements = sum(summary.size for summary in found.summaries.values())
     odd = sum(found.non_finite.values())
-    out.say(f"{len(rows)} tensors, {elements:,} elements, {odd:,} of them not finite")
+    nbytes = sum(spec.nbytes for spec in found.tensors.values())
+    out.say(f"{len(rows)} tensors, {elements:,} elements, {nbytes:,} bytes; {odd:,} elements are not finite")
 
 
 def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
@@ -65,19 +79,12 @@ def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
     other = {} if found.verified else {"metadata": found.metadata}
     return {
         "file": str(file),
-        "nbytes": _nbytes(file, found),
+        "nbytes": sum(spec.nbytes for spec in found.tensors.values()),
         "verified": found.verified,
         "items": _items(found),
         **other,
         "tensors": tensors,
     }
-
-
-def _nbytes(file: Path, found: checkpoint.Inspection) -> int:
-    """Return the size of a file, or of the tensors if the checkpoint has several files."""
-    if found.metadata.get("format") == "tensorflow":
-        return sum(spec.nbytes for spec in found.tensors.values())
-    return file.stat().st_size
 
 
 def _items(found: checkpoint.Inspection) -> dict[str, dict[str, Any]]:

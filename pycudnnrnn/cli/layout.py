@@ -20,11 +20,10 @@ from pycudnnrnn.spec import RNNSpec
 @click.command()
 @spec_arguments
 @click.option("--queried", is_flag=True, help="Ask cuDNN, too, and mark the differences. Needs a GPU.")
-@click.option("--device", default="cuda", show_default=True, help="The GPU for --queried: cuda or cuda:1.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png|.svg|.pdf",
               help="Draw the layout to this file.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
-def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_json: bool) -> None:
+def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> None:
     """Show where each matrix and bias is in the params buffer.
 
     Offsets are in elements. W and bW are applied to the layer's input, R and bR to its previous state; P is the
@@ -41,9 +40,7 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
       pycudnnrnn layout rnn_tanh 2 512 512 --dtype float16 --queried
     """  # noqa: D301  click reads the \b
     predicted = arithmetic_layout(spec)
-    if device == "cpu":
-        raise click.UsageError("--device names a GPU: cuda or cuda:1")
-    asked = ops.from_spec(spec).layout(device) if queried else None
+    asked = ops.from_spec(spec).layout("cuda") if queried else None
     if output is not None:
         from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is slow to import, and only needed here
 
@@ -61,7 +58,7 @@ def layout(spec: RNNSpec, queried: bool, device: str, output: Path | None, as_js
     if asked is not None:
         different = differences(predicted, asked)
         words = f"{len(different)} regions differ" if different else "equal"
-        out.say(f"asked of cuDNN on {device}: {asked.size:,} elements; {words}")
+        out.say(f"asked of cuDNN: {asked.size:,} elements; {words}")
         columns += ["cuDNN's offset", ""]
         rows = [cells + _compared(r, different) for cells, r in zip(rows, predicted.regions, strict=True)]
     print_table(out, columns, rows)
@@ -85,18 +82,9 @@ def _report(spec: RNNSpec, predicted: ParamLayout, asked: ParamLayout | None) ->
 
 
 def _described(spec: RNNSpec, found: ParamLayout) -> dict[str, Any]:
+    names = ("pseudo_layer", "layer", "lin_layer_id", "gate", "kind", "side", "offset", "shape")
     regions = [
-        {
-            "pseudo_layer": region.pseudo_layer,
-            "layer": region.layer,
-            "direction": region.pseudo_layer % region.num_dirs,
-            "lin_layer_id": region.lin_layer_id,
-            "gate": region.gate,
-            "kind": region.kind,
-            "side": region.side,
-            "offset": region.offset,
-            "shape": region.shape,
-        }
+        {name: getattr(region, name) for name in names} | {"direction": region.pseudo_layer % region.num_dirs}
         for region in found.regions
     ]
     return {"size": found.size, "nbytes": found.size * spec.dtype.itemsize, "regions": regions}

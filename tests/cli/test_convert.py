@@ -235,7 +235,7 @@ def test_an_existing_file_stays_unless_forced_and_a_link_stays_anyway(run, model
     (tmp_path / "link.onnx").symlink_to(tmp_path / "old.onnx")
     for target, force, text in (("old.onnx", [], "--force"), ("link.onnx", ["--force"], "symbolic link")):
         code, _, err = run("model.pt", target, "-s", "prefix=lstm", *force)
-        assert code == 1
+        assert code == 2
         assert text in err
         assert (tmp_path / "old.onnx").read_bytes() == b"precious"
     assert run("model.pt", "old.onnx", "-s", "prefix=lstm", "--force")[0] == 0
@@ -264,7 +264,7 @@ def test_where_nothing_can_be_written_nothing_is_read(run, tmp_path):
     os.mkfifo(tmp_path / "fifo.pt")
     for target, text in (("fifo.pt", "a FIFO"), ("nowhere/m.pt", "No such file")):
         code, out, err = run("model.pt", target, "--force")
-        assert (code, out) == (1, "")
+        assert (code, out) == (2, "")
         assert text in err
 
 
@@ -318,6 +318,26 @@ def hostile_files(folder):
     assert b"weights.bin" in outside
     (folder / "outside.onnx").write_bytes(outside.replace(b"weights.bin", b"/etc/passwd"))
     (folder / "nothing.pt").write_bytes(b"")
+
+
+def test_the_only_rnn_of_a_file_needs_no_prefix_and_one_of_two_does(run, model, tmp_path):
+    code, out, err = run("model.pt", "m.safetensors", "--to", "pytorch")
+    assert (code, err) == (0, "")
+    assert "note: read with -s prefix=lstm.: it is the only RNN in the file" in out
+    equal_dicts(load_file(tmp_path / "m.safetensors"), model)
+    two = {f"{name}.{key}": torch.from_numpy(array) for name in "ab" for key, array in model.items()}
+    torch.save(two, tmp_path / "two.pt")
+    code, _, err = run("two.pt", "n.onnx")
+    assert (code, "there is an RNN under the prefix 'a.', 'b.'" in err) == (1, True)
+    assert run("model.pt", "n.onnx", "-s", "prefix=decoder")[0] == 1, "a prefix that was given is not replaced"
+    assert not (tmp_path / "n.onnx").exists()
+
+
+def test_a_dry_run_prints_the_table_verifies_and_writes_nothing(run, model, tmp_path):
+    code, out, _ = run("model.pt", "m.onnx", "--dry-run", "--verify")
+    assert (code, "verify: onnx (DST): worst error" in out, "0/W" in out) == (0, True, True)
+    assert out.endswith("not written: m.onnx, 6 arrays of onnx\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
 
 def test_a_whole_pickled_module_is_refused_with_what_writes_its_weights(run, tmp_path):
@@ -377,11 +397,11 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["model.pt", "m.onnx"], 1, "pytorch: 'weight_ih_l0': missing"),
         (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "there is no key under the prefix 'decoder.'"),
-        (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 1, "cannot write nowhere/m.onnx: No such file"),
+        (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 2, "cannot write nowhere/m.onnx: No such file"),
         (["model.pt", "m.safetensors", "--to", "equinox", "-s", "prefix=lstm", "-s", "nonlinearity=gelu"], 1, "'gelu'"),
         (["nowhere.pt", "m.onnx"], 2, "does not exist"),
+        ([".", "m.onnx"], 2, "'.' is a folder without TensorFlow's file 'checkpoint': name a file in it"),
         (["model.pt", "m.npz"], 2, "DST has to end in"),
         (["model.pt", "m.safetensors"], 2, "pass --to"),
         (["model.pt", "m.onnx", "--from", "keras"], 2, "a .pt file is pytorch's"),

@@ -150,6 +150,21 @@ def test_a_name_that_is_wider_than_the_terminal_is_folded_and_whole(run, monkeyp
     assert "float32" in out
 
 
+@pytest.mark.parametrize("columns", ["80", "40", "20"])
+def test_a_table_loses_no_column_and_no_part_of_a_cell_with_spaces(monkeypatch, columns):
+    """A cell such as `[2, 64, 8]` is as wide as all of its words."""
+    monkeypatch.setenv("COLUMNS", columns)
+    out = console()
+    rows = [["encoder.weight_ih_l0_reverse", "[2, 64, 8]", "encoder.bias_hh_l0, encoder.bias_ih_l0"]]
+    with out.capture() as printed:
+        print_table(out, ["in DST", "shape", "a last column of words"], rows)
+    lines = printed.get().splitlines()
+    assert "[2, 64, 8]" in printed.get()
+    assert "encoder.bias_hh_l0, encoder.bias_ih_l0" in printed.get()
+    assert "a last column of words" in printed.get()
+    assert "".join(line.partition("[")[0].strip().split("  ")[0] for line in lines[3:]).startswith(rows[0][0])
+
+
 def test_of_a_long_table_the_first_rows_are_printed_and_how_many_more_there_are(run, tmp_path):
     count = ROWS_MAX + 23
     save_file({f"t{i:05}": np.ones(1, "f4") for i in range(count)}, tmp_path / "m.safetensors")

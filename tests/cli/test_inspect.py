@@ -51,7 +51,8 @@ def test_as_text_it_says_the_same(run, saved):
     assert "SHA-256 is right" in out
     assert "RNNSpec('lstm', 1, 5, 4" in out
     assert "[9, 20]" in out
-    assert "3 of them not finite" in out
+    assert "; 3 elements are not finite" in out
+    assert "dropout" not in out
     (step,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["step"])
     assert step == ["step", "[2]", "int64", "-2", "4", "1"]
 
@@ -82,6 +83,15 @@ def test_a_damaged_file_ends_in_one_line(run, saved, tmp_path):
             assert err.startswith(f"pycudnnrnn: {name}: ")
             assert text in err
             assert len(err.splitlines()) == 1
+
+
+def test_what_is_no_checkpoint_is_wrong_usage_with_a_sentence_of_its_own(run, tmp_path):
+    for name, text in (("m.onnx", "is an ONNX model, not"), ("m.h5", "is Keras's, not"), ("m.pt", "is torch's, not")):
+        (tmp_path / name).write_bytes(b"anything")
+        code, out, err = run("inspect", name)
+        assert (code, out) == (2, "")
+        assert f"{name!r} {text} a safetensors file or a checkpoint: `pycudnnrnn convert --dry-run` shows" in err
+    assert "'.' is a folder without TensorFlow's file 'checkpoint': name a file in it" in run("inspect", ".")[2]
     assert run("inspect", "nowhere")[0] == 2
 
 

@@ -133,7 +133,7 @@ def test_a_model_with_a_dense_between_its_layers_is_refused_and_what_the_error_o
 def test_a_name_from_which_keras_loads_no_weights_is_refused_before_anything_is_read(run, tmp_path):
     torch.save(torch.nn.LSTM(4, 4).state_dict(), tmp_path / "sd.pt")
     code, out, err = run("sd.pt", "o.h5")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "'o.h5', expecting a name that ends in '.weights.h5': Keras loads no weights from others" in err
     assert run("no.pt", "o.hdf5")[0] == 2
     assert run("sd.pt", "o.weights.h5")[0] == 0

@@ -106,7 +106,7 @@ def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target):
     equal_dicts(written, dict(sorted(expected.items())))
     (tmp_path / "out.ckpt-3.index").unlink()
     code, _, err = run("convert", "model.ckpt-7", target, *options, *more)
-    assert (code, "exists: --force overwrites it" in err) == (1, True)
+    assert (code, "exists: --force overwrites it" in err) == (2, True)
 
 
 def test_a_checkpoint_is_of_no_other_framework(run, arrays):

@@ -161,7 +161,7 @@ def converted(data: bytes, path: Path, framework: str) -> None:
     """Read a file as `pycudnnrnn convert` does."""
     path.write_bytes(data)
     with contextlib.suppress(PycudnnrnnError):
-        source = _files.read(path, path.suffix, None)
+        source = _files.FILE_FORMATS[path.suffix].read(path, None)
         getattr(convert, framework).to_canonical(source.arrays, **source.keywords)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
+import itertools
 import sys
 from typing import Any
 
@@ -34,9 +34,9 @@ def check(as_json: bool) -> None:
     """  # noqa: D301  click reads the \b
     with console(stderr=True).status("checking") as status:
         outcomes = list(self_test.run(status.update))
-    environment = collect(devices=False)
+    environment = collect()
     if as_json:
-        echo_json({"environment": environment, "checks": [dataclasses.asdict(outcome) for outcome in outcomes]})
+        echo_json({"environment": environment, "checks": [outcome._asdict() for outcome in outcomes]})
     else:
         click.echo(markdown(environment, outcomes))
     if any(outcome.outcome == "failed" for outcome in outcomes):
@@ -44,14 +44,14 @@ def check(as_json: bool) -> None:
 
 
 def markdown(environment: dict[str, Any], outcomes: list[self_test.Outcome]) -> str:
-    """Write the report."""
+    """Write the report. Checks of one group with the same result share a row."""
     counts = collections.Counter(outcome.outcome for outcome in outcomes)
     package, library = environment["package"], environment["library"]
     cudnn = f"{library['version']}, found via {library['found_via']}" if library["found"] else library["problem"]
-    rows = [
-        f"| {'' if i and outcomes[i - 1].group == o.group else o.group} | {o.name} | {MARKS[o.outcome]} | {_cell(o)} |"
-        for i, o in enumerate(outcomes)
-    ]
+    rows = []
+    for (group, outcome, detail), alike in itertools.groupby(outcomes, lambda o: (o.group, o.outcome, o.detail)):
+        names = ", ".join(o.name for o in alike)
+        rows.append(f"| {group} | {names} | {MARKS[outcome]} | {_escaped(detail)} |")
     optional = {name: version for extra in environment["optional"].values() for name, version in extra.items()}
     return "\n".join(
         [
@@ -70,10 +70,6 @@ def markdown(environment: dict[str, Any], outcomes: list[self_test.Outcome]) -> 
 
 
 MARKS = {"passed": "passed", "failed": "**failed**", "not run": "not run"}
-
-
-def _cell(outcome: self_test.Outcome) -> str:
-    return _escaped(outcome.detail)
 
 
 def _escaped(text: str) -> str:

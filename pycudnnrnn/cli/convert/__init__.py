@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import click
@@ -22,6 +20,7 @@ from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli.convert import own
 from pycudnnrnn.cli.convert.verify import verify as run_both
 from pycudnnrnn.convert import Canonical
+from pycudnnrnn.convert._named import NoRNNError
 
 FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
 
@@ -29,12 +28,8 @@ FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(get
 @click.command()
 @click.argument("source", metavar="SRC", type=_files.FileOrCheckpoint())
 @click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--from",
-    "from_",
-    type=click.Choice(FRAMEWORKS),
-    help="SRC's framework, if neither its suffix nor SRC tells it.",
-)
+@click.option("--from", "from_", type=click.Choice(FRAMEWORKS),
+              help="SRC's framework, if neither its suffix nor SRC tells it.")  # fmt: skip
 @click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework, if its suffix does not tell it.")
 @click.option("-s", "--source-option", "source_options", multiple=True, metavar="KEY=VALUE",
               help="A keyword of to_canonical: prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
@@ -42,26 +37,20 @@ FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(get
               help="A keyword of from_canonical: prefix=rnn. or api=nnx.")  # fmt: skip
 @click.option("--verify", is_flag=True, help="Run both models on random input and compare; needs their frameworks.")
 @click.option("--force", is_flag=True, help="Overwrite DST if it exists.")
+@click.option("--dry-run", is_flag=True, help="Do everything except write DST.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def convert(
-    source: Path,
-    target: Path,
-    from_: str | None,
-    to: str | None,
-    source_options: tuple[str, ...],
-    target_options: tuple[str, ...],
-    verify: bool,
-    force: bool,
-    as_json: bool,
-) -> None:
+    source: Path, target: Path, from_: str | None, to: str | None, source_options: tuple[str, ...],
+    target_options: tuple[str, ...], verify: bool, force: bool, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Convert RNN weights from one framework's file to another's.
 
     Formats: .pt (a state dict of tensors, no code), .safetensors, .weights.h5 (Keras) and .onnx. SRC may also be a .h5
     or .keras file of a whole model. Name a TensorFlow checkpoint by its .index file; as SRC, its prefix or its folder
     works, too.
 
-    Files that Saver or checkpoint.save wrote need no options. If one contains several models, choose with -s
-    prefix=KEY.
+    A file with exactly one RNN needs no -s prefix=. Files that Saver or checkpoint.save wrote need no options, unless
+    they contain several models: choose one with -s prefix=KEY.
 
     Nothing in a file is run. A file that the safe reader of its format rejects is an error. With --verify, DST is
     written only if at least one side could run and computes what the op computes.
@@ -81,15 +70,14 @@ def convert(
     if not target_framework:
         raise _says_nothing(target, "--to")
     _files.check_target(target, target_format, force=force)
-    writer = module_of(target_framework)
+    writer = getattr(converters, target_framework)
     write_with = options_of(writer.from_canonical, target_options, "-t")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        opened = open_source(source, source_format, framework, source_options)
-        c = opened.read(opened.arrays)
+        framework, given, c = open_source(source, source_format, framework, source_options)
     arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
-    sides = {"SRC": (opened.framework, opened.arrays), "DST": (target_framework, arrays)}
-    if opened.framework == own.NAME:
+    sides = {"SRC": (framework, given), "DST": (target_framework, arrays)}
+    if framework == own.NAME:
         del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = run_both(c, sides) if verify else []
     out = console()
@@ -100,24 +88,26 @@ def convert(
         print_table(out, ["in DST", "shape"], [[name, list(array.shape)] for name, array in arrays.items()])
         for verdict in verdicts:
             out.say(f"verify: {verdict}")
-    _files.write(target, target_format, target_framework, arrays, c)
+    if not dry_run:
+        _files.write(target, target_format, target_framework, arrays, c)
     if as_json:
         echo_json({
-            "source": str(source), "from": opened.framework, "target": str(target), "to": target_framework,
+            "source": str(source), "from": framework, "target": str(target), "to": target_framework,
             "spec": json.loads(c.spec.to_json()), "notes": [str(warning.message) for warning in said],
             "arrays": [{"name": n, "shape": a.shape} for n, a in arrays.items()],
-            "verify": [dataclasses.asdict(verdict) for verdict in verdicts],
+            "verify": [verdict._asdict() for verdict in verdicts],
         })  # fmt: skip
         return
-    out.say(f"written: {target}, {len(arrays)} arrays of {target_framework}")
+    out.say(f"{'not written' if dry_run else 'written'}: {target}, {len(arrays)} arrays of {target_framework}")
 
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" if neither its name nor an option determines it."""
-    formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.write]
+    formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.image]
+    formats += [] if which == "SRC" else [_files.INDEX]
     named = is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
     if named and given in {None, "tensorflow"}:
-        return ".index", "tensorflow"
+        return _files.INDEX, "tensorflow"
     if path.suffix not in formats:
         raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
     usual = _files.FILE_FORMATS[path.suffix].framework
@@ -126,41 +116,43 @@ def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     return path.suffix, given or usual
 
 
-@dataclasses.dataclass(frozen=True)
-class OpenedFile:
-    """SRC: its arrays, and the function that converts them, or arrays of the same names."""
-
-    framework: str
-    arrays: dict[str, Any]
-    read: Callable[[dict[str, Any]], Canonical]
-
-
-def open_source(path: Path, format_of: str, framework: str, options: tuple[str, ...]) -> OpenedFile:
-    """Read SRC's arrays. If its name does not determine the framework, the file's metadata may."""
-    reader: Any
+def open_source(
+    path: Path, format_of: str, framework: str, options: tuple[str, ...]
+) -> tuple[str, dict[str, Any], Canonical]:
+    """Return SRC's framework, its arrays and its RNN. If the name does not tell the framework, the metadata may."""
+    parts = _files.FILE_FORMATS[format_of].parts if framework else ""
     if framework:
-        reader = module_of(framework)
-        parts = _files.FILE_FORMATS[format_of].parts
-        given = options_of(reader.to_canonical, options, "-s", parts)
-        found = _files.read(path, format_of, given.pop(parts, None) or given.get("layers"))
+        to_canonical = getattr(converters, framework).to_canonical
+        given = options_of(to_canonical, options, "-s", parts)
+        found = _files.FILE_FORMATS[format_of].read(path, given.pop(parts, None) or given.get("layers"))
     else:
-        found = _files.read(path, format_of, None)
+        found = _files.FILE_FORMATS[format_of].read(path, None)
         framework = found.framework if found.models is None else own.NAME
-        if found.models is None and framework not in FRAMEWORKS:
+        if found.models is not None:
+            to_canonical = functools.partial(own.to_canonical, found.models)
+        elif framework in FRAMEWORKS:
+            to_canonical = getattr(converters, framework).to_canonical
+        else:
             raise _says_nothing(path, "--from")
-        reader = module_of(framework) if found.models is None else own.OwnReader(found.models)
-        given = options_of(reader.to_canonical, options, "-s")
-    read_with = found.keywords | given | ({"layers": found.layers} if found.layers else {})
-    return OpenedFile(framework, found.arrays, functools.partial(reader.to_canonical, **read_with))
+        given = options_of(to_canonical, options, "-s")
+    given = found.keywords | given | ({"layers": found.layers} if found.layers else {})
+    return framework, found.arrays, _converted(to_canonical, found.arrays, given)
+
+
+def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], given: dict[str, Any]) -> Canonical:
+    """Convert arrays. Without a prefix, the only RNN among them is meant, and a warning names its prefix."""
+    try:
+        return to_canonical(arrays, **given)
+    except NoRNNError as error:
+        if "prefix" in given or len(error.prefixes) != 1:
+            raise
+        c = to_canonical(arrays, **given, prefix=error.prefixes[0])
+        warnings.warn(f"read with -s prefix={error.prefixes[0]}: it is the only RNN in the file", stacklevel=1)
+        return c
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:
     return click.UsageError(f"{path.name!r} does not record the framework of its arrays: pass {flag}")
-
-
-def module_of(framework: str) -> ModuleType:
-    module: ModuleType = getattr(converters, framework)
-    return module
 
 
 def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = "") -> dict[str, Any]:
@@ -179,14 +171,11 @@ def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = 
 def value_of(annotation: str, text: str) -> Any:
     """Read a value of a type such as "bool | None". Other values stay text, for which the converter raises an error."""
     kinds = annotation.split(" | ")
-    words: dict[tuple[str, str], bool | None] = {
-        ("bool", "true"): True,
-        ("bool", "false"): False,
-        ("None", "none"): None,
-    }
-    for (kind, word), value in words.items():
-        if kind in kinds and text.lower() == word:
-            return value
+    word = text.lower()
+    if "bool" in kinds and word in {"true", "false"}:
+        return word == "true"
+    if "None" in kinds and word == "none":
+        return None
     if any(kind.startswith("Sequence[") for kind in kinds):
         return text.split(",")
     if "float" in kinds:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from typing import Any, Final
 
@@ -18,38 +17,32 @@ NAME: Final = "pycudnnrnn"
 """The name that takes the place of a framework's name."""
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnReader:
-    """The models of a file by the keys of its saver; None for an item that is not an RNN."""
+def to_canonical(models: dict[str, Model | None], arrays: dict[str, Any], *, prefix: str = "") -> Canonical:
+    """Read one model with its spec. `models` are by the keys of their saver, None for an item that is not an RNN.
 
-    models: dict[str, Model | None]
+    `prefix` is the model's key; a file with one model does not need it.
 
-    def to_canonical(self, arrays: dict[str, Any], *, prefix: str = "") -> Canonical:
-        """Read one model with its spec. `prefix` is its key; a file with one model does not need it.
+    Raises:
+        ConvertError: no such model, or several and no prefix.
+    """
+    key, model = _chosen(models, prefix)
+    others = [other for other in models if other != key]
+    if others:
+        warnings.warn(f"left out, since one model is converted at a time: {_names(others)}", stacklevel=2)
+    weights, biases = from_tf(model.spec, model.take(arrays))
+    return Canonical(model.spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
 
-        Raises:
-            ConvertError: no such model, or several and no prefix.
-        """
-        key, model = self._chosen(prefix)
-        others = [other for other in self.models if other != key]
-        if others:
-            warnings.warn(f"left out, since one model is converted at a time: {_names(others)}", stacklevel=2)
-        tensors = model.take(arrays)
-        weights, biases = from_tf(model.spec, tensors)
-        return Canonical(model.spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
 
-    def _chosen(self, prefix: str) -> tuple[str, Model]:
-        models = {key: model for key, model in self.models.items() if model is not None}
-        if not models:
-            raise ConvertError(NAME, "arrays", f"there is no RNN in this file, only {_names(list(self.models))}")
-        if not prefix and len(models) == 1:
-            return next(iter(models.items()))
-        for key, model in models.items():
-            if prefix in {key, f"{key}/"}:
-                return key, model
-        there = f"the models of this file are {_names(list(models))}"
-        why = f"none is called {prefix!r}" if prefix else "one is converted at a time"
-        raise ConvertError(NAME, "prefix", f"{there}: {why}, so give -s prefix=, with one of these names")
+def _chosen(items: dict[str, Model | None], prefix: str) -> tuple[str, Model]:
+    models = {key: model for key, model in items.items() if model is not None}
+    if not models:
+        raise ConvertError(NAME, "arrays", f"there is no RNN in this file, only {_names(list(items))}")
+    for key, model in models.items():
+        if prefix in {key, f"{key}/"} or (not prefix and len(models) == 1):
+            return key, model
+    there = f"the models of this file are {_names(list(models))}"
+    why = f"none is called {prefix!r}" if prefix else "one is converted at a time"
+    raise ConvertError(NAME, "prefix", f"{there}: {why}, so give -s prefix=, with one of these names")
 
 
 def _names(keys: list[str]) -> str:

@@ -118,25 +118,17 @@ def run_equinox(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
     import equinox as eqx  # noqa: PLC0415
     import jax  # noqa: PLC0415
 
+    kind = eqx.nn.LSTMCell if spec.has_cell_state else eqx.nn.GRUCell
+
     def step_of(own: dict[str, Array]) -> CellStep:
-        cell = (eqx.nn.LSTMCell if spec.has_cell_state else eqx.nn.GRUCell)(
-            own["weight_ih"].shape[1], spec.num_units, use_bias="bias" in own, key=jax.random.key(0)
-        )
-        names = list(own)
-        cell = eqx.tree_at(lambda c: [getattr(c, n) for n in names], cell, [jax.numpy.asarray(own[n]) for n in names])
-
-        def step(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-            if spec.has_cell_state:
-                h, c = jax.vmap(cell)(x, (h, c))
-                return np.asarray(h), np.asarray(c)
-            return np.asarray(jax.vmap(cell)(x, h)), c
-
-        return step
+        cell = kind(own["weight_ih"].shape[1], spec.num_units, use_bias="bias" in own, key=jax.random.key(0))
+        cell = eqx.tree_at(lambda c: [getattr(c, name) for name in own], cell, [*map(jax.numpy.asarray, own.values())])
+        run = jax.vmap(cell)
+        return lambda x, h, c: run(x, (h, c)) if spec.has_cell_state else (run(x, h), c)
 
     with jax.enable_x64(spec.dtype == "float64"):
-        return _unroll(
-            spec, _own(arrays, spec, ("weight_ih", "weight_hh", "bias_n", "bias")), step_of, x, hx, cx, lengths
-        )
+        steps = [step_of(own) for own in _cells(arrays, spec, depth=1)]
+        return _unroll(spec, steps, x, hx, cx, lengths)
 
 
 def run_flax(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
@@ -144,23 +136,25 @@ def run_flax(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: A
     import jax  # noqa: PLC0415
     from flax import linen, traverse_util  # noqa: PLC0415
 
-    kinds = {"lstm": linen.LSTMCell, "gru": linen.GRUCell, "rnn_tanh": linen.SimpleCell}
+    kind = {"lstm": linen.LSTMCell, "gru": linen.GRUCell, "rnn_tanh": linen.SimpleCell}[spec.mode]
+    cell = kind(spec.num_units, dtype=spec.dtype.numpy, param_dtype=spec.dtype.numpy)
 
     def step_of(own: dict[str, Array]) -> CellStep:
-        params = traverse_util.unflatten_dict(own, sep="/")
-        cell = kinds[spec.mode](spec.num_units, dtype=spec.dtype.numpy, param_dtype=spec.dtype.numpy)
+        params = {"params": traverse_util.unflatten_dict(own, sep="/")}
 
-        def step(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-            carry, y = cell.apply({"params": params}, (c, h) if spec.has_cell_state else h, x)
-            return np.asarray(y), np.asarray(carry[0]) if spec.has_cell_state else c
+        def step(x: Array, h: Array, c: Array) -> tuple[Any, Any]:
+            carry, y = cell.apply(params, (c, h) if spec.has_cell_state else h, x)
+            return y, carry[0] if spec.has_cell_state else c
 
         return step
 
     with jax.enable_x64(spec.dtype == "float64"):
-        return _unroll(spec, _own(arrays, spec, None), step_of, x, hx, cx, lengths)
+        steps = [step_of(own) for own in _cells(arrays, spec, depth=2)]
+        return _unroll(spec, steps, x, hx, cx, lengths)
 
 
-CellStep = Callable[[Array, Array, Array], tuple[Array, Array]]
+CellStep = Callable[[Array, Array, Array], tuple[Any, Any]]
+"""A step of a cell: (x, h, c) to (h, c). A cell without c returns the one that it got."""
 
 RUNNERS: Final[dict[str, tuple[Callable[..., Outputs], tuple[str, ...]]]] = {
     "pytorch": (run_pytorch, ("torch",)),
@@ -173,40 +167,28 @@ RUNNERS: Final[dict[str, tuple[Callable[..., Outputs], tuple[str, ...]]]] = {
 """The runner of each framework, and the packages that it needs."""
 
 
-def _own(arrays: dict[str, Array], spec: RNNSpec, leaves: tuple[str, ...] | None) -> list[dict[str, Array]]:
-    """Split the arrays of a stack into its cells, in their order."""
+def _cells(arrays: dict[str, Array], spec: RNNSpec, depth: int) -> list[dict[str, Array]]:
+    """Split the arrays of a stack into its cells, in their order; the last `depth` parts of a name are the cell's."""
     cells: dict[str, dict[str, Array]] = {}
     for name, array in arrays.items():
-        depth = 1 if leaves else 2
         parts = name.split("/")
         cells.setdefault("/".join(parts[:-depth]), {})["/".join(parts[-depth:])] = array
-    found = list(cells.values())
-    if len(found) != spec.num_pseudo_layers:
-        raise ValueError(f"expecting {spec.num_pseudo_layers} cells, got {len(found)}")
-    return found
+    if len(cells) != spec.num_pseudo_layers:
+        raise ValueError(f"expecting {spec.num_pseudo_layers} cells, got {len(cells)}")
+    return list(cells.values())
 
 
-def _unroll(
-    spec: RNNSpec,
-    cells: list[dict[str, Array]],
-    step_of: Callable[[dict[str, Array]], CellStep],
-    x: Array,
-    hx: Array,
-    cx: Array,
-    lengths: Array,
-) -> Outputs:
+def _unroll(spec: RNNSpec, steps: list[CellStep], x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
     """Run cells over time. A sequence that has ended, or not begun in a backward pass, keeps its state."""
     below, hy, cy = x, hx.copy(), cx.copy()
     for layer in range(spec.num_layers):
-        above = np.zeros((*x.shape[:2], spec.num_dirs * spec.num_units), x.dtype)
+        above = np.zeros((*x.shape[:2], spec.num_dirs, spec.num_units), x.dtype)
         for direction in range(spec.num_dirs):
             p = layer * spec.num_dirs + direction
-            step = step_of(cells[p])
-            columns = slice(direction * spec.num_units, (direction + 1) * spec.num_units)
             for t in range(len(x))[:: -1 if direction else 1]:
                 runs = (t < lengths)[:, None]
-                h, c = step(below[t], hy[p], cy[p])
+                h, c = steps[p](below[t], hy[p], cy[p])
                 hy[p], cy[p] = np.where(runs, h, hy[p]), np.where(runs, c, cy[p])
-                above[t, :, columns] = np.where(runs, h, 0)
-        below = above
+                above[t, :, direction] = np.where(runs, h, 0)
+        below = above.reshape(*x.shape[:2], -1)
     return below, hy, cy if spec.has_cell_state else None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e
 """Largest difference that counts as equal; Keras and onnxruntime compute parts of float64 models in float32."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The largest difference between a side's framework and our op, or the reason why it did not run."""
 
     name: str
@@ -78,8 +76,7 @@ def _verdicts(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> Ite
         except Exception as error:  # noqa: BLE001  onnxruntime has no GRU in float64: any library's own way to say so
             yield Verdict(name, None, f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}")
             continue
-        pairs = zip(ours, theirs, strict=True)
-        errors = [np.abs(a.astype(np.float64) - b.astype(np.float64)).max() for a, b in pairs]
+        errors = [np.abs(a.astype("f8") - b.astype("f8")).max() for a, b in zip(ours, theirs, strict=True)]
         yield Verdict(name, float(np.max(errors)))  # NaN where one is: Python's own `max` passes over it
 
 
