@@ -115,16 +115,14 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
             h5.check_name(path)
         files = [path] if format_of != INDEX else _bundle.files(_prefix(path))
         taken = [file for file in files if _atomic.check_target(file)]
-    except OSError as error:
+    except (OSError, PycudnnrnnError) as error:
         raise click.UsageError(_cannot_write(path, error)) from error
-    except PycudnnrnnError as error:
-        raise click.UsageError(str(error)) from error
     if taken and not force:
         raise click.UsageError(f"{path} exists: --force overwrites it")
 
 
-def _cannot_write(path: Path, error: OSError) -> str:
-    return f"cannot write {path}: {error.strerror or error}"
+def _cannot_write(path: Path, error: Exception) -> str:
+    return f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
 
 
 def _read_torch(path: Path, _: object) -> FileWeights:

@@ -40,9 +40,6 @@ OPTIONAL: Final = {
 TF32_PERMITTED: Final = (MathType.DEFAULT, MathType.TENSOR_OP, MathType.TENSOR_OP_ALLOW_CONVERSION)
 """Math types under which float32 products may be TF32's. Source: cudnnMathType_t (cudnn_graph.h)."""
 
-TF32_OVERRIDE: Final = "NVIDIA_TF32_OVERRIDE"
-"""Set to 0, it forbids TF32 in NVIDIA's libraries, even if a program permits it. Source: cuBLAS and cuDNN documents."""
-
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
@@ -137,7 +134,8 @@ def math_types() -> Report:
             "permitted": usual["float32"] in TF32_PERMITTED,
             "why": f"only a spec with math_type {one_of([*map(str, TF32_PERMITTED)])} permits TF32",
         },
-        TF32_OVERRIDE: os.environ.get(TF32_OVERRIDE),
+        # Set to 0, it forbids TF32 in NVIDIA's libraries, even if a program permits it. Source: cuBLAS's documents.
+        "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE"),
     }
 
 

@@ -22,9 +22,6 @@ OTHER_FILES: Final = {
 }
 """Files of weights that are not checkpoints, by suffix."""
 
-INTERNAL: Final = ("spec", "python", "dropout")
-"""What only the JSON shows of an item as it is: the text has the spec as Python."""
-
 
 @click.command()
 @click.argument("file", type=FileOrCheckpoint())
@@ -57,7 +54,7 @@ def inspect(file: Path, as_json: bool) -> None:
     checksum = hashed if found.verified else "none, since another program wrote the file"
     out.say(f"{file}: checksum: {checksum}")
     for name, item in _items(found).items():
-        parts = [f"{key} {_short(value)}" for key, value in item.items() if key not in INTERNAL]
+        parts = [f"{key} {_short(value)}" for key, value in item.items() if key not in ("spec", "python", "dropout")]
         parts = [item["python"], *parts] if "python" in item else parts
         out.say(f"  {name or '(no name)'}: {', '.join(parts) or 'an array'}")
     rows = [
@@ -66,9 +63,9 @@ def inspect(file: Path, as_json: bool) -> None:
     ]
     print_table(out, ["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"], rows)
     elements = sum(summary.size for summary in found.summaries.values())
-    odd = sum(found.non_finite.values())
     nbytes = sum(spec.nbytes for spec in found.tensors.values())
-    out.say(f"{len(rows)} tensors, {elements:,} elements, {nbytes:,} bytes; {odd:,} elements are not finite")
+    counts = f"{elements:,} elements ({sum(found.non_finite.values()):,} not finite), {nbytes:,} bytes"
+    out.say(f"{len(rows)} tensors, {counts}")
 
 
 def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:

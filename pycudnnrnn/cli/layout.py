@@ -44,8 +44,7 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     if output is not None:
         from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is slow to import, and only needed here
 
-        expected = None if asked is None else predicted
-        plot.draw_layout(asked or predicted, output, title=repr(spec), expected=expected)
+        plot.draw_layout(asked or predicted, output, title=repr(spec), expected=asked and predicted)
     if as_json:
         echo_json(_report(spec, predicted, asked))
         return
@@ -57,8 +56,9 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     rows: list[list[Any]] = [[*row(region)] for region in predicted.regions]
     if asked is not None:
         different = differences(predicted, asked)
-        words = f"{len(different)} regions differ" if different else "equal"
-        out.say(f"asked of cuDNN: {asked.size:,} elements; {words}")
+        out.say(
+            f"asked of cuDNN: {asked.size:,} elements; {f'{len(different)} regions differ' if different else 'equal'}"
+        )
         columns += ["cuDNN's offset", ""]
         rows = [cells + _compared(r, different) for cells, r in zip(rows, predicted.regions, strict=True)]
     print_table(out, columns, rows)

@@ -51,7 +51,7 @@ def test_as_text_it_says_the_same(run, saved):
     assert "SHA-256 is right" in out
     assert "RNNSpec('lstm', 1, 5, 4" in out
     assert "[9, 20]" in out
-    assert "; 3 elements are not finite" in out
+    assert "(3 not finite)" in out
     assert "dropout" not in out
     (step,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["step"])
     assert step == ["step", "[2]", "int64", "-2", "4", "1"]

@@ -146,9 +146,8 @@ def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], g
     except NoRNNError as error:
         if "prefix" in given or len(error.prefixes) != 1:
             raise
-        c = to_canonical(arrays, **given, prefix=error.prefixes[0])
         warnings.warn(f"read with -s prefix={error.prefixes[0]}: it is the only RNN in the file", stacklevel=1)
-        return c
+        return to_canonical(arrays, **given, prefix=error.prefixes[0])
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:

@@ -104,9 +104,8 @@ def run_jax_rnn(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
     sizes: tuple[Any, ...] = (spec.input_size, spec.num_units, spec.num_layers)
     with jax.enable_x64(spec.dtype == "float64"):
         parts = rnn.unpack_lstm_weights(jax.numpy.asarray(arrays["weights"]), *sizes, spec.num_dirs == 2)
-        states = jax.numpy.asarray(hx), jax.numpy.asarray(cx)
         found = rnn.lstm_ref(
-            jax.numpy.asarray(x.swapaxes(0, 1)), *states, *parts, lengths.astype(np.int32), *sizes, 0.0,
+            *map(jax.numpy.asarray, (x.swapaxes(0, 1), hx, cx)), *parts, lengths.astype(np.int32), *sizes, 0.0,
             spec.num_dirs == 2,
         )  # fmt: skip
         y, hy, cy = (np.asarray(result) for result in found)
