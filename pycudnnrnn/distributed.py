@@ -15,7 +15,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Iterator
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -116,27 +116,10 @@ def broadcast_params(params: Any, comm: Any, root: int = 0) -> None:
     ranks.broadcast(call.kind, call.native, root)
 
 
-class _Ranks(Protocol):
-    """A communicator."""
-
-    size: int
-
-    def check(self, name: str, kind: ArrayKind) -> None:
-        """Refuse an array on a device that this communicator does not reach."""
-
-    def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return every rank's row."""
-
-    def all_reduce(self, kind: ArrayKind, array: Any, share: float) -> None:
-        """Replace `array` by the sum of all ranks' `share * array`."""
-
-    def broadcast(self, kind: ArrayKind, array: Any, root: int) -> None: ...
-
-
 class _Share:
     """One rank's arguments, and the sum of all ranks' weights."""
 
-    def __init__(self, ranks: _Ranks, name: str, array: Any) -> None:
+    def __init__(self, ranks: _MPI | _NCCL, name: str, array: Any) -> None:
         self.kind = _arrays.kind_of(name, array)
         ranks.check(name, self.kind)
         xp = np if self.kind.device == "cpu" else engine_for(self.kind.device).xp
@@ -155,7 +138,7 @@ class _Share:
 
 
 @contextlib.contextmanager
-def _agreed(ranks: _Ranks, name: str, array: Any) -> Iterator[_Share]:
+def _agreed(ranks: _MPI | _NCCL, name: str, array: Any) -> Iterator[_Share]:
     """Check a rank's arguments in the block, then compare them on all ranks. Either all ranks continue or none."""
     refused: PycudnnrnnError | None = None
     row = [0.0] * 6
@@ -180,7 +163,7 @@ def _agreed(ranks: _Ranks, name: str, array: Any) -> Iterator[_Share]:
     call.total = float(rows[:, 5].sum())
 
 
-def _ranks(comm: Any) -> _Ranks:
+def _ranks(comm: Any) -> _MPI | _NCCL:
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and isinstance(comm, mpi.Intracomm):
         return _MPI(comm, mpi)
@@ -212,11 +195,13 @@ class _MPI:
         """Accept an array on any device."""
 
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return every rank's row."""
         rows = np.empty((self.size, row.size))
         self._comm.Allgather(row, rows)
         return rows
 
     def all_reduce(self, kind: ArrayKind, array: Any, share: float) -> None:
+        """Replace `array` by the sum of all ranks' `share * array`."""
         with _on_stream(kind, wait=True):
             wide = array.astype(np.float32) if array.dtype.itemsize == 2 else array
             _scale(wide, share)
@@ -242,6 +227,7 @@ class _NCCL:
         self._kind = ArrayKind("cupy", f"cuda:{comm.device_id()}")
 
     def check(self, name: str, kind: ArrayKind) -> None:
+        """Refuse an array on another device than the communicator's."""
         if kind.device != self._kind.device:
             raise ArgumentError(
                 name, f"an array on {self._kind.device}, where the communicator is", kind.device, "device"

@@ -92,6 +92,11 @@ class Schedule:
         """Whether `order` changes nothing."""
         return self.lengths is None or bool(np.all(self.order[:-1] < self.order[1:]))
 
+    @property
+    def has_rows_in_order(self) -> bool:
+        """Whether the caller's data is the packed rows in their order, and nothing else."""
+        return self.packed or (self.lengths is None and self.time_major)
+
     @functools.cached_property
     def batch_sizes(self) -> list[int]:
         """Sequences still running at each step that has any."""

@@ -10,46 +10,28 @@ import atexit
 import contextlib
 import dataclasses
 import functools
-import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.experimental.buffer_callback import buffer_callback
 
 from pycudnnrnn.passes import GRADIENTS, RESULTS, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
-try:
-    _buffer_callback: Any = importlib.import_module("jax.experimental.buffer_callback").buffer_callback
-except ImportError:
-    _buffer_callback = None
-
-HAS_BUFFERS: Final = _buffer_callback is not None
-"""Whether XLA's buffers can be used in place, which JAX supports since 0.6.2. If not, there is only the host path."""
-
 Aliases = dict[int, int] | None
 """Inputs that share their memory with an output."""
 
 
-class Shape(Protocol):
-    """The shape and dtype of an output, for XLA."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-
-def _shape(shape: tuple[int, ...], dtype: Any) -> Shape:
-    found: Shape = jax.ShapeDtypeStruct(shape, dtype)
-    return found
+Shape = Any
+"""The shape and dtype of an output, for XLA: a `jax.ShapeDtypeStruct`."""
 
 
 def scratch(nbytes: int) -> Shape:
-    return _shape((nbytes,), np.uint8)
+    """Return the shape of so many bytes."""
+    return jax.ShapeDtypeStruct((nbytes,), np.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +58,7 @@ class Traced:
         """The shape and dtype of each array of a call, by name. Only an LSTM has arrays of c."""
         size, dtype = self.runner.engine.layout(self.spec).size, self.spec.dtype.numpy
         found = slots(self.spec, self.schedule, size)
-        return {name: _shape(slot.shape, dtype) for name, slot in found.items() if slot.shape is not None}
+        return {name: jax.ShapeDtypeStruct(slot.shape, dtype) for name, slot in found.items() if slot.shape is not None}
 
     def there(self, *names: str) -> list[str]:
         """Return those of the names that this cell has."""
@@ -154,7 +136,7 @@ def varying(array: Any, axes: frozenset[Any]) -> Any:
 
 def in_place(run: Pass, shapes: Sequence[Shape], arrays: Sequence[Any], aliases: Aliases = None) -> Any:
     """Run on XLA's own buffers."""
-    call = _buffer_callback(run, tuple(shapes), vmap_method="sequential", input_output_aliases=aliases)
+    call = buffer_callback(run, tuple(shapes), vmap_method="sequential", input_output_aliases=aliases)
     return varying_like(call(*arrays), arrays)
 
 

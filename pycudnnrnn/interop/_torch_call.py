@@ -8,29 +8,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.errors import MissingDependencyError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.passes import RESULTS, UPSTREAM, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
-try:
-    import torch
-except ImportError as error:
-    raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
-
 PACKINGS_MAX: Final = 64
-"""Most sets of batch sizes whose lengths are kept."""
+"""Most sets of batch sizes, and most sizes of padded batches, whose steps are kept."""
 
 
-class Packing(NamedTuple):
-    """The steps of packed data: as a batch, and as lengths, longest first, for torch's functions."""
-
-    schedule: Schedule
-    lengths: Any
-
-
-_packings: Recent[Packing] = Recent(PACKINGS_MAX)
+_schedules: Recent[Schedule] = Recent(PACKINGS_MAX)
 
 
 class Arguments(NamedTuple):
@@ -83,42 +70,32 @@ class Arguments(NamedTuple):
         return [x.new_empty(0 if a is None else a.shape) for a in wanted]
 
     @property
-    def packing(self) -> Packing | None:
-        """The steps of packed data; None for padded data.
+    def schedule(self) -> Schedule:
+        """The steps of the batch.
 
         Raises:
             TorchArgumentError: batch sizes that do not fit the data. torch would use them unchecked to access memory.
         """
-        sizes = self.batch_sizes
+        sizes, (T, B) = self.batch_sizes, self.size
         if sizes is None:
-            return None
-        key = sizes.dtype, sizes.numpy().tobytes(), self.size[1], len(self.x)
-        return _packings.get(key) or _packings.keep(key, self._packing())
+            return _padded(T, B, self.time_major)
+        key = sizes.dtype, sizes.numpy().tobytes(), B, len(self.x)
+        return _schedules.get(key) or _schedules.keep(key, self._schedule_of_packed(T, B))
 
-    def _packing(self) -> Packing:
-        """Return the sequences' lengths, longest first, from the number of sequences at each step."""
-        running, (T, B) = self.batch_sizes.tolist(), self.size
+    def _schedule_of_packed(self, T: int, B: int) -> Schedule:
+        """Return the steps of packed data, from the number of sequences at each step."""
+        running = self.batch_sizes.tolist()
         falling = [B, *running, min(B, 1)]  # a step without sequences does not count
         if running[:1] != falling[:1] or sum(running) != len(self.x) or falling != sorted(falling, reverse=True):
             expected = f"positive numbers that do not rise, from B={B} on, {len(self.x)} in all"
             raise TorchArgumentError("batch_sizes", expected, running[:8])
         lengths = tuple((np.array(running)[:, None] > np.arange(B)).sum(axis=0).tolist())
-        schedule = Schedule(T, B, None if set(lengths) == {T} else lengths, packed=True)
-        return Packing(schedule, torch.tensor(lengths, dtype=torch.int64))
+        return Schedule(T, B, None if set(lengths) == {T} else lengths, packed=True)
 
-    def padded(self, data: Any) -> Any:
-        """Return packed data [rows, F] padded to [T, B, F], after checking the batch sizes; other data as it is."""
-        if self.packing is None:
-            return data
-        padded, _ = torch.ops.aten._pad_packed_sequence(data, self.batch_sizes, False, 0.0, -1)  # noqa: SLF001
-        return padded
 
-    def packed(self, data: Any) -> Any:
-        """Undo `padded`."""
-        packing = self.packing
-        if packing is None:
-            return data
-        return torch.ops.aten._pack_padded_sequence(data, packing.lengths, False)[0]  # noqa: SLF001
+@functools.lru_cache(maxsize=PACKINGS_MAX)
+def _padded(T: int, B: int, time_major: bool) -> Schedule:
+    return Schedule(T, B, None, time_major)
 
 
 @functools.lru_cache(maxsize=256)

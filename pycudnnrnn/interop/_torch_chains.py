@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pycudnnrnn import _locks
-from pycudnnrnn.errors import MissingDependencyError
+import torch
 
-try:
-    import torch
-except ImportError as error:
-    raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
+from pycudnnrnn import _locks
 
 FAR: Final = 2**48
 """The amount that the offset is moved by: more than is ever drawn, and a multiple of 4, as torch requires."""

@@ -12,22 +12,19 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
+import torch
+
 from pycudnnrnn import passes
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.stream_states import Masks
-from pycudnnrnn.errors import CudnnError, LayoutError, MissingDependencyError
+from pycudnnrnn.errors import CudnnError, LayoutError
 from pycudnnrnn.interop import _torch_rules as rules
 from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.interop._torch_chains import chain_on
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import TIME_MAX, Algorithm
-
-try:
-    import torch
-except ImportError as error:
-    raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 BATCHES_MAX: Final = 64
 """Most kinds of batches that are remembered."""
@@ -82,7 +79,7 @@ class Batch:
         found = {name: x.new_empty(wanted[name]) for name in passes.RESULTS}
         spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
         masks = None if call.seed is None else Masks(int(call.seed), functools.partial(chain_on, x.device))
-        native.forward(_stream(x.device), self._lengths(call), _at(given | found | spaces), masks=masks)
+        native.forward(_stream(x.device), call.schedule, _at(given | found | spaces), masks=masks)
         y, hy, cy = found.values()
         return y, hy, cy, spaces["reserve"] if keep else _bytes(x, 0)
 
@@ -98,13 +95,9 @@ class Batch:
         made = call.empty_gradients(x, params_too=params_too)
         found = dict(zip((*passes.GRADIENTS, "d_params"), made, strict=True))
         found["d_params"].zero_()  # cuDNN adds to the present values
-        native.backward(_stream(x.device), self._lengths(call), _at(given | found))
+        native.backward(_stream(x.device), call.schedule, _at(given | found))
         dx, dhx, dcx, d_params = made
         return dx, dhx, dcx, d_params
-
-    def _lengths(self, call: Arguments) -> Schedule:
-        packing = call.packing
-        return self._schedule if packing is None else packing.schedule
 
 
 def _as_torch(

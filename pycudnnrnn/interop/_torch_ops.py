@@ -17,31 +17,24 @@ long as they are kept (`_torch_chains`), for activation checkpointing, which run
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable
 from typing import Any, Final
+
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, Engine, EnginePlan, engine_for
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
-from pycudnnrnn.errors import EngineError, MissingDependencyError
+from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, CallConfig
-from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import TIME_MAX, DType
-
-try:
-    import torch
-except ImportError as error:
-    raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 SEEDS: Final = 2**63 - 1
 """The number of dropout seeds to draw from: those of an int64."""
-
-SCHEDULES_MAX: Final = 64
-"""Most sizes of batches whose steps are remembered."""
 
 _ARGUMENTS: Final = (
     "Tensor x, Tensor? batch_sizes, Tensor? hx, Tensor? cx, Tensor params, Tensor? seed, str spec, float dropout, "
@@ -82,7 +75,7 @@ def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     engine = engine_for(str(call.x.device))
     if engine.name != "numpy":
         return _torch_cudnn.forward(call, keep=keep) or _forward_by_ops(call, engine.name, keep=keep)
-    x, plan = call.padded(call.x), _plan(engine, call, keep=keep)
+    x, plan = call.x, _plan(engine, call, keep=keep)
     y, hy, cy = call.empty_results(x)
     reserve = x.new_empty(plan.reserve_nbytes, dtype=torch.uint8)
     arrays = {
@@ -91,7 +84,7 @@ def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
         "reserve": _array(reserve),
     }  # fmt: skip
     plan.run(FORWARD, arrays, ())
-    return call.packed(y), hy, cy, reserve
+    return y, hy, cy, reserve
 
 
 @torch.library.register_fake("pycudnnrnn::rnn", lib=_library)  # type: ignore[untyped-decorator]
@@ -121,19 +114,19 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
             return batch.backward(call, dy, dhy, dcy, y, reserve, params_too=params_too)
         dx, dhx, dcx, d_params = call.empty_gradients(call.x, params_too=params_too)
         return dx, dhx, dcx, d_params.zero_()  # a batch without sequences: no other forward keeps a reserve
-    x, plan = call.padded(call.x), _plan(engine, call, keep=True)
-    dx, dhx, dcx, d_params = call.empty_gradients(x, params_too=params_too)
+    plan = _plan(engine, call, keep=True)
+    dx, dhx, dcx, d_params = call.empty_gradients(call.x, params_too=params_too)
     kept = _array(reserve.clone())
     arrays = {
-        "params": _array(call.params), "dy": _array(None if dy is None else call.padded(dy)), "dhy": _array(dhy),
+        "params": _array(call.params), "dy": _array(dy), "dhy": _array(dhy),
         "dcy": _array(dcy) if call.spec.has_cell_state else None, "dx": _array(dx),
         "dhx": None if call.hx is None else _array(dhx), "dcx": None if call.cx is None else _array(dcx),
         "reserve": kept,
     }  # fmt: skip
     plan.run(BACKWARD_DATA, arrays, ())
     if params_too:
-        plan.run(BACKWARD_WEIGHTS, {"x": _array(x), "d_params": _array(d_params), "reserve": kept}, ())
-    return call.packed(dx), dhx, dcx, d_params
+        plan.run(BACKWARD_WEIGHTS, {"x": _array(call.x), "d_params": _array(d_params), "reserve": kept}, ())
+    return dx, dhx, dcx, d_params
 
 
 @torch.library.register_fake("pycudnnrnn::rnn_backward", lib=_library)  # type: ignore[untyped-decorator]
@@ -256,15 +249,8 @@ _PARAMS: Final = 4
 
 def _plan(engine: Engine, call: Arguments, *, keep: bool) -> EnginePlan:
     """Return the object that runs a call on the NumPy engine, on arrays over the tensors' memory."""
-    packing = call.packing
-    lengths = None if packing is None else packing.schedule.lengths
     dropout = None if call.seed is None else engine.dropout(call.spec, DropoutState(engine.name, int(call.seed)))
-    return engine.plan(CallConfig(call.spec, _schedule(*call.size, lengths, call.time_major), keep, dropout))
-
-
-@functools.lru_cache(maxsize=SCHEDULES_MAX)
-def _schedule(T: int, B: int, lengths: tuple[int, ...] | None, time_major: bool) -> Schedule:
-    return Schedule(T, B, lengths, time_major)
+    return engine.plan(CallConfig(call.spec, call.schedule, keep, dropout))
 
 
 def _array(tensor: Any) -> Any:
@@ -286,19 +272,22 @@ def _forward_by_ops(call: Arguments, engine: str, *, keep: bool) -> tuple[Any, A
     if keep and B:
         expected = f"at most {TIME_MAX} steps on CUDA if gradients are needed"
         raise TorchArgumentError("input", expected, T, aspect="length")
-    packing, op = call.packing, ops.from_spec(call.spec)
+    schedule, op = call.schedule, ops.from_spec(call.spec)
     if call.seed is not None:
         op.set_dropout_state(DropoutState(engine, int(call.seed)))
-    x = call.padded(call.x).detach()
+    x = call.x.detach()
+    if schedule.packed:
+        x, lengths = pad_packed_sequence(PackedSequence(x, call.batch_sizes))
     hx, cx = (None if state is None else state.detach() for state in (call.hx, call.cx))
     found = op.run(
         x, hx, cx, call.params.detach().contiguous(), call.seed is not None,
-        sequence_lengths=None if packing is None else packing.schedule.lengths, time_major=call.time_major,
+        sequence_lengths=schedule.lengths, time_major=call.time_major,
         keep_reserve=False,
     )  # fmt: skip
     results = found.output, found.output_h, found.output_c
     y, hy, cy = (x.new_empty(0) if result is None else result.contiguous() for result in results)
-    return call.packed(y), hy, cy, x.new_empty(0, dtype=torch.uint8)
+    y = pack_padded_sequence(y, lengths).data if schedule.packed else y
+    return y, hy, cy, x.new_empty(0, dtype=torch.uint8)
 
 
 def _reserve_nbytes(call: Arguments) -> Any:

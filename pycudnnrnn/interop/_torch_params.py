@@ -8,20 +8,16 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import torch
+
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.spec import LSTM_PROJECTION_ID, RNNSpec
-
-try:
-    import torch
-except ImportError as error:
-    raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
-
 
 COMPARED_MAX: Final = 256
 """Most comparisons of layouts in two dtypes that are remembered."""
@@ -45,34 +41,46 @@ class _Parameters(dict[str, Any]):
     def check(self, name: str) -> None:
         if name in self._parts:
             expected = (
-                "a whole parameter: prune and parametrize work on 'params', and weight_norm, spectral_norm and prune "
-                f"of one weight on torch.nn.{self._of}, which takes this module's state dict"
+                "a whole parameter: prune and parametrize work on 'params', and what changes one weight works on "
+                f"{self._of}(..., flat=False), which takes this module's state dict"
             )
             raise TorchArgumentError(name, expected, "a part of the parameter 'params'")
 
 
 class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are not looked at
-    """A module whose weights are parts of its parameter `params`, in the layout of its device's engine."""
+    """A module whose weights are parts of its parameter `params`, in the layout of its device's engine.
+
+    With `flat=False` each weight is a parameter, and each call copies them into one buffer.
+    """
+
+    flat: bool
+    """Whether `params` is the only parameter."""
 
     params: torch.nn.Parameter
-    """Every weight and bias, in one flat tensor."""
+    """Every weight and bias, in one flat tensor. With `flat=False` there is none."""
 
-    def _make_params(self, spec: RNNSpec, like: Any) -> None:
-        """Create the parameter: zeros, with the device and dtype of `like`."""
+    def _make_params(self, spec: RNNSpec, like: Any, *, flat: bool) -> None:
+        """Create the parameters: zeros, with the device and dtype of `like`."""
+        self.flat = flat
         self._spec_json = spec.to_json()
         self._place(self._layout_for(like))
-        self._parameters: dict[str, Any] = _Parameters(self._places, type(self).__name__)
-        self.params = torch.nn.Parameter(like.new_zeros(self._layout.size))
+        buffer = like.new_zeros(self._layout.size)
+        if flat:
+            self._parameters: dict[str, Any] = _Parameters(self._places, type(self).__name__)
+            self.params = torch.nn.Parameter(buffer)
+            return
+        for name in self._places:
+            self.register_parameter(name, torch.nn.Parameter(self._read(name, buffer).clone()))
 
     def named_weights(self, params: Any = None) -> Iterator[tuple[str, Any]]:
         """Yield (name, tensor) for each weight and bias, with torch's names, in torch's order.
 
         Args:
-            params: the flat tensor to read from, such as `module.params.grad`. None: `module.params`. Default: None.
+            params: the flat tensor to read from, such as `module.params.grad`. None: the module's own weights.
+                Default: None.
         """
-        params = self.params if params is None else params
         for name in self._places:
-            yield name, self._read(name, params)
+            yield name, getattr(self, name) if params is None else self._read(name, params)
 
     @property
     def all_weights(self) -> list[list[Any]]:
@@ -81,7 +89,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         return [[weight for _, weight in named] for _, named in of_layer]
 
     def flatten_parameters(self) -> None:
-        """Do nothing: the parameters are always flat."""
+        """Do nothing: each call runs on flat params."""
 
     def __getattr__(self, name: str) -> Any:
         state = self.__dict__
@@ -107,7 +115,7 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__
-        if "_places" in state and name not in state["_parameters"] and name in self._places:
+        if "params" in state.get("_parameters", ()) and name in self._places:
             raise ArgumentTypeError(name, f"its values: with torch.no_grad(): module.{name}.copy_(values)", type(value))
         super().__setattr__(name, value)
 
@@ -121,12 +129,21 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             return params[regions[0].offset : regions[-1].slice.stop].view(shape)
         return torch.cat([params[region.slice] for region in regions]).view(shape)
 
-    def _write(self, name: str, values: Any) -> None:
-        start = 0
-        flat = values.reshape(-1)
-        for region in self._places[name]:
-            self.params[region.slice] = flat[start : start + region.size]
-            start += region.size
+    def _write(self, named: dict[str, Any]) -> None:
+        """Copy new values into all weights."""
+        with torch.no_grad():
+            if self.flat:
+                self.params.copy_(self._joined(named))
+                return
+            for name, values in named.items():
+                getattr(self, name).copy_(values)
+
+    def _joined(self, named: dict[str, Any]) -> Any:
+        """Return all weights, copied into one flat tensor. Gradients go back to each of them."""
+        parts: list[tuple[Region, Any]] = []
+        for name, regions in self._places.items():
+            parts += zip(regions, named[name].reshape(-1).split([region.size for region in regions]), strict=True)
+        return _joined(parts, self._layout.size)
 
     def _layout_for(self, tensor: Any) -> ParamLayout:
         """Ask the engine of the tensor's device. A device without an engine ("meta") holds no numbers to place."""
@@ -147,10 +164,12 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
 
     def _settle(self) -> None:
         """Move the buffer from the layout it was created in to its device's layout, if they differ."""
-        old, new = self._layout, self._layout_for(self.params)
+        old, new = self._layout, self._layout_for(next(weight for _, weight in self.named_weights()))
         if old == new:
             return
         self._place(new)
+        if not self.flat:
+            return
         gradient, self.params.grad = self.params.grad, None
         self.params.data = _rearranged(self.params.data, old, new)
         self.params.grad = None if gradient is None else _rearranged(gradient, old, new)
@@ -165,12 +184,17 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         self._settle()
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        for name, weight in self.named_weights():
-            destination[prefix + name] = weight if keep_vars else _with_own_storage(weight.detach())
+        if self.flat:
+            for name, weight in self.named_weights():
+                destination[prefix + name] = weight if keep_vars else _with_own_storage(weight.detach())
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        del destination[f"{prefix}params"]
+        if self.flat:
+            del destination[f"{prefix}params"]
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
+        if not self.flat:
+            super()._load_from_state_dict(*arguments)
+            return
         errors = arguments[-1]
         before = len(errors)
         with self._under_torchs_names() as named:
@@ -180,13 +204,11 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         if len(errors) > before:
             return
         first = next(iter(named.values()))
-        with torch.no_grad():
-            if (first.device, first.dtype) != (self.params.device, self.params.dtype):
-                self._place(self._layout_for(first))
-                buffer = first.new_zeros(self._layout.size)
-                self.params = torch.nn.Parameter(buffer, requires_grad=self.params.requires_grad)
-            for name, weight in named.items():
-                self._write(name, weight)
+        if (first.device, first.dtype) != (self.params.device, self.params.dtype):
+            self._place(self._layout_for(first))
+            buffer = first.new_zeros(self._layout.size)
+            self.params = torch.nn.Parameter(buffer, requires_grad=self.params.requires_grad)
+        self._write(named)
 
     @contextlib.contextmanager
     def _under_torchs_names(self) -> Iterator[dict[str, Any]]:
@@ -248,7 +270,15 @@ def _places(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]
 
 def _rearranged(params: Any, old: ParamLayout, new: ParamLayout) -> Any:
     """Return a buffer with the same weights in another layout of the same regions."""
-    moved = params.new_zeros(new.size)
-    for source, target in zip(old.regions, new.regions, strict=True):
-        moved[target.slice] = params[source.slice]
-    return moved
+    values = (params[region.slice] for region in old.regions)
+    return _joined(zip(new.regions, values, strict=True), new.size)
+
+
+def _joined(parts: Iterable[tuple[Region, Any]], size: int) -> Any:
+    """Return a flat tensor of the values of each region, in any order, with zeros between them."""
+    pieces: list[Any] = []
+    end = 0
+    for region, values in sorted(parts, key=lambda part: part[0].offset):
+        pieces += [values.new_zeros(region.offset - end), values]
+        end = region.slice.stop
+    return torch.cat([*pieces, pieces[-1].new_zeros(size - end)])

@@ -28,7 +28,7 @@ try:
 
     from pycudnnrnn.interop._jax_cudnn import CudnnRunner
     from pycudnnrnn.interop._jax_numpy import NumpyRunner
-    from pycudnnrnn.interop._jax_passes import HAS_BUFFERS, Runner, Traced, axes_of, varying, wait_at_exit
+    from pycudnnrnn.interop._jax_passes import Runner, Traced, axes_of, varying, wait_at_exit
     from pycudnnrnn.interop._jax_rules import run
 except ImportError as error:
     raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error
@@ -97,7 +97,6 @@ def rnn(
             that `platform` does not have. It is raised while JAX traces.
         EngineError: second or forward-mode derivatives. A compiled function that runs on another platform raises it
             as JAX's own error.
-        MissingDependencyError: JAX is older than 0.6.2, and `platform` is not "host".
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -207,7 +206,6 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
 
     Raises:
         ArgumentError: an unknown platform, or a spec that cannot be traced for it.
-        MissingDependencyError: this JAX cannot use XLA's buffers in place.
     """
     wait_at_exit()
     if platform is None:
@@ -220,8 +218,6 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
             raise ArgumentError("platform", "'host': nothing of this package runs there by itself", shorten(platform))
     if platform not in PLATFORMS:
         raise ArgumentError("platform", f"one of {', '.join(map(repr, PLATFORMS))}, or None", shorten(platform))
-    if platform != "host" and not HAS_BUFFERS:
-        raise MissingDependencyError("JAX 0.10 or newer", "jax", "interop.jax without platform='host'", "'jax>=0.10'")
     if platform != "cuda":
         return NumpyRunner(engine_for("cpu"), copies=platform == "host")
     if spec.algo is Algorithm.AUTO:

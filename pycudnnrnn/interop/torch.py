@@ -2,7 +2,8 @@
 
 The parameter `params` holds all weights and biases, so an optimizer, an all-reduce or a copy between devices handles
 one tensor. The state dict has torch's names and shapes. Each weight is also an attribute (`module.weight_ih_l0`): a
-view of `params` if the engine stores the gates of a matrix next to each other, otherwise a read-only copy.
+view of `params` if the engine stores the gates of a matrix next to each other, otherwise a read-only copy. With
+`flat=False` each weight is a parameter instead, and each call copies all of them into one buffer.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import Any, Literal
 
 from pycudnnrnn._checks import check_int, check_real, check_text, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
-from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
-from pycudnnrnn.interop._torch_params import FlatParams
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.spec import INT32_MAX, BiasMode, Direction, RNNMode, RNNSpec
 
 try:
     import torch
     from torch.nn.utils.rnn import PackedSequence
+
+    from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
+    from pycudnnrnn.interop._torch_params import FlatParams
 except ImportError as error:
     raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
@@ -46,9 +48,12 @@ class _RNN(FlatParams):
         proj_size: int = 0,
         device: Any = None,
         dtype: Any = None,
+        *,
+        flat: bool = True,
     ) -> None:
         super().__init__()
-        for name, flag in (("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)):
+        flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "flat": flat}
+        for name, flag in flags.items():
             if not isinstance(flag, bool):
                 raise ArgumentTypeError(name, "a bool", shorten(flag))
         self.input_size = check_int("input_size", input_size, 1, INT32_MAX)
@@ -69,7 +74,7 @@ class _RNN(FlatParams):
             direction=Direction.BIDIRECTIONAL if bidirectional else Direction.UNIDIRECTIONAL,
             num_proj=proj_size or None, bias_mode=BiasMode.DOUBLE if bias else BiasMode.NONE,
         )  # fmt: skip
-        self._make_params(spec, torch.empty(0, device=device, dtype=dtype))
+        self._make_params(spec, torch.empty(0, device=device, dtype=dtype), flat=flat)
         self.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -81,6 +86,7 @@ class _RNN(FlatParams):
             "batch_first": False,
             "dropout": 0,
             "bidirectional": False,
+            "flat": True,
         }
         shown = (f", {name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value)
         return f"{self.input_size}, {self.hidden_size}{''.join(shown)}"
@@ -91,9 +97,8 @@ class _RNN(FlatParams):
         The same seed draws the same numbers as in torch's module.
         """
         bound = 1 / math.sqrt(self.hidden_size)
-        with torch.no_grad():
-            for name, weight in self.named_weights():
-                self._write(name, torch.nn.init.uniform_(torch.empty_like(weight), -bound, bound))
+        empty = ((name, torch.empty_like(weight, requires_grad=False)) for name, weight in self.named_weights())
+        self._write({name: torch.nn.init.uniform_(weight, -bound, bound) for name, weight in empty})
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002  torch's name
         """Run the RNN on a batch, as torch's module of the same name does. `module(input, hx)` calls this.
@@ -123,7 +128,7 @@ class _RNN(FlatParams):
         batch_axis = 0 if self.batch_first else 1
         if unbatched:
             data = data.unsqueeze(batch_axis)
-        params = self.params
+        params = self.params if self.flat else self._joined(dict(self.named_weights()))
         self._check_input(data, params, batch_sizes, autocasts=autocasts)
         if autocasts and params.dtype is not torch.float64:  # which autocast leaves alone everywhere
             dtype = torch.get_autocast_dtype(kind)
@@ -230,12 +235,13 @@ class LSTM(_RNN):
     - `weight_hr_l[k]`: the projection P, [P, U], if `proj_size`.
 
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
-    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout; with
+    `flat=False` each weight is a parameter.
 
     An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) sees one vector
-    in place of the weights, so it trains differently than with torch's module, or raises an error. Use an optimizer
-    that treats each number separately, such as SGD, Adam or AdamW. For the others, train torch's module and load its
-    state dict here.
+    in place of the weights, so it trains differently than with torch's module, or raises an error. Use `flat=False`
+    with such an optimizer: it makes each weight a parameter. Optimizers that treat each number separately, such as
+    SGD, Adam or AdamW, train both alike.
 
     Gradients are available in evaluation mode, too. Double backward, forward-mode gradients and `vmap` raise an error.
 
@@ -260,6 +266,8 @@ class LSTM(_RNN):
         proj_size: width to which the output is projected, P, less than hidden_size. 0: no projection. Default: 0.
         device: where `params` is created. None: torch's default device. Default: None.
         dtype: dtype of `params`. None: torch's default dtype. Default: None.
+        flat: True keeps all weights in the one parameter `params`. False makes each weight a parameter under torch's
+            name. Each call then copies them into one buffer first. Default: True.
 
     Shapes:
         input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
@@ -311,10 +319,12 @@ class GRU(_RNN):
     - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [3 * U] each, if `bias`.
 
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
-    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout; with
+    `flat=False` each weight is a parameter.
 
-    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) does not train
-    this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as for `LSTM`.
+    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) needs
+    `flat=False` to train this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as
+    for `LSTM`.
 
     Args:
         input_size: width of the input, I.
@@ -330,6 +340,8 @@ class GRU(_RNN):
         proj_size: must be 0: only the LSTM projects. Default: 0.
         device: where `params` is created. None: torch's default device. Default: None.
         dtype: dtype of `params`. None: torch's default dtype. Default: None.
+        flat: True keeps all weights in the one parameter `params`. False makes each weight a parameter under torch's
+            name. Each call then copies them into one buffer first. Default: True.
 
     Shapes:
         input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
@@ -373,10 +385,12 @@ class RNN(_RNN):
     - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [U] each, if `bias`.
 
     The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
-    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout.
+    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout; with
+    `flat=False` each weight is a parameter.
 
-    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) does not train
-    this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as for `LSTM`.
+    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) needs
+    `flat=False` to train this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as
+    for `LSTM`.
 
     Args:
         input_size: width of the input, I.
@@ -393,6 +407,8 @@ class RNN(_RNN):
         proj_size: must be 0: only the LSTM projects. Default: 0.
         device: where `params` is created. None: torch's default device. Default: None.
         dtype: dtype of `params`. None: torch's default dtype. Default: None.
+        flat: True keeps all weights in the one parameter `params`. False makes each weight a parameter under torch's
+            name. Each call then copies them into one buffer first. Default: True.
 
     Shapes:
         input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
@@ -429,14 +445,17 @@ class RNN(_RNN):
         proj_size: int = 0,
         device: Any = None,
         dtype: Any = None,
+        *,
+        flat: bool = True,
     ) -> None:
         if check_text("nonlinearity", nonlinearity) not in {"tanh", "relu"}:
             raise ArgumentError("nonlinearity", "'tanh' or 'relu'", shorten(nonlinearity))
         self.nonlinearity = nonlinearity
         self._mode = RNNMode(f"rnn_{nonlinearity}")
         super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
-        )
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype,
+            flat=flat,
+        )  # fmt: skip
 
 
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:

@@ -26,10 +26,11 @@ def build(library, kind, *sizes, **options):
     return getattr(library, name)(*sizes, **keywords, **options)
 
 
-def make_pair(kind, *sizes, seed=0, dtype=torch.float64, **options):
+def make_pair(kind, *sizes, seed=0, dtype=torch.float64, flat=True, **options):
     """Return torch's module and ours, with torch's weights."""
     torch.manual_seed(seed)
-    theirs, mine = (build(library, kind, *sizes, dtype=dtype, **options) for library in (torch.nn, ours))
+    theirs = build(torch.nn, kind, *sizes, dtype=dtype, **options)
+    mine = build(ours, kind, *sizes, dtype=dtype, flat=flat, **options)
     mine.load_state_dict(theirs.state_dict())
     return theirs, mine
 
@@ -78,7 +79,7 @@ def tensors(results):
 
 def gradients(module):
     """Return every weight's gradient under torch's name."""
-    if hasattr(module, "named_weights"):
+    if getattr(module, "flat", False):
         return dict(module.named_weights(module.params.grad))
     return {name: parameter.grad for name, parameter in module.named_parameters()}
 

@@ -19,27 +19,27 @@ NO_OUTS: Final[Outs] = (None, None, None)
 
 
 def pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
-    """[T, B, F] or [B, T, F] to packed rows [N, F]."""
+    """[T, B, F], [B, T, F] or packed rows to packed rows [N, F]."""
     by_time = data if schedule.time_major else data.swapaxes(0, 1)
-    if schedule.lengths is None:
-        return np.ascontiguousarray(by_time, dtype).reshape(-1, data.shape[2])
+    if schedule.lengths is None or schedule.packed:
+        return np.ascontiguousarray(by_time, dtype).reshape(-1, data.shape[-1])
     return by_time[schedule.rows].astype(dtype, copy=False)
 
 
 def new_rows(schedule: Schedule, width: int, dtype: np.dtype[Any], out: Array | None = None) -> Array:
     """Return packed rows to be written: the caller's array itself where it is laid out like them."""
-    if out is not None and schedule.lengths is None and schedule.time_major and out.dtype == dtype:
+    if out is not None and schedule.has_rows_in_order and out.dtype == dtype:
         return out.reshape(schedule.num_rows, width)
     rows: Array = new((schedule.num_rows, width), dtype)
     return rows
 
 
 def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | None) -> Array:
-    """Packed rows to [T, B, F] or [B, T, F], zero past the ends."""
-    T, B, width = schedule.T, schedule.B, rows.shape[1]
-    if schedule.lengths is None and schedule.time_major:
-        return _in_dtype(rows.reshape(T, B, width), dtype, out)
-    data: Array = new(schedule.data_shape(width), dtype, zeros=True) if out is None else out
+    """Packed rows to the caller's [T, B, F], [B, T, F] or packed rows, zero past the ends."""
+    shape = schedule.data_shape(rows.shape[1])
+    if schedule.has_rows_in_order:
+        return _in_dtype(rows.reshape(shape), dtype, out)
+    data: Array = new(shape, dtype, zeros=True) if out is None else out
     if out is not None and schedule.lengths is not None:
         out[...] = 0
     by_time = data if schedule.time_major else data.swapaxes(0, 1)

@@ -1,0 +1,155 @@
+"""`flat=False`: each weight is a parameter under torch's name, for every optimizer and tool, as in torch's module."""
+
+import copy
+import pickle
+
+import pytest
+
+from tests.helpers.oracles import need
+
+need("torch")
+import torch  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
+
+from pycudnnrnn.interop import torch as ours  # noqa: E402
+from pycudnnrnn.testing import PermutedLayoutEngine, use_engine  # noqa: E402
+from tests.helpers.pairwise import pairwise  # noqa: E402
+from tests.interop.pairs import KINDS, build, gradients, make_call, make_pair, worst  # noqa: E402
+
+pytestmark = [  # torch's own, of itself
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
+    pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated"),
+]
+
+
+class ByNorm(torch.optim.Optimizer):
+    """Steps as long as a share of each parameter's norm, along the gradient (LARS) or along Adam's direction (LAMB)."""
+
+    def __init__(self, parameters, *, adam):
+        super().__init__(parameters, {"adam": adam})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                direction, state = parameter.grad, self.state[parameter]
+                if group["adam"]:
+                    state["mean"] = 0.9 * state.get("mean", 0) + 0.1 * direction
+                    state["square"] = 0.999 * state.get("square", 0) + 0.001 * direction**2
+                    direction = state["mean"] / (state["square"].sqrt() + 1e-6)
+                parameter.sub_(0.02 * parameter.norm() * direction / direction.norm())
+
+
+def grouped(module):
+    matrices = [weight for weight in module.parameters() if weight.ndim == 2]
+    biases = [weight for weight in module.parameters() if weight.ndim == 1]
+    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.5}, {"params": biases, "weight_decay": 0.0}], 0.01)
+
+
+OPTIMIZERS = {
+    "Adafactor": lambda module: torch.optim.Adafactor(module.parameters(), lr=0.05),
+    "LARS": lambda module: ByNorm(module.parameters(), adam=False),
+    "LAMB": lambda module: ByNorm(module.parameters(), adam=True),
+    "groups": grouped,
+    "Muon": lambda module: torch.optim.Muon([weight for weight in module.parameters() if weight.ndim == 2]),
+}
+
+
+def train(module, optimizer, x, goal, steps=50):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (module(x)[0] - goal).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(("optimizer", "kind"), pairwise(OPTIMIZERS, KINDS)[::2])
+def test_an_optimizer_trains_it_as_it_trains_torchs_module(optimizer, kind):
+    theirs, mine = make_pair(kind, 4, 6, 2, bidirectional=True, flat=False)
+    before = mine.weight_hh_l1.detach().clone()
+    x = torch.randn(5, 3, 4, dtype=torch.float64)
+    goal = torch.randn_like(theirs(x)[0])
+    for module in (theirs, mine):
+        train(module, OPTIMIZERS[optimizer](module), x, goal)
+    assert worst(mine.state_dict(), theirs.state_dict())[0] <= 1e-9
+    assert (mine.weight_hh_l1 - before).abs().max() > 1e-2
+
+
+def test_one_flat_parameter_trains_differently_with_such_an_optimizer():
+    """The difference that the class names. It would be a surprise if it went, and the pages would be wrong."""
+    theirs, mine = make_pair("LSTM", 4, 6, 2)
+    x = torch.randn(5, 3, 4, dtype=torch.float64)
+    goal = torch.randn_like(theirs(x)[0])
+    for module in (theirs, mine):
+        train(module, OPTIMIZERS["Adafactor"](module), x, goal)
+    assert worst(mine.state_dict(), theirs.state_dict())[0] > 1e-2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_gradient_is_torchs_in_the_layout_of_where_it_runs(kind):
+    theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True, flat=False)
+    call = make_call(theirs, 4, 3, "packed unsorted")
+    assert list(mine.state_dict()) == [name for name, _ in mine.named_parameters()] == list(theirs.state_dict())
+    assert worst(call(mine), call(theirs))[0] <= 1e-10
+    with use_engine(PermutedLayoutEngine(seed=3)):
+        for module in (mine.cpu(), copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
+            assert worst(call(module), call(theirs))[0] <= 1e-10
+
+
+def test_it_is_drawn_loaded_and_converted_as_torchs_module_is():
+    seeded = []
+    for library, options in ((torch.nn, {}), (ours, {"flat": False})):
+        torch.manual_seed(5)
+        seeded.append(build(library, "GRU", 3, 5, 2, **options))
+    theirs, mine = seeded
+    assert worst(mine.state_dict(), theirs.state_dict())[0] == 0
+    loaded = build(ours, "GRU", 3, 5, 2, device="meta", flat=False)
+    loaded.load_state_dict(theirs.double().state_dict(), assign=True)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    assert torch.allclose(loaded(x)[0], theirs(x)[0])
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+    with torch.autocast("cpu", torch.bfloat16):
+        loaded.float()(x)[0].float().sum().backward()
+    assert all(gradient.dtype == torch.float32 for gradient in gradients(loaded).values())
+    assert repr(mine) == "GRU(3, 5, num_layers=2, flat=False)"
+    with pytest.raises(AttributeError, match="params"):
+        mine.params  # noqa: B018
+
+
+TOOLS = {
+    "weight_norm": lambda module: torch.nn.utils.weight_norm(module, "weight_hh_l0"),
+    "spectral_norm": lambda module: torch.nn.utils.spectral_norm(module, "weight_hh_l0"),
+    "prune": lambda module: prune.l1_unstructured(module, "weight_hh_l0", 0.5),
+    "parametrize": lambda module: torch.nn.utils.parametrizations.weight_norm(module, "weight_hh_l0"),
+    "freeze": lambda module: module.weight_hh_l0.requires_grad_(False),
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
+def test_a_tool_for_one_weight_works_as_on_torchs_module(tool):
+    pair = make_pair("LSTM", 3, 5, 2, flat=False)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    found = []
+    for module in pair:
+        torch.manual_seed(1)
+        TOOLS[tool](module)
+        module(x)[0].square().sum().backward()
+        torch.optim.SGD(module.parameters(), 0.1).step()
+        weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+        found.append(weights | {"output": module(x)[0]})
+    assert worst(found[1], found[0])[0] <= 1e-10
+
+
+def test_functional_call_takes_single_weights_and_a_compiler_makes_one_graph():
+    theirs, mine = make_pair("GRU", 3, 5, 2, flat=False)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    other = {"weight_ih_l1": 2 * theirs.weight_ih_l1.detach()}
+    outputs = [torch.func.functional_call(module, other, (x,))[0] for module in (theirs, mine)]
+    assert torch.allclose(*outputs)
+    torch.compiler.reset()
+    compiled = torch.compile(mine, backend="aot_eager", fullgraph=True)
+    for run, module in ((theirs, theirs), (compiled, mine)):
+        module.zero_grad()
+        run(x)[0].square().sum().backward()
+    assert worst(gradients(mine), gradients(theirs))[0] <= 1e-10
+    torch.compiler.reset()
