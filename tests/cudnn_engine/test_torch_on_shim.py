@@ -97,9 +97,9 @@ def test_a_repeated_step_does_nothing_beside_its_passes_and_what_dropout_takes(p
 
 def test_lengths_are_found_once(played, monkeypatch):
     module, x = make()
-    found, packing = [], Arguments._packing
-    monkeypatch.setattr(Arguments, "_packing", lambda call: found.append(1) or packing(call))
-    _torch_call._packings.clear()
+    found, read = [], Arguments._schedule_of_packed
+    monkeypatch.setattr(Arguments, "_schedule_of_packed", lambda call, *size: found.append(1) or read(call, *size))
+    _torch_call._schedules.clear()
     for lengths in BATCHES:
         step(module, x, lengths)
     assert len(found) == len({tuple(lengths) for lengths in BATCHES if lengths})
