@@ -17,8 +17,7 @@ from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _bundle, _models, _tensorflow
 from pycudnnrnn.checkpoint import _file as checkpoint_file
-from pycudnnrnn.convert.keras import archive, h5
-from pycudnnrnn.convert.keras.used import used_layers
+from pycudnnrnn.convert.keras import files as keras_files
 from pycudnnrnn.convert.onnx.model import read_nodes
 from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
 
@@ -40,14 +39,12 @@ ONNX_MAX: Final = 2**31 - 1
 class FileWeights:
     """The contents of a file: arrays by name, and keywords for the converter.
 
-    `layers` are the exact names of the layers of a Keras file that will be used. `framework` is the framework that a
-    safetensors file records, or "". `models` are the models of a file from a Saver or `checkpoint.save`, otherwise
-    None.
+    `framework` is the framework that a safetensors file records, or "". `models` are the models of a file from a Saver
+    or `checkpoint.save`, otherwise None.
     """
 
     arrays: dict[str, Any]
     keywords: dict[str, Any]
-    layers: list[str] = dataclasses.field(default_factory=list)
     framework: str = ""
     models: dict[str, _models.Model | None] | None = None
 
@@ -57,7 +54,7 @@ class FileFormat(NamedTuple):
 
     framework: str
     read: Callable[[Path, list[str] | None], FileWeights]
-    """Reads the layers of a Keras file or the nodes of a model that are named, or all."""
+    """Reads a file; of an ONNX model the nodes that are named, or all."""
 
     image: Callable[[dict[str, Any], str, Any], bytes] | None = None
     """Returns the bytes of a file of arrays, their framework and their `Canonical`; None if it can only be read."""
@@ -112,7 +109,7 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
     """
     try:
         if FILE_FORMATS[format_of].framework == "keras":
-            h5.check_name(path)
+            keras_files.check_name(path)
         files = [path] if format_of != INDEX else _bundle.files(_prefix(path))
         taken = [file for file in files if _atomic.check_target(file)]
     except (OSError, PycudnnrnnError) as error:
@@ -146,11 +143,8 @@ def _read_torch(path: Path, _: object) -> FileWeights:
     return FileWeights(found, {})
 
 
-def _read_keras(path: Path, layers: list[str] | None) -> FileWeights:
-    """Read arrays and, if the file has a configuration, the layers' settings and order."""
-    arrays = (archive.read_keras if path.suffix == ".keras" else h5.read_h5)(path)
-    used = used_layers(arrays, layers)
-    return FileWeights(arrays, used.settings, used.layers)
+def _read_keras(path: Path, _: object) -> FileWeights:
+    return FileWeights((keras_files.read_keras if path.suffix == ".keras" else keras_files.read_h5)(path), {})
 
 
 def _torch_image(arrays: dict[str, Any], *_: object) -> bytes:
@@ -179,7 +173,7 @@ def _read_tensorflow(path: Path, _: object) -> FileWeights:
 
 def _read_safetensors(path: Path, _: object) -> FileWeights:
     contents, models = _models.read(path)
-    return FileWeights(contents.tensors, {}, [], contents.metadata.get(_FRAMEWORK, ""), models)
+    return FileWeights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
 
 
 def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
@@ -211,7 +205,7 @@ def _onnx(purpose: str) -> Any:
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _torch_image)),
-    ".h5": FileFormat("keras", _read_keras, lambda arrays, *_: h5.h5_image(arrays)),
+    ".h5": FileFormat("keras", _read_keras, lambda arrays, *_: keras_files.h5_image(arrays)),
     ".hdf5": FileFormat("keras", _read_keras),
     ".onnx": FileFormat("onnx", _read_onnx, _onnx_image, "nodes"),
     ".safetensors": FileFormat("", _read_safetensors, _safetensors_image),

@@ -34,7 +34,8 @@ class Named:
     """Arrays under their names, to be taken one by one.
 
     Nested dicts, and keys that are tuples, become names joined by "/". `joints` matches other separators in a name.
-    With a `prefix`, completed by `joint` as in `under`, only keys under it count.
+    With a `prefix`, completed by `joint` as in `under`, only keys under it count. `advice` follows the error about a
+    shape.
 
     Raises:
         ConvertError: not a dict, a key that is not a name, or nothing in it.
@@ -44,6 +45,7 @@ class Named:
         self, framework: str, arrays: Any, prefix: str = "", joint: str = "/", joints: re.Pattern[str] | None = None
     ) -> None:
         self.framework = framework
+        self.advice = ""
         self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
@@ -113,20 +115,16 @@ class Named:
             del self._left[key]
         return some(sorted(aside), lambda key: shorten(self.prefix + key)) if aside else ""
 
-    def shape(self, key: str, rank: int) -> tuple[int, ...]:
-        """Return the shape of an array, to read sizes from it.
+    def shape(self, key: str, *ranks: int) -> tuple[int, ...]:
+        """Return the shape of an array of one of these ranks, to read sizes from it.
 
         Raises:
             ConvertError: missing, of another rank, or with a size of 0.
         """
         found = tuple(self._array(key).shape)
-        if len(found) != rank or 0 in found:
-            self.refuse(key, f"expecting {rank} axes with elements, got shape {found}")
+        if len(found) not in ranks or 0 in found:
+            self.refuse(key, f"expecting {' or '.join(map(str, ranks))} axes with elements, got shape {found}")
         return found
-
-    def any_shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape of an array, without checks."""
-        return tuple(self._array(key).shape)
 
     def take(self, key: str, *shape: int) -> Array:
         """Return an array of this shape, once.
@@ -136,7 +134,7 @@ class Named:
         """
         array = self._array(key)
         if array.shape != shape:
-            self.refuse(key, f"expecting shape {shape}, got {array.shape}")
+            self.refuse(key, f"expecting shape {shape}, got {array.shape}{self.advice}")
         self._dtype = self._dtype or array.dtype
         if array.dtype != self._dtype:
             self.refuse(key, f"expecting {self._dtype} like the arrays before it, got {array.dtype}")

@@ -43,15 +43,31 @@ def find_cells(
     if bidirectional is not None:
         bidirectional = flag(named.framework, "bidirectional", bidirectional)
     check_layers(named.framework, layers)
+    found = group_cells(named, leaf_of)
+    if not found:
+        raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
     if layers is not None:
-        paths = {leaf[0]: None for key in named if (leaf := leaf_of(key))}
-        for name in layers if paths else ():
-            if not any(is_under(path, name) for path in paths):
-                there = some(_layer_names([*paths]), shorten)
+        for name in layers:
+            if not any(is_under(cell.path, name) for cell in found):
+                there = some(layer_names([cell.path for cell in found]), shorten)
                 why = f"no recurrent cell is under this name; the names here are {there}"
                 raise ConvertError(named.framework, f"layers: {shorten(name)}", why)
-        if paths:
-            named.keep_only(lambda key: any(is_under(key, name) for name in layers))
+        found = [cell for cell in found if any(is_under(cell.path, name) for name in layers)]
+        named.keep_only(lambda key: any(is_under(key, name) for name in layers))
+    if bidirectional and not any(_WORD.search(cell.path) for cell in found):
+        ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
+        if len(ordered) % 2:
+            raise ConvertError(named.framework, "bidirectional", f"{len(ordered)} cells do not make pairs")
+        return ordered, 2
+    return _by_direction(named.framework, found, layers, bidirectional)
+
+
+def group_cells(named: Named, leaf_of: Callable[[str], tuple[str, str] | None]) -> list[CellKeys]:
+    """Return the keys of every cell, by the path and the array that `leaf_of` finds in each key.
+
+    Raises:
+        ConvertError: two keys of one array.
+    """
     cells: dict[str, dict[str, str]] = {}
     for key in named:
         leaf = leaf_of(key)
@@ -61,15 +77,7 @@ def find_cells(
         if leaf[1] in held:
             named.refuse(key, f"holds the same as {held[leaf[1]]!r}")
         held[leaf[1]] = key
-    if not cells:
-        raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
-    found = [CellKeys(path, keys) for path, keys in cells.items()]
-    if bidirectional and not any(_WORD.search(cell.path) for cell in found):
-        ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
-        if len(ordered) % 2:
-            raise ConvertError(named.framework, "bidirectional", f"{len(ordered)} cells do not make pairs")
-        return ordered, 2
-    return _by_direction(named.framework, found, layers, bidirectional)
+    return [CellKeys(path, keys) for path, keys in cells.items()]
 
 
 def check_layers(framework: str, layers: Any) -> None:
@@ -78,8 +86,13 @@ def check_layers(framework: str, layers: Any) -> None:
     Raises:
         ConvertError: it is neither.
     """
-    names = [] if layers is None else layers
-    if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n.strip("/") for n in names):
+    if layers is None:
+        return
+    if (
+        not isinstance(layers, (list, tuple))
+        or not layers
+        or not all(isinstance(n, str) and n.strip("/") for n in layers)
+    ):
         raise ConvertError(framework, "layers", f"expecting a list of names, got {shorten(layers)}")
 
 
@@ -154,7 +167,7 @@ def _natural(path: str) -> list[Any]:
     return [[int(n[:18]) for n in _NUMBER.findall(part)] for part in path.split("/")]
 
 
-def _layer_names(paths: list[str]) -> list[str]:
+def layer_names(paths: list[str]) -> list[str]:
     """Return the names that `layers` may use: the ends of the layers' paths, or whole paths if ends are equal."""
     whole = list(dict.fromkeys(_INNER.sub("", path) for path in paths))
     ends = [re.search(r"[^/]*(?:/[0-9]+)?$", path)[0] for path in whole]  # type: ignore[index]  # matches anything
@@ -162,6 +175,5 @@ def _layer_names(paths: list[str]) -> list[str]:
 
 
 def is_under(path: str, name: str) -> bool:
-    """Return whether a path contains a name, which may have several parts. "/name" matches only its beginning."""
-    part, whole = f"/{name.strip('/')}/", f"/{path}/"
-    return whole.startswith(part) if name.startswith("/") else part in whole
+    """Return whether a path contains a name, which may have several parts."""
+    return f"/{name.strip('/')}/" in f"/{path}/"

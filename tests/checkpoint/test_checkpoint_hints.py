@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, convert, ops, saveable
 from pycudnnrnn.checkpoint import _bundle, _file, _similar_names, _tensorflow
-from pycudnnrnn.convert.keras.h5 import h5_image
+from pycudnnrnn.convert.keras.files import h5_image
 from pycudnnrnn.errors import ArgumentTypeError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
 from tests.helpers.layers import built

@@ -63,7 +63,7 @@ def test_layers_of_one_name_in_two_models_keep_their_own_settings(run, tmp_path,
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_layers_of_one_name_that_differ_are_told_apart(run, tmp_path, suffix):
     saved(tmp_path / f"m{suffix}", part("enc", rnn("relu")), part("dec", rnn("tanh")), rnn("gelu"))
-    for name, mode in {"enc/rnn": "rnn_relu", "enc": "rnn_relu", "dec/rnn": "rnn_tanh", "dec": "rnn_tanh"}.items():
+    for name, mode in {"enc/sub/rnn": "rnn_relu", "enc": "rnn_relu", "dec/rnn": "rnn_tanh", "dec": "rnn_tanh"}.items():
         code, out, err = run(f"m{suffix}", "new.pt", "--force", "-s", f"layers={name}")
         assert (code, mode in out) == (0, True), err
     for given in ([], ["-s", "layers=enc/rnn,dec"]):
@@ -166,7 +166,7 @@ def model_of(name, *inside):
 def test_keras_2_leaves_models_in_models_out_of_its_names(run, tmp_path):
     deep = model_of("enc", model_of("sub", old_rnn("relu")))
     write_keras_2(tmp_path / "m.h5", model_of("whole", deep, model_of("dec", old_rnn("tanh"))), ["enc/rnn", "dec/rnn"])
-    for name, mode in {"enc/rnn": "rnn_relu", "enc": "rnn_relu", "dec": "rnn_tanh"}.items():
+    for name, mode in {"enc/sub/rnn": "rnn_relu", "enc": "rnn_relu", "dec": "rnn_tanh"}.items():
         code, out, err = run("m.h5", "new.pt", "--force", "-s", f"layers={name}")
         assert (code, mode in out) == (0, True), err
 

@@ -159,7 +159,7 @@ def test_json_without_a_bottom_is_read_or_is_a_convert_error(tmp_path, depth, at
     )
     check(tmp_path, text)
     if depth == 200:
-        assert convert.keras.read_settings(tmp_path / "m.keras")
+        assert convert.keras.read_settings(tmp_path / "m.h5")
     else:
         with pytest.raises(ConvertError, match="its configuration cannot be read"):
             convert.keras.read_settings(tmp_path / "m.keras")

@@ -157,8 +157,6 @@ def test_with_the_batch_first_the_weights_are_the_same():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"above": {"layout": 1}}, "the nodes of one stack have equal ones"),
-        ({"layout": 2}, "layout of node 'low': expecting 0 or 1, got 2"),
         ({"states": "Y_h"}, "initial_h of node 'high': expecting zeros or an input of the model, got what LSTM 'low'"),
         ({"states": "moved"}, "got what LSTM 'low' computes; it belongs to the call: clear this input of the node"),
     ],

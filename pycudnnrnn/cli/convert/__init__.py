@@ -124,7 +124,7 @@ def open_source(
     if framework:
         to_canonical = getattr(converters, framework).to_canonical
         given = options_of(to_canonical, options, "-s", parts)
-        found = _files.FILE_FORMATS[format_of].read(path, given.pop(parts, None) or given.get("layers"))
+        found = _files.FILE_FORMATS[format_of].read(path, given.pop(parts, None))
     else:
         found = _files.FILE_FORMATS[format_of].read(path, None)
         framework = found.framework if found.models is None else own.NAME
@@ -135,8 +135,7 @@ def open_source(
         else:
             raise _says_nothing(path, "--from")
         given = options_of(to_canonical, options, "-s")
-    given = found.keywords | given | ({"layers": found.layers} if found.layers else {})
-    return framework, found.arrays, _converted(to_canonical, found.arrays, given)
+    return framework, found.arrays, _converted(to_canonical, found.arrays, found.keywords | given)
 
 
 def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], given: dict[str, Any]) -> Canonical:

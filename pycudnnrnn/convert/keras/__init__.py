@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,19 +14,16 @@ from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, apart, 
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._orders import order_of
-from pycudnnrnn.convert._stack import CellKeys, find_cells, named_layers
-from pycudnnrnn.convert.keras import archive, h5
-from pycudnnrnn.convert.keras.archive import read_keras
-from pycudnnrnn.convert.keras.config import model_of, settings_in, short_names
-from pycudnnrnn.convert.keras.h5 import read_h5, write_h5
-from pycudnnrnn.convert.keras.used import split_name, used_layers
+from pycudnnrnn.convert._stack import CellKeys, named_layers
+from pycudnnrnn.convert.keras.config import config_of, model_of, settings_in, short_names
+from pycudnnrnn.convert.keras.files import read_h5, read_keras, write_h5
+from pycudnnrnn.convert.keras.used import used_cells
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "read_h5", "read_keras", "read_settings", "to_canonical", "write_h5"]
 __dir__ = __all__.copy
 
-_CELL: Final = re.compile(r"cell(?:_[0-9]+)?$")
 _USUAL: Final[dict[str, Any]] = {
     "activation": "tanh",
     "recurrent_activation": "sigmoid",
@@ -105,9 +101,9 @@ def to_canonical(
         "activation": activation, "recurrent_activation": recurrent_activation, "reset_after": reset_after,
         "go_backwards": go_backwards,
     }  # fmt: skip
-    used = used_layers(arrays, layers)
-    layers = used.layers or layers
-    made = _USUAL | used.settings | {key: value for key, value in given.items() if value is not None}
+    named = Named("keras", arrays)
+    cells, num_dirs, settings = used_cells(named, config_of(arrays), layers)
+    made = _USUAL | settings | {key: value for key, value in given.items() if value is not None}
     plain = plain_mode("keras", made["activation"])
     if made["recurrent_activation"] != "sigmoid":
         why = f"cuDNN has only 'sigmoid', not {shorten(made['recurrent_activation'])}"
@@ -115,8 +111,6 @@ def to_canonical(
     if flag("keras", "go_backwards", made["go_backwards"]):
         raise ConvertError("keras", "go_backwards", "no RNN of cuDNN's only runs backwards: reverse the input instead")
     reset_after = flag("keras", "reset_after", made["reset_after"])
-    named = Named("keras", arrays)
-    cells, num_dirs = find_cells(named, _only_recurrent(named), layers, None)
     U, columns = named.shape(cells[0].key("recurrent_kernel"), 2)
     inputs = named.shape(cells[0].key("kernel"), 2)[0]
     mode = mode_of("keras", cells[0].key("recurrent_kernel"), columns, U, made["activation"])
@@ -154,24 +148,22 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         MissingDependencyError: h5py is not installed, which an `.h5` needs.
 
     Example:
-        >>> import json, tempfile, zipfile
+        >>> import json, tempfile
+        >>> import h5py
         >>> from pycudnnrnn import convert
         >>> gru = {"name": "encoder", "recurrent_initializer": "zeros", "reset_after": True}
         >>> layers = [{"module": "keras.layers", "class_name": "GRU", "config": gru}]
         >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
-        >>> path = tempfile.mkdtemp() + "/model.keras"
-        >>> with zipfile.ZipFile(path, "w") as file:  # as model.save(path) does
-        ...     file.writestr("config.json", config)
+        >>> path = tempfile.mkdtemp() + "/model.h5"
+        >>> with h5py.File(path, "w") as file:  # as model.save(path) does
+        ...     file.attrs["model_config"] = config
         >>> convert.keras.read_settings(path)
         {'encoder': {'reset_after': True}}
     """
-    recurrent = {layer.path: layer for layer in model_of(_read_config(path)).walk() if layer.made is not None}
+    config = config_of((read_keras if Path(path).suffix == ".keras" else read_h5)(path))
+    recurrent = {layer.path: layer for layer in model_of(config).walk() if layer.made is not None}
     names = short_names(recurrent)
     return {names[layer.path]: settings_in(layer.made_with()) for layer in recurrent.values()}
-
-
-def _read_config(path: str | os.PathLike[str]) -> Any:
-    return (archive if Path(path).suffix == ".keras" else h5).read_config(path)
 
 
 def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: bool = False) -> dict[str, Array]:
@@ -234,7 +226,7 @@ def _bias_shape(named: Named, mode: RNNMode, cell: CellKeys, columns: int) -> tu
     }
     allowed = shapes.get(mode, [(columns,)])
     key = cell.keys["bias"]
-    shape = named.any_shape(key)
+    shape = named.shape(key, 1, 2)
     if shape in allowed:
         return shape
     if mode is RNNMode.GRU and shape == (columns,):
@@ -274,26 +266,6 @@ def _written(mode: RNNMode, layer: PseudoLayer, *, cudnn: bool) -> dict[str, Arr
     elif "bias" in found and mode is RNNMode.GRU:
         found["bias"] = found["bias"].reshape(2, -1)
     return found
-
-
-def _only_recurrent(named: Named) -> Callable[[str], tuple[str, str] | None]:
-    """Return `split_name` for only the recurrent layers' keys, and leave other layers out if their paths show them.
-
-    A Dense has a kernel and a bias, too. Since TF 2 a recurrent layer has a cell in its paths. Before, only the
-    recurrent kernel showed it.
-    """
-    recurrent = {leaf[0] for key in named if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"}
-
-    def in_cell(path: str) -> bool:
-        return any(map(_CELL.search, path.split("/")))
-
-    def leaf_of(key: str) -> tuple[str, str] | None:
-        leaf = split_name(key)
-        return leaf if leaf and (not leaf[0] or leaf[0] in recurrent or in_cell(leaf[0])) else None
-
-    if recurrent and all(map(in_cell, recurrent)):
-        named.keep_only(lambda key: in_cell(key) or "/" not in key)
-    return leaf_of
 
 
 def _numbered(name: str, k: int) -> str:

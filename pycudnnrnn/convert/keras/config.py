@@ -31,6 +31,11 @@ class FileArrays(dict[str, Array]):
         self.config = config
 
 
+def config_of(arrays: Any) -> Any:
+    """Return the configuration that came with arrays of a file; None for any other arrays."""
+    return arrays.config if isinstance(arrays, FileArrays) else None
+
+
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """A layer or a model of a configuration, {"class_name": ..., "config": {"name": ...}}, and the layers in it.
@@ -141,8 +146,8 @@ def short_names(paths: Collection[str]) -> dict[str, str]:
     return {path: end if through[end] == 1 else path for path, end in ends.items()}
 
 
-def layers_of_keys(keys: Iterable[str], paths: Collection[str]) -> dict[str, str | None]:
-    """Return the path of each array's layer, or None if the configuration does not have the layer.
+def layers_of_cells(cells: Iterable[str], paths: Collection[str]) -> Iterator[str | None]:
+    """Yield the path of the layer of each cell, or None if the configuration does not have the layer.
 
     An `.h5` file groups arrays by the outermost layer. Below that Keras 3 has every model of the path, with the names
     of the surroundings before it. Keras 2 has only the innermost layer.
@@ -150,15 +155,13 @@ def layers_of_keys(keys: Iterable[str], paths: Collection[str]) -> dict[str, str
     inner: dict[tuple[str, str], list[str]] = {}
     for path in paths:
         inner.setdefault((path.partition("/")[0], path.rpartition("/")[2]), []).append(path)
-    found: dict[str, str | None] = {}
-    for key in keys:
-        parts = key.removeprefix("model_weights/").split("/")
+    for cell in cells:
+        parts = cell.removeprefix("model_weights/").split("/")
         starts = [start for start, part in enumerate(parts) if part == parts[0]]
-        whole = ["/".join(parts[start:end]) for start in starts for end in range(start + 1, len(parts))]
+        whole = ["/".join(parts[start:end]) for start in starts for end in range(start + 1, len(parts) + 1)]
         alone = inner.get((parts[0], parts[1]), []) if len(parts) > 1 else []
         of_keras_2 = alone[0] if len(alone) == 1 else None
-        found[key] = max((path for path in whole if path in paths), key=len, default=of_keras_2)
-    return found
+        yield max((path for path in whole if path in paths), key=len, default=of_keras_2)
 
 
 def states_of(call: Any) -> list[str]:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn.convert._named import some
-from pycudnnrnn.convert._stack import check_layers, is_under
+from pycudnnrnn.convert._named import Named, some
+from pycudnnrnn.convert._stack import CellKeys, check_layers, find_cells, group_cells, is_under, layer_names
 from pycudnnrnn.convert.keras.config import (
-    FileArrays,
     Layer,
     Settings,
     inside,
-    layers_of_keys,
+    layers_of_cells,
     model_of,
     settings_in,
     short_names,
     states_of,
 )
-from pycudnnrnn.convert.keras.h5 import VARIABLES
+from pycudnnrnn.convert.keras.files import VARIABLES
 from pycudnnrnn.errors import ConvertError
 
 _KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
+
+_IN_CELL: Final = re.compile(r"cell(?:_[0-9]+)?(?:/|$)")
+
+_WAY: Final = re.compile(r"(?:^|/)(forward|backward)_")
+"""How Keras begins the names of the two layers in a Bidirectional one."""
 
 _PASSING: Final = frozenset({
     "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "Identity",
@@ -39,9 +42,10 @@ _ARRAYS_ALONE: Final = "give the arrays alone: dict(arrays), or a .weights.h5 on
 
 
 class Used(NamedTuple):
-    """Layers, by names that are unique for `find_cells`, and the keywords of `to_canonical` that they share."""
+    """The cells of one RNN, layer by layer and forward first, and the keywords of `to_canonical` that they share."""
 
-    layers: list[str]
+    cells: list[CellKeys]
+    num_dirs: int
     settings: Settings
 
 
@@ -53,25 +57,27 @@ def split_name(key: str) -> tuple[str, str] | None:
     return match[1] or "", match[2] or VARIABLES[int(match[3])]
 
 
-def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
+def used_cells(named: Named, config: Any, layers: Sequence[str] | None) -> Used:
     """Choose the layers with the names in `layers`; without names those of a stack that is easy to see.
 
-    A name without a layer is returned unchanged. Nothing is chosen for arrays without a configuration.
+    `config` is the configuration of the model. Without one (None), the names of the arrays decide: all recurrent
+    layers are a stack.
 
     Raises:
-        ConvertError: there are several layers and no names, they differ in more than their weights, a layer is called
-            more than once or starts from other states than a call's, the configuration does not contain the settings of
-            one, or the file has no arrays of one.
+        ConvertError: there is no layer of this name, or there are several layers and no names; they differ in more than
+            their weights, a layer is called more than once or starts from other states than a call's, the configuration
+            does not contain the settings of one, or the file does not have the arrays of one.
     """
+    if config is None:
+        return _cells_by_name(named, layers)
     check_layers("keras", layers)
-    if not isinstance(arrays, FileArrays) or arrays.config is None:
-        return Used(list(layers or []), {})
-    file = _File(arrays)
-    chosen = {name: file.paths_of(name) for name in layers or []}
-    paths = list(file.recurrent) if layers is None else [path for name in layers for path in chosen[name]]
+    file = _File(group_cells(named, split_name), config)
     file.check_settings_known(layers)
+    if not file.recurrent:
+        raise ConvertError("keras", "model", "has no recurrent layer")
+    paths = list(file.recurrent) if layers is None else file.paths_of(layers)
     for path in paths:
-        if path not in file.kernels:
+        if path not in file.cells:
             _refuse(path, "has no arrays in this file: it may share those of another layer")
     if layers is None and len(paths) > 1 and not file.is_plain_stack():
         names = list(short_names(file.recurrent).values())
@@ -79,33 +85,65 @@ def used_layers(arrays: Any, layers: Sequence[str] | None) -> Used:
         shown = f"{shorten(names, _LISTED)}, or -s layers={shorten(','.join(names), _LISTED)[1:-1]} on the command line"
         raise ConvertError("keras", "model", why + shown)
     file.check_calls(paths)
-    missing = [name for name in layers or [] if not chosen[name]]
-    return Used([*map(file.key_start, paths), *missing], file.settings(paths))
+    settings = file.settings(paths)
+    cells = [cell for path in paths for cell in file.cells_of(path)]
+    named.keep_only({key for cell in cells for key in cell.keys.values()}.__contains__)
+    return Used(cells, len(cells) // len(paths), settings)
+
+
+def _cells_by_name(named: Named, layers: Sequence[str] | None) -> Used:
+    """Find the cells of arrays without a configuration.
+
+    Other layers are left out if every recurrent kernel is in a cell, as it is since TensorFlow 2: a Dense has a kernel
+    and a bias, too.
+    """
+    recurrent = [leaf[0] for key in named if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"]
+    if recurrent and all(map(_IN_CELL.search, recurrent)):
+        named.keep_only(lambda key: "/" not in key or _IN_CELL.search(key) is not None)
+    cells, num_dirs = find_cells(named, split_name, layers, None)
+    if layers is None and len(cells) > num_dirs:
+        names = some(layer_names([cell.path for cell in cells]), shorten)
+        named.advice = (
+            "; these arrays have no configuration, so all their recurrent layers are read as one stack: choose from "
+            f"{names} with layers=[...], or -s layers=... on the command line"
+        )
+    return Used(cells, num_dirs, {})
 
 
 class _File:
-    """The recurrent layers of a configuration by path, and the names of the arrays of each."""
+    """The recurrent layers of a configuration, and the cells of each, by the layer's path."""
 
-    def __init__(self, arrays: FileArrays) -> None:
-        self.model = model_of(arrays.config)
+    def __init__(self, cells: list[CellKeys], config: Any) -> None:
+        self.model = model_of(config)
         self.layers = {layer.path: layer for layer in self.model.walk()}
         self.recurrent = {path: layer for path, layer in self.layers.items() if layer.made is not None}
-        self.kernels: dict[str, list[str]] = {}
+        self.cells: dict[str, list[CellKeys]] = {}
         self._unknown: list[str] = []
-        keys = [key for key in arrays if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"]
-        for key, path in layers_of_keys(keys, self.recurrent).items():
-            (self._unknown if path is None else self.kernels.setdefault(path, [])).append(key)
+        cells = [cell for cell in cells if "recurrent_kernel" in cell.keys]
+        for cell, path in zip(cells, layers_of_cells([cell.path for cell in cells], self.recurrent), strict=True):
+            if path is None:
+                self._unknown.append(cell.path)
+            else:
+                self.cells.setdefault(path, []).append(cell)
 
-    def paths_of(self, name: str) -> list[str]:
-        """Return the paths of the layers that a name means: the layer with this path, or all layers under it."""
-        if name in self.kernels:
-            return [name]
-        return [path for path in self.recurrent if any(is_under(key, name) for key in self.kernels.get(path, []))]
+    def paths_of(self, names: Sequence[str]) -> list[str]:
+        """Return the paths of the layers that the names mean: the layer with this path, or all layers under it."""
+        found: list[str] = []
+        for name in names:
+            own = [name] if name in self.recurrent else [path for path in self.recurrent if is_under(path, name)]
+            if not own:
+                there = some(list(short_names(self.recurrent).values()), shorten)
+                why = f"no recurrent cell is under this name; the names here are {there}"
+                raise ConvertError("keras", f"layers: {shorten(name)}", why)
+            if not set(own).isdisjoint(found):
+                raise ConvertError("keras", f"layers: {shorten(name)}", "its layers are under a name before it, too")
+            found += own
+        return found
 
     def check_settings_known(self, layers: Sequence[str] | None) -> None:
         """Check that the configuration contains the settings of every layer that may be meant."""
-        wide = [name for name in layers or [] if name not in self.kernels]
-        unknown = [key for key in self._unknown if layers is None or any(is_under(key, name) for name in wide)]
+        wide = [name for name in layers or [] if name not in self.recurrent]
+        unknown = [cell for cell in self._unknown if layers is None or any(is_under(cell, name) for name in wide)]
         if unknown:
             known = some(list(short_names(self.recurrent).values()), shorten) or "none"
             why = (
@@ -164,14 +202,18 @@ class _File:
                 _refuse(path, f"these layers differ in more than their weights: {names} ({values})")
         return settings_in(made[0]) if made else {}
 
-    def key_start(self, path: str) -> str:
-        """Return the beginning of the names of a layer's arrays, unique as a name in `layers`."""
-        cells = [leaf[0].split("/") for key in self.kernels[path] if (leaf := split_name(key))]
-        return "/" + "/".join(parts[0] for parts in itertools.takewhile(_are_equal, zip(*cells, strict=False)))
+    def cells_of(self, path: str) -> list[CellKeys]:
+        """Return the cells of a layer, the forward one first."""
+        cells = sorted(self.cells[path], key=_is_backward)
+        wanted = [False, True] if self.recurrent[path].kind == "Bidirectional" else [_is_backward(cells[0])]
+        if [*map(_is_backward, cells)] != wanted:
+            names = shorten([cell.path for cell in cells])
+            raise ConvertError("keras", shorten(path), f"expecting {len(wanted)} directions, got the cells {names}")
+        return cells
 
 
-def _are_equal(parts: tuple[str, ...]) -> bool:
-    return len(set(parts)) == 1
+def _is_backward(cell: CellKeys) -> bool:
+    return _WAY.findall(cell.path)[-1:] == ["backward"]
 
 
 def _in_sequence(layer: Layer) -> Iterator[Layer]:

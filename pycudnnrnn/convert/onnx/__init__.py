@@ -86,7 +86,8 @@ def to_canonical(
     _check_direction(direction, D)
     relu = activations is not None and _lower(activations)[:1] == ["relu"]
     mode = mode_of("onnx", f"{layers[0]}R", rows, U, "relu" if relu else "tanh")
-    _check_attributes(mode, D, activations, activation_alpha, activation_beta, linear_before_reset, clip, input_forget)
+    _check_activations(mode, D, activations, activation_alpha, activation_beta)
+    _check_gates(mode, linear_before_reset, clip, input_forget)
     form = _form(mode, biases=f"{layers[0]}B" in named)
     found = []
     for k, layer in enumerate(layers):
@@ -238,16 +239,7 @@ def _check_direction(direction: Any, num_dirs: int) -> None:
         raise ConvertError("onnx", "direction", f"W has {num_dirs} direction(s), and this says {shorten(direction)}")
 
 
-def _check_attributes(
-    mode: RNNMode,
-    num_dirs: int,
-    activations: Any,
-    alpha: Any,
-    beta: Any,
-    linear_before_reset: Any,
-    clip: Any,
-    input_forget: Any,
-) -> None:
+def _check_activations(mode: RNNMode, num_dirs: int, activations: Any, alpha: Any, beta: Any) -> None:
     usual = {RNNMode.LSTM: ["sigmoid", "tanh", "tanh"], RNNMode.GRU: ["sigmoid", "tanh"]}
     wanted = usual.get(mode, [mode.removeprefix("rnn_")]) * num_dirs
     if activations is not None and _lower(activations) != wanted:
@@ -255,6 +247,9 @@ def _check_attributes(
     for name, value in {"activation_alpha": alpha, "activation_beta": beta}.items():
         if value is not None and value not in ([], ()):
             raise ConvertError("onnx", name, "cuDNN's activations take no parameter")
+
+
+def _check_gates(mode: RNNMode, linear_before_reset: Any, clip: Any, input_forget: Any) -> None:
     if clip is not None:
         raise ConvertError("onnx", "clip", "bounds the sums that go into the gates; cuDNN bounds only the cell state")
     for name, value in {"linear_before_reset": linear_before_reset, "input_forget": input_forget}.items():

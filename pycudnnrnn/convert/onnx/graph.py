@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -63,17 +63,15 @@ class Graph:
         Raises:
             ConvertError: one is not. The text names the first.
         """
-        places = [(f"function {shorten(function.name)}", function.node) for function in self._model.functions]
-        places.append(("", self.nodes))
-        for where, nodes in places:  # it grows by the bodies that are found
-            for node in nodes:
-                recurrent = _RECURRENT.search(str(node.op_type))  # bytes, if it is not UTF-8
-                if recurrent and (where or node.op_type not in OPERATORS or not is_onnx(node)):
-                    raise ConvertError("onnx", f"node {shorten(node.name)}", _not_read(node, where))
-                for attribute in node.attribute:
-                    bodies = (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
-                    inside = where if where.startswith("function") else f"a body of {node.op_type} {shorten(node.name)}"
-                    places += [(inside, body.node) for body in bodies]
+        functions = [node for function in self._model.functions for node in function.node]
+        bodies = _in_bodies([*self.nodes, *functions])
+        others = [node for node in self.nodes if node.op_type not in OPERATORS or not is_onnx(node)]
+        for node in (*others, *functions, *bodies):
+            if _RECURRENT.search(str(node.op_type)):  # bytes, if it is not UTF-8
+                what = ".".join(part for part in (str(node.domain), str(node.op_type)) if part)
+                why = f"{shorten(what)} is not read: expecting ONNX's own LSTM, GRU and RNN nodes in the main graph"
+                way_out = f"to read those, {NAME_THEM}; onnx.inliner.inline_local_functions(model) inlines functions"
+                raise ConvertError("onnx", f"node {shorten(node.name)}", f"{why}; {way_out}")
 
     def _find_constants(self) -> dict[str, Any]:
         """Return initializers and the values of Constant nodes, by name: tensors, numbers or lists of numbers."""
@@ -106,11 +104,10 @@ def is_onnx(node: Any) -> bool:
     return node.domain in _DOMAINS
 
 
-def _not_read(node: Any, where: str) -> str:
-    what = ".".join(part for part in (str(node.domain), str(node.op_type)) if part)
-    if where.startswith("function"):
-        way_out = "put functions into the main graph with onnx.inliner.inline_local_functions(model)"
-    else:
-        way_out = f"to read those, {NAME_THEM}"
-    place = f"in {where}" if where else "is no operator of ONNX's own, and"
-    return f"{shorten(what)} {place} is not read: expecting LSTM, GRU and RNN nodes of the main graph; {way_out}"
+def _in_bodies(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield the nodes in the bodies of these nodes: of an If, Loop or Scan."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from body.node
+                yield from _in_bodies(body.node)

@@ -19,6 +19,9 @@ _ATTRIBUTES: Final = frozenset({
     "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget", "layout",
     "linear_before_reset", "output_sequence",
 })  # fmt: skip
+_OF_NO_WEIGHT: Final = frozenset({"hidden_size", "layout", "output_sequence"})
+"""The attributes that repeat R's shape, or describe only the input and output."""
+
 _LISTED: Final = 1000
 """Most characters of a list of nodes to choose from."""
 
@@ -52,7 +55,6 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
         why = f"the nodes of one stack have equal ones, got {shorten(settings)}; {NAME_THEM}"
         raise ConvertError("onnx", "attributes", why)
     check_call_inputs(graph, found)
-    settings[0].pop("layout")  # which axis is the batch: the weights are the same
     for k, node in enumerate(found):
         for key, name in zip(_INPUTS, node.input, strict=False):
             if key in "WRBP" and name:
@@ -61,9 +63,6 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
                     why = "is not a constant of the model: fold the nodes that compute it into one"
                     raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", why)
                 arrays[f"{k}/{key}"] = array
-    units = settings[0].pop("hidden_size", None)
-    if units is not None and any(a.ndim == 3 and a.shape[2] != units for k, a in arrays.items() if k.endswith("R")):
-        raise ConvertError("onnx", "hidden_size", f"is {shorten(units)}, and R has other columns")
     return arrays, settings[0]
 
 
@@ -162,21 +161,17 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
 
 
 def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
+    """Return the attributes of a node that are keywords of `to_canonical`."""
     about = f"attributes of node {shorten(node.name)}"
-    names = sorted(str(attribute.name) for attribute in node.attribute)  # bytes, if it is not UTF-8
-    unknown = [name for name in names if name not in _ATTRIBUTES]
-    if unknown or len({*names}) < len(names):
-        why = f"unknown: {shorten(unknown)}" if unknown else f"one is there twice: {shorten(names)}"
-        raise ConvertError("onnx", about, why)
+    unknown = sorted({str(attribute.name) for attribute in node.attribute} - _ATTRIBUTES)  # bytes, if it is not UTF-8
+    if unknown:
+        raise ConvertError("onnx", about, f"unknown: {shorten(unknown)}")
     try:
         found = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     except ValueError as error:  # a function's parameter, or of no type
         raise ConvertError("onnx", about, f"cannot be read: {shorten(str(error))}") from error
-    found.pop("output_sequence", None)
-    if found.setdefault("layout", 0) not in (0, 1):
-        raise ConvertError(
-            "onnx", f"layout of node {shorten(node.name)}", f"expecting 0 or 1, got {shorten(found['layout'])}"
-        )
+    for name in _OF_NO_WEIGHT & found.keys():
+        found.pop(name)
     found["direction"] = _text(found.get("direction", "forward"))
     if isinstance(found.get("activations"), list):
         found["activations"] = [_text(name) for name in found["activations"]]

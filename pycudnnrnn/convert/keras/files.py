@@ -1,0 +1,283 @@
+"""Keras's files as dicts of arrays, and back: `.keras`, `.weights.h5`, and the older `.h5` of whole models.
+
+A `.keras` file is a zip with a model's configuration, as text, and its weights, as HDF5. Nothing is unpacked to a disk.
+No model is built, since building one from a file's configuration can run code. The configuration is read as text, for
+the few values that decide the computation of a recurrent layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import secrets
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._checks import shorten
+from pycudnnrnn._forms import Array
+from pycudnnrnn._source import Source
+from pycudnnrnn.convert._named import Named, as_numpy
+from pycudnnrnn.convert.keras.config import FileArrays, Layer, model_of, parsed
+from pycudnnrnn.errors import ArgumentError, ConvertError, MissingDependencyError
+from pycudnnrnn.spec import DType
+
+_MOST_EXPANSION: Final = 100
+"""Most bytes of memory per byte of a file. An array that was never written takes no space in one."""
+
+_BFLOAT16: Final = str(DType.BFLOAT16)
+
+VARIABLES: Final = ("kernel", "recurrent_kernel", "bias")
+"""The variables of a cell, in the order of their numbers in a file."""
+
+_CONFIG: Final = "config.json"
+_WEIGHTS: Final = "model.weights.h5"
+_WORDS: Final = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
+
+_PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(kernel|recurrent_kernel|bias)")
+
+
+def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read the weights of an `.h5` file: a `.weights.h5` of Keras 3, or an older `.h5` of a whole model.
+
+    Optimizer state is left out. An array that has several names (hard links) is read once.
+
+    Args:
+        path: the file to read.
+
+    Returns:
+        A dict of every floating-point array, under its path in the file. From an older `.h5` it also has the model's
+        configuration, with which `keras.to_canonical` finds the layers and their arguments. A copy (`dict(arrays)`) and
+        a `.weights.h5` do not have it: there `keras.to_canonical` reads all recurrent layers as one stack.
+
+    Raises:
+        ConvertError: not an HDF5 file, one with links to elsewhere, or with arrays that take more than a hundred times
+            its own bytes.
+        MissingDependencyError: h5py is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> path = tempfile.mkdtemp() + "/model.weights.h5"
+        >>> convert.keras.write_h5(path, convert.keras.from_canonical(c))
+        >>> convert.keras.to_canonical(convert.keras.read_h5(path)).spec
+        RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')
+    """
+    h5py = _h5py()
+    with _reading(path, "HDF5"), Source(path) as source, h5py.File(source, "r") as file:
+        text = file.attrs.get("model_config")
+        return FileArrays(_arrays_in(file, source.size), None if text is None else parsed(path, text))
+
+
+def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read the weights of a model's `.keras` file. Keras is not needed.
+
+    Optimizer state is left out.
+
+    Args:
+        path: the file to read.
+
+    Returns:
+        A dict of every floating-point array, under the names of the layers. It also has the model's configuration, with
+        which `to_canonical` finds the layers and their arguments. A copy (`dict(arrays)`) does not have it.
+        `list(read_settings(path))` lists the recurrent layers in the model's order, for `layers`.
+
+    Raises:
+        ConvertError: another kind of file, a damaged one, or one that unpacks to more than a hundred times its size.
+        MissingDependencyError: h5py is not installed.
+
+    Example:
+        >>> import json, tempfile, zipfile
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> folder = tempfile.mkdtemp()
+        >>> weights, path = folder + "/model.weights.h5", folder + "/model.keras"
+        >>> convert.keras.write_h5(weights, convert.keras.from_canonical(c))
+        >>> lstm = {"name": "lstm", "recurrent_initializer": "zeros", "activation": "tanh"}
+        >>> layers = [{"module": "keras.layers", "class_name": "LSTM", "config": lstm}]
+        >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
+        >>> with zipfile.ZipFile(path, "w") as file:  # as model.save(path) does
+        ...     file.writestr("config.json", config)
+        ...     file.write(weights, "model.weights.h5")
+        >>> arrays = convert.keras.read_keras(path)
+        >>> convert.keras.to_canonical(arrays).spec
+        RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')
+    """
+    h5py = _h5py()
+    with _reading(path, "a .keras file"), Source(path) as source, zipfile.ZipFile(source) as archive:
+        if sum(archive.getinfo(name).file_size for name in (_CONFIG, _WEIGHTS)) > _MOST_EXPANSION * source.size:
+            why = f"it unpacks to more than {_MOST_EXPANSION} times its own size"
+            raise ConvertError("keras", str(path), f"cannot be read as a .keras file: {why}")
+        config, weights = archive.read(_CONFIG), io.BytesIO(archive.read(_WEIGHTS))
+    model = parsed(path, config)
+    names = _own_names(model_of(model))
+    with _reading(path, "HDF5"), h5py.File(weights, "r") as file:
+        arrays = _arrays_in(file, source.size)
+    found: dict[str, Array] = {}
+    for key, array in arrays.items():
+        own = _renamed(key, names)
+        if own in found:
+            raise ConvertError("keras", shorten(own), "is the name of two layers in this file")
+        found[own] = array
+    return FileArrays(found, model)
+
+
+def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
+    """Write arrays of `keras.from_canonical` as a `.weights.h5` file, for `model.load_weights` of Keras 3.
+
+    The model must have these recurrent layers, and no other layer with variables. The file is written atomically.
+
+    Args:
+        path: the file to write, which ends in ".weights.h5".
+        arrays: the dict that `keras.from_canonical` returned.
+
+    Raises:
+        ConvertError: a name that `keras.from_canonical` does not write, or a value that is not an array.
+        ArgumentError: `path` does not end in ".weights.h5", or exists and is not a regular file.
+        OSError: it cannot be written.
+        MissingDependencyError: h5py is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from pycudnnrnn import convert, ops
+        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> path = tempfile.mkdtemp() + "/model.weights.h5"
+        >>> convert.keras.write_h5(path, convert.keras.from_canonical(c))
+    """
+    check_name(path)
+    write_atomically(Path(path), h5_image(arrays))
+
+
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Check that Keras's `load_weights` would read a file of this name as weights.
+
+    Raises:
+        ArgumentError: it does not end in ".weights.h5".
+    """
+    name = Path(path).name
+    if not name.endswith(".weights.h5"):
+        wanted = "a name that ends in '.weights.h5': Keras loads no weights from others"
+        raise ArgumentError("path", wanted, shorten(name))
+
+
+def h5_image(arrays: dict[str, Array]) -> bytes:
+    """Return the bytes of the file that `write_h5` writes."""
+    h5py = _h5py()
+    places: list[tuple[str, Array]] = []
+    named = Named("keras", arrays)
+    for name in named:
+        match = _PATH.fullmatch(name)
+        if not match or match[1] == "." or "\0" in name:
+            raise ConvertError("keras", shorten(name), "has no place in a .weights.h5 file")
+        way = f"{match[2]}_layer/" if match[2] else ""
+        place = f"layers/{match[1]}/{way}cell/vars/{VARIABLES.index(match[3])}"
+        places.append((place, as_numpy("keras", name, arrays[name])))
+    try:
+        return _image(h5py, places)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConvertError("keras", "arrays", f"cannot be written as HDF5: {error}") from error
+
+
+def _image(h5py: Any, places: list[tuple[str, Array]]) -> bytes:
+    # In memory: HDF5 writes a file in many pieces, and h5py does not report a full disk at the last one. Two files in
+    # memory with the same name at the same time would be one file.
+    with h5py.File(secrets.token_hex(16), "w", driver="core", backing_store=False) as file:
+        file.create_group("vars")
+        for place, array in places:
+            dataset = file.create_dataset(place, data=array)
+            if array.dtype.name == _BFLOAT16:  # HDF5 stores its bytes, and Keras stores the dtype in an attribute
+                dataset.attrs["dtype"] = _BFLOAT16
+        for layer in file["layers"].values():  # Keras looks for the layer's own variables, too, of which there are none
+            layer.create_group("vars")
+        file.flush()
+        image: bytes = file.id.get_file_image()
+    return image
+
+
+def _is_floating(dataset: Any) -> bool:
+    """Return whether a dataset has floating-point elements. An attribute marks the two bytes of bfloat16."""
+    bare = dataset.dtype.kind == "V" and dataset.dtype.names is None and dataset.dtype.itemsize == 2
+    return dataset.dtype.kind == "f" or (bare and dataset.attrs.get("dtype") == _BFLOAT16)
+
+
+def _h5py() -> Any:
+    try:
+        import h5py  # noqa: PLC0415  optional
+    except ImportError as error:
+        raise MissingDependencyError("h5py", "convert", "reading or writing Keras files") from error
+    return h5py
+
+
+@contextlib.contextmanager
+def _reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Raise a `ConvertError` with the file's name for the errors of h5py and zipfile."""
+    try:
+        yield
+    except ConvertError:
+        raise
+    except Exception as error:  # those of h5py, zipfile and the unpackers have no common base class
+        why = getattr(error, "strerror", None) or error
+        raise ConvertError("keras", str(path), f"cannot be read as {kind}: {why}") from error
+
+
+def _arrays_in(file: Any, nbytes: int) -> dict[str, Array]:
+    """Return the floating-point arrays of an open file. `nbytes` is the size of the file that contains it.
+
+    Raises:
+        ConvertError: an array in another file, or more bytes than the file accounts for.
+    """
+    h5py = _h5py()
+    link = file.id.links.visit(lambda name, link: None if link.type == h5py.h5l.TYPE_HARD else name, info=True)
+    if link is not None:
+        raise ConvertError(
+            "keras", shorten(link.decode(errors="replace")), "is a link to elsewhere, which is not followed"
+        )
+    items: list[tuple[str, Any]] = []
+    file.visititems(lambda name, item: items.append((name, item)))
+    found: dict[str, Array] = {}
+    room = _MOST_EXPANSION * nbytes
+    for name, item in items:
+        if isinstance(item, h5py.Dataset) and item.shape is not None and not name.startswith("optimizer"):
+            if item.external or item.is_virtual:
+                raise ConvertError("keras", shorten(name), "keeps its data in another file, which is not opened")
+            if _is_floating(item):
+                room -= item.nbytes
+                if room < 0:
+                    why = f"declares more than {_MOST_EXPANSION} times the bytes of the file, with the arrays before it"
+                    raise ConvertError("keras", shorten(name), why)
+                array = item[()]
+                found[name] = array if array.dtype.kind == "f" else array.view(DType.BFLOAT16.numpy)
+    return found
+
+
+def _own_names(model: Layer, path: str = "") -> dict[str, str]:
+    """Return the path of names of each layer, by its group in the weights: its class and its number.
+
+    Source: keras.saving (3.15), `_save_container_state`.
+    """
+    found: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for layer in model.layers:
+        word = _WORDS.sub("_", str(layer.entry.get("class_name"))).lower()
+        group = f"{path}layers/{word}" + (f"_{counts[word]}" if counts[word] else "")
+        counts[word] += 1
+        found |= {group: layer.path} | _own_names(layer, f"{group}/")
+    return found
+
+
+def _renamed(key: str, names: dict[str, str]) -> str:
+    parts = key.split("/")
+    for cut in range(len(parts), 0, -1):
+        group = "/".join(parts[:cut])
+        if group in names:
+            return "/".join([names[group], *parts[cut:]])
+    return key
