@@ -63,7 +63,7 @@ def test_layers_of_one_name_in_two_models_keep_their_own_settings(run, tmp_path,
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_layers_of_one_name_that_differ_are_told_apart(run, tmp_path, suffix):
     saved(tmp_path / f"m{suffix}", part("enc", rnn("relu")), part("dec", rnn("tanh")), rnn("gelu"))
-    for name, mode in {"enc/sub/rnn": "rnn_relu", "enc": "rnn_relu", "dec/rnn": "rnn_tanh", "dec": "rnn_tanh"}.items():
+    for name, mode in {"enc/rnn": "rnn_relu", "enc": "rnn_relu", "dec/rnn": "rnn_tanh", "dec": "rnn_tanh"}.items():
         code, out, err = run(f"m{suffix}", "new.pt", "--force", "-s", f"layers={name}")
         assert (code, mode in out) == (0, True), err
     for given in ([], ["-s", "layers=enc/rnn,dec"]):
