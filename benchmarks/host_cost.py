@@ -182,7 +182,7 @@ def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[R
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
     passes = engine.runtime.compiled.values()[0]
-    handle = engine.runtime.handles.get()
+    handle = engine.runtime.handles.on(device.stream())
     descriptors = passes.data(handle, Schedule(1, 1)).pointers
     workspace, *at = (
         device.address(a) for a in (device.empty((1 << 20,), np.dtype("u1")), params, x, hx, cx, y, hy, cy)

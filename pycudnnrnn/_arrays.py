@@ -81,7 +81,8 @@ def kind_of(name: str, array: Any) -> ArrayKind:
     if isinstance(array, np.ndarray):
         plain(name, array)
         return NUMPY
-    library = library_of(array)
+    of: type = type(array)
+    library = _library_of_type(of)
     if library == "cupy":
         return _on_cuda(array.data.device_id)
     if library:

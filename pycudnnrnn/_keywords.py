@@ -28,6 +28,7 @@ _HERE: Final = {
     "sequence_lengths": "each call takes its own",
     "time_major": "each call takes its own",
     "input_size": "a layer learns it from its first inputs, or from build(input_shape)",
+    "input_c": "only an LSTM has a cell state",
     "num_proj": "only an LSTM has a projection",
     "cell_clip": "only an LSTM has a cell state to clip",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from pycudnnrnn import _locks
@@ -13,14 +13,12 @@ T = TypeVar("T")
 class Recent(Generic[T]):
     """A dict of at most `limit` values; the oldest is dropped first. `get` takes no lock, so that calls never wait."""
 
-    __slots__ = ("_limit", "_lock", "_values")
+    __slots__ = ("_limit", "_lock", "_values", "get")
 
     def __init__(self, limit: int) -> None:
         self._limit, self._lock = limit, _locks.lock()
         self._values: dict[Hashable, T] = {}
-
-    def get(self, key: Hashable) -> T | None:
-        return self._values.get(key)
+        self.get: Callable[[Hashable], T | None] = self._values.get
 
     def keep(self, key: Hashable, value: T) -> T:
         """Store a value, replace an older one with the same key, and return it."""
@@ -37,4 +35,4 @@ class Recent(Generic[T]):
 
     def clear(self) -> None:
         with self._lock:
-            self._values = {}
+            self._values.clear()

@@ -89,11 +89,12 @@ class Memory:
 
 
 class Dropout(Protocol):
-    """The running dropout of one model on one engine. Each training forward takes its masks from it."""
+    """The running dropout of one model on one engine. Each training forward takes its masks from it.
 
-    @property
-    def chunk_nbytes(self) -> int:
-        """The bytes that the masks of a chunk take to be made again."""
+    `chunk_nbytes`: the bytes that are kept to make the masks of a chunk again.
+    """
+
+    chunk_nbytes: int
 
     def state(self) -> DropoutState:
         """Return its state, after waiting for the work on the device."""
@@ -105,8 +106,8 @@ class Dropout(Protocol):
 class ChunkMasks(Protocol):
     """The masks of a forward in chunks."""
 
-    def chunk(self, first_row: int) -> tuple[Any, Any]:
-        """Return the dropout of the next chunk's forward, and what `Engine.dropout_again` makes the same masks from.
+    def chunk(self, first_row: int) -> tuple[Any, Callable[[], Any]]:
+        """Return the dropout of the next chunk's forward, and a function that returns one with the same masks.
 
         `first_row` is the chunk's first packed row in the batch.
         """
@@ -174,7 +175,12 @@ class EnginePlan(Protocol):
 
 
 class ArrayFunctions(Protocol):
-    """What is done with an engine's arrays beside its calls."""
+    """Functions on an engine's arrays, outside of its calls."""
+
+    def holds(self, array: Any, /) -> bool:
+        """Return whether this is an engine's array, in its memory and writable, which needs no conversion."""
+
+    def address(self, array: Any, /) -> int: ...
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Any: ...
 
@@ -193,42 +199,27 @@ class ArrayFunctions(Protocol):
 
 
 class Engine(Protocol):
-    """Runs RNNs on native arrays of one kind of memory. The caller has checked them; `passes` lists them."""
+    """Runs RNNs on native arrays of one kind of memory. The caller has checked them; `passes` lists them.
 
-    @property
-    def steps_max(self) -> int:
-        """The most steps of one call."""
+    - `name`: "numpy" or "cudnn".
+    - `device`: where its memory is, "cpu" or "cuda:<index>".
+    - `alignment`: of arrays that its calls use without a copy, in bytes. Above 1, all must also be contiguous.
+    - `steps_max`: the most steps of one call.
+    - `takes_empty`: whether a call's batch may have sequences without a step, or no steps or sequences at all.
+    """
 
-    @property
-    def takes_empty(self) -> bool:
-        """Whether a call's batch may have sequences without a step, or no steps or sequences at all."""
+    name: str
+    device: str
+    alignment: int
+    steps_max: int
+    takes_empty: bool
 
     @property
     def arrays(self) -> ArrayFunctions: ...
 
     @property
-    def name(self) -> str: ...
-
-    @property
-    def device(self) -> str:
-        """Where its memory is: "cpu" or "cuda:<index>"."""
-
-    @property
     def xp(self) -> Any:
         """The array namespace of its memory: NumPy, or CuPy, which allocates on the current device."""
-
-    @property
-    def alignment(self) -> int:
-        """The alignment in bytes of arrays that its calls use without a copy. Above 1, all must also be contiguous."""
-
-    def address(self, array: Any, /) -> int:
-        """Return the address of one of its arrays."""
-
-    def copy(self, array: Any) -> Any:
-        """Return a copy of one of its arrays, contiguous and aligned."""
-
-    def holds(self, array: Any) -> bool:
-        """Return whether an array is of its own kind, in its memory and writable, so that it needs no conversion."""
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Make its device the current one in a `with` block. On the CPU this does nothing."""
@@ -253,9 +244,6 @@ class Engine(Protocol):
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> Dropout:
         """Continue dropout from a state."""
-
-    def dropout_again(self, spec: RNNSpec, kept: Any) -> Any:
-        """Return the dropout of a chunk's second forward; `kept` is what `ChunkMasks.chunk` returned for it."""
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Return this engine's layout of a params buffer."""

@@ -90,8 +90,11 @@ class LayerForward(Forward[ArrayT]):
                 raise ArgumentError("d_states", f"a tuple of {len(self.states)}", f"a tuple of {len(d_states)}")
             d_output_h, d_output_c = d_states if len(d_states) == 2 else (d_states[0], None)
             names = LAYER_NAMES
-        upstream = d_outputs, d_output_h, d_output_c
-        found = self._backward(upstream, out=out, accumulate=accumulate, retain=retain, names=names)
+        before, self._names = self._names, names  # `backward_data` by itself has the op's names
+        try:
+            found = super().backward(d_outputs, d_output_h, d_output_c, out=out, accumulate=accumulate, retain=retain)
+        finally:
+            self._names = before
         return LayerGradients(found.input, found.input_h, found.input_c, found.params)
 
 

@@ -235,9 +235,8 @@ class CudnnLSTM(CudnnRNN):
             EngineError: no engine runs where the arrays are.
         """
         return self.run(
-            input_data, input_h, input_c, params, is_training,
-            sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
-            checkpoint_every=checkpoint_every,
+            input_data, input_h, input_c, params, is_training, sequence_lengths, time_major,
+            keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
     @with_hints
@@ -275,10 +274,7 @@ class CudnnLSTM(CudnnRNN):
             ArgumentTypeError: an argument of a wrong type.
             EngineError: no engine runs where the arrays are.
         """
-        fwd = self.run(
-            input_data, input_h, input_c, params, is_training,
-            sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=False,
-        )  # fmt: skip
+        fwd = self.run(input_data, input_h, input_c, params, is_training, sequence_lengths, time_major)
         return fwd.output, fwd.output_h, fwd.output_c
 
 
@@ -353,9 +349,8 @@ class _WithoutCellState(CudnnRNN):
             EngineError: no engine runs where the arrays are.
         """
         return self.run(
-            input_data, input_h, None, params, is_training,
-            sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
-            checkpoint_every=checkpoint_every,
+            input_data, input_h, None, params, is_training, sequence_lengths, time_major,
+            keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
         )  # fmt: skip
 
     @with_hints
@@ -391,10 +386,7 @@ class _WithoutCellState(CudnnRNN):
             ArgumentTypeError: an argument of a wrong type.
             EngineError: no engine runs where the arrays are.
         """
-        fwd = self.run(
-            input_data, input_h, None, params, is_training,
-            sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=False,
-        )  # fmt: skip
+        fwd = self.run(input_data, input_h, None, params, is_training, sequence_lengths, time_major)
         return fwd.output, fwd.output_h
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from pycudnnrnn.engines import EagerForward, Engine, Memory, Reserve, Results
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, Arrays, CallConfig, nbytes, shapes, slots
 from pycudnnrnn.schedule import Chunk, Schedule, cut
+
+BACKWARD: Final = "an eager backward, which takes memory"
 
 
 def eager_forward(engine: Engine, config: CallConfig, every: int | None) -> EagerForward:
@@ -80,39 +82,48 @@ def _takes_several(engine: Engine, schedule: Schedule, steps: int) -> bool:
 def _forward(
     engine: Engine, config: CallConfig, steps: int, recomputes: bool, schedule: Schedule, inputs: Arrays, _: Any
 ) -> Results:
-    spec, batch = config.spec, _Batch(engine, config._replace(schedule=schedule))
     as_one = contextlib.nullcontext() if config.dropout is None else config.dropout.as_one()
     with engine.ordered((), "a forward in chunks, which takes memory") as stream, as_one as masks:
-        y, states = batch.zeros(spec.output_size), batch.states(inputs["hx"], inputs["cx"])
-        reserve = ChunkedReserve(batch, inputs["params"], batch.sorted(inputs["x"]), [], (stream,))
-        chunks = cut(schedule, steps)
+        batch = _Batch(engine, config._replace(schedule=schedule), inputs)
+        y, states = batch.zeros(config.spec.output_size), batch.states(inputs["hx"], inputs["cx"])
+        chunks, kept = cut(schedule, steps), list[_Kept]()
         for chunk in chunks:
             dropout, again = (None, None) if masks is None else masks.chunk(schedule.offsets[chunk.start])
-            kept = _Kept(chunk, batch.before(states, chunk), again)
-            *found, own = reserve.run(kept, dropout)
+            one = _Kept(chunk, batch.of_chunk(states, chunk), again)
+            *found, reserve = batch.run(one, dropout)
             batch.carry(chunk, found, y, states)
-            kept.reserve = None if recomputes and len(chunks) > 1 else own
-            reserve.kept.append(kept)
-        return *batch.unsorted(y, states), reserve if config.keep_reserve else None
+            kept.append(one if recomputes and len(chunks) > 1 else one._replace(reserve=reserve))
+        reserve = ChunkedReserve(batch, kept, (stream,)) if config.keep_reserve else None
+        return *batch.as_given(y, states), reserve
+
+
+class _Kept(NamedTuple):
+    """What a chunk leaves: the states before it, what returns its dropout again, and its reserve, if that is kept."""
+
+    chunk: Chunk
+    before: tuple[Any, Any | None]
+    again: Callable[[], Any] | None
+    reserve: Reserve | None = None
 
 
 class _Batch:
-    """A batch whose sequences are sorted, cut in time. States are a list of h and, where the cell has one, c."""
+    """A batch, its sequences sorted, longest first. States are a list of h and, if the cell has one, c."""
 
-    def __init__(self, engine: Engine, config: CallConfig) -> None:
+    def __init__(self, engine: Engine, config: CallConfig, inputs: Arrays) -> None:
         self.engine, self.config, self._arrays = engine, config, engine.arrays
-        self._axis, order = int(config.schedule.time_major), config.schedule.order
-        self._order = None if config.schedule.is_sorted else engine.arrays.from_host(order)
-        self._back = None if self._order is None else engine.arrays.from_host(np.argsort(order))
+        self._axis, order = int(config.schedule.time_major), config.schedule.order  # the axis of sequences in data
+        self._order = None if config.schedule.is_sorted else self._arrays.from_host(order)
+        self._back = None if self._order is None else self._arrays.from_host(np.argsort(order))
+        self.params, self.x = inputs["params"], self.sorted(inputs["x"])
 
-    def sorted(self, data: Any) -> Any:
-        return data if self._order is None else self._arrays.take(data, self._order, self._axis)
+    def sorted(self, data: Any | None) -> Any | None:
+        return data if data is None or self._order is None else self._arrays.take(data, self._order, self._axis)
 
     def zeros(self, width: int) -> Any:
         return self._arrays.zeros(self.config.schedule.data_shape(width), self.config.spec.dtype.numpy)
 
     def states(self, *given: Any | None) -> list[Any]:
-        """Return h and c to be worked on; zeros where none are given."""
+        """Return h and c to be worked on: copies, or zeros for None."""
         spec, schedule, arrays = self.config.spec, self.config.schedule, self._arrays
         wanted = shapes(spec, schedule.data_axes, schedule.B)
         found = []
@@ -123,98 +134,84 @@ class _Batch:
                 found.append(arrays.zeros(shape, spec.dtype.numpy))
         return found
 
-    def part(self, data: Any, chunk: Chunk) -> Any:
-        time, batch = slice(chunk.start, chunk.start + chunk.schedule.T), slice(chunk.schedule.B)
-        return data[time, batch] if self._axis else data[batch, time]
-
-    def native(self, data: Any, chunk: Chunk) -> Any:
-        """Return a chunk's part of data as the engine reads it."""
-        part, engine = self.part(data, chunk), self.engine
-        whole = part.flags.c_contiguous and not engine.address(part) % engine.alignment
-        return part if whole else engine.copy(part)
-
-    def before(self, states: Sequence[Any], chunk: Chunk) -> tuple[Any, Any | None]:
-        """Return copies of a chunk's h and c."""
-        h, c, *_ = *(self._arrays.copy(each[:, : chunk.schedule.B]) for each in states), None
-        return h, c
-
-    def carry(self, chunk: Chunk, found: Iterable[Any], data: Any, states: Sequence[Any]) -> None:
-        """Write what a call on a chunk found into its part of data, and the states."""
-        for whole, part in zip(
-            (self.part(data, chunk), *(s[:, : chunk.schedule.B] for s in states)), found, strict=False
-        ):
-            self._arrays.copy_into(whole, part)
-
-    def unsorted(self, data: Any, states: Sequence[Any]) -> tuple[Any, Any, Any | None]:
+    def as_given(self, data: Any, states: list[Any]) -> tuple[Any, Any, Any | None]:
+        """Return data, h and c with the sequences in the caller's order."""
         if self._back is not None:
             data = self._arrays.take(data, self._back, self._axis)
             states = [self._arrays.take(each, self._back, 1) for each in states]
         h, c, *_ = *states, None
         return data, h, c
 
+    def part(self, data: Any, chunk: Chunk) -> Any:
+        time, batch = slice(chunk.start, chunk.start + chunk.schedule.T), slice(chunk.schedule.B)
+        return data[time, batch] if self._axis else data[batch, time]
 
-@dataclasses.dataclass
-class _Kept:
-    """What a chunk leaves: the states before it, what makes its masks again, and its reserve unless it runs again."""
+    def native(self, data: Any, chunk: Chunk) -> Any:
+        """Return a chunk's part of data as the engine reads it."""
+        part, alignment = self.part(data, chunk), self.engine.alignment
+        usable = alignment == 1 or (part.flags.c_contiguous and not self._arrays.address(part) % alignment)
+        return part if usable else self._arrays.copy(part)
 
-    chunk: Chunk
-    before: tuple[Any, Any | None]
-    again: Any | None
-    reserve: Reserve | None = None
+    def of_chunk(self, states: Sequence[Any], chunk: Chunk) -> tuple[Any, Any | None]:
+        """Return copies of h and c of a chunk's sequences."""
+        h, c, *_ = *(self._arrays.copy(each[:, : chunk.schedule.B]) for each in states), None
+        return h, c
+
+    def run(self, kept: _Kept, dropout: Any | None) -> Results:
+        """Run a chunk from the states before it."""
+        schedule = kept.chunk.schedule
+        given = self.params, self.native(self.x, kept.chunk), *kept.before
+        at = [None if array is None else self._arrays.address(array) for array in given]
+        config = self.config._replace(schedule=schedule, dropout=dropout)
+        return self.engine.forward(config)(schedule, dict(zip(INPUTS, given, strict=True)), at)
+
+    def carry(self, chunk: Chunk, found: Iterable[Any], data: Any, states: Sequence[Any]) -> None:
+        """Write what a call on a chunk found into its part of data, and the states."""
+        targets = self.part(data, chunk), *(each[:, : chunk.schedule.B] for each in states)
+        for target, values in zip(targets, found, strict=False):  # without c, nothing was found for it
+            self._arrays.copy_into(target, values)
 
 
 @dataclasses.dataclass
 class ChunkedReserve:
-    """What the chunks leave for the backward; see `engines.Reserve`. `streams` are those that its memory is from."""
+    """What the chunks leave for the backward; see `engines.Reserve`. `streams` are those that its memory is from.
+
+    `gradient`: of params, in the compute dtype, once `backward_data` is done.
+    """
 
     batch: _Batch
-    params: Any
-    x: Any
     kept: list[_Kept]
     streams: tuple[Any, ...]
     gradient: Any | None = None
-    """Of params, in the compute dtype, once `backward_data` is done."""
 
     @property
     def touched(self) -> bool:
         return self.gradient is not None or any(kept.reserve.touched for kept in self.kept if kept.reserve)
 
     def copy(self) -> ChunkedReserve:
-        kept = [dataclasses.replace(k, reserve=k.reserve and k.reserve.copy()) for k in self.kept]
+        kept = [each._replace(reserve=each.reserve and each.reserve.copy()) for each in self.kept]
         return dataclasses.replace(self, kept=kept, gradient=None)
 
-    def run(self, kept: _Kept, dropout: Any | None) -> Results:
-        """Run a chunk from the states before it."""
-        batch, engine, schedule = self.batch, self.batch.engine, kept.chunk.schedule
-        given = self.params, batch.native(self.x, kept.chunk), *kept.before
-        at = [None if array is None else engine.address(array) for array in given]
-        config = batch.config._replace(schedule=schedule, dropout=dropout)
-        return engine.forward(config)(schedule, dict(zip(INPUTS, given, strict=True)), at)
-
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
-        """Go back through the chunks, to the gradient of params as well."""
-        batch, engine, spec = self.batch, self.batch.engine, self.batch.config.spec
-        with engine.ordered(self.streams, "an eager backward, which takes memory") as stream:
-            dy = None if dy is None else batch.sorted(dy)
-            dx, states = batch.zeros(spec.input_size), batch.states(dhy, dcy)
+        """Go back through the chunks. This computes the gradient of params as well."""
+        batch, arrays, spec = self.batch, self.batch.engine.arrays, self.batch.config.spec
+        with batch.engine.ordered(self.streams, BACKWARD) as stream:
+            dy, dx, states = batch.sorted(dy), batch.zeros(spec.input_size), batch.states(dhy, dcy)
             total, gradient = (
-                engine.arrays.zeros(self.params.shape, dtype.numpy) for dtype in (spec.compute_dtype, spec.dtype)
+                arrays.zeros(batch.params.shape, dtype.numpy) for dtype in (spec.compute_dtype, spec.dtype)
             )
             for kept in reversed(self.kept):
-                chunk, reserve = kept.chunk, kept.reserve
-                if reserve is None:
-                    dropout = None if kept.again is None else engine.dropout_again(spec, kept.again)
-                    *_, reserve = self.run(kept, dropout)
-                upstream = None if dy is None else batch.native(dy, chunk)
-                found = reserve.backward_data(upstream, *batch.before(states, chunk))
+                reserve = kept.reserve or batch.run(kept, kept.again and kept.again())[-1]
+                upstream = None if dy is None else batch.native(dy, kept.chunk)
+                found = reserve.backward_data(upstream, *batch.of_chunk(states, kept.chunk))
                 reserve.backward_weights(gradient, accumulate=False)
-                engine.arrays.add_into(total, gradient)
-                batch.carry(chunk, found, dx, states)
-            results = batch.unsorted(dx, states)
-            self.gradient, self.streams = total, (*self.streams, stream)
+                arrays.add_into(total, gradient)
+                batch.carry(kept.chunk, found, dx, states)
+            results = batch.as_given(dx, states)
+            self.gradient, self.kept, self.streams = total, [], (*self.streams, stream)
             return results
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         arrays = self.batch.engine.arrays
-        with self.batch.engine.ordered(self.streams, "an eager backward, which takes memory"):
+        with self.batch.engine.ordered(self.streams, BACKWARD):
             (arrays.add_into if accumulate else arrays.copy_into)(out, self.gradient)

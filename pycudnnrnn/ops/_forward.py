@@ -107,7 +107,7 @@ class Forward(Generic[ArrayT]):
         self.output_c: ArrayT | Any = results[2]  # Any: an LSTM's caller need not ask whether it is None
         self._call = call
         self._reserve = reserve
-        self._kept = reserve is not None
+        self._kept, self._names = reserve is not None, OP_NAMES
         self._read_again = call.inputs | {"y": output} if self._kept else {}
         self._worked: Reserve | None = None
 
@@ -129,12 +129,7 @@ class Forward(Generic[ArrayT]):
             StateError: the forward kept no reserve, or an earlier backward pass used it up.
             ArgumentError: a gradient of another shape, dtype or device than its result, or no gradient at all.
         """
-        return self._backward_data(d_output, d_output_h, d_output_c, retain=retain, names=OP_NAMES)
-
-    def _backward_data(
-        self, d_output: Any, d_output_h: Any, d_output_c: Any, *, retain: bool, names: Names
-    ) -> Gradients[ArrayT]:
-        call = self._call
+        call, names = self._call, self._names
         check_bool("retain", retain)
         given = dict(zip(UPSTREAM, (d_output, d_output_h, d_output_c), strict=True))
         words = {name: getattr(names, name) for name, array in given.items() if array is not None}
@@ -205,15 +200,9 @@ class Forward(Generic[ArrayT]):
         return native
 
     def backward(
-        self,
-        d_output: Any = None,
-        d_output_h: Any = None,
-        d_output_c: Any = None,
-        *,
-        out: Any = None,
-        accumulate: bool = False,
-        retain: bool = False,
-    ) -> Gradients[ArrayT]:
+        self, d_output: Any = None, d_output_h: Any = None, d_output_c: Any = None, *, out: Any = None,
+        accumulate: bool = False, retain: bool = False,
+    ) -> Gradients[ArrayT]:  # fmt: skip
         """Compute all gradients: run `backward_data`, then `backward_weights`.
 
         Args:
@@ -233,14 +222,8 @@ class Forward(Generic[ArrayT]):
                 an `out` that cannot hold the gradient, or that shares memory with `output` or an argument of the
                 forward; or `accumulate` without `out`.
         """
-        upstream = d_output, d_output_h, d_output_c
-        return self._backward(upstream, out=out, accumulate=accumulate, retain=retain, names=OP_NAMES)
-
-    def _backward(
-        self, upstream: tuple[Any, Any, Any], *, out: Any, accumulate: bool, retain: bool, names: Names
-    ) -> Gradients[ArrayT]:
         native = self._native_out(out, accumulate)
-        data = self._backward_data(*upstream, retain=retain, names=names)
+        data = self.backward_data(d_output, d_output_h, d_output_c, retain=retain)
         return dataclasses.replace(data, params=self._backward_weights(native, out, accumulate))
 
     def __repr__(self) -> str:

@@ -81,11 +81,9 @@ def cudnn_lstm(
         >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
-    op = CudnnRNN(_spec_of(RNNMode.LSTM, inputs, input_c, "input_c", input_mode, direction, dropout, seed, num_proj))
-    fwd = op.run(
-        inputs, input_h, input_c, params, is_training,
-        sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=False,
-    )  # fmt: skip
+    described = input_mode, direction, dropout, seed, num_proj
+    op = _op_of(RNNMode.LSTM, inputs, input_c, "input_c", *described)
+    fwd = op.run(inputs, input_h, input_c, params, is_training, sequence_lengths, time_major)
     return fwd.output, fwd.output_h, fwd.output_c
 
 
@@ -148,10 +146,9 @@ def cudnn_gru(
         >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
-    return _without_cell_state(
-        RNNMode.GRU, inputs, input_h, params, is_training, sequence_lengths, time_major,
-        input_mode, direction, dropout, seed,
-    )  # fmt: skip
+    op = _op_of(RNNMode.GRU, inputs, input_h, "input_h", input_mode, direction, dropout, seed)
+    fwd = op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)
+    return fwd.output, fwd.output_h
 
 
 def cudnn_rnn_tanh(
@@ -213,10 +210,9 @@ def cudnn_rnn_tanh(
         >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
-    return _without_cell_state(
-        RNNMode.RNN_TANH, inputs, input_h, params, is_training, sequence_lengths, time_major,
-        input_mode, direction, dropout, seed,
-    )  # fmt: skip
+    op = _op_of(RNNMode.RNN_TANH, inputs, input_h, "input_h", input_mode, direction, dropout, seed)
+    fwd = op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)
+    return fwd.output, fwd.output_h
 
 
 def cudnn_rnn_relu(
@@ -278,10 +274,9 @@ def cudnn_rnn_relu(
         >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
-    return _without_cell_state(
-        RNNMode.RNN_RELU, inputs, input_h, params, is_training, sequence_lengths, time_major,
-        input_mode, direction, dropout, seed,
-    )  # fmt: skip
+    op = _op_of(RNNMode.RNN_RELU, inputs, input_h, "input_h", input_mode, direction, dropout, seed)
+    fwd = op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)
+    return fwd.output, fwd.output_h
 
 
 def cudnn_rnn_opaque_params_size(
@@ -441,39 +436,11 @@ def _op(rnn_mode: ModeLike, *described: Any) -> CudnnRNN:
     return CudnnRNN(RNNSpec(check_word(RNNMode, "rnn_mode", rnn_mode), *described))
 
 
-def _without_cell_state(
-    mode: RNNMode,
-    inputs: Any,
-    input_h: Any,
-    params: Any,
-    is_training: bool,
-    sequence_lengths: Sequence[int] | None,
-    time_major: bool,
-    input_mode: InputModeLike,
-    direction: DirectionLike,
-    dropout: float,
-    seed: int,
-) -> tuple[Any, Any]:
-    op = CudnnRNN(_spec_of(mode, inputs, input_h, "input_h", input_mode, direction, dropout, seed, None))
-    fwd = op.run(
-        inputs, input_h, None, params, is_training,
-        sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=False,
-    )  # fmt: skip
-    return fwd.output, fwd.output_h
-
-
-def _spec_of(
-    mode: RNNMode,
-    inputs: Any,
-    state: Any,
-    state_name: str,
-    input_mode: InputModeLike,
-    direction: DirectionLike,
-    dropout: float,
-    seed: int,
-    num_proj: int | None,
-) -> RNNSpec:
-    """Return the spec that the arrays describe. The width of `state` is num_units."""
+def _op_of(
+    mode: RNNMode, inputs: Any, state: Any, state_name: str, input_mode: InputModeLike, direction: DirectionLike,
+    *described: Any,
+) -> CudnnRNN:  # fmt: skip
+    """Return the op that the arrays describe. The width of `state` is num_units."""
     dtype = _dtype_of("inputs", inputs)
     kind_of(state_name, state)
     if inputs.ndim != 3:
@@ -484,9 +451,7 @@ def _spec_of(
     num_dirs = RNNSpec(mode, 1, 1, 1, direction=direction).num_dirs
     if rows == 0 or rows % num_dirs:
         raise ArgumentError(state_name, f"a multiple of {num_dirs} rows, L * D", tuple(state.shape), aspect="shape")
-    return RNNSpec(
-        mode, rows // num_dirs, num_units, inputs.shape[2], input_mode, direction, dtype, dropout, seed, num_proj
-    )
+    return _op(mode, rows // num_dirs, num_units, inputs.shape[2], input_mode, direction, dtype, *described)
 
 
 def _dtype_of(name: str, array: Any) -> DType:

@@ -362,7 +362,7 @@ class CudnnRNN:
             >>> op.dropout_state()
             DropoutState(engine='numpy', seed=7, position=0, data=b'')
         """
-        return self._dropout_on(engine_for(_device_name(device))).state()
+        return self._dropouts.on(engine_for(_device_name(device))).state()
 
     def dropout_states(self) -> list[DropoutState]:
         """Return one dropout state for each engine that has one. Copies and checkpoints keep these.
@@ -386,19 +386,14 @@ class CudnnRNN:
         self._dropouts.start_from(state)
         self._kinds.clear()  # they hold the old dropout
 
-    def _dropout_on(self, engine: Engine) -> Dropout:
-        return self._dropouts.on(engine)
+    def _dropout_on(self, engine: Engine) -> Dropout | None:
+        """Return the dropout of a training call; None if this op drops nothing."""
+        return self._dropouts.on(engine) if self.spec.dropout and self.spec.num_layers > 1 else None
 
     def prepare(
-        self,
-        T: int,
-        B: int,
-        *,
-        is_training: bool = False,
-        sequence_lengths: Sequence[int] | None = None,
-        time_major: bool = True,
-        device: str | None = None,
-    ) -> Plan:
+        self, T: int, B: int, *, is_training: bool = False, sequence_lengths: Sequence[int] | None = None,
+        time_major: bool = True, device: str | None = None,
+    ) -> Plan:  # fmt: skip
         """Prepare repeated calls with fixed sizes. On cuDNN the calls of the plan then allocate no memory.
 
         Args:
@@ -431,18 +426,12 @@ class CudnnRNN:
         )
         engine = engine_for(_device_name(device))
         training = check_bool("is_training", is_training)
-        dropout = self._dropout_on(engine) if training and self._drops else None
+        dropout = self._dropout_on(engine) if training else None
         native = engine.plan(CallConfig(self.spec, schedule, training, dropout))
         return Plan(engine, self.spec, schedule, native, training)
 
     def memory(
-        self,
-        T: int,
-        B: int,
-        is_training: bool,
-        checkpoint_every: int | None = None,
-        *,
-        device: str | None = None,
+        self, T: int, B: int, is_training: bool, checkpoint_every: int | None = None, *, device: str | None = None
     ) -> Memory:
         """Return the memory that a call takes in addition to its arguments, without running it.
 
@@ -473,7 +462,7 @@ class CudnnRNN:
         every = None if checkpoint_every is None else _check_every(checkpoint_every, keep_reserve=training)
         schedule = Schedule(check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX))
         engine = engine_for(_device_name(device))
-        dropout = self._dropout_on(engine) if training and self._drops else None
+        dropout = self._dropout_on(engine) if training else None
         return _chunks.memory(engine, CallConfig(self.spec, schedule, training, dropout), every)
 
     if TYPE_CHECKING:  # each op defines these; a type checker needs them where it only knows that it is an op
@@ -482,25 +471,11 @@ class CudnnRNN:
 
         def __call__(self, input_data: ArrayT, *arguments: Any, **keywords: Any) -> tuple[ArrayT, ...]: ...
 
-    @property
-    def _drops(self) -> bool:
-        return self.spec.dropout > 0 and self.spec.num_layers > 1
-
     def run(
-        self,
-        x: ArrayT,
-        hx: Any,
-        cx: Any,
-        params: Any,
-        is_training: Any,
-        *,
-        sequence_lengths: Any,
-        time_major: Any,
-        keep_reserve: Any,
-        checkpoint_every: Any = None,
-        names: Names | None = None,
-        returns: type[Forward[Any]] = Forward,
-    ) -> Forward[ArrayT]:
+        self, x: ArrayT, hx: Any, cx: Any, params: Any, is_training: Any, sequence_lengths: Any = None,
+        time_major: Any = True, *, keep_reserve: Any = False, checkpoint_every: Any = None,
+        names: Names | None = None, returns: type[Forward[Any]] = Forward,
+    ) -> Forward[ArrayT]:  # fmt: skip
         """Run a forward of any cell. Users call `forward`, which passes its arguments on.
 
         Args:
@@ -509,10 +484,10 @@ class CudnnRNN:
             cx: the initial c, as `input_c` of `forward`; None if the cell has none.
             params: as in `forward`.
             is_training: as in `forward`.
-            sequence_lengths: as in `forward`.
-            time_major: as in `forward`.
-            keep_reserve: as in `forward`.
-            checkpoint_every: as in `forward`.
+            sequence_lengths: as in `forward`. Default: None.
+            time_major: as in `forward`. Default: True.
+            keep_reserve: as in `forward`. Default: False.
+            checkpoint_every: as in `forward`. Default: None.
             names: how error texts name the arguments. None: as `forward` does. Default: None.
             returns: the class of the result. Default: `Forward`.
 
@@ -520,6 +495,11 @@ class CudnnRNN:
             The results, as `forward` returns them.
         """
         spec, names = self.spec, names or OP_NAMES
+        if type(is_training) is not bool and _arrays.library_of(is_training) and not spec.has_cell_state:
+            expected = (
+                f"a Python bool: {str(spec.mode)!r} has no input_c, its arrays are ({names.x}, {names.hx}, params)"
+            )
+            raise ArgumentTypeError(names.training, expected, f"an array of shape {tuple(is_training.shape)}")
         is_training = check_bool(names.training, is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
@@ -532,8 +512,8 @@ class CudnnRNN:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
                 raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", tuple(shape), aspect="shape")
             T, B = shape[:2] if time_major else shape[1::-1]
-            lengths = check_lengths(sequence_lengths, T, B)
-            dropout = self._dropout_on(engine) if is_training and self._drops else None
+            lengths = None if sequence_lengths is None else check_lengths(sequence_lengths, T, B)
+            dropout = self._dropout_on(engine) if is_training else None
             key = engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every, names
             take, forward, schedule = self._kinds.get(key) or self._kinds.keep(key, self._kind(*key))
             inputs, at = take(params, x, hx, cx)

@@ -23,8 +23,8 @@ class Plan:
     - `reserve_nbytes`: bytes of the reserve, which you own: a uint8 array [reserve_nbytes]. In training, `forward`
       fills it, then `backward_data` changes it, then `backward_weights` reads it.
 
-    On cuDNN the calls allocate no memory. Use a plan from one thread at a time. A call on another stream waits for the
-    call before.
+    On cuDNN the calls allocate no memory. Use a plan from one thread at a time, and on one stream: it belongs to the
+    stream that its first call runs on. A call on another stream raises an error, so prepare a plan for each stream.
 
     None is allowed where cuDNN allows NULL: for `hx` and `cx` (zeros), and for `hy`, `cy`, `dhx` and `dcx` (no result).
     Arrays of the cells without c take None for `cx`, `cy`, `dcy` and `dcx`. On a GPU each array must begin at a
@@ -101,19 +101,9 @@ class Plan:
         self._run(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
 
     def backward_data(
-        self,
-        params: Any,
-        y: Any,
-        dy: Any,
-        hx: Any,
-        dhy: Any,
-        dhx: Any,
-        cx: Any,
-        dcy: Any,
-        dcx: Any,
-        dx: Any,
+        self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
         reserve: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Run the first backward pass: write the gradients of `x`, `hx` and `cx` to `dx`, `dhx` and `dcx`.
 
         Args:

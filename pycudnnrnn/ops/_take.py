@@ -19,9 +19,6 @@ APART_MAX: Final = 256
 
 _FLAT: Final = frozenset({"params", "d_params"})
 
-Taken = tuple[Arrays, list[int | None]]
-"""The engine's arrays by name, or None, and the addresses that were checked."""
-
 
 class Taker:
     """Checks the arrays of one kind of call, in a fixed order, and returns the engine's arrays over the same memory.
@@ -37,38 +34,27 @@ class Taker:
     ) -> None:  # fmt: skip
         """Check the arrays in `words`, in that order."""
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
+        self._holds, self._address = engine.arrays.holds, engine.arrays.address
         self.slots, self._in_place = wanted, in_place
         self._apart: Recent[bool] = Recent(APART_MAX)
-        self._facts = [
-            (
-                name,
-                slot.shape,
-                slot.strides,
-                slot.dtype,
-                slot.optional or slot.shape is None,
-                as_it_is or engine.alignment > 1,
-                as_it_is,
-            )
-            for name, slot, as_it_is in ((name, wanted[name], in_place or name in _FLAT) for name in words)
-        ]
+        self._wanted = [(name, wanted[name], wanted[name].strides, in_place or name in _FLAT) for name in words]
 
-    def __call__(self, *given: Any) -> Taken:
-        """Return the engine's arrays over those given.
+    def __call__(self, *given: Any) -> tuple[Arrays, list[int | None]]:
+        """Return the engine's arrays over those given, by name, and the addresses that were checked.
 
         Raises:
             ArgumentError: an array whose device, dtype, shape or memory does not fit its slot or the engine.
             ArgumentTypeError: None for an array that the call needs.
             LayoutError: a params buffer in the arithmetic layout, if the engine's layout has another size.
         """
-        words, engine = self._words, self._engine
-        holds, address, alignment = engine.holds, engine.address, engine.alignment
+        words, holds, address, alignment = self._words, self._holds, self._address, self._engine.alignment
         found: Arrays = {}
         at: list[int | None] = []
-        for array, (name, shape, strides, dtype, optional, whole, as_it_is) in zip(given, self._facts, strict=True):
+        for array, (name, slot, strides, exact) in zip(given, self._wanted, strict=True):
+            shape, dtype, axes, optional = slot
             if array is None:
-                if not optional:
-                    expected = f"an array, {shape}, which is {self.slots[name].axes}"
-                    raise ArgumentTypeError(words[name], expected, None)
+                if not optional and shape is not None:
+                    raise ArgumentTypeError(words[name], f"an array, {shape}, which is {axes}", None)
                 found[name] = None
                 at.append(None)
                 continue
@@ -80,18 +66,18 @@ class Taker:
                 raise ArgumentError(words[name], f"{dtype}{whose}", native.dtype, aspect="dtype")
             if native.shape != shape:
                 if name in _FLAT:
-                    check_size(words[name], native, self._spec, engine)
-                _arrays.check_shape(words[name], native, shape, self.slots[name].axes)
+                    check_size(words[name], native, self._spec, self._engine)
+                _arrays.check_shape(words[name], native, shape, axes)
             place = None
-            if whole:
+            if exact or alignment > 1:
                 if native.strides != strides and not native.flags.c_contiguous:
                     raise ArgumentError(words[name], "a contiguous array", f"strides {native.strides}")
                 place = address(native)
                 if place % alignment and native.size:
-                    least = alignment if as_it_is else dtype.itemsize
+                    least = alignment if exact else dtype.itemsize
                     if place % least:
                         raise ArgumentError(words[name], f"memory aligned to {least} bytes", hex(place))
-                    native = engine.copy(native)
+                    native = self._engine.arrays.copy(native)
                     place = address(native)
             found[name] = native
             at.append(place)

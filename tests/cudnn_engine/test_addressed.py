@@ -67,7 +67,7 @@ def test_states_of_a_stream_live_as_long_as_they_are_used(play):
         made.append(weakref.ref(array))
         return array
 
-    handle = engine.runtime.handles.get()
+    handle = engine.runtime.handles.on(device.stream())
     device.empty = watched
     own = engine.runtime.states_on(handle, STREAM)
     gc.collect()

@@ -19,7 +19,7 @@ import torch
 from pycudnnrnn import CudnnLSTM, _arrays, ops
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.device import CudaDevice, _Foreign
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, StateError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import HostDevice, Stream, host, imported
@@ -218,7 +218,7 @@ def test_a_failing_call_leaves_the_current_stream_as_it_was(played):
     assert device.current is cupys
 
 
-def test_a_plan_runs_on_the_stream_that_is_torchs_at_each_call(played, monkeypatch):
+def test_a_plan_belongs_to_torchs_stream_of_its_first_call(played, monkeypatch):
     shim, device = played
     problem = problem_of()
     plan = problem.op.prepare(5, 3, sequence_lengths=problem.lengths, device="cuda:0")
@@ -227,13 +227,17 @@ def test_a_plan_runs_on_the_stream_that_is_torchs_at_each_call(played, monkeypat
     y, hy, cy = (
         put(device, "torch", np.zeros_like(a)) for a in (expected.output, expected.output_h, expected.output_c)
     )
-    for address in (0x10, 0x20):
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda _, a=address: types.SimpleNamespace(cuda_stream=a))
+    current = types.SimpleNamespace(cuda_stream=0x10)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: current)
+    for _ in range(2):
         plan.forward(params, x, hx, cx, y, hy, cy)
-    assert [stream for _, _, stream, _ in shim.launches] == [0x10, 0x20]
+    current.cuda_stream = 0x20
+    with pytest.raises(StateError, match=r"belongs to stream 0x10, .* current stream is 0x20: prepare a plan for each"):
+        plan.forward(params, x, hx, cx, y, hy, cy)
+    assert [stream for _, _, stream, _ in shim.launches] == [0x10, 0x10]
     assert np.array_equal(get(y), expected.output)
     waits = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
-    assert waits == [(0x10, device.current.ptr), (0x20, 0x10)], "its workspace was taken on CuPy's"
+    assert waits == [(0x10, device.current.ptr)], "its workspace was taken on CuPy's"
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -100,11 +100,11 @@ def test_a_status_is_an_error_and_a_function_that_is_not_there_too(played):
     played.fail["cudnnSetStream", 1] = 5000
     handle, stream = Handle(played.library), Stream()
     with pytest.raises(CudnnError, match=r"cudnnSetStream.*EXECUTION_FAILED"):
-        handle.use(stream, stream.ptr)
-    handle.use(stream, stream.ptr)
-    handle.use(stream, stream.ptr)
+        handle.use(stream)
+    handle.use(stream)
+    handle.use(stream)
     assert played.counts["cudnnSetStream"] == 2, "again after the failure, and not when it is set"
-    handle.use(Stream(0), 0)
+    handle.use(Stream(0))
     assert played.counts["cudnnSetStream"] == 3
     with pytest.raises(EngineError, match="removed"):
         played.library.cudnnGetRNNLinLayerBiasParams.bind()

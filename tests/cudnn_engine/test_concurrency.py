@@ -234,20 +234,20 @@ def test_more_threads_than_handles_is_an_error(play, monkeypatch):
 
 
 def test_the_last_handle_goes_to_one_of_two_threads_that_take_it(play, monkeypatch):
-    _, engine, _ = play()
-    other, make, made = Other(), handles.Handle, []
+    _, engine, device = play()
+    other, make, made, stream = Other(), handles.Handle, [], device.stream()
     with other.watching():
         pool = handles.HandlePool(engine.library)
 
     def interrupted(library):
         made.append(library)
         if len(made) == 1:
-            other.comes(pool.get)
+            other.comes(lambda: pool.on(stream))
         return make(library)
 
     monkeypatch.setattr(handles, "HANDLES_MAX", 1)
     monkeypatch.setattr(handles, "Handle", interrupted)
-    assert pool.get() is pool.get()
+    assert pool.on(stream) is pool.on(stream)
     with pytest.raises(EngineError, match="1 threads"):
         other.result()
     assert len(made) == 1

@@ -158,7 +158,7 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
     problem = problem_of()
     equal(run(problem), expected_of(problem))
     assert set(asked) == {"cuda:1"}
-    assert other.runtime.handles.get() is not first.runtime.handles.get()
+    assert other.runtime.handles.on(second.stream()) is not first.runtime.handles.on(second.stream())
     assert second.index == 1
 
 

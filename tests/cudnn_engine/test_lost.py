@@ -170,15 +170,15 @@ def test_threads_that_are_in_calls_when_it_happens_all_get_it(play):
 
 def test_what_is_closed_or_dropped_afterwards_is_left_alone_without_a_word(play, recwarn):
     model = Model(play)
-    native = model.plan._native._passes
+    native, handle = model.plan._native._passes, model.engine.runtime.handles.on(model.device.stream())
     model.device.broken[""] = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         model.forward()
     before, failures = model.crossed(), list(owned.RELEASE_FAILURES)
     native._rnn.close()
     assert native._rnn.closed
-    model.engine.runtime.handles.get().close()
-    native = None
+    handle.close()
+    native = handle = None
     model.drop()
     model.engine.runtime.compiled.clear()
     gc.collect()
@@ -275,7 +275,7 @@ def cuda(monkeypatch):
     runtime = types.SimpleNamespace(
         CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError, streamCaptureModeThreadLocal=1, **functions
     )
-    namespace = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, Device=made_current))
+    namespace = types.SimpleNamespace(ndarray=object, cuda=types.SimpleNamespace(runtime=runtime, Device=made_current))
     monkeypatch.setitem(sys.modules, "cupy", namespace)
     cuda.is_capturing = functions["getDevice"]
     return cuda

@@ -15,7 +15,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.engines.numpy_engine import plan as numpy_plan
 from pycudnnrnn.engines.numpy_engine import reserve as numpy_reserve
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.ops._take import Taker
 from pycudnnrnn.passes import Slot
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
@@ -147,15 +147,36 @@ def test_each_prepared_forward_moves_dropout_on_after_the_one_before_whatever_th
     _, _, device = play()
     op = ops.CudnnGRU(2, 4, 3, dropout=0.5, seed=4)
     problem = make_problem(op, 3, 2, None, seed=1)
-    plan = prepared(problem, "cuda:0")
+    plan, on_another = prepared(problem, "cuda:0"), prepared(problem, "cuda:0")
     buffers = Buffers(problem, plan, device.from_host)
     before, first = op.dropout_state("cuda:0").position, device.current
     buffers.forward(plan)
     device.current = other = Stream()
     device.waits.clear()
-    buffers.forward(plan)
+    buffers.forward(on_another)
     assert device.waits == [(other, first)] * 2, "the workspace, and the random states"
     assert op.dropout_state("cuda:0").position == before + 2
+
+
+def test_a_plan_belongs_to_the_stream_of_its_first_call(play):
+    played, _, device = play()
+    op = ops.CudnnGRU(1, 4, 3)
+    problem = make_problem(op, 3, 2, None, seed=1)
+    plan, home, first, other = prepared(problem, "cuda:0"), device.current, Stream(0x10), Stream(0x20)
+    buffers = Buffers(problem, plan, device.from_host)
+    device.current = first
+    buffers.run(plan)
+    assert device.waits == [(first, home)], "the workspace was taken there when the plan was prepared"
+    device.current, launched = other, len(played.launches)
+    with pytest.raises(StateError) as caught:
+        buffers.forward(plan)
+    assert str(caught.value) == (
+        "this plan belongs to stream 0x10, on which its first call ran, and the current stream is 0x20: "
+        "prepare a plan for each stream"
+    )
+    device.current = Stream(0x10)  # another object for the same stream
+    buffers.forward(plan)
+    assert len(played.launches) == launched + 1
 
 
 LSTM = ops.CudnnLSTM(1, 3, 4, dtype="float64", algo="auto", math_type="default")

@@ -128,7 +128,7 @@ def padding(cuda):
 def reserves(cuda, *, packed=False):
     """Bytes of reserve: what a ragged training call is given, and what cuDNN asks for by lengths."""
     ragged = tuple(sorted(RAGGED, reverse=True)) if packed else RAGGED
-    schedule, handle = Schedule(T, B, ragged, packed=packed), cuda.engine.runtime.handle_on(cuda.device.stream())
+    schedule, handle = Schedule(T, B, ragged, packed=packed), cuda.engine.runtime.handles.on(cuda.device.stream())
     passes = cuda.engine.runtime.native_calls(handle, CallConfig(lstm().spec, schedule, keep_reserve=True))
     found = {"given": passes.reserve_nbytes}
     for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), ragged, (T,) + (1,) * (B - 1)):

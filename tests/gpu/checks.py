@@ -169,7 +169,7 @@ def dropout(cuda):
 
     device, runtime = cuda.device, cuda.engine.runtime
     states = device.zeros((cuda.engine.dropout_states_nbytes(),), np.dtype(np.uint8))
-    handle = runtime.handle_on(device.stream())
+    handle = runtime.handles.on(device.stream())
     at = runtime.dropout_at(handle, device.address(states), 0.5)
     say(states_nbytes=states.nbytes, cudnnSetDropoutDescriptor=times_of(cuda, lambda: at.start(handle, 1)))
     T, B, units = (5, 2, 4) if cuda.on_shim else (100, 64, 512)

@@ -103,7 +103,7 @@ def lost(cuda, how):
     from pycudnnrnn.errors import DeviceLostError
     from tests.helpers.every_call import EveryCall
 
-    model = EveryCall(cuda.device)
+    model, handle = EveryCall(cuda.device), cuda.engine.runtime.handles.on(cuda.device.stream())
     break_device(cuda, told=how == "told")
     for name, call in [("the first of all", model.forward), *model.calls.items()]:
         started = time.perf_counter()
@@ -115,7 +115,6 @@ def lost(cuda, how):
             say(call=name, error=type(error).__name__, code=code, text=str(error), ms=took)
         else:
             say(call=name, error=None)
-    handle = cuda.engine.runtime.handles.get()
     handle.close()
     model.drop()
     gc.collect()
@@ -129,7 +128,7 @@ def by_cudnn_alone(cuda, problem, put, *, training=True):
     from pycudnnrnn.schedule import Schedule
 
     device, (T, B, _) = cuda.device, problem.x.shape
-    handle = cuda.engine.runtime.handle_on(device.stream())
+    handle = cuda.engine.runtime.handles.on(device.stream())
     schedule = Schedule(T, B, None if problem.lengths is None else tuple(problem.lengths))
     native.check_sizes = lambda _: None  # cuDNN is asked what it makes of what the engine refuses
     passes = native.NativeCalls(handle, device, CallConfig(problem.spec, schedule, training), None)

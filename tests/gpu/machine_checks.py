@@ -65,7 +65,7 @@ def tools():
 def library(cuda):
     """Without torch: which libcudnn, whether it opens what it needs, and how long its first handle takes."""
     began = time.perf_counter()
-    cuda.engine.runtime.handles.get()
+    cuda.engine.runtime.handles.on(cuda.device.stream())
     first_handle_s = round(time.perf_counter() - began, 2)
     say(library=str(cuda.engine.library), first_handle_s=first_handle_s, libraries=in_this_process())
 

@@ -22,7 +22,7 @@ def test_set_mode_of_the_weight_gradient(cuda, answer):
     native, at = b.plan._native._passes, cuda.device.address
     x_desc, y_desc = b.plan._native._data.pointers
     target = cuda.put(np.full_like(added, 77))
-    handle = cuda.engine.runtime.handle_on(cuda.device.stream())
+    handle = cuda.engine.runtime.handles.on(cuda.device.stream())
     try:
         cuda.engine.library.cudnnRNNBackwardWeights_v8(
             handle, native._rnn, cudnnWgradMode_t.SET, None, x_desc, at(b.x), native._fixed["hDesc"], at(b.hx), y_desc,
@@ -47,7 +47,7 @@ def test_null_gradients_of_final_states(cuda, answer):
     at, library = cuda.device.address, cuda.engine.library
     call = native._passes
     (x_desc, y_desc), h_desc, c_desc = native._data.pointers, call._fixed["hDesc"], call._fixed["cDesc"]
-    handle = cuda.engine.runtime.handle_on(cuda.device.stream())
+    handle = cuda.engine.runtime.handles.on(cuda.device.stream())
     try:
         library.cudnnRNNBackwardData_v8(
             handle, call._rnn, None, y_desc, at(null.y), at(null.dy), x_desc,
@@ -160,7 +160,7 @@ def test_lengths_on_the_device_are_not_needed(cuda, answer):
     native, at, b = given.plan._native, cuda.device.address, given
     call, lengths = native._passes, cuda.put(np.array([6, 2, 4, 1], np.int32))
     (x_desc, y_desc), h_desc, c_desc = native._data.pointers, call._fixed["hDesc"], call._fixed["cDesc"]
-    handle, mode = cuda.engine.runtime.handle_on(cuda.device.stream()), cudnnForwardMode_t(call.training)
+    handle, mode = cuda.engine.runtime.handles.on(cuda.device.stream()), cudnnForwardMode_t(call.training)
     try:
         cuda.engine.library.cudnnRNNForward(
             handle, call._rnn, mode, at(lengths), x_desc, at(b.x), y_desc,

@@ -137,7 +137,7 @@ def test_threads_may_take_turns_with_one_prepared_call(cuda):
 
 def step(cuda, b, before_each=lambda: None):
     """Forward and backward; its results, for which it waits."""
-    cuda.device.fill_zero(b.d_params)
+    b.d_params.fill(0)
     for work in (b.forward, b.backward_data, b.backward_weights):
         before_each()
         work()

@@ -14,11 +14,11 @@ X, H = np.ones((5, 2, 3), np.float32), np.ones((1, 2, 4), np.float32)
 
 MISFITS = {
     # op; arguments; keywords; what the error says
-    "an LSTM's call": (G, (X, H, H, PG), {}, r"^Invalid is_training: an array of shape .*a Python bool$"),
-    "an LSTM's call with zeros": (G, (X, None, None, PG), {}, r"^Invalid is_training: an array of .*a Python bool$"),
+    "an LSTM's call": (G, (X, H, H, PG), {}, r"^Invalid is_training: an array of shape .*a Python bool: 'gru' has no"),
+    "an LSTM's call with zeros": (G, (X, None, None, PG), {}, r"_c, its arrays are \(input_data, input_h, params\)$"),
     "an LSTM's call to the end": (G, (X, H, H, PG, False), {}, r"takes from 4 to 5 positional arguments but 6 were"),
     "an LSTM's call, params by name": (G, (X, None, H), {"params": PG}, "got multiple values for argument 'params'"),
-    "c by name": (G, (X, H, PG), {"input_c": H}, "unexpected keyword argument 'input_c'"),
+    "c by name": (G, (X, H, PG), {"input_c": H}, "keyword argument 'input_c'; input_c: only an LSTM has a cell state"),
     "no h": (G, (X, PG), {}, "missing 1 required positional argument: 'params'"),
     "no h, params by name": (G, (X,), {"params": PG}, "missing 1 required positional argument: 'input_h'"),
     "no h, and a bool": (G, (X, PG, True), {}, r"^Invalid params: <class 'bool'>, expecting a NumPy"),

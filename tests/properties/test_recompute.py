@@ -154,7 +154,7 @@ def test_masks_drawn_in_parts_are_the_mask(first, rows, width, position, layer):
     whole = masks.of(spec, layer, (first + rows, width))
     part, again = masks.chunk(first)
     assert np.array_equal(part.of(spec, layer, (rows, width)), whole[first:])
-    assert np.array_equal(again.of(spec, layer, (rows, width)), whole[first:])
+    assert np.array_equal(again().of(spec, layer, (rows, width)), whole[first:])
 
 
 def test_upstream_gradients_may_be_missing():

@@ -9,8 +9,7 @@ import operator
 import cupy
 import numpy as np
 
-from pycudnnrnn.engines.cudnn.device import CudaDevice, in_order, same_stream
-from pycudnnrnn.engines.cudnn.lost import Watch
+from pycudnnrnn.engines.cudnn.device import CudaDevice, Watch, holding, in_order, same_stream
 from pycudnnrnn.errors import CaptureError, CudnnError
 
 GUARD = 64
@@ -159,10 +158,6 @@ class HostDevice:
     def synchronize(self, stream):
         self.synchronized.append(stream)
 
-    @staticmethod
-    def stream_address(stream):
-        return stream.ptr
-
     def wait(self, waiting, awaited):
         self._not_in_capture("waiting for a stream")
         if not same_stream(waiting, awaited):
@@ -242,13 +237,11 @@ class HostDevice:
 
     address = staticmethod(operator.attrgetter("data.ptr"))
     addresses = CudaDevice.addresses
+    holds = staticmethod(holding(cupy.ndarray, index))
 
     def copy(self, array):
+        self.refuse_capture(self.stream(), "copying an array")
         return self.from_host(host(array))
-
-    def fill_zero(self, array):
-        self._cuda("fill")
-        self._do(lambda: host(array).fill(0))
 
     def zero_at(self, address, nbytes, stream):
         self._cuda("memset")

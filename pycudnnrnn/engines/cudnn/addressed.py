@@ -95,7 +95,7 @@ class Addressed:
         """Return this thread's handle, set to a stream."""
         stream = self._runtime.device.stream_at(address)
         self._runtime.device.refuse_capture(stream, what)
-        return self._runtime.handle_on(stream)
+        return self._runtime.handles.on(stream)
 
     def _ready(
         self, stream: int, what: str, states: int | None

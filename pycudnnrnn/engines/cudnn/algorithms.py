@@ -79,20 +79,18 @@ def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> Algorit
         DeviceLostError: a candidate has taken the device with it; no other is tried.
     """
     choices, drops, spec, schedule = runtime.choices, config.dropout is not None, config.spec, config.schedule
-    ragged = schedule.lengths is not None
     asked = spec.replace(seed=0) if drops else spec.without_dropout
-    kind = CallKind(
-        choices.gpu, choices.cudnn, asked, schedule.T, schedule.B, ragged, schedule.time_major, config.training
-    )
+    sizes = schedule.T, schedule.B, schedule.lengths is not None, schedule.time_major
+    kind = CallKind(choices.gpu, choices.cudnn, asked, *sizes, config.training)
     known = choices.known.get(kind)
     if known is not None:
         return known
     with choices.lock:
         if kind in choices.known:
             return choices.known[kind]
-        with runtime.launching("measuring algo='auto'") as (handle, _):
+        with runtime.launching("measuring algo='auto'") as handle:
             data = data or _stand_in(runtime, spec, schedule)
-            dropout = CudnnDropout(handle, runtime.device, spec, DropoutState("cudnn", spec.seed)) if drops else None
+            dropout = CudnnDropout(runtime, handle, spec, DropoutState("cudnn", spec.seed)) if drops else None
             trials, failures = _tried(runtime, handle, config._replace(spec=asked, dropout=dropout), data)
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
@@ -130,9 +128,6 @@ def _tried(
         run(number)
         times[number] = []
 
-    def measure(number: int) -> None:
-        times[number].append(run(number))
-
     def safely(step: Callable[[int], object], number: int) -> None:
         try:
             with device.active():  # a device that is lost here is no reason to try the next
@@ -153,7 +148,7 @@ def _tried(
             safely(run, min(times))
         for turn in range(ROUNDS):
             for number in sorted(times, reverse=turn % 2 == 1):
-                safely(measure, number)
+                safely(lambda number: times[number].append(run(number)), number)
 
     built = [number for number, one in enumerate(found) if one.spec.algo is Algorithm.PERSIST_DYNAMIC]
     join(number for number in range(len(found)) if number not in built)

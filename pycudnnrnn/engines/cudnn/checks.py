@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from pycudnnrnn.errors import ArgumentError
@@ -49,10 +50,9 @@ def check_sizes(config: CallConfig) -> None:
     for name, width in (("input_data", spec.input_size), ("output", spec.output_size), ("gates", spec.num_units)):
         if T * B * width > INT32_MAX:
             raise ArgumentError(name, f"at most {INT32_MAX} elements", f"T={T} * B={B} * {width}")
-    if spec.num_pseudo_layers * B * spec.num_units > INT32_MAX:
-        raise ArgumentError(
-            "input_h", f"at most {INT32_MAX} elements", (spec.num_pseudo_layers, B, spec.num_units), aspect="shape"
-        )
+    states = spec.num_pseudo_layers, B, spec.num_units
+    if math.prod(states) > INT32_MAX:
+        raise ArgumentError("input_h", f"at most {INT32_MAX} elements", states, aspect="shape")
     backward_algo = config.backward_algo or spec.algo
     for algo in (spec.algo, backward_algo):
         if schedule.is_ragged and algo not in STANDARD_ALGORITHMS:

@@ -119,16 +119,9 @@ class DropoutDescriptor(Owned, kind="DropoutDescriptor"):
     """
 
     def __init__(
-        self,
-        handle: Owned,
-        dropout: float,
-        states: Any,
-        *,
-        address: int,
-        states_nbytes: int,
-        seed: int,
+        self, handle: Owned, dropout: float, states: Any, *, address: int, states_nbytes: int, seed: int,
         restore: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         library = handle.library
         super().__init__(library)
         self.states = states
@@ -172,14 +165,9 @@ class RNNDescriptor(Owned, kind="RNNDescriptor"):
     """
 
     def __init__(
-        self,
-        library: Library,
-        spec: RNNSpec,
-        dropout: DropoutDescriptor | None = None,
-        *,
-        algo: Algorithm | None = None,
-        padded_io: bool = True,
-    ) -> None:
+        self, library: Library, spec: RNNSpec, dropout: DropoutDescriptor | None = None, *,
+        algo: Algorithm | None = None, padded_io: bool = True,
+    ) -> None:  # fmt: skip
         spec = spec if algo is None else spec.replace(algo=algo)
         if spec.algo is Algorithm.AUTO:
             raise ArgumentError("algo", "one algorithm ('auto' is decided before a descriptor is made)", "'auto'")
@@ -219,16 +207,9 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
     """
 
     def __init__(
-        self,
-        library: Library,
-        dtype: DType,
-        time: int,
-        batch: int,
-        vector_size: int,
-        *,
-        lengths: Any = None,
+        self, library: Library, dtype: DType, time: int, batch: int, vector_size: int, *, lengths: Any = None,
         layout: c.cudnnRNNDataLayout_t = c.cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED,
-    ) -> None:
+    ) -> None:  # fmt: skip
         _check_data_type(library, dtype)
         check_int("time", time, 1, TIME_MAX)
         check_int("batch", batch, 1, INT32_MAX)

@@ -9,13 +9,16 @@ import contextlib
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines.cudnn.lost import Watch
+from pycudnnrnn.engines.cudnn.lost import lost
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 BYTES: Final = np.dtype(np.uint8)
 """The dtype of scratch memory."""
@@ -42,9 +45,9 @@ def same_stream(one: Any, other: Any) -> bool:
     return name_of(one) == name_of(other)
 
 
-def scratch(device: CudaDevice, nbytes: int) -> Any | None:
-    """Return new memory with anything in it; None for none."""
-    return device.empty((nbytes,), BYTES) if nbytes else None
+def holding(ndarray: Any, index: int) -> Callable[[Any], bool]:
+    """Return a function that tells whether an object is an array of this type, on the device of this number."""
+    return lambda array: type(array) is ndarray and array.data.device_id == index
 
 
 @contextlib.contextmanager
@@ -76,6 +79,40 @@ def in_order(device: CudaDevice, stream: Any, others: Sequence[Any]) -> Iterator
         device.wait(stream, other)
     with finally_do(device, rejoin):
         yield
+
+
+class Watch:
+    """Around work on one device: raise `DeviceLostError` for an error after which the device cannot be used.
+
+    `ask` makes a call that CUDA fails once the device is lost: cuDNN's statuses alone do not report it.
+
+    Raises:
+        DeviceLostError: from the call that fails so.
+    """
+
+    def __init__(self, device: str, ask: Callable[[], object]) -> None:
+        self._device, self._ask = device, ask
+
+    def look_at(self, error: BaseException) -> None:
+        """Raise if an error means that the device is lost, or comes from cuDNN and CUDA reports it when asked."""
+        cuda: BaseException | None = error
+        if isinstance(error, CudnnError):
+            try:
+                cuda = self._ask()  # type: ignore[assignment]  # None
+            except RuntimeError as answer:
+                cuda = answer
+        found = lost(self._device, error, cuda)
+        if found is not None:
+            raise found from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.look_at(error)
 
 
 class _Foreign:
@@ -116,6 +153,7 @@ class CudaDevice:
         self._others: Recent[Any] = Recent(OTHERS_MAX)
         self.address: Callable[[Any], int] = operator.attrgetter("data.ptr")
         """Where an array begins."""
+        self.holds = holding(cupy.ndarray, self.index)
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Make this the current device of a `with` block, and watch the block.
@@ -170,17 +208,12 @@ class CudaDevice:
     @staticmethod
     def using(stream: Any) -> contextlib.AbstractContextManager[Any]:
         """Make this the current stream of a `with` block."""
-        context: contextlib.AbstractContextManager[Any] = stream
-        return context
+        return stream  # type: ignore[no-any-return]  # CuPy's stream
 
     @staticmethod
     def synchronize(stream: Any) -> None:
         """Wait on the host for what is on a stream."""
         stream.synchronize()
-
-    @staticmethod
-    def stream_address(stream: Any) -> int:
-        return int(stream.ptr)
 
     def wait(self, waiting: Any, awaited: Any) -> None:
         """Let one stream wait for what has been put on another so far.
@@ -211,14 +244,10 @@ class CudaDevice:
         address = self.address
         return [None if array is None else address(array) for array in arrays]
 
-    @staticmethod
-    def copy(array: Any) -> Any:
+    def copy(self, array: Any) -> Any:
         """A new contiguous array."""
+        self.refuse_capture(self.stream(), "copying an array, which takes memory")
         return array.copy(order="C")
-
-    @staticmethod
-    def fill_zero(array: Any) -> None:
-        array.fill(0)
 
     def zero_at(self, address: int, nbytes: int, stream: int) -> None:
         """Fill memory with zeros on a stream; both by their addresses."""
@@ -239,8 +268,7 @@ class CudaDevice:
     @staticmethod
     def to_host(array: Any) -> np.ndarray[Any, Any]:
         """A NumPy copy; synchronises."""
-        host: np.ndarray[Any, Any] = array.get()
-        return host
+        return array.get()  # type: ignore[no-any-return]  # CuPy's array
 
     def from_host(self, array: np.ndarray[Any, Any]) -> Any:
         """A device copy."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from pycudnnrnn import _locks
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
-from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, finally_do
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
+
+if TYPE_CHECKING:
+    from pycudnnrnn.engines.cudnn.runtime import Runtime
 
 PASSES_MAX: Final = 64
 """Kinds of batches whose compiled passes are kept: a few small native objects each."""
@@ -66,56 +69,39 @@ class CudnnDropout(DropoutAt):
     """
 
     def __init__(
-        self, handle: Handle, device: CudaDevice, spec: RNNSpec, state: DropoutState, *, states: Any | None = None
+        self, runtime: Runtime, handle: Handle, spec: RNNSpec, state: DropoutState, *, states: Any | None = None
     ) -> None:
-        """Continue from a state, or from `states` in device memory, which become this one's own."""
-        self.position = state.position
-        self.seed, self._device = state.seed, device
+        """Continue from a state, or from `states` in device memory, which become this object's own."""
+        self._runtime, self._device, self._spec = runtime, runtime.device, spec
+        self.position, self.seed = state.position, state.seed
         self.chunk_nbytes = nbytes = states_nbytes(handle)
-        if states is not None:
-            self._states = states
-        elif state.data:
+        device, restore = self._device, states is not None or bool(state.data)
+        if states is None and state.data:
             if len(state.data) != nbytes:
-                raise ArgumentError(
-                    "state", f"{nbytes} bytes, which this GPU's states have", f"{len(state.data)} bytes"
-                )
-            self._states = device.from_host(np.frombuffer(state.data, np.uint8))
-        elif state.position:
-            raise ArgumentError("state", "the states' data with a position: cuDNN cannot compute them", "none")
-        else:
-            self._states = device.empty((nbytes,), np.dtype(np.uint8))
-        self._stream_memory = StreamMemory(device, self, self._states)
-        super().__init__(
-            DropoutDescriptor(
-                handle,
-                spec.dropout,
-                self._states,
-                address=device.address(self._states),
-                states_nbytes=nbytes,
-                seed=state.seed,
-                restore=states is not None or bool(state.data),
-            )
-        )
+                got = f"{len(state.data)} bytes"
+                raise ArgumentError("state", f"{nbytes} bytes, which this GPU's states have", got)
+            states = device.from_host(np.frombuffer(state.data, np.uint8))
+        elif states is None:
+            if state.position:
+                raise ArgumentError("state", "the states' data with a position: cuDNN cannot compute them", "none")
+            states = device.empty((nbytes,), BYTES)
+        self._states, self._stream_memory = states, StreamMemory(device, self, states)
+        at = {"address": device.address(states), "states_nbytes": nbytes}
+        super().__init__(DropoutDescriptor(handle, spec.dropout, states, **at, seed=state.seed, restore=restore))
 
-    @contextlib.contextmanager
-    def forward_on(self, stream: Any) -> Iterator[None]:
-        """Launch one forward on `stream`, after the one before, and count it if that succeeded.
+    def launching(self, stream: Any, launch: Callable[..., None]) -> Callable[..., None]:
+        """Return `launch` as one forward on `stream`: after the forward before, and counted if it succeeds.
 
         Raises:
             CaptureError: the stream is being captured: a graph's runs would be neither counted nor in order.
         """
-        self._device.refuse_capture(stream, "a forward with dropout")
-        with self.lock:
-            self._stream_memory.on(stream)
-            yield
-            self.position += 1
-
-    def launching(self, stream: Any, launch: Callable[..., None]) -> Callable[..., None]:
-        """Return what launches by `launch` as one forward of this dropout; see `forward_on`."""
 
         def run(*arguments: Any, **keywords: Any) -> None:
-            with self.forward_on(stream):
+            self._device.refuse_capture(stream, "a forward with dropout")
+            with self.lock:
+                self._stream_memory.on(stream)
                 launch(*arguments, **keywords)
+                self.position += 1
 
         return run
 
@@ -132,9 +118,16 @@ class CudnnDropout(DropoutAt):
                 raise
             self.position = position + 1
 
-    def chunk(self, first_row: int) -> tuple[CudnnDropout, Any]:  # noqa: ARG002  masks depend on the states alone
+    def chunk(self, first_row: int) -> tuple[CudnnDropout, Callable[[], CudnnDropout]]:  # noqa: ARG002  no row matters
         """See `engines.ChunkMasks`: the states are kept, because no position gives them back."""
-        return self, (self.seed, self._snapshot())
+        kept, runtime = self._snapshot(), self._runtime
+
+        def again() -> CudnnDropout:
+            with runtime.launching("setting up dropout states") as handle:
+                start = DropoutState("cudnn", self.seed)
+                return CudnnDropout(runtime, handle, self._spec, start, states=self._device.copy(kept))
+
+        return self, again
 
     def _snapshot(self) -> Any:
         """Copy the states as the next launch on the current stream will find them; the caller holds the lock."""

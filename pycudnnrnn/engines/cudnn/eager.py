@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pycudnnrnn.engines import Results
-from pycudnnrnn.engines.cudnn.device import scratch
-from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, RESULTS, UPSTREAM, Arrays, CallConfig, Pass
 from pycudnnrnn.schedule import Schedule
+
+MADE: Final = (*RESULTS, "reserve", "workspace")
+"""What a forward takes memory for."""
 
 BACKWARD: Final = "an eager backward, which takes memory"
 
@@ -31,16 +32,14 @@ class EagerCalls:
         runtime, device, config = self._runtime, self._runtime.device, self._config
         stream = device.stream()
         device.refuse_capture(stream, "an eager forward, which takes memory")
-        handle = runtime.handle_on(stream)
+        handle = runtime.handles.on(stream)
         passes = self._passes
         if passes is None:
             passes = self._passes = runtime.native_calls(handle, self._resolved(config, inputs))
-        results = passes.new(*RESULTS)
-        y, hy, cy = results["y"], results["hy"], results.get("cy")
-        reserve, workspace = scratch(device, passes.reserve_nbytes), scratch(device, passes.workspace_nbytes)
-        scratch_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
+        y, hy, cy, reserve, workspace = map(passes.new(*MADE).get, MADE)
+        workspace_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
         launch = passes.launch if config.dropout is None else config.dropout.launching(stream, passes.launch)
-        launch(FORWARD, handle, passes.data(handle, schedule), scratch_at, (*at, *results_at))
+        launch(FORWARD, handle, passes.data(handle, schedule), workspace_at, (*at, *results_at))
         if not config.keep_reserve:
             return y, hy, cy, None
         return y, hy, cy, CudnnReserve(runtime, passes, schedule, inputs | {"y": y, "reserve": reserve}, (stream,))
@@ -63,25 +62,24 @@ class CudnnReserve:
 
     def copy(self) -> CudnnReserve:
         reserve = self.arrays["reserve"]
-        with self.runtime.ordered(self.streams, "copying a reserve, which takes memory") as (_, stream):
+        with self.runtime.ordered(self.streams, "copying a reserve, which takes memory") as stream:
             copied = {"reserve": None if reserve is None else self.runtime.device.copy(reserve)}
             return dataclasses.replace(self, arrays=self.arrays | copied, streams=(*self.streams, stream))
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
         passes, given = self.passes, dict(zip(UPSTREAM, (dy, dhy, dcy), strict=True))
-        with self.runtime.ordered(self.streams, BACKWARD) as (handle, _):
+        with self.runtime.ordered(self.streams, BACKWARD) as stream:
             given |= passes.new(*(name for name, array in given.items() if array is None), zeros=True)
             found = passes.new("dx", "dhx", "dcx")
-            self._run(BACKWARD_DATA, handle, given | found)
+            self._run(BACKWARD_DATA, stream, given | found)
             return found["dx"], found["dhx"], found.get("dcx")
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
-        with self.runtime.ordered(self.streams, BACKWARD) as (handle, _):
-            self._run(BACKWARD_WEIGHTS, handle, {"d_params": out}, accumulate=accumulate)
+        with self.runtime.ordered(self.streams, BACKWARD) as stream:
+            self._run(BACKWARD_WEIGHTS, stream, {"d_params": out}, accumulate=accumulate)
 
-    def _run(self, which: Pass, handle: Handle, arrays: Arrays, *, accumulate: bool = True) -> None:
-        passes = self.passes
-        workspace = scratch(self.runtime.device, passes.workspace_nbytes)
+    def _run(self, which: Pass, stream: Any, arrays: Arrays, *, accumulate: bool = True) -> None:
+        passes, handle = self.passes, self.runtime.handles.on(stream)
+        arrays = self.arrays | arrays | passes.new("workspace")
         self.touched = True
-        data = passes.data(handle, self.schedule)
-        passes.run(which, handle, data, workspace, self.arrays | arrays, accumulate=accumulate)
+        passes.run(which, handle, passes.data(handle, self.schedule), arrays, accumulate=accumulate)

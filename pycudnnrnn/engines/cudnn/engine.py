@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pycudnnrnn import _libcudnn, _locks
@@ -19,7 +19,6 @@ from pycudnnrnn.engines.cudnn.eager import EagerCalls
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import GRADIENTS, RESULTS, Arrays, CallConfig, nbytes, slots
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
 
@@ -37,35 +36,17 @@ class CudnnEngine:
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
         self.library, self.device = library, f"cuda:{device.index}"
-        self.arrays = self._device = device
-        ndarray, index = device.xp.ndarray, device.index
-        self.holds = lambda array: type(array) is ndarray and array.data.device_id == index
-        self.address: Callable[[Any], int] = device.address
+        self.arrays, self.active = device, device.active
         self.runtime = Runtime(library, device)
-        self.choices = self.runtime.choices
+        self.choices, self.layout, self.ordered = self.runtime.choices, self.runtime.layout, self.runtime.ordered
 
     @property
     def xp(self) -> Any:
-        return self._device.xp
-
-    def copy(self, array: Any) -> Any:
-        self._device.refuse_capture(self._device.stream(), "copying what is not aligned, which takes memory")
-        return self._device.copy(array)
-
-    def active(self) -> contextlib.AbstractContextManager[Any]:
-        return self._device.active()
-
-    @contextlib.contextmanager
-    def ordered(self, streams: Sequence[Any], what: str) -> Iterator[Any]:
-        with self.runtime.ordered(streams, what) as (_, stream):
-            yield stream
-
-    def layout(self, spec: RNNSpec) -> ParamLayout:
-        return self.runtime.layout(spec)
+        return self.arrays.xp
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> CudnnDropout:
-        with self.runtime.launching("setting up dropout states") as (handle, _):
-            return CudnnDropout(handle, self._device, spec, state)
+        with self.runtime.launching("setting up dropout states") as handle:
+            return CudnnDropout(self.runtime, handle, spec, state)
 
     def plan(self, config: CallConfig) -> CudnnPlan:
         check_sizes(config)
@@ -73,26 +54,20 @@ class CudnnEngine:
             raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
         if self.steps_max < config.schedule.T:
             raise ArgumentError("T", f"one native call: at most {self.steps_max} steps", config.schedule.T)
-        with self.runtime.launching("preparing a plan") as (handle, _):
+        with self.runtime.launching("preparing a plan") as handle:
             passes = self.runtime.native_calls(handle, self.resolved(config))
             return CudnnPlan(self.runtime, passes, config)
 
-    def dropout_again(self, spec: RNNSpec, kept: Any) -> CudnnDropout:
-        seed, states = kept
-        with self.runtime.launching("setting up dropout states") as (handle, _):
-            copied = self._device.copy(states)  # a third forward would start from them, too
-            return CudnnDropout(handle, self._device, spec, DropoutState(self.name, seed), states=copied)
-
     def dropout_states_nbytes(self) -> int:
         """Return the bytes of one model's random states on this device."""
-        with self.runtime.launching("asking for the size of dropout states") as (handle, _):
+        with self.runtime.launching("asking for the size of dropout states") as handle:
             return states_nbytes(handle)
 
     def write_dropout_states(self, stream: int, states: int, seed: int) -> None:
         """Write random states at an address in another library's memory, from a seed; cuDNN itself may wait for it."""
         runtime = self.runtime
-        with self._device.active():
-            handle = runtime.handle_on(self._device.stream_at(stream))
+        with self.active():
+            handle = runtime.handles.on(self.arrays.stream_at(stream))
             dropout = runtime.dropout_at(handle, states, 0.5)  # any: states keep none, and at 0 nothing may be written
             with dropout.lock:
                 dropout.start(handle, seed)
@@ -104,17 +79,17 @@ class CudnnEngine:
 
     @contextlib.contextmanager
     def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
-        device = self._device
+        device = self.arrays
         with device.active():
             stream, *around = (device.stream() if a is None else device.stream_at(a) for a in (address, *others))
             waiting = finally_do(device, lambda: device.synchronize(stream)) if wait else contextlib.nullcontext()
             with waiting, in_order(device, stream, around), device.using(stream):
-                yield device.stream_address(stream)
+                yield int(stream.ptr)
 
     def memory(self, config: CallConfig) -> Memory:
         found = slots(config.spec, config.schedule, self.layout(config.spec).size)
         gradients = nbytes(found, (*GRADIENTS, "d_params")) if config.training else 0
-        with self.runtime.launching() as (handle, _):
+        with self.runtime.launching() as handle:
             passes = self.runtime.native_calls(handle, config)
         return Memory(passes.workspace_nbytes, passes.reserve_nbytes, nbytes(found, RESULTS), gradients)
 

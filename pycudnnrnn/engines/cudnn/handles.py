@@ -31,17 +31,16 @@ class Handle(Owned, kind=""):
         self.pointer = self._pointer
         self._set_stream = library.cudnnSetStream.bind("streamId", handle=self)
         self.stream: Any = None
-        self.stream_address = 0
 
-    def use(self, stream: Any, address: int) -> None:
-        """Launch on a stream from now on; the library is told of another object alone.
+    def use(self, stream: Any) -> None:
+        """Launch on a stream from now on. cuDNN is called only if the stream is another object than before.
 
         The object is kept, because CUDA gives the address of a stream that is destroyed to another one.
         """
         if stream is not self.stream:
-            self.stream = None  # what fails here leaves it on nobody knows which
-            self._set_stream(address)
-            self.stream, self.stream_address = stream, address
+            self.stream = None  # unknown, if the call fails
+            self._set_stream(stream.ptr)
+            self.stream = stream
 
 
 class _Lease:
@@ -83,8 +82,8 @@ class HandlePool:
                 "start processes with multiprocessing's 'spawn' method"
             )
 
-    def get(self) -> Handle:
-        """Return this thread's handle."""
+    def on(self, stream: Any) -> Handle:
+        """Return this thread's handle, set to a stream."""
         if self.forks != self._forks:
             self.check_process()
         try:
@@ -94,6 +93,7 @@ class HandlePool:
             handle, free = lease.handle, self._free
             # Atomic, and without the lock: a finaliser may run while it is held. And it does not keep the pool alive.
             self._watched[handle] = weakref.ref(lease, lambda _: free.append(handle))
+        lease.handle.use(stream)
         return lease.handle
 
     def _taken(self) -> Handle:

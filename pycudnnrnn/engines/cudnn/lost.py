@@ -6,14 +6,10 @@ After one of them native objects are left as they are (`owned`). Only a new proc
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycudnnrnn.engines.cudnn.owned import leave_everything
 from pycudnnrnn.errors import CudnnError, DeviceLostError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 STICKY: Final[dict[int, str]] = {
     214: "cudaErrorECCUncorrectable",
@@ -40,45 +36,19 @@ Source: cudaError in driver_types.h (CUDA 13.5): those after which "the process 
 """
 
 
-class Watch:
-    """Around work on one device: raise `DeviceLostError` for an error after which the device cannot be used.
+def lost(device: str, error: BaseException, cuda: BaseException | None) -> DeviceLostError | None:
+    """Return the error to raise instead of `error` if CUDA's error `cuda` means that the device is lost.
 
-    `ask` makes a call that CUDA fails once the device is lost: cuDNN's statuses alone do not report it.
-
-    Raises:
-        DeviceLostError: from the call that fails so.
+    Native objects are then left as they are.
     """
-
-    def __init__(self, device: str, ask: Callable[[], object]) -> None:
-        self._device, self._ask = device, ask
-
-    def look_at(self, error: BaseException) -> None:
-        """Raise if an error means that the device is lost, or comes from cuDNN and CUDA reports it when asked."""
-        cuda = self._answer() if isinstance(error, CudnnError) else error
-        code = getattr(cuda, "status", None)  # CuPy's CUDARuntimeError and CUDADriverError have it
-        if code in STICKY:
-            if isinstance(error.__context__, DeviceLostError):
-                raise error.__context__  # it came first; this one is of leaving the device
-            function = error.function if isinstance(error, CudnnError) else _function(error)
-            leave_everything()
-            detail = str(cuda).partition(": ")[2]
-            raise DeviceLostError(self._device, code, STICKY[code], function, detail) from error
-
-    def _answer(self) -> BaseException | None:
-        try:
-            self._ask()
-        except RuntimeError as error:
-            return error
+    code = getattr(cuda, "status", None)  # CuPy's CUDARuntimeError and CUDADriverError have it
+    if code not in STICKY:
         return None
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.look_at(error)
+    if isinstance(error.__context__, DeviceLostError):
+        return error.__context__  # it came first; this one is of leaving the device
+    function = error.function if isinstance(error, CudnnError) else _function(error)
+    leave_everything()
+    return DeviceLostError(device, code, STICKY[code], function, str(cuda).partition(": ")[2])
 
 
 def _function(error: BaseException) -> str:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
 from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
-from pycudnnrnn.engines.cudnn.device import CudaDevice, scratch
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, PASSES, Arrays, CallConfig, Name, Pass, slots
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, PASSES, Arrays, CallConfig, Name, Pass, Slot, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
 
@@ -53,10 +53,9 @@ class NativeCalls:
         self.batch = dataclasses.replace(schedule, lengths=None)
         algo = spec.untuned_algo
         backward_algo = config.backward_algo or algo
+        dropout = dropout or DropoutDescriptor.of_none(handle)
         self._rnns = {
-            each: RNNDescriptor(
-                library, spec, dropout or DropoutDescriptor.of_none(handle), algo=each, padded_io=not schedule.packed
-            )
+            each: RNNDescriptor(library, spec, dropout, algo=each, padded_io=not schedule.packed)
             for each in dict.fromkeys((algo, backward_algo))
         }
         dynamic = self._rnns.get(Algorithm.PERSIST_DYNAMIC)
@@ -69,8 +68,9 @@ class NativeCalls:
         self._rnn = self._rnns[algo]
         self.params_nbytes = weight_space_nbytes(handle, self._rnn)
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
-        reserve_nbytes = self.reserve_nbytes if training else None
-        self.slots = slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize, reserve_nbytes)
+        self.slots = dict(slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize))
+        for name, nbytes in (("workspace", self.workspace_nbytes), ("reserve", self.reserve_nbytes)):
+            self.slots[name] = Slot((nbytes,) if nbytes else None, BYTES)
         self.passes = PASSES if training else (FORWARD,)
         h, c = (
             None if shape is None else TensorDescriptor(library, spec.dtype, shape)
@@ -128,7 +128,7 @@ class NativeCalls:
         return self._equal if schedule.lengths is None else DataDescriptors(self._library, self.spec, schedule)
 
     def new(self, *names: Name, zeros: bool = False) -> Arrays:
-        """Make arrays, those that there are."""
+        """Make arrays, by name; without those that have no slot, or a slot of no bytes."""
         make = self.device.zeros if zeros else self.device.empty
         slots = self.slots
         return {name: make(s.shape, s.dtype) for name in names if (s := slots[name]).shape is not None}
@@ -153,26 +153,24 @@ class NativeCalls:
         name = "dx" if data else "d_params"
         address = at[which.names.index(name)]
         if address is not None:
-            self.device.zero_at(address, self.slots[name].nbytes, handle.stream_address)
+            self.device.zero_at(address, self.slots[name].nbytes, handle.stream.ptr)
 
     def run(
-        self, which: Pass, handle: Handle, data: DataDescriptors, workspace: Any, arrays: Arrays, *,
-        accumulate: bool = True,
-    ) -> None:  # fmt: skip
-        """Put a pass on the handle's stream, on the arrays that are of its names."""
-        at = self.device.addresses(workspace, *map(arrays.get, which.names))
-        self.launch(which, handle, data, at[0], at[1:], accumulate=accumulate)
+        self, which: Pass, handle: Handle, data: DataDescriptors, arrays: Arrays, *, accumulate: bool = True
+    ) -> None:
+        """Put a pass on the handle's stream, on the workspace and the arrays of its names among `arrays`."""
+        workspace, *at = self.device.addresses(*map(arrays.get, ("workspace", *which.names)))
+        self.launch(which, handle, data, workspace, at, accumulate=accumulate)
 
     def step(self, **given: Any) -> Arrays:
-        """Add to the arrays that are given what all passes need beside them: zeros, and scratch memory."""
+        """Add to the given arrays what all passes need besides: zeros, a workspace and a reserve."""
         names = {name for which in self.passes for name in which.names} - {"reserve"} - given.keys()
-        made = {name: scratch(self.device, getattr(self, f"{name}_nbytes")) for name in ("workspace", "reserve")}
-        return given | self.new(*names, zeros=True) | made
+        return given | self.new(*names, zeros=True) | self.new("workspace", "reserve")
 
     def run_all(self, handle: Handle, data: DataDescriptors, arrays: Arrays) -> None:
         """Put all passes on the handle's stream, which is the current one; nothing here takes memory or waits."""
         for which in self.passes:
-            self.run(which, handle, data, arrays["workspace"], arrays, accumulate=False)
+            self.run(which, handle, data, arrays, accumulate=False)
 
 
 def _bound(library: Library, which: Pass, fixed: dict[str, Any]) -> Any:

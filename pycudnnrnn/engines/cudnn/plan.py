@@ -6,18 +6,23 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pycudnnrnn.engines.cudnn.device import scratch
+from pycudnnrnn.engines.cudnn.device import name_of, same_stream
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.native_calls import DataDescriptors, NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
+from pycudnnrnn.errors import StateError
 from pycudnnrnn.passes import FORWARD, Arrays, CallConfig, Pass
 
 _NOTHING: Final = contextlib.nullcontext()
 
 
 class CudnnPlan:
-    """See `engines.EnginePlan`. Calls use one workspace and one pair of data descriptors, of its own."""
+    """See `engines.EnginePlan`. It owns one workspace and one pair of data descriptors, and belongs to one stream.
+
+    The workspace is taken when the plan is prepared. The stream of the first call may be another one, since that
+    depends on the library of the arrays. So this stream waits for the other, and gives the workspace back to it.
+    """
 
     def __init__(self, runtime: Runtime, passes: NativeCalls, config: CallConfig) -> None:
         self._runtime, self._passes, self._dropout = runtime, passes, config.dropout
@@ -25,17 +30,33 @@ class CudnnPlan:
         self._device = passes.device
         self.spec = passes.spec
         self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
-        workspace = scratch(self._device, passes.workspace_nbytes)
+        workspace = passes.new("workspace").get("workspace")
         (self._workspace_at,) = self._device.addresses(workspace)
-        self._stream_memory = StreamMemory(self._device, self, workspace)
+        self._stream_memory, self._stream = StreamMemory(self._device, self, workspace), None
 
     def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:  # noqa: ARG002
         stream = self._device.stream()
+        if stream is not self._stream:
+            self._belong_to(stream)
         self._stream_memory.on(stream)
-        handle = self._runtime.handle_on(stream)
+        handle = self._runtime.handles.on(stream)
         drops, launch = self._dropout if which is FORWARD else None, self._passes.launch
         launch = launch if drops is None else drops.launching(stream, launch)
         launch(which, handle, self._data, self._workspace_at, at, accumulate=accumulate)
+
+    def _belong_to(self, stream: Any) -> None:
+        """Belong to the stream of the first call.
+
+        Raises:
+            StateError: a call on another stream.
+        """
+        if self._stream is not None and not same_stream(stream, self._stream):
+            own, current = map(name_of, (self._stream, stream))
+            raise StateError(
+                f"this plan belongs to stream {own:#x}, on which its first call ran, and the current stream is "
+                f"{current:#x}: prepare a plan for each stream"
+            )
+        self._stream = stream
 
     def hold(self, params: Any | None) -> None:
         """Do nothing: cuDNN reads params as they are."""
@@ -48,15 +69,9 @@ class CudnnGraph:
     """See `engines.EngineGraph`: all passes of one batch captured once, over memory of their own, and replayed."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        passes: NativeCalls,
-        data: DataDescriptors,
-        dropout: CudnnDropout | None,
-        params: Any,
-        *,
-        carry_state: bool,
-    ) -> None:
+        self, runtime: Runtime, passes: NativeCalls, data: DataDescriptors, dropout: CudnnDropout | None, params: Any,
+        *, carry_state: bool,
+    ) -> None:  # fmt: skip
         self._runtime, self._dropout, self._device = runtime, dropout, passes.device
         self._passes, self._data = passes, data
         device = passes.device
@@ -70,11 +85,11 @@ class CudnnGraph:
                 self._graph = device.capture(self._work)
                 self._stream_memory = StreamMemory(device, self, *self.arrays.values(), self._graph)
             for state, _ in self._carried:  # the first run, before the capture, has written there
-                device.fill_zero(state)
+                device.zero_at(device.address(state), state.nbytes, device.stream().ptr)
 
     def _work(self) -> None:
         """Put on the current stream what a replay does; nothing here takes memory or waits."""
-        self._passes.run_all(self._runtime.handle_on(self._device.stream()), self._data, self.arrays)
+        self._passes.run_all(self._runtime.handles.on(self._device.stream()), self._data, self.arrays)
         for state, result in self._carried:
             self._device.copy_bytes(state, result)
 

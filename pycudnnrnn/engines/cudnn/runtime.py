@@ -50,8 +50,8 @@ class Runtime:
         self._lock = _locks.lock()
 
     @contextlib.contextmanager
-    def launching(self, what: str = "") -> Iterator[tuple[Handle, Any]]:
-        """Give this thread's handle, set to the current stream, and that stream; `what` cannot be part of a CUDA graph.
+    def launching(self, what: str = "") -> Iterator[Handle]:
+        """Give this thread's handle, set to the current stream; `what` cannot be part of a CUDA graph.
 
         Raises:
             CaptureError: `what` is to be done while the stream is captured.
@@ -60,22 +60,13 @@ class Runtime:
             stream = self.device.stream()
             if what:
                 self.device.refuse_capture(stream, what)
-            yield self.handle_on(stream), stream
+            yield self.handles.on(stream)
 
     @contextlib.contextmanager
-    def ordered(self, streams: Sequence[Any], what: str) -> Iterator[tuple[Handle, Any]]:
-        """As `launching`, on the current stream after `streams`, which then wait for it.
-
-        They are those that the memory in use is from, and goes back to.
-        """
-        with self.launching(what) as (handle, stream), in_order(self.device, stream, streams):
-            yield handle, stream
-
-    def handle_on(self, stream: Any) -> Handle:
-        """Give this thread's handle, set to a stream."""
-        handle = self.handles.get()
-        handle.use(stream, self.device.stream_address(stream))
-        return handle
+    def ordered(self, streams: Sequence[Any], what: str) -> Iterator[Any]:
+        """See `Engine.ordered`: the memory in use was taken on `streams`, and is given back there."""
+        with self.launching(what) as handle, in_order(self.device, stream := handle.stream, streams):
+            yield stream
 
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Ask cuDNN for a layout, once."""
@@ -85,7 +76,7 @@ class Runtime:
             return known
         check_matrices(spec)
         with (
-            self.launching("asking for a layout") as (handle, _),
+            self.launching("asking for a layout") as handle,
             DropoutDescriptor.of_none(handle) as dropout,
             RNNDescriptor(self.library, spec, dropout, algo=spec.untuned_algo) as rnn,
         ):
@@ -119,10 +110,7 @@ class Runtime:
         """Return what describes the random states at an address; None stands for any, to ask for sizes."""
         found = self._dropouts.get((address, rate))
         if found is None:
-            nbytes = 0 if address is None else states_nbytes(handle)
-            restore = bool(address)  # which leaves the states as they are
-            descriptor = DropoutDescriptor(
-                handle, rate, None, address=address or 0, states_nbytes=nbytes, seed=0, restore=restore
-            )
+            at = {"address": address or 0, "states_nbytes": 0 if address is None else states_nbytes(handle)}
+            descriptor = DropoutDescriptor(handle, rate, None, **at, seed=0, restore=bool(address))  # states stay
             found = self._dropouts.keep((address, rate), DropoutAt(descriptor))
         return found

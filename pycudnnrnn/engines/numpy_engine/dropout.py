@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -34,10 +34,10 @@ class Masks:
     def forward(self) -> contextlib.nullcontext[Masks]:
         return contextlib.nullcontext(self)
 
-    def chunk(self, first_row: int) -> tuple[Masks, Masks]:
+    def chunk(self, first_row: int) -> tuple[Masks, Callable[[], Masks]]:
         """See `engines.ChunkMasks`."""
         masks = Masks(self.state, first_row)
-        return masks, masks
+        return masks, lambda: masks
 
 
 class NumpyDropout:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pycudnnrnn import _arrays
 from pycudnnrnn.engines import DropoutState, EagerForward, Memory, Results
-from pycudnnrnn.engines.numpy_engine.dropout import Masks, NumpyDropout
+from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.engines.numpy_engine.forward import forward
 from pycudnnrnn.engines.numpy_engine.memory import memory
 from pycudnnrnn.engines.numpy_engine.plan import NumpyPlan
@@ -24,6 +24,12 @@ from pycudnnrnn.spec import INT32_MAX, RNNSpec
 
 class HostArrays:
     """See `engines.ArrayFunctions`."""
+
+    address = staticmethod(_arrays.address)
+
+    @staticmethod
+    def holds(array: object) -> bool:
+        return type(array) is np.ndarray and array.flags.writeable
 
     @staticmethod
     def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -61,25 +67,6 @@ class NumpyEngine:
     steps_max = INT32_MAX
     takes_empty = True
     arrays = HostArrays()
-    address = staticmethod(_arrays.address)
-
-    @staticmethod
-    def copy(array: Any) -> Any:
-        """Return the array itself: NumPy reads from any address, so no aligned copy is needed.
-
-        Args:
-            array: a NumPy array.
-        """
-        return array
-
-    @staticmethod
-    def holds(array: object) -> bool:
-        """Return True for a writable NumPy array, which is used as it is.
-
-        Args:
-            array: the object to check.
-        """
-        return type(array) is np.ndarray and array.flags.writeable
 
     @staticmethod
     def active() -> nullcontext[None]:
@@ -106,16 +93,6 @@ class NumpyEngine:
             what: ignored by this engine.
         """
         return nullcontext()
-
-    @staticmethod
-    def dropout_again(spec: RNNSpec, kept: Masks) -> Masks:  # noqa: ARG004
-        """Return the masks of a chunk, which do not change.
-
-        Args:
-            spec: description of the RNN.
-            kept: the masks of the chunk's first forward.
-        """
-        return kept
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> NumpyDropout:  # noqa: ARG002
         """Return the dropout of one model, from a state on.
