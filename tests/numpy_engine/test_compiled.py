@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine import gradients, kernels_in_use
+from pycudnnrnn.engines.numpy_engine import kernels_in_use, walk
 from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads, vectors
@@ -133,8 +133,8 @@ def test_gradients_of_many_blocks_are_those_of_one(running, monkeypatch, name, k
     problem = problem_of(SPECS[name].replace(dtype="float64"), RAGGED)
     running(kernels_name)
     expected = found_in(problem)
-    monkeypatch.setattr(gradients, "BLOCK_ROWS", 9)
-    monkeypatch.setattr(gradients, "BLOCK_ROWS_A_UNIT", 0)
+    monkeypatch.setattr(walk, "BLOCK_ROWS", 9)
+    monkeypatch.setattr(walk, "BLOCK_ROWS_A_UNIT", 0)
     assert_alike(found_in(problem), expected, "float64")
 
 

@@ -17,6 +17,7 @@ from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
 from pycudnnrnn.engines.numpy_engine.reserve import make_reserve
+from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.walk import directions_of, run
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
 from pycudnnrnn.layout import ParamLayout
@@ -48,8 +49,8 @@ def forward(
             for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                w = cell.forwards(weights[p], schedule)
-                run(cell, spec, w, rows, steps, h[p], c[p], out, reserve.tapes[p] if reserve else None)
+                w = cell.forward_weights(weights[p], schedule)
+                run(cell, w, rows, reserve.tapes[p] if reserve else Tape(), steps, h[p], c[p], out)
             if masks and layer + 1 < spec.num_layers:
                 mask = masks.of(spec, layer + 1, above.shape)
                 drop(above, mask, spec.dropout)

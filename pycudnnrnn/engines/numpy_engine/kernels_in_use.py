@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from pycudnnrnn._checks import one_of, shorten
 from pycudnnrnn.engines.numpy_engine import cells
-from pycudnnrnn.engines.numpy_engine.arithmetic import CellArithmetic
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.spec import DType, RNNMode, RNNSpec
 
@@ -29,7 +28,7 @@ class KernelsInUse(NamedTuple):
 
     kernels: str
     why: str
-    cells: Mapping[RNNMode, Callable[[RNNSpec], CellArithmetic]]
+    cells: Mapping[RNNMode, Callable[[RNNSpec], cells.Cell]]
 
 
 @functools.cache
@@ -62,12 +61,7 @@ def kernels_in_use() -> KernelsInUse:
 
 
 @functools.lru_cache(maxsize=256)
-def cell_of(spec: RNNSpec) -> CellArithmetic:
+def cell_of(spec: RNNSpec) -> cells.Cell:
     """Return the cell of a spec; it has constants and no state."""
     found = kernels_in_use().cells if spec.compute_dtype in COMPILED else cells.CELLS
     return found[spec.mode](spec)
-
-
-def tape_widths(spec: RNNSpec) -> dict[str, int]:
-    """Return the columns of a pseudo-layer's tape arrays."""
-    return {"gates": spec.num_gates * spec.num_units, "h_before": spec.state_size} | cell_of(spec).extra()

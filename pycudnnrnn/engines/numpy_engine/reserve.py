@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from pycudnnrnn.engines.numpy_engine.dropout import drop
-from pycudnnrnn.engines.numpy_engine.gradients import GradientSums
-from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of, tape_widths
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
 from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.walk import directions_of, run_back
-from pycudnnrnn.engines.numpy_engine.weights import Array, Stacks, Weights, all_stacks
+from pycudnnrnn.engines.numpy_engine.walk import directions_of, run_back, weight_gradients
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, all_stacks
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
@@ -26,49 +25,16 @@ ALIGNMENT_NBYTES: Final = 64
 
 
 @dataclasses.dataclass
-class Kept:
-    """What every forward leaves for its backward, and the way back through it, but for the walk itself."""
+class NumpyReserve:
+    """One tape per pseudo-layer, each layer's input (layer 0's is the caller's), and the masks that dropped from it.
+
+    `backward_data` leaves the gradients of pre-activations on the tapes, which `backward_weights` reads.
+    """
 
     spec: RNNSpec
     schedule: Schedule
     layout: ParamLayout
     weights: list[Weights]
-
-    @np.errstate(all="ignore")
-    def backward_data(
-        self, dy: Array | None, dhy: Array | None, dcy: Array | None, outs: Outs = NO_OUTS
-    ) -> tuple[Array, Array, Array | None]:
-        spec, schedule, dtype = self.spec, self.schedule, self.spec.compute_dtype.numpy
-        dh, dc = sorted_states(spec, schedule, dhy, dcy, outs)
-        drows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else pack(dy, schedule, dtype)
-        return results(self._back(drows, dh, dc, outs[0]), dh, dc, spec, schedule, outs)
-
-    @np.errstate(all="ignore")
-    def backward_weights(self, out: Array, *, accumulate: bool) -> None:
-        layout, stacks = self.layout, all_stacks(self.layout, self.spec)
-        regions = sum(region.size for region in layout.regions)
-        if not accumulate and (not self.schedule.num_rows or regions < layout.size):
-            out[:] = 0
-        # Added to a copy: memory that runs out on the way would leave a part in `out`, and a second try add it again.
-        total = out.copy() if accumulate else out
-        for own, sums in zip(stacks, self._sums(stacks, None if accumulate else out), strict=True):
-            sums.put(total, own, accumulate=accumulate)
-        if accumulate:
-            out[...] = total
-
-    def _back(self, drows: Array, dh: Array, dc: Array, out: Array | None) -> Array:
-        """Go back from the top layer's rows, updating the states' gradients; return those of the input's rows."""
-        raise NotImplementedError
-
-    def _sums(self, stacks: list[Stacks], out: Array | None) -> Iterable[GradientSums]:
-        """Give the gradients of each pseudo-layer; in `out`, where it is given and they can be."""
-        raise NotImplementedError
-
-
-@dataclasses.dataclass
-class NumpyReserve(Kept):
-    """One tape per pseudo-layer, each layer's input (layer 0's is the caller's), and the masks that dropped from it."""
-
     tapes: list[Tape]
     inputs: list[Array]
     masks: list[Array | None]
@@ -77,30 +43,45 @@ class NumpyReserve(Kept):
     def copy(self) -> NumpyReserve:
         return dataclasses.replace(self, tapes=[tape.copy() for tape in self.tapes])
 
-    def _back(self, drows: Array, dh: Array, dc: Array, out: Array | None) -> Array:
-        spec, schedule, cell = self.spec, self.schedule, cell_of(self.spec)
+    @np.errstate(all="ignore")
+    def backward_data(
+        self, dy: Array | None, dhy: Array | None, dcy: Array | None, outs: Outs = NO_OUTS
+    ) -> tuple[Array, Array, Array | None]:
+        spec, schedule, dtype, cell = self.spec, self.schedule, self.spec.compute_dtype.numpy, cell_of(self.spec)
+        dh, dc = sorted_states(spec, schedule, dhy, dcy, outs)
+        d_rows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else pack(dy, schedule, dtype)
         self.touched = True
         for layer in reversed(range(spec.num_layers)):
-            below = new_rows(schedule, spec.layer_input_size(layer), drows.dtype, None if layer else out)
+            below = new_rows(schedule, spec.layer_input_size(layer), dtype, None if layer else outs[0])
             for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
-                own = drows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                w, tape = cell.backwards(self.weights[p], schedule), self.tapes[p]
-                run_back(cell, spec, w, steps, tape, own, dh[p], dc[p], below, add=direction > 0)
+                own = d_rows[:, direction * spec.state_size : (direction + 1) * spec.state_size]
+                w = cell.backward_weights(self.weights[p], schedule)
+                run_back(cell, w, self.tapes[p], steps, own, dh[p], dc[p], below, adds=direction > 0)
             mask = self.masks[layer]
             if mask is not None:
                 drop(below, mask, spec.dropout)
-            drows = below
-        return drows
+            d_rows = below
+        return results(d_rows, dh, dc, spec, schedule, outs)
 
-    def _sums(self, stacks: list[Stacks], out: Array | None) -> Iterable[GradientSums]:
-        spec, cell = self.spec, cell_of(self.spec)
-        for layer in range(spec.num_layers):
-            for direction, steps in directions_of(spec, self.schedule):
-                p = layer * spec.num_dirs + direction
-                sums = GradientSums(spec, stacks[p], out)
-                sums.add_run(cell, steps, self.tapes[p], self.inputs[layer])
-                yield sums
+    @np.errstate(all="ignore")
+    def backward_weights(self, out: Array, *, accumulate: bool) -> None:
+        spec, dtype, cell = self.spec, self.spec.compute_dtype.numpy, cell_of(self.spec)
+        # Memory that runs out on the way must not leave a part added: a second try would add it again.
+        total = np.zeros(out.shape, dtype) if accumulate or out.dtype != dtype else out
+        if not self.schedule.num_rows or sum(region.size for region in self.layout.regions) < total.size:
+            total[...] = 0
+        for p, stacks in enumerate(all_stacks(self.layout, spec)):
+            layer, direction = divmod(p, spec.num_dirs)
+            sums = {name: stack.read(total) for name, stack in stacks.items()}
+            steps = self.schedule.steps[:: -1 if direction else 1]
+            weight_gradients(cell, self.tapes[p], steps, self.inputs[layer], sums)
+            for name, stack in stacks.items():
+                stack.write(total, sums[name])
+        if accumulate:
+            out[...] = out + total
+        elif total is not out:
+            out[...] = total
 
 
 def make_reserve(
@@ -144,7 +125,7 @@ def _arrays(
 ) -> Iterator[tuple[tuple[str, int, str], tuple[int, int], np.dtype[Any]]]:
     dtype = spec.compute_dtype.numpy
     for p in range(spec.num_pseudo_layers):
-        for name, width in tape_widths(spec).items():
+        for name, width in cell_of(spec).tape_widths().items():
             yield ("tape", p, name), (rows, width), dtype
     for layer in range(1, spec.num_layers):
         yield ("input", layer, ""), (rows, spec.output_size), dtype

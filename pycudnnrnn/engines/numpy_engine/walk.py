@@ -1,68 +1,83 @@
-"""One direction of one layer over all its steps, forwards and backwards, block by block."""
+"""One direction of one layer over all its steps, block by block: forward, backward and the gradients of its weights."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.arithmetic import CellArithmetic
-from pycudnnrnn.engines.numpy_engine.gradients import blocks
+from pycudnnrnn.engines.numpy_engine.cells import Cell
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
-from pycudnnrnn.schedule import Schedule, Step
+from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
+
+BLOCK_ROWS: Final = 2048
+BLOCK_ROWS_A_UNIT: Final = 2
+"""A block is as many packed rows, or for a large matrix twice its columns. It bounds the memory that inference takes
+for gates, and the terms that a float32 sum adds one after the other."""
 
 
 def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
+    """Give each direction with its steps in the order in which it takes them."""
     yield 0, schedule.steps
     if spec.num_dirs == 2:
         yield 1, schedule.steps[::-1]
 
 
-def counted_from(base: int, steps: Sequence[Step]) -> list[Step]:
-    return [(first - base, last - base) for first, last in steps]
+def blocks(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, list[Step]]]:
+    """Cut steps into blocks: the packed rows of each, and its steps counted from the first of these."""
+    for block in grouped(steps, max(BLOCK_ROWS, BLOCK_ROWS_A_UNIT * spec.num_units)):
+        first, last = min(block)[0], max(block)[1]
+        yield slice(first, last), [(start - first, end - first) for start, end in block]
 
 
-def run(
-    cell: CellArithmetic,
-    spec: RNNSpec,
-    w: Weights,
-    x: Array,
-    steps: Sequence[Step],
-    h: Array,
-    c: Array,
-    out: Array,
-    tape: Tape | None,
-) -> None:
-    """Run one direction of one layer over all steps, updating h and c; `out` gets what h was at each row."""
-    for base, end, block in blocks(spec, steps):
-        here = Tape() if tape is None else tape.rows(base, end)
-        cell.forward(w, x[base:end], here, counted_from(base, block), h, c, out[base:end])
+def run(cell: Cell, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
+    """Run all steps, updating h and c; `out` gets h at each row."""
+    for rows, block in blocks(cell.spec, steps):
+        cell.forward(w, x[rows], tape.at(rows), block, h, c, out[rows])
 
 
 def run_back(
-    cell: CellArithmetic,
-    spec: RNNSpec,
+    cell: Cell,
     w: Weights,
-    steps: Sequence[Step],
     tape: Tape,
+    steps: Sequence[Step],
     dy: Array,
     dh: Array,
     dc: Array,
-    below: Array,
+    dx: Array,
     *,
-    add: bool,
+    adds: bool,
 ) -> None:
-    """Go back through one direction of one layer, updating dh and dc; `below` gets the gradient of its input."""
-    for base, end, block in reversed(list(blocks(spec, steps))):
-        here = tape.rows(base, end)
-        cell.backward(w, here, counted_from(base, block), dy[base:end], dh, dc)
-        for number, (columns, piece) in enumerate(cell.input_pieces(here)):
-            adds = add or number > 0
-            if w.W is None:
-                gates = piece.reshape(len(piece), piece.shape[1] // spec.num_units, spec.num_units)
-                write_or_add(functools.partial(np.sum, gates, axis=1), below[base:end], adds=adds)
+    """Run all steps in reverse, updating dh and dc; write the gradient of the input rows to `dx`, or add it."""
+    for rows, block in reversed(list(blocks(cell.spec, steps))):
+        here = tape.at(rows)
+        cell.backward(w, here, block, dy[rows], dh, dc)
+        for number, (columns, da) in enumerate(cell.input_gradients(here)):
+            add_here = adds or number > 0
+            if w.W is None:  # skip input: x is added to every gate
+                gates = da.reshape(len(da), -1, cell.units)
+                write_or_add(functools.partial(np.sum, gates, axis=1), dx[rows], adds=add_here)
             else:
-                cell.product(piece, w.W[columns], below[base:end], adds=adds)
+                cell.product(da, w.W[columns], dx[rows], adds=add_here)
+
+
+def weight_gradients(cell: Cell, tape: Tape, steps: Sequence[Step], x: Array, out: dict[str, Array]) -> None:
+    """Write the gradients of one pseudo-layer to `out`, named as in `Weights`; `run_back` came before."""
+    for number, (rows, _) in enumerate(reversed(list(blocks(cell.spec, steps)))):
+        here, adds = tape.at(rows), number > 0
+
+        def put(matrix: str, bias: str, columns: slice, da: Array, others: Array, adds: bool = adds) -> None:
+            if matrix in out:
+                cell.weight_product(da, others, out[matrix][columns], adds=adds)
+            if bias in out:
+                write_or_add(functools.partial(np.sum, da, axis=0), out[bias][columns], adds=adds)
+
+        for columns, da in cell.input_gradients(here):
+            put("W", "bW", columns, da, x[rows])
+        put("R", "bR", slice(None), here["gates"], here["h_before"])
+        if "proj" in out:
+            put("proj", "", slice(None), here["dh"], here["hidden"])

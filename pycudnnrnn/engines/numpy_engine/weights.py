@@ -31,35 +31,21 @@ class Weights:
     """The parameters of one pseudo-layer in the compute dtype, the gates of a kind stacked by rows in id order.
 
     Shapes:
-        W: [G * U, I], or None under skip input; R: [G * U, P]; bW, bR: [G * U] or None; proj: [P, U] or None.
+        R: [G * U, P]; W: [G * U, I], or None under skip input; bW, bR: [G * U] or None; proj: [P, U] or None.
     """
 
-    W: Array | None
     R: Array
-    bW: Array | None
-    bR: Array | None
-    proj: Array | None
-
-    @property
-    def bias(self) -> Array | None:
-        """The sum of the biases that exist."""
-        if self.bW is None or self.bR is None:
-            return self.bR if self.bW is None else self.bW
-        return self.bW + self.bR
+    W: Array | None = None
+    bW: Array | None = None
+    bR: Array | None = None
+    proj: Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Regions of one kind and pseudo-layer, stacked by rows in id order; none where the spec has none."""
+    """Regions of one kind and pseudo-layer, stacked by rows in id order."""
 
     regions: tuple[Region, ...]
-
-    def __bool__(self) -> bool:
-        return self.size > 0
-
-    @functools.cached_property
-    def size(self) -> int:
-        return sum(region.size for region in self.regions)
 
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:
@@ -73,61 +59,37 @@ class Stack:
             return slice(self.regions[0].offset, self.regions[-1].slice.stop)
         return None
 
-    def read(self, params: Array, dtype: np.dtype[Any]) -> Array:
-        """The regions' values: a view of `params` where that can be."""
+    def read(self, buffer: Array) -> Array:
+        """Return the regions' values: a view of a buffer like params where the regions lie in one piece."""
         if self.span is None:
-            stacked = np.concatenate([params[region.slice] for region in self.regions])
-        else:
-            stacked = params[self.span]
-        return stacked.reshape(self.shape).astype(dtype, copy=False)
+            return np.concatenate([buffer[region.slice] for region in self.regions]).reshape(self.shape)
+        return buffer[self.span].reshape(self.shape)
 
-
-@dataclasses.dataclass(frozen=True)
-class Stacks:
-    """The regions of one pseudo-layer, by what they multiply."""
-
-    W: Stack
-    R: Stack
-    bW: Stack
-    bR: Stack
-    proj: Stack
-
-    def by_name(self) -> dict[str, Stack]:
-        """Those that there are."""
-        return {field.name: stack for field in dataclasses.fields(self) if (stack := getattr(self, field.name))}
+    def write(self, buffer: Array, values: Array) -> None:
+        """Write what `read` returned back, where it was a copy."""
+        if self.span is None:
+            for region, part in zip(self.regions, np.split(values, len(self.regions)), strict=True):
+                buffer[region.slice] = part.reshape(-1)
 
 
 @functools.lru_cache(maxsize=256)
-def all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[Stacks]:
-    gates = spec.num_gates
-
-    own: defaultdict[tuple[int, str], list[Region]] = defaultdict(list)
+def all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[dict[str, Stack]]:
+    """Return the stacks of each pseudo-layer that have elements, by their name in `Weights`."""
+    found: list[defaultdict[str, list[Region]]] = [defaultdict(list) for _ in range(spec.num_pseudo_layers)]
+    names = {"weight": ("W", "R", "proj"), "bias": ("bW", "bR")}
     for region in layout.regions:
-        own[region.pseudo_layer, region.kind].append(region)
-
-    def pick(p: int, kind: str, first: int, last: int) -> Stack:
-        return Stack(tuple(r for r in own[p, kind] if first <= r.lin_layer_id < last))
-
+        if region.size:
+            found[region.pseudo_layer][names[region.kind][region.lin_layer_id // spec.num_gates]].append(region)
     return [
-        Stacks(
-            pick(p, "weight", 0, gates),
-            pick(p, "weight", gates, 2 * gates),
-            pick(p, "bias", 0, gates),
-            pick(p, "bias", gates, 2 * gates),
-            pick(p, "weight", 2 * gates, 2 * gates + 1),
-        )
-        for p in range(spec.num_pseudo_layers)
+        {name: Stack(tuple(sorted(regions, key=lambda region: region.lin_layer_id))) for name, regions in own.items()}
+        for own in found
     ]
 
 
 def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec) -> list[Weights]:
     """Read a params buffer into the arrays that the cells work with."""
     dtype = spec.compute_dtype.numpy
-
-    def read(stack: Stack) -> Array | None:
-        return stack.read(params, dtype) if stack else None
-
     return [
-        Weights(read(s.W), s.R.read(params, dtype), read(s.bW), read(s.bR), read(s.proj))
-        for s in all_stacks(layout, spec)
+        Weights(**{name: stack.read(params).astype(dtype, copy=False) for name, stack in stacks.items()})
+        for stacks in all_stacks(layout, spec)
     ]

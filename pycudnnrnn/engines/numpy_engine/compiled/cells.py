@@ -19,13 +19,12 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _locks
-from pycudnnrnn.engines.numpy_engine.arithmetic import Sizes
-from pycudnnrnn.engines.numpy_engine.cells import GRUCell, LSTMCell, NumpyCell, PlainCell
+from pycudnnrnn.engines.numpy_engine.cells import Cell, GRUCell, LSTMCell, PlainCell
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
 from pycudnnrnn.schedule import Schedule, Step
-from pycudnnrnn.spec import RNNMode
+from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
 
 SEQUENCES_MIN: Final = 4
 WORK_MIN: Final = 1 << 23
@@ -151,10 +150,14 @@ def _is_few(rows: int) -> bool:
     return rows < PACKED_ROWS
 
 
-class CompiledCell(NumpyCell):
+class CompiledCell(Cell):
     """Weights in panels, where a batch has enough rows; where it has few, W and R as they are, and NumPy's products."""
 
-    def forwards(self, w: Weights, schedule: Schedule) -> Weights:
+    def __init__(self, spec: RNNSpec) -> None:
+        super().__init__(spec)
+        self._R_nbytes = self.width * spec.state_size * spec.compute_dtype.numpy.itemsize
+
+    def forward_weights(self, w: Weights, schedule: Schedule) -> Weights:
         R = w.R.T if _is_few(schedule.num_rows) else _packed(w.R.T)
         return dataclasses.replace(
             w,
@@ -163,33 +166,36 @@ class CompiledCell(NumpyCell):
             proj=None if w.proj is None else _packed(w.proj.T),
         )
 
-    def backwards(self, w: Weights, schedule: Schedule) -> Weights:
+    def backward_weights(self, w: Weights, schedule: Schedule) -> Weights:
         return dataclasses.replace(
             w,
             R=w.R if _is_few(schedule.num_rows) else _packed(w.R),
             proj=None if w.proj is None else _packed(w.proj),
         )
 
-    def copied(self, sizes: Sizes, schedule: Schedule) -> tuple[int, int]:
-        R = 0 if _is_few(schedule.num_rows) else sizes.R
-        return R + sizes.proj + (sizes.W if R else 0), R + sizes.proj
+    def copied_elements(self, schedule: Schedule) -> int:
+        spec = self.spec
+        proj = spec.num_units * (spec.num_proj or 0)
+        if _is_few(schedule.num_rows):
+            return proj
+        return proj + self.width * (spec.state_size + max(map(spec.layer_input_size, range(spec.num_layers))))
 
-    def makes_ahead(self, schedule: Schedule, *, skips: bool) -> bool:
-        return skips or not self._by_kernel(schedule)
+    def makes_gates(self, schedule: Schedule) -> bool:
+        return self.spec.input_mode is InputMode.SKIP_INPUT or not self._by_kernel(schedule)
 
     def _by_kernel(self, schedule: Schedule) -> bool:
         """Whether kernels compute the recurrent products, and not their callers, step by step."""
-        return self.R_nbytes <= LARGE_NBYTES and not _is_few(schedule.num_rows)
+        return self._R_nbytes <= LARGE_NBYTES and not _is_few(schedule.num_rows)
 
     def _parts(self, R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], Array, slice | None, slice]]:
         """Give what a kernel runs at a time: all steps and R; or each step, with its rows and its sequences."""
-        if R.ndim == 3 and self.R_nbytes <= LARGE_NBYTES:
+        if R.ndim == 3 and self._R_nbytes <= LARGE_NBYTES:
             yield steps, R, None, slice(0)
             return
         for first, last in steps:
             yield [(first, last)], _proj(None, R), slice(first, last), slice(last - first)
 
-    def made_back(self, rows: int, B: int) -> int:  # noqa: ARG002
+    def backward_elements(self, rows: int) -> int:
         return rows * min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
@@ -221,10 +227,6 @@ def _given(array: Array | None, like: Array) -> Array:
     return np.empty((0, 1), like.dtype) if array is None else np.ascontiguousarray(array)
 
 
-def _bias(bias: Array | None, gates: Array) -> Array:
-    return np.zeros(gates.shape[1], gates.dtype) if bias is None else bias
-
-
 def _proj(proj: Array | None, like: Array) -> Array:
     return np.empty((0, 0, 1), like.dtype) if proj is None else proj
 
@@ -243,7 +245,7 @@ def _contiguous(out: Array) -> Iterator[Array]:
 class CompiledPlainCell(CompiledCell, PlainCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, *inputs = self._inputs(w, x, tape)
-        bias, h_before = _bias(w.bias, gates), _given(tape.get("h_before"), h)
+        bias, h_before = np.add(*self.biases(w)), _given(tape.get("h_before"), h)
         with _contiguous(out) as y:
             for part, R, rows, now in self._parts(w.R, steps):
                 if rows:
@@ -261,7 +263,7 @@ class CompiledPlainCell(CompiledCell, PlainCell):
 class CompiledLSTMCell(CompiledCell, LSTMCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
         gates, *inputs = self._inputs(w, x, tape)
-        bias, bounds = _bias(w.bias, gates), np.array(self.clip or (), h.dtype)
+        bias, bounds = np.add(*self.biases(w)), np.array(self.clip or (), h.dtype)
         kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two for a step alone
         with _contiguous(out) as y:
@@ -282,9 +284,10 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
 
 class CompiledGRUCell(CompiledCell, GRUCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        (gates, *inputs), (inside, outside) = self._inputs(w, x, tape), self._biases(w)
+        (gates, *inputs), (bW, bR), start = self._inputs(w, x, tape), self.biases(w), 2 * self.units
+        # What is added to R h, and what to the n gate after r has multiplied that.
+        bias, n_bias = np.concatenate((bW[:start] + bR[:start], bR[start:])), bW[start:]
         kept = [_given(tape.get(name), h) for name in ("h_before", "q")]
-        bias, n_bias = _bias(inside, gates), _bias(outside, gates[:, : self.units])
         recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
         with _contiguous(out) as y:
             for part, R, rows, now in self._parts(w.R, steps):
