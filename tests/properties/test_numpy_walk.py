@@ -6,31 +6,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn.engines.numpy_engine import cells, gradients, tape
+from pycudnnrnn.engines.numpy_engine import walk
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
-from pycudnnrnn.engines.numpy_engine.tape import runs
-from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.testing.strategies import problems, sequence_lengths, specs
+from pycudnnrnn.testing.strategies import problems, specs
 from tests.helpers.examples import examples
 from tests.helpers.results import assert_same
-
-batches = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
-    lambda TB: st.tuples(st.just(TB[0]), st.just(TB[1]), sequence_lengths(*TB))
-)
 
 
 @examples(300)
 @given(
-    problems(specs(max_layers=2)), st.integers(1, 200), st.integers(1, 200), st.integers(1, 9), st.integers(1, 9),
-    st.integers(1, 40), st.sampled_from([0, 1 << 30]),
+    problems(specs(max_layers=2)), st.integers(1, 200), st.integers(1, 40), st.sampled_from([0, 1 << 30]),
 )  # fmt: skip
-def test_what_is_chosen_for_speed_changes_no_number(problem, block, factor, spread, column, packed, large):
+def test_what_is_chosen_for_speed_changes_no_number(problem, block, packed, large):
     with (
-        mock.patch.object(gradients, "BLOCK_ROWS", block),
-        mock.patch.object(gradients, "BLOCK_ROWS_A_UNIT", 0),
-        mock.patch.object(cells, "FACTOR_ELEMENTS", factor),
-        mock.patch.object(tape, "SPREAD_STEPS", spread),
-        mock.patch.object(cells, "COLUMN_STEPS", column),
+        mock.patch.object(walk, "BLOCK_ROWS", block),
+        mock.patch.object(walk, "BLOCK_ROWS_A_UNIT", 0),
         mock.patch.object(compiled, "PACKED_ROWS", packed),
         mock.patch.object(compiled, "LARGE_NBYTES", large),
     ):
@@ -39,22 +29,6 @@ def test_what_is_chosen_for_speed_changes_no_number(problem, block, factor, spre
     whole = problem.results()
     assert_same(cut, whole)
     np.testing.assert_allclose(inferred, whole["y"], rtol=0, atol=1e-11)
-
-
-@examples(500)
-@given(batches, st.integers(1, 20), st.booleans())
-def test_runs_meet_each_step_once_in_the_order_of_the_walk(batch, most_rows, backwards):
-    T, B, lengths = batch
-    steps = Schedule(T, B, lengths).steps[:: -1 if backwards else 1]
-    width = 2
-    rows = np.arange(sum(last - first for first, last in steps) * width).reshape(-1, width)
-    across, blocks = [], []
-    for run in runs(steps, most_rows):
-        assert run.rows.stop - run.rows.start <= max(most_rows, run.sequences)
-        across += [step.T.tolist() for step in run.across(rows)]
-        blocks += [step.reshape(-1).tolist() for step in run.blocks(rows)]
-    assert across == [rows[first:last].tolist() for first, last in steps]
-    assert blocks == [rows[first:last].reshape(-1).tolist() for first, last in steps]
 
 
 @examples(100)

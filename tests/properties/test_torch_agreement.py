@@ -71,16 +71,14 @@ def test_a_relu_passes_on_the_gradient_at_nan_as_torchs_does():
 
 
 @examples(200)
-@given(problems(held_by_torch, least_length=1), st.data())
-def test_what_is_no_finite_number_goes_where_torchs_goes(problem, data):
-    """NaN wherever it comes from, and infinity from the data: a relu passes on the gradient at NaN, and else chooses.
-
-    Infinite upstream gradients are left out: where torch's GRU subtracts one from another, ours has a product.
-    """
-    field = data.draw(st.sampled_from(["x", "hx", "cx", "dy", "dhy", "dcy"]))
-    values = [np.nan] if field.startswith("d") else [np.nan, np.inf, -np.inf]
+@given(
+    problems(held_by_torch, least_length=1), st.sampled_from(["x", "hx", "cx", "params", "dy", "dhy", "dcy"]),
+    st.sampled_from([np.nan, np.inf, -np.inf]), st.data(),
+)  # fmt: skip
+def test_what_is_no_finite_number_goes_where_torchs_goes(problem, field, value, data):
+    """NaN and infinity in the data, the parameters or a gradient from above."""
     array = getattr(problem, field).copy()
-    array.reshape(-1)[data.draw(st.integers(0, array.size - 1))] = data.draw(st.sampled_from(values))
+    array.reshape(-1)[data.draw(st.integers(0, array.size - 1))] = value
     odd = dataclasses.replace(problem, **{field: array})
     theirs = run_torch(odd)
     for name, ours in run_ours(odd).items():

@@ -41,16 +41,7 @@ def run(cell: Cell, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: 
 
 
 def run_back(
-    cell: Cell,
-    w: Weights,
-    tape: Tape,
-    steps: Sequence[Step],
-    dy: Array,
-    dh: Array,
-    dc: Array,
-    dx: Array,
-    *,
-    adds: bool,
+    cell: Cell, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array, dx: Array, *, adds: bool
 ) -> None:
     """Run all steps in reverse, updating dh and dc; write the gradient of the input rows to `dx`, or add it."""
     for rows, block in reversed(list(blocks(cell.spec, steps))):
@@ -69,15 +60,12 @@ def weight_gradients(cell: Cell, tape: Tape, steps: Sequence[Step], x: Array, ou
     """Write the gradients of one pseudo-layer to `out`, named as in `Weights`; `run_back` came before."""
     for number, (rows, _) in enumerate(reversed(list(blocks(cell.spec, steps)))):
         here, adds = tape.at(rows), number > 0
-
-        def put(matrix: str, bias: str, columns: slice, da: Array, others: Array, adds: bool = adds) -> None:
+        parts = [("W", "bW", columns, da, x[rows]) for columns, da in cell.input_gradients(here)]
+        parts.append(("R", "bR", slice(None), here["gates"], here["h_before"]))
+        if "proj" in out:
+            parts.append(("proj", "", slice(None), here["dh"], here["hidden"]))
+        for matrix, bias, columns, da, others in parts:
             if matrix in out:
                 cell.weight_product(da, others, out[matrix][columns], adds=adds)
             if bias in out:
                 write_or_add(functools.partial(np.sum, da, axis=0), out[bias][columns], adds=adds)
-
-        for columns, da in cell.input_gradients(here):
-            put("W", "bW", columns, da, x[rows])
-        put("R", "bR", slice(None), here["gates"], here["h_before"])
-        if "proj" in out:
-            put("proj", "", slice(None), here["dh"], here["hidden"])

@@ -9,9 +9,11 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import logging
 import os
-import sys
 import threading
+import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -30,8 +32,9 @@ SEQUENCES_MIN: Final = 4
 WORK_MIN: Final = 1 << 23
 """A thread's least sequences, and multiplications: handing over fewer costs more than it saves."""
 
-NOTICE_S: Final = 1.0
-"""Seconds after which a compilation is said on a terminal."""
+NOTICE_S: Final = 2.0
+"""Seconds of compiling, all kernels together, after which a message is logged: on standard error, where the program
+has no handler for it."""
 
 MOVED: Final = 16
 """Multiplications in the time of a number that is packed."""
@@ -44,6 +47,7 @@ PACKED_ROWS: Final = 32
 """Packed rows of a batch that are worth packing its matrices for."""
 
 _lock = _locks.lock()
+_compiling = types.SimpleNamespace(seconds=0.0)
 
 
 @functools.cache
@@ -58,24 +62,27 @@ if hasattr(os, "register_at_fork"):  # nothing is forked elsewhere
 @functools.cache
 def _ready(kernel: Any, dtype: np.dtype[Any]) -> Any:
     """Return a kernel, compiled for a type."""
-    with _lock, _said():
+    with _lock, _noticed():
         return kernels.ready(kernel, dtype)
 
 
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
-    """Say on a terminal that something is being compiled, if it takes long."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    text = "pycudnnrnn: compiling CPU kernels, once for this machine"
-    timer = threading.Timer(NOTICE_S, print, [text], {"file": sys.stderr})
+def _noticed() -> Iterator[None]:
+    """Log once that kernels are being compiled, after NOTICE_S seconds of it."""
+    started = time.monotonic()
+    timer = threading.Timer(max(0, NOTICE_S - _compiling.seconds), _notice)
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+        _compiling.seconds += time.monotonic() - started
+
+
+@functools.cache
+def _notice() -> None:
+    logging.getLogger("pycudnnrnn").warning("compiling the CPU's kernels; this happens once on a machine")
 
 
 def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
