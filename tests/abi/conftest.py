@@ -1,7 +1,8 @@
-"""What the tests of the binding share: the real library, its headers, child processes and compiled fakes."""
+"""What the tests of the binding share: the real library, its headers, compiled fakes, and child processes."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,32 @@ from pycudnnrnn import libcudnn
 from pycudnnrnn._discovery import NotFoundError
 
 ROOT = Path(__file__).parents[2]
+
+RUNNER = """
+import json, os, sys, traceback
+from pycudnnrnn import errors, libcudnn
+found = {}
+for name, (environment, code) in json.load(sys.stdin).items():
+    read, write = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(write, 1)
+        os.dup2(write, 2)
+        os.environ.update(environment)
+        try:
+            exec(code, {"errors": errors, "libcudnn": libcudnn})
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(write)
+    with open(read) as text:
+        found[name] = text.read().strip()
+    os.waitpid(pid, 0)
+print(json.dumps(found))
+"""
+"""A library that was opened cannot be closed again, so each piece of code runs in a fork of one process."""
 
 
 @pytest.fixture(scope="session")
@@ -36,29 +63,45 @@ def include(lib):
     return folder
 
 
-@pytest.fixture
-def child(lib, tmp_path):
-    """Run Python code in a process of its own, strictly; the result has returncode, stdout and stderr."""
+@pytest.fixture(scope="session")
+def child(lib, tmp_path_factory):
+    """Run Python code in its own process, strictly; the result has returncode, stdout and stderr."""
+    empty = tmp_path_factory.mktemp("child")
 
-    def run(code, *, cwd=tmp_path, env=None):
+    def run(code, *, cwd=empty, env=None, **options):
         command = [sys.executable, "-X", "dev", "-W", "error", "-P", "-c", textwrap.dedent(code)]
         names = ("PATH", "HOME", "PYCUDNNRNN_LIBRARY", "COVERAGE_PROCESS_CONFIG")
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         env = inherited | {"PYTHONPATH": str(ROOT)} | (env or {})
-        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, **options)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def compile_library():
-    """Compile C into a shared library."""
+def forks(child):
+    """Run pieces of code, {name: (environment, code)}, each in a fork of one child; return what each printed."""
 
-    def build(path, source, *options):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        command = ["gcc", "-shared", "-fPIC", "-o", str(path), "-x", "c", "-", "-x", "none", *options]
-        subprocess.run(command, input=source, text=True, check=True)
-        return path
+    def run(pieces):
+        done = child(RUNNER, env={"PYCUDNNRNN_LIBRARY": ""}, input=json.dumps(pieces))
+        assert (done.returncode, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def compile_library(tmp_path_factory):
+    """Return a shared library made of C, compiled once a session for each source."""
+    built, folder = {}, tmp_path_factory.mktemp("built")
+
+    def build(source, *options):
+        if (source, options) not in built:
+            path = folder / f"{len(built)}.so"
+            command = ["gcc", "-shared", "-fPIC", "-o", str(path), "-x", "c", "-", "-x", "none", *options]
+            subprocess.run(command, input=source, text=True, check=True)
+            built[source, options] = path
+        return built[source, options]
 
     return build
 
@@ -69,10 +112,11 @@ def build_shim(lib, compile_library):
 
     def build(folder, source, *options):
         real = Path(lib.path)
-        folder.mkdir(exist_ok=True)
         for part in map(Path, lib.parts):
             (folder / part.name).symlink_to(part)
         linked = ["-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{real.parent}", "-Wl,-soname,libshim.so"]
-        return compile_library(folder / real.name, source, *options, *linked)
+        shim = folder / real.name
+        shim.write_bytes(compile_library(source, *options, *linked).read_bytes())
+        return shim
 
     return build

@@ -7,9 +7,9 @@ import ctypes
 import numpy as np
 import pytest
 
-from pycudnnrnn._libcudnn import cudnnDirectionMode_t, cudnnRNNDescriptor_t, cudnnRNNMode_t
+from pycudnnrnn._libcudnn import cudnnRNNDescriptor_t, cudnnRNNMode_t
 from pycudnnrnn.engines.cudnn.descriptors import TensorDescriptor
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, StateError
 from pycudnnrnn.spec import DType
 
 NEGATIVE_TABLE = """
@@ -112,45 +112,17 @@ def test_every_wrong_kind_in_every_place_is_a_python_error_and_never_a_signal(ch
     assert calls > 2500
 
 
-@pytest.fixture
-def descriptor(lib):
+def test_integers_of_numpy_and_members_of_the_enumeration_pass(lib):
     pointer = cudnnRNNDescriptor_t()
     lib.cudnnCreateRNNDescriptor(ctypes.byref(pointer))
-    yield pointer
+    lib.cudnnSetRNNDescriptor_v8(pointer, 0, cudnnRNNMode_t.LSTM, 2, 0, 0, 0, 0, 3, 4, np.int64(4), 4, 1, None, 1)
     lib.cudnnDestroyRNNDescriptor(pointer)
 
 
-def settings(descriptor, **changes):
-    plain = {"algo": 0, "cell": 2, "bias": 2, "direction": 0, "input": 0, "data": 0, "math": 0, "type": 3}
-    sizes = {"input_size": 4, "hidden": 4, "proj": 4, "layers": 1, "dropout": None, "flags": 1}
-    return [descriptor, *(plain | sizes | changes).values()]
-
-
-@pytest.mark.parametrize("wrong", [2**32 + 16, True, 3.0, -(2**31) - 1, "4", None])
-def test_an_integer_that_ctypes_would_wrap_is_refused_by_name(lib, descriptor, wrong):
-    with pytest.raises(ArgumentError, match="Invalid hiddenSize"):
-        lib.cudnnSetRNNDescriptor_v8(*settings(descriptor, hidden=wrong))
-
-
-def test_numpy_integers_and_enum_members_pass(lib, descriptor):
-    lib.cudnnSetRNNDescriptor_v8(*settings(descriptor, hidden=np.int64(4), cell=cudnnRNNMode_t.LSTM))
-
-
-def test_a_member_of_another_enumeration_is_refused_although_its_value_would_do(lib, descriptor):
-    with pytest.raises(ArgumentTypeError, match="Invalid cellMode: <cudnnDirectionMode_t"):
-        lib.cudnnSetRNNDescriptor_v8(*settings(descriptor, cell=cudnnDirectionMode_t.BIDIRECTIONAL))
-
-
-def test_an_array_shorter_than_its_count_is_refused(lib):
-    with (
-        TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3]) as tensor,
-        pytest.raises(ArgumentError, match="dimA length: 2"),
-    ):
-        lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, [1, 2], [6, 3, 1])
-
-
-def test_a_longer_array_passes(lib):
+def test_an_array_has_to_be_as_long_as_its_count(lib):
     with TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3]) as tensor:
+        with pytest.raises(ArgumentError, match="dimA length: 2"):
+            lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, [1, 2], [6, 3, 1])
         lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, (4, 5, 6, 7), np.array([30, 6, 1, 1]))
         assert tensor.read()["dimA"] == (4, 5, 6)
 

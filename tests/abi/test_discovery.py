@@ -13,6 +13,8 @@ from pycudnnrnn import _discovery, libcudnn
 from pycudnnrnn._discovery import Candidate, Context, NotFoundError, find
 from pycudnnrnn.errors import ArgumentTypeError, EngineError
 
+STEPS = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH", "system"]
+
 
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
@@ -42,19 +44,18 @@ def install_wheel(site, name):
     return library
 
 
-def test_the_error_lists_every_place_and_the_line_that_allows_the_system(nowhere):
+def test_the_error_lists_every_place_and_what_to_do(nowhere):
+    put(nowhere / "system")
+    install_wheel(nowhere / "site", "nvidia-cudnn-cu13").unlink()
     with pytest.raises(NotFoundError) as caught:
         find(Context())
-    steps = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH", "system"]
-    assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == steps
+    assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == STEPS
     text = str(caught.value)
     assert text.startswith(f"{caught.value.reason}\nPlaces looked at:\n  - PYCUDNNRNN_LIBRARY: not set\n")
-    assert str(NotFoundError("There is none.")) == "There is none.", "nothing is announced that does not come"
     assert all(attempt in text for attempt in caught.value.attempts)
-    assert "pycudnnrnn.libcudnn.load(allow_system=True)" in text
-    assert "pip install nvidia-cudnn-cu13" in text
-    assert "pip install '.[cuda13]'" in text
-    assert isinstance(caught.value, EngineError)
+    for remedy in ("libcudnn.load(allow_system=True)", "pip install nvidia-cudnn-cu13", "pip install '.[cuda13]'"):
+        assert remedy in text
+    assert str(NotFoundError("There is none.")) == "There is none."
 
 
 def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(nowhere, monkeypatch):
@@ -65,12 +66,16 @@ def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(no
     def wins(via, path):
         assert find(Context(**context))[0] == Candidate(path, via)
 
+    wins("system", put(nowhere / "system", "libcudnn.so.8"))
     wins("system", put(nowhere / "system"))
+    wins("CUDNN_PATH", put(nowhere / "toolkit" / "lib64"))
     wins("CUDNN_PATH", put(nowhere / "toolkit" / "lib"))
     (nowhere / "prefix" / "conda-meta").mkdir(parents=True)
     wins("conda", put(nowhere / "prefix" / "lib"))
     wins("wheel nvidia-cudnn-cu12", install_wheel(nowhere / "site", "nvidia-cudnn-cu12"))
     wins("wheel nvidia-cudnn-cu13", install_wheel(nowhere / "site", "nvidia-cudnn-cu13"))
+    (nowhere / "site" / "nvidia_cudnn_cu13-9.28.0.dist-info" / "RECORD").write_text("nvidia/cudnn/include/cudnn.h,,\n")
+    wins("wheel nvidia-cudnn-cu12", nowhere / "site/nvidia/cudnn/lib/libcudnn.so.9")
     process = put(nowhere / "process")
     monkeypatch.setattr(_discovery, "loaded_files", lambda pattern: [process])
     wins("already loaded", process)
@@ -79,74 +84,44 @@ def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(no
     wins("PYCUDNNRNN_LIBRARY", named)
     context["path"] = put(nowhere / "argument")
     wins("argument", context["path"])
-    context["path"] = nowhere / "gone"
-    with pytest.raises(NotFoundError, match="argument names no file"):
-        find(Context(**context))
 
 
-@pytest.mark.parametrize("path", ["/" + "a" * 5000, "/nul\0", "/half \ud800"])
-def test_a_path_that_no_file_can_have_names_no_file_and_is_not_quoted_at_length(nowhere, path):
-    with pytest.raises(NotFoundError, match="argument names no file") as caught:
-        find(Context(path=path))
-    assert len(str(caught.value)) <= 2000
-
-
-def test_a_wheel_whose_file_is_gone_is_passed_by(nowhere):
-    install_wheel(nowhere / "site", "nvidia-cudnn-cu13").unlink()
-    with pytest.raises(NotFoundError, match=r"wheel: none of nvidia-cudnn-cu13, .* has libcudnn.so.9 or libcudnn.so.8"):
-        find(Context())
-
-
-def test_a_wheel_that_lists_no_libcudnn_is_passed_by(nowhere):
-    library = install_wheel(nowhere / "site", "nvidia-cudnn-cu12")
-    install_wheel(nowhere / "site", "nvidia-cudnn-cu13")
-    (nowhere / "site" / "nvidia_cudnn_cu13-9.28.0.dist-info" / "RECORD").write_text("nvidia/cudnn/include/cudnn.h,,\n")
-    assert find(Context())[0] == Candidate(library, "wheel nvidia-cudnn-cu12")
-
-
-def test_cudnn_9_is_preferred_to_8_and_lib64_is_looked_at(nowhere, monkeypatch):
-    monkeypatch.setenv("CUDNN_PATH", str(nowhere / "toolkit"))
-    eight = put(nowhere / "toolkit" / "lib64", "libcudnn.so.8")
-    assert find(Context())[0].path == eight
-    nine = put(nowhere / "toolkit" / "lib64")
-    assert find(Context())[0].path == nine
-
-
-def test_the_system_is_not_looked_at_unasked(nowhere):
-    put(nowhere / "system")
-    with pytest.raises(NotFoundError):
-        find(Context())
-
-
-def test_a_relative_toolkit_root_is_refused(nowhere, monkeypatch):
+def test_relative_folders_and_wheels_outside_the_site_folders_do_not_count(nowhere, monkeypatch):
     put(nowhere / "toolkit" / "lib")
+    install_wheel(nowhere / "elsewhere", "nvidia-cudnn-cu13")
     monkeypatch.chdir(nowhere)
+    monkeypatch.syspath_prepend(nowhere / "elsewhere")
     monkeypatch.setenv("CUDNN_PATH", "toolkit")
     with pytest.raises(NotFoundError, match="CUDNN_PATH: not an absolute path: 'toolkit'"):
         find(Context())
 
 
-def test_a_wheel_outside_the_site_folders_does_not_count(nowhere, monkeypatch):
-    install_wheel(nowhere / "elsewhere", "nvidia-cudnn-cu13")
-    monkeypatch.syspath_prepend(nowhere / "elsewhere")
-    with pytest.raises(NotFoundError):
-        find(Context())
-
-
-@pytest.mark.parametrize("wrong", ["", "lib/libcudnn.so.9", "libcudnn.so.9"])
-def test_a_path_that_is_not_absolute_is_refused(wrong):
-    with pytest.raises(EngineError, match="absolute"):
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        *(
+            (path, EngineError, "argument must be an absolute path")
+            for path in ("", "libcudnn.so.9", "a/libcudnn.so.9")
+        ),
+        *((path, NotFoundError, "argument names no file") for path in ("/gone", "/" + "a" * 5000, "/nul\0", "/\ud800")),
+        *((path, ArgumentTypeError, "Invalid path") for path in (9, b"/lib/libcudnn.so.9", ["/lib"])),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_path_that_cannot_be_one_is_refused(wrong, error, text):
+    with pytest.raises(error, match=text) as caught:
         libcudnn.load(wrong)
+    assert len(str(caught.value)) <= 2000
 
 
-@pytest.mark.parametrize("wrong", [9, b"/lib/libcudnn.so.9", 1.5, ["/lib"]])
-def test_a_path_of_another_type_is_refused(wrong):
-    with pytest.raises(ArgumentTypeError, match="Invalid path"):
-        libcudnn.load(wrong)
+def test_the_environments_path_has_to_be_absolute_too(monkeypatch):
+    monkeypatch.setenv("PYCUDNNRNN_LIBRARY", "planted/libcudnn.so.9")
+    with pytest.raises(EngineError, match="PYCUDNNRNN_LIBRARY must be an absolute path"):
+        libcudnn.load()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"!<arch>\n" * 20])
-def test_what_is_no_library_is_refused(tmp_path, lib, content):
+def test_a_damaged_file_is_refused_as_the_loader_does(tmp_path, lib, content):
     path = put(tmp_path, Path(lib.path).name)
     path.write_bytes(content)
     for part in map(Path, lib.parts):
@@ -155,40 +130,14 @@ def test_what_is_no_library_is_refused(tmp_path, lib, content):
         libcudnn.load(path)
 
 
-def test_a_library_without_its_parts_is_refused(tmp_path):
-    with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not in the same folder") as caught:
-        libcudnn.load(put(tmp_path))
-    assert caught.value.attempts == (f"argument: {tmp_path / 'libcudnn.so.9'}",)
-
-
-def test_an_error_about_a_file_that_was_found_says_where_else_was_looked_before(nowhere, monkeypatch):
+def test_a_library_without_its_parts_is_refused_and_the_error_says_what_was_tried_before(nowhere, monkeypatch):
     path = put(nowhere / "toolkit" / "lib")
+    (path.parent / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9")  # a link to itself
     monkeypatch.setenv("CUDNN_PATH", str(nowhere / "toolkit"))
-    with pytest.raises(EngineError, match="is not in the same folder") as caught:
+    with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not in the same folder") as caught:
         libcudnn.load()
-    steps = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH"]
-    assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == steps
+    assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == STEPS[:-1]
     assert caught.value.attempts[-1] == f"CUDNN_PATH: {path}"
-
-
-def test_a_part_that_links_to_itself_is_refused(tmp_path):
-    path = put(tmp_path)
-    (tmp_path / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9")
-    with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not in the same folder"):
-        libcudnn.load(path)
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path, lib, monkeypatch):
-    path = put(tmp_path, Path(lib.path).name)
-    for part in map(Path, lib.parts):
-        (tmp_path / part.name).symlink_to(part)
-
-    def deny(file):
-        raise OSError(f"{file}: cannot open shared object file: Permission denied")
-
-    monkeypatch.setattr(_discovery.ctypes, "CDLL", deny)
-    with pytest.raises(EngineError, match=r"libcudnn\.so.* cannot be used: .*Permission denied"):
-        libcudnn.load(path)
 
 
 def test_missing_zlib_is_named_with_the_remedy(monkeypatch):
@@ -198,19 +147,6 @@ def test_missing_zlib_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setattr(_discovery.ctypes, "CDLL", miss)
     with pytest.raises(EngineError, match=r"libz\.so\.1.*install the system package zlib1g or zlib"):
         _discovery._dlopen(Path("/lib/libcudnn_graph.so.9"))
-
-
-def test_the_library_of_this_process_is_used_again(child, lib):
-    code = f"""
-    import ctypes
-    ctypes.CDLL({lib.path!r})
-    from pycudnnrnn import libcudnn
-    lib = libcudnn.load()
-    assert lib is libcudnn.load() is libcudnn.load(lib.path)
-    print(lib.found_via, lib.path)
-    """
-    result = child(code, env={"PYCUDNNRNN_LIBRARY": ""})
-    assert (result.stdout.split("\n")[0], result.stderr) == (f"already loaded {lib.path}", "")
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -230,69 +166,51 @@ def test_a_system_without_a_list_of_mapped_files_has_no_library_in_the_process(m
     assert _discovery.already_loaded(Context()) == "already loaded: no libcudnn in this process"
 
 
-def test_a_library_by_two_names_is_one(lib, tmp_path):
+def test_a_library_by_two_names_is_one_and_knows_where_it_came_from(lib, tmp_path):
     link = tmp_path / Path(lib.path).name
     link.symlink_to(lib.path)
-    assert libcudnn.load(link) is libcudnn.load(lib.path)
+    assert libcudnn.load(link) is libcudnn.load(lib.path) is libcudnn.load()
+    assert len(lib.parts) == {9: 3, 8: 4}[int(lib.path[-1])]
+    assert str(lib.version)[0] == lib.path[-1]
+    assert repr(lib) == f"<libcudnn {libcudnn.version_text(lib.version)} at {lib.path}, found via {lib.found_via}>"
 
 
-def test_a_second_library_of_one_major_version_is_refused(child, lib, tmp_path, compile_library):
-    foreign = compile_library(tmp_path / "other" / Path(lib.parts[0]).name, "int nothing;")
-    code = f"""
-    import ctypes
-    ctypes.CDLL({str(foreign)!r})
-    from pycudnnrnn import errors, libcudnn
-    try:
-        libcudnn.load({lib.path!r})
-    except errors.EngineError as error:
-        print(error)
-    """
-    result = child(code)
-    assert f"{foreign} is already loaded in this process, and two of them would mix" in result.stdout
+OPENED = """
+import sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "ctypes.dlopen" and args[0] else None)
+"""
 
 
-def test_only_absolute_resolved_paths_are_opened_and_the_parts_come_first(child, lib):
-    code = """
-    import sys
-    from pycudnnrnn import libcudnn
-    opened = []
-    sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "ctypes.dlopen" else None)
-    libcudnn.load()
-    print(*opened, sep="\\n")
-    """
-    opened = child(code).stdout.split()
-    assert opened == [*lib.parts, lib.path]
-    assert opened == [os.path.realpath(path) for path in opened]
-
-
-@pytest.mark.long
-def test_the_choice_does_not_change_from_run_to_run(child, lib):
-    code = """
-    from pycudnnrnn._discovery import Context, find
-    print(len({find(Context())[0] for _ in range(100)}), find(Context())[0].path)
-    """
-    assert {child(code, env={"PYTHONHASHSEED": str(seed)}).stdout for seed in range(5)} == {f"1 {lib.path}\n"}
+def test_what_is_opened(forks, lib, tmp_path, compile_library):
+    """Absolute resolved paths, the parts first; the library that is there is used, and two are never mixed."""
+    foreign = tmp_path / Path(lib.parts[0]).name
+    foreign.write_bytes(compile_library("int nothing;").read_bytes())
+    link = tmp_path / Path(lib.path).name
+    link.symlink_to(lib.path)
+    for part in lib.parts[1:]:
+        (tmp_path / Path(part).name).symlink_to(part)
+    again = "lib = libcudnn.load(); print(lib.found_via, lib is libcudnn.load(lib.path), lib.path)"
+    refused = f"try: libcudnn.load({lib.path!r})\nexcept errors.EngineError as error: print(error)"
+    found = forks(
+        {
+            "order": ({}, f"{OPENED}libcudnn.load(); print(*opened)"),
+            "again": ({}, f"import ctypes; ctypes.CDLL({lib.path!r}); {again}"),
+            "mixed": ({}, f"import ctypes; ctypes.CDLL({str(foreign)!r})\n{refused}"),
+        }
+    )
+    assert found["order"].split() == [os.path.realpath(path) for path in (*lib.parts, lib.path)]
+    assert found["again"] == f"already loaded True {lib.path}"
+    assert f"{foreign} is already loaded in this process, and two of them would mix" in found["mixed"]
 
 
 def test_importing_the_package_opens_nothing(child):
-    code = """
-    import sys
-    from pathlib import Path
-    opened = []
-    sys.addaudithook(lambda event, args: opened.append(args) if event == "ctypes.dlopen" and args[0] else None)
-    import pycudnnrnn, pycudnnrnn.engines.cudnn.descriptors
-    from pycudnnrnn import libcudnn
-    libraries = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
-    print(opened, [name for name in libraries if "libcuda" in name or "libcudnn" in name or "libcublas" in name])
-    print({"cupy", "torch", "jax"} & sys.modules.keys())
-    """
+    code = f"""{OPENED}
+import pycudnnrnn, pycudnnrnn.engines.cudnn.descriptors
+from pathlib import Path
+from pycudnnrnn import libcudnn
+libraries = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+print(opened, [name for name in libraries if "libcuda" in name or "libcudnn" in name or "libcublas" in name])
+print({{"cupy", "torch", "jax"}} & sys.modules.keys())
+"""
     assert child(code).stdout == "[] []\nset()\n"
-
-
-def test_provenance_is_kept(lib):
-    assert Path(lib.path).is_absolute()
-    assert lib.found_via
-    assert len(lib.parts) == {9: 3, 8: 4}[int(lib.path[-1])]
-    assert str(lib.version)[0] == lib.path[-1]
-    assert lib.path in repr(lib)
-    assert lib.found_via in repr(lib)

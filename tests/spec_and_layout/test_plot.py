@@ -1,8 +1,6 @@
 """Pictures: what is in them, how they are written, and what they refuse."""
 
-import re
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from matplotlib.figure import Figure
 
 from pycudnnrnn import ops, plot
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
+from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import PermutedLayoutEngine, reference
 from pycudnnrnn.testing.strategies import problems, specs
@@ -52,16 +50,14 @@ def overlaps(figure):
     ]
 
 
-LAYOUTS = {
-    "one layer": RNNSpec("lstm", 1, 64, 32),
-    "four layers, both directions, large": RNNSpec("lstm", 4, 2000, 900, direction="bidirectional", num_proj=512),
-    "plain": RNNSpec("rnn_tanh", 1, 6, 4),
-    "skip input": RNNSpec("gru", 2, 6, 6, input_mode="skip_input"),
-    "no biases": RNNSpec("rnn_relu", 3, 6, 4, bias_mode="none"),
-}
+LAYOUTS = [
+    RNNSpec("lstm", 4, 2000, 900, direction="bidirectional", num_proj=512),
+    RNNSpec("gru", 2, 6, 6, input_mode="skip_input"),
+    RNNSpec("rnn_relu", 1, 6, 4, bias_mode="none"),
+]
 
 
-@pytest.mark.parametrize("spec", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("spec", LAYOUTS, ids=lambda spec: str(spec.mode))
 def test_every_region_is_in_the_picture_with_its_offset_and_nothing_overlaps(spec, figures, tmp_path):
     layout = arithmetic_layout(spec)
     plot.draw_layout(layout, tmp_path / "a.png", title=repr(spec))
@@ -100,9 +96,6 @@ def test_regions_that_lie_elsewhere_are_marked(figures, tmp_path):
         predicted.size,
         (Region(*a.key[:2], a.gate, a.kind, b.offset, a.shape), Region(*b.key[:2], b.gate, b.kind, 0, b.shape), *rest),
     )
-    assert differences(swapped, predicted) == {a.key: a, b.key: b}
-    assert differences(swapped, swapped) == {}
-    assert differences(predicted, ParamLayout(predicted.size, (b, *rest))) == {a.key: None}
     plot.draw_layout(swapped, tmp_path / "a.png", expected=predicted)
     marked = [text for text in texts_of(figures[0]) if "≠" in text]
     assert [text.split("\n")[2] for text in marked] == ["@ 30 ≠ 0", "@ 0 ≠ 30"]
@@ -131,7 +124,7 @@ def test_gradient_norms_are_those_of_each_region(figures, tmp_path):
     assert len(texts_of(figures[-1])) == 9  # the three input matrices are not there
 
 
-@examples(60)
+@examples(30)
 @given(problems(specs()), st.data())
 def test_gate_activations_lead_to_the_engines_output(problem, data):
     """From the gates alone, the last state follows: what is drawn is what the engine computes."""
@@ -164,7 +157,7 @@ def test_gate_activations_lead_to_the_engines_output(problem, data):
             np.testing.assert_allclose(c, one.output_c[p, 0], atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+@pytest.mark.parametrize("mode", ["lstm", "rnn_relu"])
 def test_gates_are_drawn_over_time_each_with_its_name(mode, figures, tmp_path):
     spec = RNNSpec(mode, 1, 5, 3, direction="bidirectional", dtype="float64")
     op = ops.from_spec(spec)
@@ -224,75 +217,3 @@ def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
         plot.draw_layout(LSTM.layout(), path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-# --- in notebooks -----------------------------------------------------------------------------------------------------
-
-
-class Tags(HTMLParser):
-    """Rows of cells, and the boxes of the strip; every tag has its end."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.rows, self.boxes = [], [], []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        if tag == "br":
-            return
-        self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in {"td", "th"}:
-            self.rows[-1].append("")
-        if tag == "rect":
-            self.boxes.append({name: float(value) for name, value in attributes if name in {"x", "width"}})
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-
-@examples(50)
-@given(specs())
-def test_a_layout_shows_itself_as_html(spec):
-    layout = arithmetic_layout(spec)
-    tags = Tags(layout._repr_html_())
-    assert len(tags.rows) == 1 + len(layout.regions)
-    for row, box, region in zip(tags.rows[1:], tags.boxes, layout.regions, strict=True):
-        place = [str(region.pseudo_layer), str(region.layer), region.direction]
-        assert row[:6] == [*place, region.kind, str(region.lin_layer_id), region.symbol]
-        assert row[6].strip() == region.gate
-        assert row[8:] == [f"{region.offset:,}", f"{region.offset + region.size:,}"]
-        assert box["x"] == pytest.approx(1000 * region.offset / layout.size, abs=1e-3)
-        assert box["width"] == pytest.approx(1000 * region.size / layout.size, abs=1e-3)
-
-
-def test_html_is_escaped_and_cut_where_it_gets_long():
-    evil = Region(0, 0, "<script>", "weight", 0, (2, 2))
-    text = ParamLayout(4, (evil,))._repr_html_()
-    assert "<script>" not in text
-    assert "&lt;script&gt;" in text
-    layout = arithmetic_layout(RNNSpec("lstm", 100, 2, 2))
-    text = layout._repr_html_()
-    assert len(Tags(text).rows) == 201
-    assert f"and {len(layout.regions) - 200} more regions" in text
-    assert not re.search(r"\b(src|href|on\w+)=", text)
-
-
-def test_html_needs_no_matplotlib():
-    import subprocess
-    import sys
-
-    code = """
-import sys
-from pycudnnrnn import ops
-assert ops.CudnnLSTM(1, 4, 3).layout()._repr_html_()
-print({"matplotlib", "IPython"} & sys.modules.keys())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("set()\n", "")

@@ -10,8 +10,7 @@ from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode
 from pycudnnrnn.testing import permuted, strategies
 from pycudnnrnn.testing import problems as problems_module
-from pycudnnrnn.testing.strategies import problems, specs
-from tests.helpers.examples import examples
+from pycudnnrnn.testing.strategies import specs
 
 STEADY = settings(derandomize=True, database=None, max_examples=200)
 FIELDS = ("algo", "mode", "dtype", "bias_mode", "input_mode", "direction")
@@ -49,12 +48,6 @@ def test_every_algorithms_specs_are_valid_and_reach_all_that_it_can_have(algo):
     }
 
 
-@examples(300)
-@given(problems(specs(algorithms=list(Algorithm))))
-def test_calls_of_every_algorithm_run(problem):
-    assert problem.forward().output.dtype == problem.spec.dtype
-
-
 def test_the_dtype_that_is_not_asked_for_is_the_algorithms_widest():
     assert drawn(specs())["dtype"] == {"float64"}
     assert drawn(specs(algorithms=["persist_static"]))["dtype"] == {"float32"}
@@ -71,7 +64,6 @@ def test_what_is_turned_off_is_not_drawn():
     ("wanted", "smallest"),
     [
         (lambda spec: spec, RNNSpec("lstm", 1, 1, 1, dtype="float64", bias_mode="none")),
-        (lambda spec: spec.num_layers > 1, RNNSpec("lstm", 2, 1, 1, dtype="float64", bias_mode="none")),
         (lambda spec: spec.mode == "gru", RNNSpec("gru", 1, 1, 1, dtype="float64", bias_mode="none")),
         (lambda spec: spec.num_proj, RNNSpec("lstm", 1, 2, 1, dtype="float64", bias_mode="none", num_proj=1)),
         (

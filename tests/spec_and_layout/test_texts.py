@@ -1,76 +1,141 @@
-"""One text for one argument: what RNNSpec writes of it is what each class writes that takes it."""
+"""What the errors at the edge say, to the letter, and one text for one argument in all docstrings."""
 
 import inspect
 import re
 
+import numpy as np
 import pytest
+import torch
 
 from docs.api import explained
 from pycudnnrnn import RNNSpec, layers, ops
+from pycudnnrnn._checks import check_bool, check_int, check_real, check_word, one_of, shorten
+from pycudnnrnn.canonical import from_canonical
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, PycudnnrnnError
+from pycudnnrnn.layout import ParamLayout, arithmetic_layout
+from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, MathType, RNNMode
 
+LAYOUT = arithmetic_layout(RNNSpec("gru", 1, 3, 2))
+WORDS = arithmetic_layout(RNNSpec("lstm", 2, 3, 2, direction="bidirectional", bias_mode="single_input"))
+WEIGHTS, BIASES = ([np.zeros(region.shape) for region in regions] for regions in (LAYOUT.weights, LAYOUT.biases))
+HOST = "expecting host integers (a list or a NumPy array)"
+
+
+class OnDevice:
+    """An array of a library that has it on a GPU."""
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def tolist(self):
+        raise AssertionError("it is read")
+
+
+class Nowhere(OnDevice):
+    """An array that is spread over devices, as its library says."""
+
+    def __dlpack_device__(self):
+        raise RuntimeError("of no one device")
+
+
+def put(weights, biases):
+    from_canonical(weights, biases, LAYOUT, np.zeros(LAYOUT.size))
+
+
+VALUES = [
+    (lambda: check_int("n", 6, 1, 5), "n: 6, expecting an integer from 1 to 5"),
+    (lambda: check_real("r", 10**400), "r: a larger one, expecting a number that fits a C double"),
+    (lambda: check_real("r", np.nan), "r: nan, expecting a real number"),
+    (lambda: check_word(Direction, "d", "up"), "d: 'up', expecting 'unidirectional' or 'bidirectional'"),
+    (lambda: check_lengths([1], 3, 2), "sequence_lengths shape: (1,), expecting (2,), one per sequence"),
+    (lambda: check_lengths([1, 4, 5], 3, 3), "sequence_lengths[1]: 4, expecting a length from 0 to T=3"),
+    (lambda: LAYOUT.region(1, 7, "bias"),
+     "region: (1, 7, 'bias'), expecting a (pseudo_layer, lin_layer_id, kind) of this layout"),
+    (lambda: WORDS.region(layer=2), "layer: 2, expecting 0 or 1 in this layout"),
+    (lambda: WORDS.region(layer=0, gate="reset", side="input"),
+     "gate: 'reset', expecting 'input', 'forget', 'new' or 'output' where layer=0"),
+    (lambda: WORDS.region(layer=1, gate="new", kind="bias", side="recurrent"),
+     "side: 'recurrent', expecting 'input' where layer=1, gate='new', kind='bias'"),
+    (lambda: WORDS.region(0, 1, "weight", layer=1), "layer: 1, expecting 0 where pseudo_layer=0"),
+    (lambda: WORDS.region(layer=1, gate="forget", kind="weight"),
+     ("region: layer=1, gate='forget', kind='weight', expecting criteria for one region; 4 match: "
+      "add direction ('forward' or 'backward'), side ('input' or 'recurrent')")),
+    (WORDS.region,
+     ("region: no criteria, expecting criteria for one region; 48 match: add layer (0 or 1), "
+      "direction ('forward' or 'backward'), gate ('input', 'forget', 'new' or 'output'), "
+      "kind ('weight' or 'bias'), side ('input' or 'recurrent')")),
+    (lambda: ParamLayout(0, ()).region(layer=0), "layer: 0, expecting nothing in this layout"),
+    (lambda: put(WEIGHTS[1:], BIASES), "weights: 5 arrays, expecting 6 arrays"),
+    (lambda: put(WEIGHTS, [*BIASES[:4], np.zeros(4), BIASES[5]]),
+     "biases[4] shape: (4,), expecting (3,) (bias of gate 'update', pseudo-layer 0)"),
+]  # fmt: skip
+TYPES = [
+    (lambda: check_int("n", True, 1, 5), "n: True, expecting an integer"),
+    (lambda: check_int("n", np.True_, 1, 5), f"n: {np.True_!r}, expecting an integer"),
+    (lambda: check_bool("b", 1), "b: 1, expecting a Python bool"),
+    (lambda: check_real("r", "1"), "r: '1', expecting a real number"),
+    (lambda: check_lengths({3}, 3, 1), f"sequence_lengths: <class 'set'>, {HOST}"),
+    (lambda: check_lengths(torch.tensor([3]), 3, 1),
+     f"sequence_lengths: <class 'torch.Tensor'>, {HOST}: sequence_lengths.tolist() makes them"),
+    (lambda: check_lengths(OnDevice(), 3, 1),
+     (f"sequence_lengths: {OnDevice}, {HOST}: sequence_lengths.tolist() makes them, and waits: reading a device array "
+      "would synchronise each call")),
+    (lambda: check_lengths(Nowhere(), 3, 1),
+     f"sequence_lengths: {Nowhere}, {HOST}: sequence_lengths.tolist() makes them"),
+    (lambda: check_lengths([True], 3, 1), "sequence_lengths: a list with booleans, expecting integers"),
+    (lambda: check_lengths([1, [2]], 3, 2), "sequence_lengths: a list of lists, expecting integers"),
+    (lambda: check_lengths([1.0], 3, 1), "sequence_lengths dtype: float64, expecting integers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "text", "error"),
+    [(*case, ArgumentError) for case in VALUES] + [(*case, ArgumentTypeError) for case in TYPES],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_the_text_names_the_argument_what_came_and_what_was_expected(call, text, error):
+    with pytest.raises(error) as caught:
+        call()
+    assert type(caught.value) is error
+    assert str(caught.value) == f"Invalid {text}"
+    assert isinstance(caught.value, PycudnnrnnError)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, TypeError) == (error is ArgumentTypeError)
+
+
+def test_names_are_joined_as_in_a_sentence_and_values_are_short():
+    assert [one_of(["a", "b", "c"][:n]) for n in (1, 2, 3)] == ["'a'", "'a' or 'b'", "'a', 'b' or 'c'"]
+    assert shorten("x" * 78) == repr("x" * 78)
+    assert shorten("x" * 79) == repr("x" * 79)[:77] + "..."
+    error = str(MissingDependencyError("h5py", "convert", "a .keras file"))
+    assert error.startswith("a .keras file needs h5py, which is not installed: pip install h5py, or")
+    assert error.endswith("pip install '.[convert]'")
+
+
 CELLS = ("CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu")
-OPS, LAYERS = ([getattr(module, name) for name in CELLS] for module in (ops, layers))
-FUNCTIONS = [getattr(ops, name) for name in ops.__all__ if name.startswith("cudnn_")]
+OPS = [getattr(ops, name) for name in CELLS]
+KINDS = [RNNSpec, *OPS, *(getattr(layers, name) for name in CELLS)]
 TEXTS = explained(inspect.getdoc(RNNSpec))
-WORDS = {
+ENUMS = {
     "mode": RNNMode, "input_mode": [*InputMode, "auto_select"], "direction": Direction, "dtype": DType,
     "bias_mode": BiasMode, "algo": Algorithm, "math_type": MathType,
 }  # fmt: skip
 
 
-def defaults(kind):
-    return {name: p.default for name, p in inspect.signature(kind).parameters.items()}
-
-
-def own_texts(kind):
-    """What a class or function writes of its arguments; of those with another default than RNNSpec's, nothing."""
-    found = explained(inspect.getdoc(kind))
-    return {name: text for name, text in found.items() if defaults(kind)[name] == defaults(RNNSpec).get(name)}
-
-
 def test_every_argument_of_a_spec_is_explained_with_every_word_that_it_takes():
     assert list(TEXTS) == list(inspect.signature(RNNSpec).parameters)
-    for name, words in WORDS.items():
+    for name, words in ENUMS.items():
         assert set(re.findall(r'"(\w+)"', TEXTS[name])) >= set(map(str, words)), name
 
 
-@pytest.mark.parametrize(
-    "kind", [RNNSpec, *OPS, *LAYERS, *FUNCTIONS], ids=lambda kind: f"{kind.__module__}.{kind.__name__}"
-)
-def test_a_text_names_the_default_of_its_argument_as_a_user_writes_it(kind):
-    for name, text in own_texts(kind).items():
-        default = defaults(kind)[name]
-        if default is not inspect.Parameter.empty:
-            assert type(default) in (str, int, float, type(None)), name
-            written = f'"{default}"' if isinstance(default, str) else repr(default)
-            assert text.endswith(f"Default: {written}."), name
-
-
-@pytest.mark.parametrize("kind", OPS, ids=lambda kind: kind.__name__)
-def test_an_op_explains_every_argument_in_the_words_of_the_spec(kind):
-    assert list(explained(inspect.getdoc(kind))) == list(inspect.signature(kind).parameters)
-    assert own_texts(kind).items() <= TEXTS.items()
-
-
-@pytest.mark.parametrize("kind", LAYERS, ids=lambda kind: kind.__name__)
-def test_a_layer_has_the_words_of_the_spec_for_the_arguments_of_the_spec(kind):
-    found = own_texts(kind)
-    assert {name: TEXTS[name] for name in found.keys() & TEXTS.keys()}.items() <= found.items()
-
-
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_a_function_has_the_words_of_the_spec_for_what_it_describes(function):
-    """Its seed starts the masks of one call, and params do not depend on dropout: those have texts of their own."""
-    found = own_texts(function)
-    shared = found.keys() & TEXTS.keys() - {"seed", "dropout"}
-    assert {name: found[name] for name in shared} == {name: TEXTS[name] for name in shared}
-    if "is_training" in found:
-        assert found["dropout"] == TEXTS["dropout"]
-
-
-@pytest.mark.parametrize("kind", OPS, ids=lambda kind: kind.__name__)
-def test_a_call_has_the_words_of_the_forward(kind):
-    forward, call = explained(inspect.getdoc(kind.forward)), explained(inspect.getdoc(kind.__call__))
-    assert call.items() <= forward.items()
-    assert forward.keys() - call.keys() == {"keep_reserve", "checkpoint_every"}
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_an_argument_has_one_text_and_it_names_the_default(kind):
+    """What RNNSpec writes of an argument is what ops and layers write; another default has a text of its own."""
+    spec, own = (inspect.signature(of).parameters for of in (RNNSpec, kind))
+    assert kind not in OPS or list(explained(inspect.getdoc(kind))) == list(own)
+    for name, text in explained(inspect.getdoc(kind)).items():
+        if name in spec and own[name].default == spec[name].default:
+            assert text == TEXTS[name]
+            written = f'"{own[name].default}"' if isinstance(own[name].default, str) else repr(own[name].default)
+            assert own[name].default is inspect.Parameter.empty or text.endswith(f"Default: {written}."), name

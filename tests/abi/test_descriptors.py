@@ -1,0 +1,313 @@
+"""Our descriptors refuse what the real setters refuse, and what they set is what the real getters give back.
+
+The oracle is the real library, called with plain ctypes integers: nothing of the package lies between. Where we are
+stricter, a name and a reason stand below.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn._libcudnn_abi import PROTOTYPES, Prototype, cudnnRNNDataLayout_t
+from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
+from pycudnnrnn.engines.cudnn.native_calls import DataDescriptors
+from pycudnnrnn.errors import ArgumentError, EngineError
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import DType, RNNSpec
+from tests.helpers.examples import examples
+
+EXAMPLES = examples(4000)
+INT32_MAX = 2**31 - 1
+
+WORDS = {
+    "mode": {0: "rnn_relu", 1: "rnn_tanh", 2: "lstm", 3: "gru"},
+    "bias": {0: "none", 1: "single_input", 2: "double", 3: "single_recurrent"},
+    "direction": {0: "unidirectional", 1: "bidirectional"},
+    "input": {0: "linear_input", 1: "skip_input"},
+    "data": {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16", 3: "int8", 4: "int32", 11: "bool"},
+    "math": {0: "default", 1: "tensor_op", 2: "tensor_op_allow_conversion", 3: "fma"},
+    "algo": {0: "standard", 1: "persist_static", 2: "persist_dynamic", 3: "persist_static_small_h"},
+}
+"""cuDNN's numbers, as its headers have them, and our words."""
+
+STRICTER = {
+    "skip input with input_size != num_units": (
+        {"input": 1},
+        lambda c: c["input"] == 1 and c["I"] != c["H"],
+        "the input is added to every gate as it is; the setter takes it, a later call fails",
+    ),
+    "num_proj equal to num_units": (
+        {"P": 8},
+        lambda c: c["P"] == c["H"],
+        "cuDNN reads it as no projection, so a projection matrix that the caller counts on would not exist",
+    ),
+    "cell_clip without a cell": (
+        {"mode": 3, "clip": (-1.0, 1.0)},
+        lambda c: c["clip"] is not None and c["mode"] != 2,
+        "only the LSTM has a cell state: the clip would do nothing",
+    ),
+}
+"""An example, when it applies, and why we refuse what the setter takes."""
+
+WRONG = {
+    **dict.fromkeys(("algo", "mode", "bias", "math"), (-1, 4, 5)),
+    **dict.fromkeys(("direction", "input"), (-1, 2)),
+    **dict.fromkeys(("data", "compute"), (-1, 3, 4, 11, 24)),
+    **dict.fromkeys(("I", "H", "L"), (0, -1, -(2**31))),
+    "P": [-1, -(2**31), 13, INT32_MAX],
+    "clip": [(1.0, -1.0), (math.nan, 1.0), (0.0, math.nan), (math.inf, -math.inf)],
+}
+PLAIN = {"algo": 0, "mode": 2, "bias": 2, "direction": 0, "input": 0, "data": 0, "compute": 0, "math": 3}
+PLAIN |= {"I": 4, "H": 8, "P": None, "L": 1, "clip": None}
+
+
+@pytest.fixture(scope="module")
+def raw(lib):
+    """The same library by plain ctypes, with one descriptor of each type."""
+    dll = ctypes.CDLL(lib.path)
+    made = {}
+    for kind in ("RNN", "RNNData", "Tensor", "Filter"):
+        made[kind] = ctypes.c_void_p()
+        assert dll[f"cudnnCreate{kind}Descriptor"](ctypes.byref(made[kind])) == 0
+    yield dll, made
+    for kind, pointer in made.items():
+        dll[f"cudnnDestroy{kind}Descriptor"](pointer)
+
+
+def agree(real, ours, stricter=()):
+    """Neither more lenient than the library, nor stricter without one of the reasons."""
+    if ours:
+        assert real, "the library refuses what we accept"
+    elif real:
+        assert any(stricter), "we refuse what the library accepts, without a reason"
+
+
+@st.composite
+def rnn_calls(draw):
+    """Draw one call of the setter: each value right by itself; half of the time together, too, or up to two wrong."""
+    sizes = st.integers(1, 12) | st.sampled_from([192, 1024, INT32_MAX])
+    bounds = st.floats(allow_nan=False)
+    right = {
+        "algo": st.sampled_from([0, 0, 0, 1, 2, 3]),
+        "mode": st.sampled_from([2, 2, 0, 1, 3]),
+        "bias": st.sampled_from([2, 2, 2, 0, 1, 3]),
+        "direction": st.sampled_from([0, 1]),
+        "input": st.sampled_from([0, 0, 1]),
+        "data": st.sampled_from([0, 1, 2, 9]),
+        "compute": st.sampled_from([0, 1, 2, 9]),
+        "math": st.sampled_from([0, 1, 2, 3]),
+        "I": sizes,
+        "H": sizes,
+        "P": st.none() | st.none() | st.integers(1, 12),
+        "L": sizes,
+        "clip": st.none() | st.tuples(bounds, bounds).map(lambda pair: tuple(sorted(pair))),
+    }
+    call = {name: draw(values) for name, values in right.items()}
+    if draw(st.integers(0, 3)):
+        call["compute"] = {2: 0, 9: 0}.get(call["data"], call["data"])
+    if draw(st.booleans()):
+        call["I"] = call["H"] if call["input"] else call["I"]
+        call["P"] = call["P"] if call["mode"] == 2 and (call["P"] or 0) < call["H"] else None
+        call["clip"] = call["clip"] if call["mode"] == 2 else None
+        call["algo"] = call["algo"] if call["bias"] == 2 and call["data"] != 1 and not call["P"] else 0
+    else:
+        for name in draw(st.lists(st.sampled_from(list(WRONG)), max_size=2)):
+            call[name] = draw(st.sampled_from(WRONG[name]))
+    return call
+
+
+def real_rnn(raw, c):
+    dll, made = raw
+    order = ("algo", "mode", "bias", "direction", "input", "data", "compute", "math", "I", "H")
+    proj = c["H"] if c["P"] is None else c["P"]
+    integers = [*(c[name] for name in order), proj, c["L"]]
+    if dll.cudnnSetRNNDescriptor_v8(made["RNN"], *map(ctypes.c_int, integers), None, ctypes.c_uint(1)):
+        return False
+    if c["clip"] is None:
+        return True
+    low, high = map(ctypes.c_double, c["clip"])
+    if dll.cudnnGetVersion() >= 90000:
+        return dll.cudnnRNNSetClip_v9(made["RNN"], 1, low, high) == 0
+    return dll.cudnnRNNSetClip_v8(made["RNN"], 1, 1, low, high) == 0
+
+
+def our_rnn(lib, c, *, padded_io=True):
+    """What cuDNN's getters report of our descriptor, and its spec; None where we refuse."""
+    words = {name: WORDS[name].get(c[name], f"number {c[name]}") for name in WORDS}
+    try:
+        spec = RNNSpec(
+            words["mode"], c["L"], c["H"], c["I"], words["input"], words["direction"], words["data"], num_proj=c["P"],
+            bias_mode=words["bias"], cell_clip=c["clip"], algo=words["algo"], math_type=words["math"],
+            compute_dtype=WORDS["data"].get(c["compute"], f"number {c['compute']}"),
+        )  # fmt: skip
+        with RNNDescriptor(lib, spec, padded_io=padded_io) as descriptor:
+            return descriptor.read(), spec
+    except (ArgumentError, EngineError):
+        return None
+
+
+@given(rnn_calls(), st.booleans())
+@EXAMPLES
+def test_rnn_settings(lib, raw, call, padded_io):
+    ours = our_rnn(lib, call, padded_io=padded_io)
+    agree(real_rnn(raw, call), ours, [applies(call) for _, applies, _ in STRICTER.values()])
+    if not ours:
+        return
+    got, spec = ours
+    names = {
+        "algo": "algo", "cellMode": "mode", "biasMode": "bias", "dirMode": "direction", "inputMode": "input",
+        "dataType": "data", "mathPrec": "compute", "mathType": "math", "inputSize": "I", "hiddenSize": "H",
+        "numLayers": "L",
+    }  # fmt: skip
+    assert {name: got[name] for name in names} == {name: call[own] for name, own in names.items()}
+    assert got["projSize"] == (call["P"] or call["H"])
+    assert got["clipMode"].name == ("MINMAX" if call["clip"] else "NONE")
+    assert not call["clip"] or (got["lclip"], got["rclip"]) == spec.cell_clip
+    assert (bool(got["dropoutDesc"]), got["auxFlags"]) == (False, padded_io)
+
+
+@pytest.mark.parametrize("name", STRICTER)
+def test_each_case_of_ours_that_is_stricter_exists(lib, raw, name):
+    change, applies, _ = STRICTER[name]
+    call = PLAIN | change
+    assert (applies(call), real_rnn(raw, call), our_rnn(lib, call)) == (True, True, None)
+
+
+@st.composite
+def data_calls(draw):
+    time = draw(st.integers(1, 6) | st.sampled_from([65535, 65536, INT32_MAX, 0, -1]))
+    batch = draw(st.integers(1, 5))
+    high = max(1, min(time, 65536))
+    length = st.integers(0, high) | st.sampled_from([0, high, -1, high + 1])
+    lengths = draw(st.lists(length, min_size=batch, max_size=batch))
+    order = draw(st.integers(0, 2))
+    if order:  # so that the packed layout is often right
+        lengths = sorted(lengths, reverse=True)
+        lengths = [time, *lengths[1:]] if order == 2 and abs(time) < INT32_MAX else lengths
+    return {
+        "data": draw(st.sampled_from([0, 1, 2, 9, 0, 1, 2, 9, 3, 24])),
+        "layout": draw(st.sampled_from([0, 1, 1, 2])),
+        "T": time,
+        "B": draw(st.sampled_from([batch] * 8 + [0, -1])),
+        "V": draw(st.sampled_from([1, 7, INT32_MAX, 1, 7, 0, -1])),
+        "lengths": lengths,
+    }
+
+
+@given(data_calls(), st.sampled_from([list, tuple, np.array, lambda x: np.array(x, np.int64)]))
+@EXAMPLES
+def test_data_settings(lib, raw, call, given_as):
+    dll, made = raw
+    integers = [ctypes.c_int(call[name]) for name in ("data", "layout", "T", "B", "V")]
+    array, fill = (ctypes.c_int * len(call["lengths"]))(*call["lengths"]), ctypes.c_double()
+    real = dll.cudnnSetRNNDataDescriptor(made["RNNData"], *integers, array, ctypes.byref(fill)) == 0
+    got = None
+    try:
+        dtype, sizes = DType(WORDS["data"].get(call["data"], "number")), [call[name] for name in ("T", "B", "V")]
+        lengths = given_as(call["lengths"])
+        with RNNDataDescriptor(lib, dtype, *sizes, lengths=lengths, layout=call["layout"]) as descriptor:
+            got = descriptor.read()
+    except (ValueError, EngineError):
+        pass
+    # 8.9.7, 9.0.0 and 9.3.0 take packed lengths that are unsorted or zero silently and mean something else
+    agree(real, got, [call["layout"] == 1 and lib.version < 90600])
+    if got:
+        names = {"dataType": "data", "layout": "layout", "maxSeqLength": "T", "batchSize": "B", "vectorSize": "V"}
+        assert {name: got[name] for name in names} == {name: call[own] for name, own in names.items()}
+        assert got["seqLengthArray"] == call["lengths"]
+        assert got["paddingFill"][: dtype.itemsize] == bytes(dtype.itemsize)
+
+
+@given(st.lists(st.integers(1, 9) | st.sampled_from([0, -1, 32768, 65536, INT32_MAX]), min_size=1, max_size=10))
+@EXAMPLES
+def test_dimensions(lib, raw, dims):
+    dll, made = raw
+    rank, array = ctypes.c_int(len(dims)), ctypes.c_int * len(dims)
+    strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
+    tensor = dll.cudnnSetTensorNdDescriptor(made["Tensor"], 0, rank, array(*dims), array(*strides)) == 0
+    weights = dll.cudnnSetFilterNdDescriptor(made["Filter"], 0, 0, rank, array(*dims)) == 0
+    # two dimensions: 8.9.7 and 9.0.0 refuse them, and every tensor of an RNN has three
+    cases = [(TensorDescriptor, tensor and max(strides) < 2**31, [len(dims) == 2]), (FilterDescriptor, weights, [])]
+    for owner, real, stricter in cases:
+        got = None
+        try:
+            with owner(lib, DType.FLOAT32, dims) as descriptor:
+                got = descriptor.read()
+        except ArgumentError:
+            pass
+        agree(real, got, stricter)
+        if got:
+            assert (got["dataType"].name, got["nbDims"], got["dimA"]) == ("FLOAT", len(dims), tuple(dims))
+            assert got.get("strideA", tuple(strides)) == tuple(strides)
+
+
+def test_other_lengths_can_be_set_and_none_are_full_and_a_large_batch_passes(lib):
+    with RNNDataDescriptor(lib, DType.FLOAT32, 7, 3, 4) as descriptor:
+        assert descriptor.read()["seqLengthArray"] == [7, 7, 7]
+        descriptor.set_lengths(np.array([7, 2, 1], np.int32))
+        got = descriptor.read()
+        assert (got["seqLengthArray"], got["maxSeqLength"]) == ([7, 2, 1], 7)
+    lengths = np.arange(1_000_000) % 8
+    with RNNDataDescriptor(lib, DType.FLOAT32, 7, lengths.size, 4, lengths=lengths) as descriptor:
+        assert np.array_equal(descriptor.read()["seqLengthArray"], lengths)
+
+
+@pytest.mark.parametrize(("T", "B"), [(1, 1), (1, 3), (5, 1), (5, 3)])
+def test_the_batch_that_sizes_are_asked_for_is_one_that_cudnn_takes_as_packed_data(lib, T, B):
+    schedule = Schedule(T, B, packed=True).hardly_ragged()
+    got = DataDescriptors(lib, RNNSpec("lstm", 1, 8, 4), schedule).x.read()
+    assert got["layout"] is cudnnRNNDataLayout_t.SEQ_MAJOR_PACKED
+    assert sum(got["seqLengthArray"]) == T * B - (T > 1 and B > 1)
+
+
+@dataclasses.dataclass
+class _Making:
+    prototype: Prototype
+
+    def __call__(self, reference):
+        ctypes.memset(reference, 1, 8)
+
+
+def test_the_fill_is_a_zero_and_not_null():
+    """NULL would leave what lies past a sequence's end undefined; cuDNN's getter reports both as zeros."""
+    calls = []
+
+    class Recording:
+        version = 92800
+
+        def __getattr__(self, name):
+            if name.startswith("cudnnCreate"):
+                return _Making(PROTOTYPES[name])
+            if name.startswith("cudnnDestroy"):
+                return lambda pointer: None
+            return SimpleNamespace(bind=lambda **given: lambda: calls.append((name, given["paddingFill"])))
+
+    RNNDataDescriptor(Recording(), DType.FLOAT64, 5, 2, 4)
+    name, fill = calls[0]
+    assert (name, fill.raw) == ("cudnnSetRNNDataDescriptor", bytes(8))
+
+
+class OnDevice:
+    __cuda_array_interface__ = {}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda lib: RNNDataDescriptor(lib, DType.FLOAT32, 5, 1, 4, lengths=OnDevice()), "synchronise"),
+        (lambda lib: RNNDataDescriptor(lib, DType.FLOAT32, 5, 2, 4, lengths=[5]), "sequence_lengths shape"),
+        (lambda lib: RNNDataDescriptor(lib, DType.FLOAT32, 5, 2, 4, lengths=[5, 5, 5]), "sequence_lengths shape"),
+        (lambda lib: RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4, algo="auto")), "decided before"),
+    ],
+)
+def test_what_no_setter_could_see_is_refused_too(lib, make, text):
+    with pytest.raises(ArgumentError, match=text):
+        make(lib)

@@ -1,0 +1,216 @@
+"""What is opened: libraries that lie about their version or lack a function, and libraries that an attacker planted.
+
+The fake libcudnn is a few lines of C that take their answers from the environment. What is loaded is loaded in forks of
+one child, because a library cannot be closed again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pycudnnrnn.errors import version_text
+
+PARTS = {9: ("graph", "ops", "adv"), 8: ("ops_infer", "ops_train", "adv_infer", "adv_train")}
+EMPTY = "int nothing;"
+FAKE = """
+#include <stdlib.h>
+static unsigned long answer(const char *name) { return strtoul(getenv(name), 0, 10); }
+unsigned long cudnnGetVersion(void) { return answer("VERSION"); }
+unsigned long cudnnGetCudartVersion(void) { return 13050; }
+int cudnnGraphVersionCheck(void) { return 0; }
+int cudnnOpsVersionCheck(void) { return 0; }
+int cudnnAdvVersionCheck(void) { return answer("CHECK"); }
+int cudnnOpsInferVersionCheck(void) { return 0; }
+int cudnnOpsTrainVersionCheck(void) { return 0; }
+int cudnnAdvInferVersionCheck(void) { return answer("CHECK"); }
+int cudnnAdvTrainVersionCheck(void) { return 0; }
+int cudnnCreateTensorDescriptor(void **made) { return 2000; }
+int cudnnRNNSetClip_v9(void) { return 0; }
+int cudnnGetRNNLinLayerBiasParams(void) { return 0; }
+"""
+SHIM = '#include <stdlib.h>\nunsigned long cudnnGetVersion(void) { return strtoul(getenv("VERSION"), 0, 10); }'
+PLANTED = """
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void run(void) { FILE *f = fopen(getenv("MARKER"), "w"); if (f) fclose(f); }
+unsigned long cudnnGetVersion(void) { return 92800; }
+"""
+
+LOAD = """
+import ctypes
+try:
+    lib = libcudnn.load({path!r})
+    print("loaded", lib.version)
+    {then}
+except errors.EngineError as error:
+    print(type(error).__name__, getattr(error, "status", ""), str(error).splitlines()[0])
+"""
+TENSOR = "lib.cudnnCreateTensorDescriptor(ctypes.byref(libcudnn.cudnnTensorDescriptor_t()))"
+MAJORS = {9: "libcudnn.so.9", 8: "libcudnn.so.8"}
+
+CASES = {
+    # what is loaded: (the file's name, the version that it reports, what its last check returns, a call, what comes)
+    **{f"9: {v}": (MAJORS[9], v, 0, "", f"loaded {v}") for v in (90000, 92800, 99999)},
+    "8.9.7": (MAJORS[8], 8907, 0, "", "loaded 8907"),
+    **{
+        f"{major}: {v}": (MAJORS[major], v, 0, "", f"EngineError.*reports version {v}; supported are 8.9.7 to any 9.x")
+        for major, v in ((8, 8906), (8, 7605), (9, 0), (9, 8900), (9, 100000), (9, 2**63 + 5), (9, 2**64 - 1))
+    },
+    "9 named 8": (MAJORS[8], 92800, 0, "", "EngineError.*version 9.28.0, but its file name has major version 8"),
+    "8 named 9": (MAJORS[9], 8907, 0, "", "EngineError.*version 8.9.7, but its file name has major version 9"),
+    **{
+        f"parts of another version, {major}: {code}": (
+            MAJORS[major], v, code, "", f"EngineError.*VersionCheck returned {code}: its sub-libraries do not belong",
+        )
+        for major, v, code in ((9, 92800, 1002), (9, 92800, 3009), (8, 8907, 14))
+    },
+    **{
+        name: (name, 92800, 0, "", f"EngineError.*{text}")
+        for name, text in (
+            ("libcudnn.so.7", "its major version is 7"), ("libcudnn.so.10", "its major version is 10"),
+            ("libcudnn.so.99.1", "its major version is 99"), ("libcudnn.so", "name does not end in .so and a major"),
+        )
+    },
+    "no checks": ("empty/libcudnn.so.9", 92800, 0, "", "EngineError.*does not export cudnnGetVersion.*not complete"),
+    "a missing function": (
+        MAJORS[9], 92800, 0, "lib.cudnnGetRNNWeightSpaceSize(None, None, None)",
+        "loaded 92800\nEngineError.*cudnnGetRNNWeightSpaceSize is missing from this library, although its version shou",
+    ),
+    "a newer function": (  # the symbol is there: the version decides
+        MAJORS[8], 8907, 0, "lib.cudnnRNNSetClip_v9()",
+        "loaded 8907\nEngineError.*cudnnRNNSetClip_v9 needs cuDNN 9.0.0 or newer; /.* is 8.9.7",
+    ),
+    "a removed function": (
+        MAJORS[9], 90000, 0, "lib.cudnnGetRNNLinLayerBiasParams()",
+        "loaded 90000\nEngineError.*cudnnGetRNNLinLayerBiasParams was removed in cuDNN 9.0.0; ",
+    ),
+    "a status without a text": (MAJORS[9], 92800, 0, TENSOR, "loaded 92800\nCudnnError CUDNN_STATUS_BAD_PARAM .*28.0$"),
+    "the CUDA version": (MAJORS[9], 92800, 0, "print(lib.cudnnGetCudartVersion())", "loaded 92800\n13050"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def outcomes(forks, compile_library, tmp_path_factory):
+    """What each case printed."""
+    folder = tmp_path_factory.mktemp("fakes")
+    for place, source in ((folder, FAKE), (folder / "empty", EMPTY)):
+        place.mkdir(exist_ok=True)
+        for major, parts in PARTS.items():
+            for part in parts:
+                shutil.copy(compile_library(EMPTY), place / f"libcudnn_{part}.so.{major}")
+        for name in {Path(case[0]).name for case in CASES.values()}:
+            shutil.copy(compile_library(source), place / name)
+    return forks(
+        {
+            case: ({"VERSION": str(version), "CHECK": str(check)}, LOAD.format(path=str(folder / name), then=then))
+            for case, (name, version, check, then, _) in CASES.items()
+        }
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fake_is_loaded_or_refused_by_what_it_reports(outcomes, case):
+    assert re.match(CASES[case][-1], outcomes[case]), outcomes[case]
+
+
+def test_the_real_library_that_says_it_is_newer_works_and_bfloat16_before_9_13_is_refused(
+    lib, build_shim, tmp_path, forks
+):
+    if lib.version < 90000:
+        pytest.skip("9.x")
+    shim = build_shim(tmp_path, SHIM)
+    code = """
+from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor
+from pycudnnrnn.spec import DType, RNNSpec
+lib = libcudnn.load(PATH)
+found = RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4, cell_clip=2)).read()
+print(lib.version, found["clipMode"].name, found["lclip"], found["rclip"])
+for make in (
+    lambda: RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4, dtype="bfloat16")),
+    lambda: RNNDataDescriptor(lib, DType.BFLOAT16, 5, 2, 4),
+):
+    try:
+        make()
+        print("made")
+    except errors.EngineError as error:
+        print(error)
+""".replace("PATH", repr(str(shim)))
+    found = forks({version: ({"VERSION": version}, code) for version in ("99900", "91200")})
+    refusal = "bfloat16 needs cuDNN 9.13.0 or newer; this is 9.12.0"
+    assert found["99900"] == "99900 MINMAX -2.0 2.0\nmade\nmade"
+    assert found["91200"] == f"91200 MINMAX -2.0 2.0\n{refusal}\n{refusal}"
+
+
+@pytest.mark.parametrize(("number", "text"), [(8907, "8.9.7"), (90000, "9.0.0"), (92801, "9.28.1"), (100203, "10.2.3")])
+def test_versions_are_written_as_people_write_them(number, text):
+    assert version_text(number) == text
+
+
+# --- libraries that an attacker planted (CWE-427): each writes a file when it is opened
+
+USE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "")
+from pycudnnrnn import libcudnn
+from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor, TensorDescriptor
+from pycudnnrnn.spec import RNNSpec
+lib = libcudnn.load()
+RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4)).close()
+TensorDescriptor(lib, "float32", [1, 2, 3]).close()
+print(lib.path)
+for line in sorted({line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}):
+    if "libcudnn" in line:
+        print(line)
+"""
+TRAPS = """
+import ctypes, os, sys
+for name in sys.stdin.read().split():
+    if os.fork() == 0:
+        try:
+            ctypes.CDLL(name)
+        except OSError as error:
+            print(error)
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.fixture
+def planted(tmp_path, lib, compile_library):
+    """A folder with a fake of each library, and an installed wheel that lists them."""
+    for name in [Path(lib.path).name, *(Path(part).name for part in lib.parts)]:
+        shutil.copy(compile_library(PLANTED), tmp_path / name)
+    wheel = tmp_path / "nvidia_cudnn_cu13-99.0.dist-info"
+    wheel.mkdir()
+    (wheel / "METADATA").write_text("Name: nvidia-cudnn-cu13\nVersion: 99.0\n")
+    (wheel / "RECORD").write_text("libcudnn.so.9,,\nlibcudnn.so.8,,\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("attack", ["", "{0}", "/nowhere:"], ids=["working folder", "LD_LIBRARY_PATH", "empty element"])
+def test_no_planted_library_is_opened(child, planted, lib, attack):
+    """In the working folder and on sys.path in all three; LD_LIBRARY_PATH is read when a process starts."""
+    environment = {"MARKER": str(planted / "marker"), "LD_LIBRARY_PATH": attack.format(planted)}
+    result = child(USE, cwd=planted, env={name: value for name, value in environment.items() if value})
+    assert (result.returncode, result.stderr) == (0, "")
+    path, *mapped = result.stdout.splitlines()
+    assert not (planted / "marker").exists(), "the foreign library ran"
+    assert (path, len(mapped) >= 4) == (lib.path, True)
+    assert {Path(file).parent for file in mapped} == {Path(lib.path).parent}
+
+
+def test_the_traps_work(child, planted, lib):
+    """By a bare name; and a real sub-library that is opened first looks for its own needs in LD_LIBRARY_PATH."""
+    environment = {"MARKER": str(planted / "marker"), "LD_LIBRARY_PATH": str(planted)}
+    result = child(TRAPS, env=environment, input=lib.parts[-1])
+    assert f"{planted}{os.sep}" in result.stdout or "undefined symbol" in result.stdout
+    (planted / "marker").unlink(missing_ok=True)
+    assert child(TRAPS, env=environment, input=Path(lib.path).name).stdout == ""
+    assert (planted / "marker").exists()

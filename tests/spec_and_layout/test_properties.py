@@ -1,0 +1,161 @@
+"""The promises of layouts, for every RNN and in every order of the regions. Read this file first.
+
+A layout says where each matrix and each bias of an RNN is in its one flat buffer. `specs()` draws any RNN that cuDNN
+has, `PermutedLayoutEngine` any order of its regions with padding between them, as another cuDNN might choose. Nothing
+here needs cuDNN: what it reports itself is compared with the arithmetic in tests/cudnn_engine and tests/gpu.
+"""
+
+import dataclasses
+import html
+import pickle
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import ParamLayout, ops
+from pycudnnrnn.errors import LayoutError
+from pycudnnrnn.layout import arithmetic_layout, differences
+from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+
+SEEDS = st.integers(0, 2**16)
+
+
+def dense_size(spec):
+    """Worked out from the formula in TF's own size test, extended to projection, bias modes and skip input."""
+    G, U, P, D = spec.num_gates, spec.num_units, spec.state_size, spec.num_dirs
+    biases = {"none": 0, "single_input": 1, "double": 2, "single_recurrent": 1}[spec.bias_mode]
+    total = 0
+    for layer in range(spec.num_layers):
+        first = 0 if spec.input_mode == "skip_input" else spec.input_size
+        columns = D * P if layer else first
+        total += D * (G * U * columns + G * U * P + biases * G * U + (U * P if spec.num_proj else 0))
+    return total
+
+
+@examples(2000)
+@given(specs())
+def test_regions_cover_the_buffer_once_in_canonical_order(spec):
+    layout = arithmetic_layout(spec)
+    covered = np.zeros(layout.size, int)
+    for region in layout.regions:
+        covered[region.slice] += 1
+    assert (covered == 1).all()
+    assert layout.size == dense_size(spec)
+    assert list(layout.regions) == [*layout.weights, *layout.biases]
+    for regions in (layout.weights, layout.biases):
+        keys = [(r.pseudo_layer, r.lin_layer_id) for r in regions]
+        assert keys == sorted(set(keys))
+        ends = [0, *(r.slice.stop for r in regions if r.size)]
+        assert ends == sorted(ends)
+    pseudo_layers = spec.num_layers * spec.num_dirs
+    sets = {"none": 0, "single_input": 1, "double": 2, "single_recurrent": 1}[spec.bias_mode]
+    assert len(layout.weights) == pseudo_layers * (2 * spec.num_gates + bool(spec.num_proj))
+    assert len(layout.biases) == pseudo_layers * sets * spec.num_gates
+
+
+@examples(500)
+@given(specs(), SEEDS)
+def test_every_region_knows_its_place_in_words_and_is_found_by_them(spec, seed):
+    layout = PermutedLayoutEngine(seed).layout(spec)
+    for region in layout.regions:
+        layer, backward = divmod(region.pseudo_layer, 1 + (spec.direction == "bidirectional"))
+        side = (
+            "projection" if region.lin_layer_id == 8 else ("input", "recurrent")[region.lin_layer_id // spec.num_gates]
+        )
+        words = {
+            "layer": layer, "direction": ("forward", "backward")[backward], "gate": region.gate, "kind": region.kind,
+            "side": side,
+        }  # fmt: skip
+        assert {name: getattr(region, name) for name in words} == words
+        letter = {"input": "W", "recurrent": "R", "projection": "P"}[side]
+        assert region.symbol == ("b" if region.kind == "bias" else "") + letter
+        assert layout.region(**words) is region
+        assert layout.region(*region.key) is region
+        assert layout.region(region.pseudo_layer, lin_layer_id=region.lin_layer_id, **words) is region
+
+
+@examples(1000)
+@given(specs(), SEEDS)
+def test_canonical_arrays_go_through_any_layout_bit_for_bit(spec, seed):
+    """Every element is in the buffer once, and padding is 0; without padding the buffer is the arrays in a row."""
+    op = ops.from_spec(spec)
+    with use_engine(PermutedLayoutEngine(seed)):
+        size = op.params_size()
+        weights, biases = op.params_to_canonical(np.arange(1.0, size + 1))
+        out = np.full(size, -1.0)
+        assert op.canonical_to_params(weights, biases, out=out) is out
+        again = op.params_to_canonical(out)
+    arrays = [*weights, *biases]
+    for before, after in zip(arrays, [*again[0], *again[1]], strict=True):
+        assert np.array_equal(before, after)
+    values = np.concatenate([a.reshape(-1) for a in arrays])
+    assert len(set(values)) == len(values) == dense_size(spec)
+    assert sorted(out[out != 0]) == sorted(values)
+    assert np.array_equal(op.canonical_to_params(weights, biases), values)
+
+
+@examples(500)
+@given(specs(), SEEDS, st.data())
+def test_a_region_that_moves_onto_its_neighbour_or_out_of_the_buffer_is_refused(spec, seed, data):
+    layout = PermutedLayoutEngine(seed).layout(spec)
+    in_order = sorted((r for r in layout.regions if r.size), key=lambda r: r.offset)
+    place = data.draw(st.integers(0, len(in_order) - 1))
+    region, end = in_order[place], ([r.offset for r in in_order] + [layout.size])[place + 1]
+    wrong = data.draw(st.sampled_from([end - region.size + 1, ([0] + [r.slice.stop for r in in_order])[place] - 1]))
+    moved = tuple(dataclasses.replace(r, offset=wrong) if r is region else r for r in layout.regions)
+    with pytest.raises(LayoutError):
+        ParamLayout(layout.size, moved)
+
+
+@examples(500)
+@given(specs(), SEEDS)
+def test_differences_are_the_regions_that_are_elsewhere(spec, seed):
+    layout, other = arithmetic_layout(spec), PermutedLayoutEngine(seed).layout(spec)
+    theirs = {r.key: r for r in other.regions}
+    assert differences(layout, layout) == {}
+    elsewhere = {r.key: theirs[r.key] for r in layout.regions if theirs[r.key].offset != r.offset}
+    assert differences(layout, other) == elsewhere
+
+
+@examples(100)
+@given(specs())
+def test_a_layout_is_a_value(spec):
+    """The one that knows its RNN computes its regions at first use, and equals one that was given them."""
+    layout = arithmetic_layout(spec)
+    made = ParamLayout(layout.size, tuple(layout.regions))
+    assert (layout, hash(layout), repr(layout)) == (made, hash(made), repr(made))
+    assert pickle.loads(pickle.dumps(arithmetic_layout(spec))) == layout
+    assert dataclasses.replace(arithmetic_layout(spec), size=layout.size + 1).regions == layout.regions
+
+
+def cells_of(region):
+    place = [str(region.pseudo_layer), str(region.layer), region.direction, region.kind, str(region.lin_layer_id)]
+    name = [region.symbol, region.gate, " x ".join(map(str, region.shape))]
+    return [*place, *name, f"{region.offset:,}", f"{region.offset + region.size:,}"]
+
+
+@examples(100)
+@given(specs(), SEEDS)
+def test_a_layout_prints_a_row_for_each_region_as_text_and_as_html(spec, seed):
+    layout = PermutedLayoutEngine(seed).layout(spec)
+    shown = layout.regions
+    title, head, *lines = str(layout).splitlines()
+    assert title == f"ParamLayout: {layout.size:,} elements, {len(shown):,} regions"
+    if len(shown) > 40:
+        assert lines.pop(20) == f"... {len(shown) - 40:,} more regions ..."
+        shown = shown[:20] + shown[-20:]
+    assert [line.split() for line in lines] == [" ".join(cells_of(region)).split() for region in shown]
+    assert len({len(line) for line in (head, *lines)}) == 1
+
+    text = layout._repr_html_()
+    rows = [re.findall(r"<td>(?:<span.*?</span> )?(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", text)][1:]
+    assert [list(map(html.unescape, row)) for row in rows] == [cells_of(region) for region in layout.regions]
+    boxes = re.findall(r'<rect x="(.*?)" y="0" width="(.*?)"', text)
+    for box, region in zip(boxes, layout.regions, strict=True):
+        expected = [1000 * region.offset / layout.size, 1000 * region.size / layout.size]
+        assert list(map(float, box)) == pytest.approx(expected, abs=1e-3)
