@@ -69,15 +69,6 @@ def test_the_page_is_short_plain_and_narrow():
     assert "moonshot" not in text
 
 
-def test_the_prose_of_the_documents_is_plain_english():
-    """Tables and lists quote results files, word for word."""
-    from tests.docs.test_words import PHRASES, PLAIN, flagged
-
-    for text in (report.document(runs()), report.document([cpu_run()]), report.goals_document(runs())):
-        prose = [part for part in re.sub(r"`[^`\n]+`", "`x`", text).split("\n\n") if part[0] not in "|-"]
-        assert [(part, names) for part in prose if (names := flagged(part, PHRASES | PLAIN))] == []
-
-
 def test_every_committed_results_file_is_one():
     files = [path for path in report.FOLDER.rglob("*") if path.is_file()]
     assert files

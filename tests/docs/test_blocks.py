@@ -144,16 +144,6 @@ def test_every_block_is_of_a_kind_that_is_checked():
         assert not any(fences[1::2]), name_of(page)
 
 
-COLUMNS = 88
-"""Of a line of code: as much as a page shows without scrolling."""
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_line_of_code_is_wider_than_a_page_shows(page):
-    wide = [line for block in blocks(page) for line in block.code.splitlines() if len(line) > COLUMNS]
-    assert wide == []
-
-
 def test_names_that_are_not_there_are_found():
     from pycudnnrnn import ops
 
