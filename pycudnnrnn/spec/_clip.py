@@ -8,10 +8,7 @@ import struct
 
 def as_float32(value: float) -> float:
     """Round to float32; numbers beyond its range become infinite."""
-    try:
-        (rounded,) = struct.unpack("f", struct.pack("f", value))
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
     return float(rounded)
 
 

@@ -26,14 +26,6 @@ def test_a_result_that_is_no_number_is_an_error_wherever_it_stands(name, bad):
     assert max(asked.largest_differences(found, expected).values()) == np.inf
 
 
-def test_sixteen_roundings_of_the_largest_value_are_what_is_allowed():
-    expected = run_numpy(PROBLEM)
-    expected["dx"].flat[0] = 8
-    found = {name: array.copy() for name, array in expected.items()}
-    found["dx"].flat[-1] += 16 * 8 * 2.0**-23 * (4 * 5 * 2) ** 0.5
-    assert worst(found, expected, PROBLEM)[0] == pytest.approx(1)
-
-
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("dtype", asked.DTYPES)
 def test_wrong_numbers_are_refused_in_every_dtype_and_rounded_ones_are_not(kind, dtype):
@@ -78,49 +70,6 @@ def test_a_page_that_comes_once_or_goes_again_is_no_leak():
         assert not leaks(pages((at, 1)), PAGE_NBYTES)
         assert not leaks(pages((at, 1), (at + 3, -1)), PAGE_NBYTES)
         assert not leaks(pages((at, -1)), PAGE_NBYTES)
-
-
-def test_noise_of_one_page_and_growth_while_a_run_warms_up_are_no_leak():
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        noise = PAGE_NBYTES * rng.integers(0, 2, SAMPLES)
-        assert not leaks(list(noise), PAGE_NBYTES)
-    assert not leaks(pages(*((at, 3) for at in range(SAMPLES // 2))), PAGE_NBYTES)
-
-
-def test_without_pages_nothing_may_grow():
-    assert not leaks([7] * 20, 0)
-    assert leaks([7] * 15 + [8] * 5, 0)
-
-
-def test_a_childs_lines_are_read_whatever_else_is_written_and_however_it_ends():
-    said = 'WARNING: of a library\n{"a": 1}\n3\n\n{"b": 2}\n{"c": '
-    assert list(children.lines_of(said)) == [{"a": 1}, {"b": 2}]
-
-
-@pytest.mark.parametrize("how", ["in flight", pytest.param("preallocated", marks=pytest.mark.long)])
-def test_the_process_for_jax_runs(how, monkeypatch):
-    """On a GPU it is on the device; here JAX is on the CPU, which shows that the process itself is whole."""
-    monkeypatch.setenv("PYCUDNNRNN_GPU_ON_SHIM", "1")
-    monkeypatch.setattr(children, "ON_SHIM", True)
-    said, code, err = children.child(children.jax_process, how)
-    assert (code, said) == (0, [{"begun": True} if how == "in flight" else {"finite": True}]), err
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("fill", ()), ("small_h", ("lstm",)), ("zero_length", ("inference",)), ("zero_length", ("training",)),
-        ("unaligned", ("float32",)),
-    ],
-)  # fmt: skip
-def test_what_the_engine_never_does_reaches_cudnn(name, arguments, monkeypatch):
-    """What it would make of it there, a GPU says; here the process itself is whole."""
-    monkeypatch.setenv("PYCUDNNRNN_GPU_ON_SHIM", "1")
-    monkeypatch.setattr(children, "ON_SHIM", True)
-    lines, code, err = children.child(getattr(children, name), *arguments)
-    assert children.reached_cudnn(lines, code, err), err
 
 
 def test_an_error_of_ours_is_no_answer_of_cudnns():

@@ -26,62 +26,11 @@ def until(condition):
         time.sleep(0.05)
 
 
-def test_what_ends_by_itself_is_returned_with_its_code_and_both_its_texts():
-    assert processes.run(["bash", "-c", "echo a; echo b >&2; exit 3"], 600) == (3, "a\n", "b\n")
-    assert processes.run(["bash", "-c", "echo a; echo b >&2"], 600, stderr=subprocess.STDOUT) == (0, "a\nb\n", "")
-
-
-def test_what_ends_by_itself_leaves_nothing_that_it_has_started(tmp_path):
-    pid = tmp_path / "pid"
-    background = f"sleep 1000 & echo $! > {pid}; echo begun"
-    assert processes.run(["bash", "-c", background], 600) == (0, "begun\n", "")
-    until(lambda: gone(pid.read_text().strip()))
-
-
 def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path):
     pid = tmp_path / "pid"
     code, out, err = processes.run(["bash", "-c", STARTS_A_CHILD.format(pid=pid)], 3)
     assert (code, out, err) == (None, "begun\n", "worse\n")
     until(lambda: gone(pid.read_text().strip()))
-
-
-def test_who_is_stopped_while_it_waits_ends_what_it_waits_for(tmp_path):
-    pid = tmp_path / "pid"
-    program = (
-        "from tests.gpu import processes; processes.stoppable()\n"
-        f"processes.run(['bash', '-c', {STARTS_A_CHILD.format(pid=pid)!r}], 1000)"
-    )
-    waiting = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE)
-    until(lambda: pid.exists() and pid.read_text().endswith("\n"))
-    waiting.send_signal(signal.SIGTERM)
-    assert "KeyboardInterrupt" in waiting.communicate()[1].decode()
-    until(lambda: gone(pid.read_text().strip()))
-
-
-def test_who_is_stopped_while_it_starts_a_program_knows_it_and_ends_it(tmp_path):
-    """The stop comes in the moment in which the program runs, and nobody has been told of it."""
-    pid = tmp_path / "pid"
-    program = f"""
-import os, signal, subprocess, sys
-from pathlib import Path
-from tests.gpu import processes
-
-def started_and_stopped(*given, right=subprocess.Popen, **keywords):
-    process = right(*given, **keywords)
-    Path({str(pid)!r}).write_text(str(process.pid))
-    os.kill(os.getpid(), signal.SIGTERM)
-    return process
-
-processes.stoppable()
-subprocess.Popen = started_and_stopped
-processes.run(["sleep", "1000"], 1000)
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "KeyboardInterrupt" in done.stderr
-    left = not gone(pid.read_text())
-    if left:
-        os.kill(int(pid.read_text()), signal.SIGKILL)
-    assert not left
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """What a run of the GPU suite leaves: each outcome at once, whatever becomes of its process; and how files are read."""
 
-import json
 import textwrap
 from pathlib import Path
 
@@ -85,68 +84,6 @@ def test_a_test_that_takes_its_process_with_it_ends_alone_and_the_rest_runs(test
     assert found["ended"] == len(found["failures"]) == 2
 
 
-def test_a_run_gives_up_after_so_many_processes(tests_of, monkeypatch):
-    monkeypatch.setattr(suite, "PROCESSES", 2)
-    whole, found = tests_of("""
-        @pytest.mark.parametrize("n", range(5))
-        def test_crash(n): os._exit(0)
-    """)
-    assert not whole
-    assert by_name(found) == {"test_crash[0]": "ended", "test_crash[1]": "ended"}
-
-
-@pytest.mark.long
-def test_a_test_that_hangs_is_ended_with_what_it_started_and_the_rest_runs(tests_of, tmp_path):
-    child = tmp_path / "child"
-    whole, found = tests_of(
-        f"""
-        import subprocess
-        def test_hang():
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            child = subprocess.Popen(["sleep", "1000"])
-            open({str(child)!r}, "w").write(str(child.pid))
-            while True:
-                time.sleep(1)
-        def test_after(): pass
-    """,
-        hang_s=8,
-    )
-    assert whole
-    assert by_name(found) == {"test_hang": "ended", "test_after": "passed"}
-    stat = Path(f"/proc/{child.read_text()}/stat")
-    assert not stat.exists() or stat.read_text().split()[2] == "Z"
-
-
-@pytest.mark.long
-def test_a_lost_device_ends_the_process_and_not_the_run(tests_of):
-    whole, found = tests_of("""
-        class Lost:
-            on_shim = False
-            class device:
-                class xp:
-                    class cuda:
-                        class runtime:
-                            def deviceSynchronize():
-                                raise RuntimeError("cudaErrorIllegalAddress")
-        def test_loses(request):
-            request.config.pluginmanager.get_plugin("gpu-suite").cuda = Lost
-            assert False
-        def test_after(request):
-            assert request.config.pluginmanager.get_plugin("gpu-suite").cuda is None
-    """)
-    assert whole
-    assert by_name(found) == {"test_loses": "failed", "test_after": "passed"}
-
-
-@pytest.mark.long
-def test_a_file_of_tests_that_cannot_be_read_is_an_error_and_the_rest_runs(tests_of, tmp_path):
-    (tmp_path / "suite").mkdir()
-    (tmp_path / "suite/test_torn.py").write_text("import nothing_of_this_name\n")
-    whole, found = tests_of("def test_it(): pass\n")
-    assert whole
-    assert sorted(found["cases"].values()) == ["error", "passed"]
-
-
 @pytest.mark.long
 def test_a_run_that_is_stopped_has_what_it_had_and_goes_on_from_there(tests_of, tmp_path):
     out = tmp_path / "results.jsonl"
@@ -166,21 +103,3 @@ def test_a_run_that_is_stopped_has_what_it_had_and_goes_on_from_there(tests_of, 
     assert whole
     assert len([line for line in ResultsFile(out).lines() if "run" in line]) == before + 1, "none was glued to the half"
     assert by_name(found)["test_last"] == "passed"
-
-
-def test_a_file_that_says_not_where_it_was_made_is_refused(tmp_path):
-    (tmp_path / "a.jsonl").write_text(json.dumps({"begin": "x"}) + "\n")
-    with pytest.raises(ValueError, match="no line says where it was made"):
-        load(tmp_path / "a.jsonl")
-
-
-def test_without_git_the_commit_is_what_the_environment_says(tmp_path, monkeypatch):
-    from benchmarks.environment import environment as benchmark
-    from tests.gpu.machine import environment
-
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("PYCUDNNRNN_COMMIT", raising=False)
-    assert environment(None)["commit"] == benchmark("x")["commit"] == "unknown"
-    monkeypatch.setenv("PYCUDNNRNN_COMMIT", "0123456789abcdef")
-    assert environment(None)["commit"] == "0123456789abcdef"
-    assert (benchmark("x")["commit"], benchmark("x")["dirty"]) == ("0123456", None)

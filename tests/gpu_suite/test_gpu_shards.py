@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu import shards, suite
-from tests.gpu.results_file import load
+from tests.gpu import shards
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,36 +72,3 @@ def test_what_decides_most_runs_first_and_what_may_take_its_process_last(order):
     assert list(shards.FILES)[:7] == first
     assert (shards.APART[:3], shards.APART[-1]) == (("questions", "safe_ways", "lost"), "algorithms")
     assert {apart for _, apart, _ in order["apart"]} == {True}
-
-
-@pytest.mark.long
-def test_a_shard_runs_its_tests_alone_and_its_file_says_so(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYCUDNNRNN_GPU_ON_SHIM", "1")
-    folder = tmp_path / "suite"
-    folder.mkdir()
-    for name in ("conftest.py", "pytest.ini"):
-        (folder / name).write_text((ROOT / "tests/gpu" / name).read_text())
-    apart = "import pytest\ndef test_it(): pass\n@pytest.mark.apart\ndef test_apart(): pass\n"
-    for name, text in {"numbers": apart, "jax": "def test_it(): pass\n", "new": "def test_it(): pass\n"}.items():
-        (folder / f"test_{name}.py").write_text(text)
-    monkeypatch.setattr(suite, "FOLDER", str(folder))
-    found = {}
-    for shard in ("", "numbers", "jax", "apart"):
-        assert suite.run(tmp_path / f"{shard or 'all'}.jsonl", ["-q"], 600, 600, shard)
-        result = load(tmp_path / f"{shard or 'all'}.jsonl")
-        assert result["command"] == " ".join(
-            filter(None, ["python -m tests.gpu.suite", shard and f"--shard {shard}", "-- -q"])
-        )
-        found[shard] = [name.partition("test_")[2] for name in result["cases"]]
-    assert found == {
-        "": ["numbers.py::test_it", "jax.py::test_it", "new.py::test_it", "numbers.py::test_apart"],
-        "numbers": ["numbers.py::test_it"],
-        "jax": ["jax.py::test_it"],
-        "apart": ["numbers.py::test_apart"],
-    }
-
-
-def test_a_shard_that_is_none_is_refused(monkeypatch):
-    monkeypatch.setenv(shards.VARIABLE, "nubmers")
-    with pytest.raises(ValueError, match="expecting one of numbers, torch, jax, apart, soak, accepted, got 'nubmers'"):
-        shards.arrange([])
