@@ -111,6 +111,15 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, o
             exec(block.compile(), names)
 
 
+@pytest.mark.parametrize("block", list(blocks(ROOT / "README.md")), ids=lambda block: f"line {block.line}")
+def test_each_block_of_the_readme_runs_by_itself(block, tmp_path, monkeypatch):
+    """A reader copies the one that they need."""
+    if block.language == "python":
+        monkeypatch.chdir(tmp_path)
+        torch_model(tmp_path)
+        exec(block.compile(), {"__name__": "page"})
+
+
 @with_blocks("console")
 def test_the_commands_of_a_page_run_in_order(page, run, tmp_path):
     FILES.get(name_of(page), lambda _: None)(tmp_path)

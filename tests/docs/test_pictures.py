@@ -21,8 +21,12 @@ def test_a_picture_is_what_its_script_draws(name, tmp_path):
         assert drawn == committed
 
 
+def test_the_first_pages_picture_is_what_its_script_draws():
+    assert (pictures.PICTURES / pictures.OVERVIEW).read_text(encoding="utf-8") == pictures.overview()
+
+
 def test_every_picture_is_made_by_a_script_and_shown_on_a_page():
-    made = {*pictures.LAYOUTS, *(path.name for path in tour.page(stored()) if path != tour.PAGE)}
+    made = {pictures.OVERVIEW, *pictures.LAYOUTS, *(path.name for path in tour.page(stored()) if path != tour.PAGE)}
     assert {path.name for path in pictures.PICTURES.iterdir()} == made
     pages = "".join(path.read_text() for path in pictures.PICTURES.parent.rglob("*.md"))
     assert [name for name in made if f"pictures/{name})" not in pages] == []
