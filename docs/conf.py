@@ -12,6 +12,7 @@ from sphinx.util.inspect import signature, stringify_signature
 import pycudnnrnn
 from docs.api import MOCKED
 from docs.api_pages import public_classes, shown_bases, shown_signature
+from docs.generate import gpu_results
 
 sys.modules["pycudnnrnn.libcudnn"] = pycudnnrnn.libcudnn  # documented under its public name
 
@@ -21,9 +22,13 @@ version = release = pycudnnrnn.__version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
+    "sphinx_copybutton",
 ]  # fmt: skip
 exclude_patterns = ["_static"]
 default_role = "code"  # docstrings say `x` for what is code, as Markdown does
+highlight_language = "text"  # equations in docstrings; Markdown blocks and examples with >>> name their own language
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
@@ -82,7 +87,15 @@ def _for_napoleon(_app, what, _name, _obj, _options, lines):
     lines[:] = [re.sub(r"^( *\*\w+, )\*\*", r"\1\\*\\*", line) for line in lines]
 
 
+def _announce(_app, _page, _template, context, _doctree):
+    """Report on top of every page that no GPU has run the package, as long as there is no results file of one."""
+    if not gpu_results():
+        link = f'<a href="{context["pathto"]("gpu-verification")}">What has been tested</a>'
+        context["theme_announcement"] = f"No GPU has run pycudnnrnn yet. {link}"
+
+
 def setup(app):
+    app.connect("html-page-context", _announce)
     app.connect("autodoc-process-docstring", _for_napoleon, priority=400)  # before napoleon's 500
     app.connect("autodoc-process-bases", _process_bases)
     app.connect("autodoc-process-signature", _process_signature)

@@ -37,7 +37,6 @@ BOXES: Final = (
 
 ARROWS: Final = ((222, 90, 282, 55), (222, 130, 282, 165), (512, 55, 572, 90), (512, 165, 572, 130))
 
-
 OPENING: Final = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -10 820 240" text-anchor="middle"
  font-family="DejaVu Sans, Verdana, sans-serif">

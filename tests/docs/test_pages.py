@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-import subprocess
 
 import pytest
 
@@ -76,17 +75,11 @@ def write_result(path, cases, *, questions=(), date="2030-01-02T03:04:05+00:00",
         file.add(question=question, answer=answer)
 
 
-def test_without_a_result_the_page_lists_every_test_as_not_run():
+def test_without_a_result_the_page_is_short():
     page = generate.gpu_verification([])
-    tests = subprocess.run(
-        ["grep", "-rhoE", "^def test_[a-z0-9_]+", ROOT / "tests/gpu"], capture_output=True, text=True, check=True
-    ).stdout.split()[1::2]
-    assert len(tests) > 20
-    assert "Nothing has been verified on a GPU yet" in page.partition("##")[0], "before any list"
+    assert "Nothing has been verified on a GPU yet" in page.partition("##")[0]
     assert "`make gpu-check`" in page.partition("##")[0]
-    for test in tests:
-        assert f"::{test}` | not run |" in page, test
-    assert "| `SET mode` |" in page.partition("## Questions not answered")[2]
+    assert "not run |" not in page
 
 
 REPLAYS = "test_a_hundred_replays_of_a_training_step_are_the_eager_one"
