@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
-from pycudnnrnn import CudnnLSTM, distributed, ops
+from pycudnnrnn import distributed, ops
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.testing.strategies import make_problem
 
@@ -53,25 +53,6 @@ def gradients(kind, how):
     return {"errors": errors, "part": len(mine), "scale": float(scale)}
 
 
-def training():
-    """Layers that differ at first train to one, step by step with a layer on the whole batch."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(5, 8, 3))
-    layer, alone = (CudnnLSTM(1, 4, seed=seed, dtype="float64") for seed in (COMM.rank + 1, 1))
-    layer.build((None, None, 3))
-    alone.build((None, None, 3))
-    distributed.broadcast_params(layer.params, COMM)
-    mine = part_of(8, "equal")
-    for _ in range(5):
-        for model, rows in ((layer, mine), (alone, np.arange(8))):
-            fwd = model.forward(x[:, rows])
-            gradient = fwd.backward(2 * fwd.outputs / len(rows)).params
-            if model is layer:
-                distributed.all_reduce_gradients(gradient, COMM, reduction="mean", weight=len(rows))
-            model.params -= 0.1 * gradient
-    return {"errors": [float(np.abs(layer.params - alone.params).max())]}
-
-
 def dtypes():
     """Sums and means of every dtype and kind, exactly: the numbers are small integers."""
     import torch
@@ -82,12 +63,9 @@ def dtypes():
         for kind in ("numpy", "torch"):
             array = base * (COMM.rank + 1)
             given = array
-            if kind == "torch":
-                given = (
-                    torch.from_numpy(array.view("i2")).view(torch.bfloat16)
-                    if dtype == "bfloat16"
-                    else torch.from_numpy(array)
-                )
+            if kind == "torch":  # which reads no bfloat16 of NumPy's
+                given = torch.from_numpy(array.view("i2" if dtype == "bfloat16" else array.dtype))
+                given = given.view(torch.bfloat16) if dtype == "bfloat16" else given
             distributed.all_reduce_gradients(given, COMM, reduction="sum")
             ranks = COMM.size * (COMM.size + 1) // 2
             found[f"{dtype} {kind} sum"] = bool((array == base * ranks).all())
@@ -108,42 +86,44 @@ def dtypes():
     return {"wrong": [name for name, right in found.items() if not right], "count": len(found)}
 
 
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+DISAGREEMENTS = {
+    # the last rank's array and its keywords; the others' are ones of float64 and "sum"
+    "size": (np.ones(9), {}),
+    "dtype": (np.ones(8, "f4"), {}),
+    "same width": (np.ones(8, "i8"), {}),
+    "contiguous": (np.ones(16)[::2], {}),
+    "read-only": (read_only(np.ones(8)), {}),
+    "list": ([1.0] * 8, {}),
+    "reduction": (np.ones(8), {"reduction": "mean"}),
+    "unknown reduction": (np.ones(8), {"reduction": "max"}),
+    "weight": (np.ones(8), {"reduction": "mean", "weight": -1.0}),
+    "weight of a sum": (np.ones(8), {"weight": 0}),
+    "no weight": (np.ones(8), {"reduction": "mean", "weight": 0}),
+    "roots": (np.ones(8), {"root": 1}),
+    "root": (np.ones(8), {"root": COMM.size}),
+    "calls": (np.ones(8), {"root": 0}),
+    "broadcast width": (np.ones(8, "i8"), {"root": 0}),
+}
+
+
 def disagree(case):
     """The last rank calls differently: every rank gets an error, and the next collective works."""
-    last = COMM.rank == COMM.size - 1
-    array, call = np.ones(8), {"reduction": "sum"}
-    if case == "size" and last:
-        array = np.ones(9)
-    elif case == "dtype" and last:
-        array = np.ones(8, "f4")
-    elif case == "same width" and last:
-        array = np.ones(8, "i8")
-    elif case == "contiguous" and last:
-        array = np.ones(16)[::2]
-    elif case == "read-only" and last:
-        array.flags.writeable = False
-    elif case == "list" and last:
-        array = [1.0] * 8
-    elif case == "reduction" and last:
-        call["reduction"] = "mean"
-    elif case == "unknown reduction" and last:
-        call["reduction"] = "max"
-    elif case == "weight" and last:
-        call |= {"reduction": "mean", "weight": -1.0}
-    elif case == "weight of a sum" and last:
-        call |= {"weight": 0}
-    elif case == "no weight":
-        call |= {"reduction": "mean", "weight": 0}
+    array, keywords = DISAGREEMENTS[case]
+    if COMM.rank < COMM.size - 1:
+        array = np.ones(8)
+        if case != "no weight":  # there all ranks give none
+            keywords = {"root": 0} if "root" in keywords and case != "calls" else {}
     before = np.array(array)
     try:
-        if case == "roots":
-            distributed.broadcast_params(array, COMM, root=int(last))
-        elif case == "root":
-            distributed.broadcast_params(array, COMM, root=COMM.size if last else 0)
-        elif case == "calls" and last:
-            distributed.broadcast_params(array, COMM)
+        if "root" in keywords:
+            distributed.broadcast_params(array, COMM, **keywords)
         else:
-            distributed.all_reduce_gradients(array, COMM, **call)
+            distributed.all_reduce_gradients(array, COMM, **({"reduction": "sum"} | keywords))
         error = None
     except PycudnnrnnError as caught:
         error = f"{type(caught).__name__}: {caught}"
@@ -168,7 +148,7 @@ def die(how):
 
 
 if __name__ == "__main__":
-    functions = {"gradients": gradients, "training": training, "dtypes": dtypes, "disagree": disagree, "die": die}
+    functions = {"gradients": gradients, "dtypes": dtypes, "disagree": disagree, "die": die}
     for case in sys.argv[1:]:
         name, *rest = case.split("/")
         result = functions[name](*rest)

@@ -1,9 +1,12 @@
-"""`examples/data_parallel.py` learns on any number of ranks what one rank learns."""
+"""`examples/data_parallel.py` and the block of `docs/scaling.md` on several ranks, and the benchmark of scaling."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
+from benchmarks.results_files import load
 from tests.helpers.mpi import ROOT, mpiexec
 
 EXAMPLE = ROOT / "examples/data_parallel.py"
@@ -30,3 +33,22 @@ def test_more_ranks_than_streams_is_an_error_and_no_hang():
     done = mpiexec(3, EXAMPLE, "--streams", "2", module=("-m", "mpi4py"))
     assert done.returncode != 0
     assert "3 ranks are too many for 2 streams" in done.stderr
+
+
+def test_the_block_of_the_page_leaves_one_model_on_all_ranks(tmp_path):
+    block = re.search(r"^```python\n(.*?)^```", (ROOT / "docs/scaling.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    end = "\nfound = comm.gather(params.tobytes())\nif comm.rank == 0:\n    print(len(set(found)))\n"
+    (tmp_path / "train.py").write_text(block + end)
+    done = mpiexec(3, tmp_path / "train.py", module=("-m", "mpi4py"))
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+@pytest.mark.long
+def test_the_benchmark_runs(tmp_path):
+    out = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "benchmarks.scaling", "--rounds", "1", "--steps", "2", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    rows = load(out).select(status="ok")
+    cases = {(row["group"], row["ranks"]) for row in rows}
+    assert cases == {(group, ranks) for group in ("weak", "apart", "strong", "all-reduce") for ranks in (1, 2)}

@@ -42,9 +42,10 @@ def run(count, *words):
     return found[case]
 
 
-@pytest.mark.parametrize("how", ["equal", "unequal"])
-@pytest.mark.parametrize("kind", ["CudnnLSTM", "CudnnGRU"])
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("count", "kind", "how"),
+    [(1, "CudnnLSTM", "equal"), (3, "CudnnGRU", "equal"), (4, "CudnnLSTM", "unequal"), (4, "CudnnGRU", "unequal")],
+)
 def test_n_ranks_have_the_gradient_of_one_rank_on_the_whole_batch(count, kind, how):
     found = run(count, "gradients", kind, how)
     assert sum(each["part"] for each in found) == 12
@@ -52,11 +53,6 @@ def test_n_ranks_have_the_gradient_of_one_rank_on_the_whole_batch(count, kind, h
         assert len({each["part"] for each in found}) > 2
     for each in found:
         assert each["scale"] > 1e-2
-        assert max(each["errors"]) < 1e-12
-
-
-def test_a_training_on_four_ranks_is_the_training_on_one():
-    for each in run(4, "training"):
         assert max(each["errors"]) < 1e-12
 
 
@@ -85,15 +81,14 @@ DISAGREEMENTS = {
     "roots": ("StateError: params differs between rank 0 and rank 2 in reduction or root",) * 2,
     "root": ("Invalid root: 3, expecting an integer from 0 to 2", "rank 2 refused"),
     "calls": ("differs between rank 0 and rank 2 in reduction or root",) * 2,
+    "broadcast width": ("StateError: params differs between rank 0 and rank 2 in dtype",) * 2,
 }
 
 
-GRADIENTS = [f"gradients/{kind}/{how}" for kind in ("CudnnLSTM", "CudnnGRU") for how in ("equal", "unequal")]
 CASES = {
-    1: GRADIENTS,
-    2: GRADIENTS,
-    3: ["dtypes", *(f"disagree/{case}" for case in DISAGREEMENTS)],
-    4: ["training", *GRADIENTS],
+    1: ["gradients/CudnnLSTM/equal"],
+    3: ["dtypes", "gradients/CudnnGRU/equal", *(f"disagree/{case}" for case in DISAGREEMENTS)],
+    4: ["gradients/CudnnLSTM/unequal", "gradients/CudnnGRU/unequal"],
 }
 """By number of ranks."""
 
@@ -108,14 +103,11 @@ def test_ranks_that_disagree_all_get_an_error_before_anything_hangs_and_can_go_o
         assert each["next"] == [3.0] * 4
 
 
-@pytest.mark.parametrize(
-    "how", ["killed", pytest.param("exits", marks=pytest.mark.long), pytest.param("raises", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("how", ["killed", *(pytest.param(how, marks=pytest.mark.long) for how in ("exits", "raises"))])
 def test_a_rank_that_dies_ends_the_others_with_an_error_and_no_hang(how):
     done = mpiexec(3, RANKS, f"die/{how}", module=("-m", "mpi4py"))
     assert done.returncode != 0
-    if how == "raises":
-        assert "this rank is done for" in done.stderr
+    assert how != "raises" or "this rank is done for" in done.stderr
 
 
 @pytest.mark.parametrize("comm", [None, "world", object()])

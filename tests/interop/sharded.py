@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.interop.jax import dropout_states, rnn
+from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
 
 jax.config.update("jax_enable_x64", True)
@@ -67,26 +67,6 @@ def data_parallel(kind, lengths, platform="cpu"):
     close(unchecked(*arguments), gradients[:2])
 
 
-def training():
-    """A loop in `scan` over two devices leaves the params that it leaves on one."""
-    problem = problem_of(ops.CudnnGRU, None)
-    params, x, h, dy = (jnp.asarray(a) for a in (problem.params, problem.x, problem.hx, problem.dy))
-    loss = loss_of(problem, None, "cpu")
-
-    def train(reduce, params, x, h, dy):
-        def step(params, _):
-            return params - 0.01 * jax.grad(lambda p: reduce(loss(p, x, h, None, dy)))(params), None
-
-        return jax.lax.scan(step, params, None, length=4)[0]
-
-    one = train(lambda value: value, params, x, h, dy)
-    over = jax.shard_map(
-        partial(train, lambda value: jax.lax.psum(value, "data")),
-        mesh=MESH, in_specs=(P(), SHARDED, SHARDED, SHARDED), out_specs=P(),
-    )  # fmt: skip
-    close([jax.jit(over)(params, x, h, dy)], [one])
-
-
 def others():
     """`vmap`, `checkpoint`, `scan` and dropout inside `shard_map`, and `pmap`."""
     problem = problem_of(ops.CudnnGRU, None)
@@ -113,18 +93,6 @@ def others():
         found, ours = both(params, x, h, dy)
         value, theirs = jax.value_and_grad(way)(params, x, h, dy)
         close([found, ours], [value, theirs])
-    nothing = jnp.zeros((0, 5, 2, 12))
-
-    @partial(jax.shard_map, mesh=MESH, in_specs=(P(), SHARDED), out_specs=P(None, None, "data"))
-    def none_mapped(params, x):
-        """Both branches vary over the mesh, or JAX would refuse the condition."""
-
-        def mapped(x):
-            return jax.vmap(lambda x: rnn(params, x, spec=problem.spec)[0])(x[None][:0])
-
-        return jax.lax.cond(x.sum() > 0, mapped, lambda x: nothing + x.sum(), x)
-
-    assert none_mapped(params, x).shape == (0, 5, 4, 12)
     spec = problem.spec.replace(dropout=0.5)
 
     @partial(jax.shard_map, mesh=MESH, in_specs=(P(), SHARDED), out_specs=SHARDED)
@@ -133,23 +101,6 @@ def others():
 
     halves = [rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_position=k)[0] for k in range(2)]
     close([dropping(params, x)], [jnp.concatenate(halves, axis=1)])
-    own = jnp.stack([dropout_states(spec, seed) for seed in (1, 2)])
-    both = (P(None, "data"), P("data"))
-
-    @partial(jax.shard_map, mesh=MESH, in_specs=(P(), *both), out_specs=both)
-    def carrying(params, x, states):
-        def step(states, _):
-            output, _, moved = rnn(params, x, spec=spec, dropout_states=states[0])
-            return moved[None], output
-
-        moved, outputs = jax.lax.scan(step, states, length=2)
-        return outputs[-1], moved
-
-    outputs, moved = jax.jit(carrying)(params, x, own)
-    for k in range(2):
-        _, _, before = rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_states=own[k])
-        output, _, after = rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_states=before)
-        close([outputs[:, 2 * k : 2 * k + 2], moved[k]], [output, after])
     stacked = jnp.stack([x, 2 * x])
 
     def one(x):
@@ -193,7 +144,6 @@ CASES = {
     "an LSTM": partial(data_parallel, ops.CudnnLSTM, None),
     "ragged": partial(data_parallel, ops.CudnnLSTM, LENGTHS),
     "by copies on the host": partial(data_parallel, ops.CudnnGRU, None, "host"),
-    "a training loop": training,
     "other transformations": others,
     "sharded arrays": sharded_arrays,
 }

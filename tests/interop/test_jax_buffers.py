@@ -1,6 +1,5 @@
 """`interop.jax.rnn` in XLA's own buffers: what is run, what is copied, where it may run, and what a failure leaves."""
 
-import tracemalloc
 from functools import partial
 
 import jax
@@ -9,15 +8,14 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.numpy_engine import plan as numpy_plan
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.interop import _jax_numpy, _jax_passes
+from pycudnnrnn.interop import _jax_numpy
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.passes import INPUTS
-from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.pairwise import pairwise
 
 OP = ops.CudnnLSTM(2, 8, 8)
 PARAMS = OP.init_params(seed=1)
@@ -59,19 +57,18 @@ def engine_calls(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("platform", ["cpu", "host"])
-@pytest.mark.parametrize(
-    ("way", "forwards"),
-    [
-        (lambda f: f, 1),
-        (jax.jit, 1),
-        (jax.checkpoint, 2),
-        (partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable), 2),
-        (partial(jax.checkpoint, policy=jax.checkpoint_policies.everything_saveable), 1),
-    ],
-    ids=["eager", "jit", "checkpoint", "checkpoint, products kept", "checkpoint, all kept"],
-)
-def test_a_gradient_is_one_forward_and_one_backward_unless_it_recomputes(engine_calls, way, forwards, platform):
+FORWARDS = {
+    "eager": (lambda f: f, 1),
+    "jit": (jax.jit, 1),
+    "checkpoint": (jax.checkpoint, 2),
+    "checkpoint, products kept": (partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable), 2),
+    "checkpoint, all kept": (partial(jax.checkpoint, policy=jax.checkpoint_policies.everything_saveable), 1),
+}
+
+
+@pytest.mark.parametrize(("how", "platform"), pairwise(FORWARDS, ["cpu", "host"])[:6])
+def test_a_gradient_is_one_forward_and_one_backward_unless_it_recomputes(engine_calls, how, platform):
+    way, forwards = FORWARDS[how]
     gradient = jax.value_and_grad(way(lambda params, x: loss(params, x, platform=platform)))
     jax.block_until_ready(gradient(PARAMS, X))
     engine_calls.clear()
@@ -148,20 +145,6 @@ def test_results_and_gradients_in_place_are_those_on_copies(lengths, time_major)
         np.testing.assert_array_equal(found, expected)
 
 
-def test_large_results_are_computed_where_they_stay():
-    op = ops.CudnnRNNTanh(1, 64, 64)
-    params, x = jnp.asarray(op.init_params(seed=1)), jnp.ones((1024, 64, 64), "f4")
-    run = jax.jit(lambda p, x: rnn(p, x, spec=op)[0])
-    jax.block_until_ready(run(params, x))
-    tracemalloc.start()
-    try:
-        output = jax.block_until_ready(run(params, x))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < output.nbytes, "scratch alone: no second output"
-
-
 @pytest.mark.parametrize("platform", ["cpu", "host"])
 def test_one_kind_of_call_is_traced_and_compiled_once(platform):
     compiled = []
@@ -187,21 +170,7 @@ def test_one_kind_of_call_is_traced_and_compiled_once(platform):
     assert traces._cache_size() == 1
 
 
-def test_what_xla_calls_is_known_by_its_value():
-    spec = OP.spec
-    first, second = (_jax_numpy._NumpyForward(call_of(spec), keep=False) for _ in range(2))
-    assert first == second
-    assert hash(first) == hash(second)
-
-
-def call_of(spec):
-    runner = _jax_numpy.NumpyRunner(engine_for("cpu"))
-    return _jax_passes.Traced(spec, Schedule(6, 4), training=True, runner=runner)
-
-
-@pytest.mark.parametrize("jitted", [True, False])
-@pytest.mark.parametrize("where", OWNERS)
-@pytest.mark.parametrize("platform", ["cpu", "host"])
+@pytest.mark.parametrize(("where", "platform", "jitted"), pairwise(OWNERS, ["cpu", "host"], [True, False]))
 def test_a_failure_comes_out_with_its_text_and_leaves_the_process_whole(monkeypatch, platform, where, jitted):
     gradient = jax.value_and_grad(partial(loss, platform=platform))
     run = jax.jit(gradient) if jitted else gradient
@@ -253,8 +222,3 @@ def test_an_empty_batch_calls_nothing_and_its_gradients_pass_through(engine_call
     jax.tree.map(
         np.testing.assert_array_equal, found, (gradients.params, gradients.input, gradients.input_h, gradients.input_c)
     )
-
-
-def test_jax_refuses_to_export_it():
-    with pytest.raises(NotImplementedError, match="callback"):
-        jax.export.export(jax.jit(lambda p, x: rnn(p, x, spec=OP)[0]))(PARAMS, X).serialize()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CASES = ("ragged", "by copies on the host", "a training loop", "other transformations", "sharded arrays")
+CASES = ("ragged", "by copies on the host", "other transformations", "sharded arrays")
 
 
 def launch(*cases):
@@ -26,7 +26,6 @@ def together():
     return launch(*CASES)
 
 
-@pytest.mark.long
 def test_two_devices_give_what_one_gives():
     right, error = launch("an LSTM")
     assert right == ["an LSTM"], error

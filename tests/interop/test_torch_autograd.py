@@ -1,7 +1,12 @@
-"""Outputs, states and every gradient are torch's in float64; what has no gradient says so."""
+"""Outputs, states and every gradient are torch's in float64; what has no gradient says so. Read this file first.
+
+Oracle: torch's own modules on the CPU. Dropout has other masks than torch's, so its gradient is compared with
+differences of the loss.
+"""
 
 import pytest
 from hypothesis import given, target
+from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
 from tests.helpers.oracles import need
@@ -11,54 +16,31 @@ import torch  # noqa: E402
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from pycudnnrnn.engines.numpy_engine import forward  # noqa: E402
 from pycudnnrnn.errors import EngineError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine  # noqa: E402
-from tests.interop.pairs import KINDS, calls, gradients, make_call, make_pair, worst  # noqa: E402
+from tests.interop.pairs import calls, gradients, make_pair, worst  # noqa: E402
 
 TOLERANCE = 1e-10
 
+pytestmark = [  # torch's own, of itself
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
+    pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
+
 
 @examples(600)
-@given(calls())
-def test_outputs_states_and_every_gradient_equal_torch(drawn):
+@given(calls(), st.booleans())
+def test_outputs_states_and_every_gradient_equal_torch(drawn, evaluates):
+    """In evaluation with dropout, which acts in neither, gradients are there too."""
     (theirs, mine), call = drawn
+    if evaluates:
+        for module in (theirs.eval(), mine.eval()):
+            module.dropout = 0.5
     error, where = worst(call(mine), call(theirs))
     target(error)
     assert error <= TOLERANCE, where
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_come_in_evaluation_mode_too(kind):
-    theirs, mine = make_pair(kind, 3, 5, 2, dropout=0.5)
-    call = make_call(theirs, 4, 3)
-    assert worst(call(mine.eval()), call(theirs.eval()))[0] <= TOLERANCE
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_engine_with_another_layout_equals_torch_too(kind):
-    with use_engine(PermutedLayoutEngine(seed=1)):
-        theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
-        call = make_call(theirs, 4, 3, "packed unsorted")
-        assert worst(call(mine), call(theirs))[0] <= TOLERANCE
-        for name, weight in theirs.state_dict().items():
-            assert torch.equal(getattr(mine, name), weight)
-            assert torch.equal(mine.state_dict()[name], weight)
-
-
-@pytest.mark.parametrize(("kind", "ragged"), [(kind, n % 2 == 0) for n, kind in enumerate([*KINDS][:3])])
-def test_gradcheck(kind, ragged):
-    _, mine = make_pair(kind, 2, 3, 2, bidirectional=True)
-    call = make_call(mine, 3, 2)
-    lstm = mine.mode == "LSTM"
-
-    def run(x, params, h, c):
-        data = pack_padded_sequence(x, [1, 3], enforce_sorted=False) if ragged else x
-        y, states = torch.func.functional_call(mine, {"params": params}, (data, (h, c) if lstm else h))
-        return y.data if ragged else y, *(states if lstm else [states])
-
-    inputs = [call.x, mine.params.detach(), *call.hx, torch.zeros(1, dtype=torch.float64)][:4]
-    assert torch.autograd.gradcheck(run, [a.clone().requires_grad_() for a in inputs[: 3 + lstm]] + inputs[3 + lstm :])
 
 
 def test_an_output_that_is_not_used_counts_as_zero():
@@ -84,15 +66,18 @@ def test_a_graph_that_is_kept_gives_the_same_gradients_again():
         loss.backward()
 
 
-def test_frozen_weights_get_no_gradient_and_the_input_does():
+def test_only_what_requires_a_gradient_gets_one():
     theirs, mine = make_pair("LSTM", 3, 5, 2)
-    x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
-    (theirs(x)[0].square().sum()).backward()
-    expected, x.grad = x.grad, None
-    mine.requires_grad_(False)
-    mine(x)[0].square().sum().backward()
-    assert mine.params.grad is None
-    assert (x.grad - expected).abs().max() <= TOLERANCE
+    x, h, c = (torch.randn(shape, dtype=torch.float64) for shape in ((4, 2, 3), (2, 2, 5), (2, 2, 5)))
+    for module in (theirs, mine):
+        module.requires_grad_(False)
+    for wanted in (x, h, c):
+        wanted.requires_grad_()
+        found = [torch.autograd.grad(module(x, (h, c))[0].square().sum(), wanted)[0] for module in (theirs, mine)]
+        assert (found[1] - found[0]).abs().max() <= TOLERANCE
+        mine(x, (h, c))[0].sum().backward()
+        assert mine.params.grad is None
+        wanted.requires_grad_(False)
 
 
 def kept_nbytes(function):
@@ -103,11 +88,12 @@ def kept_nbytes(function):
     return sum(kept), result
 
 
-def test_nothing_is_kept_where_no_gradient_will_be_asked_for():
+def test_nothing_is_kept_and_no_reserve_is_made_where_no_gradient_will_be_asked_for(monkeypatch):
     _, mine = make_pair("LSTM", 3, 5, 2)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
     nbytes, expected = kept_nbytes(lambda: mine(x)[0])
     assert nbytes > mine.params.nbytes + 2 * x.nbytes
+    monkeypatch.setattr(forward, "make_reserve", lambda *_: pytest.fail("a reserve that nobody will read"))
     for context in (torch.no_grad(), torch.inference_mode()):
         with context:
             nbytes, y = kept_nbytes(lambda: mine(x)[0])
@@ -117,46 +103,43 @@ def test_nothing_is_kept_where_no_gradient_will_be_asked_for():
     assert kept_nbytes(lambda: mine(x))[0] == 0
 
 
-def test_no_reserve_is_made_without_gradients(monkeypatch):
-    from pycudnnrnn.engines.numpy_engine import forward
-
-    _, mine = make_pair("LSTM", 3, 5, 2)
-    made = []
-    monkeypatch.setattr(forward, "make_reserve", lambda *a, **k: made.append(1))
-    with torch.no_grad():
-        mine(torch.randn(4, 2, 3, dtype=torch.float64))
-    assert not made
+def gradient_of(run, x):
+    """Differentiate once, so that it can be differentiated again."""
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(run(leaf)[0].sum(), leaf, create_graph=True)
+    return gradient.sum().backward()
 
 
-def test_gradients_of_gradients_are_refused_and_never_zero():
-    _, mine = make_pair("LSTM", 3, 5, 2)
-    x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
-    for loss in (lambda y: y.square().sum(), lambda y: y.sum()):
-        (gradient,) = torch.autograd.grad(loss(mine(x)[0]), x, create_graph=True)
-        with pytest.raises(EngineError, match="double backward"):
-            gradient.sum().backward()
-    with pytest.raises(EngineError, match="double backward"):
-        torch.autograd.gradgradcheck(lambda z: mine(z)[0], x)
-    once = torch.func.grad(lambda z: mine(z)[0].sum())
-    with pytest.raises(EngineError, match="double backward"):
-        torch.func.grad(lambda z: once(z).sum())(x.detach())
+REFUSED = {
+    "double backward": (gradient_of, EngineError, "double backward"),
+    "a compiled double backward": (
+        lambda run, x: gradient_of(torch.compile(run, backend="aot_eager", fullgraph=True), x),
+        RuntimeError,
+        "double backward",
+    ),
+    "gradgradcheck": (
+        lambda run, x: torch.autograd.gradgradcheck(lambda z: run(z)[0], x.clone().requires_grad_()),
+        EngineError,
+        "double backward",
+    ),
+    "func.grad of func.grad": (
+        lambda run, x: torch.func.grad(lambda z: torch.func.grad(lambda z: run(z)[0].sum())(z).sum())(x),
+        EngineError,
+        "double backward",
+    ),
+    "jvp": (lambda run, x: torch.func.jvp(lambda z: run(z)[0], (x,), (x,)), NotImplementedError, "jvp"),
+    "vmap": (lambda run, x: torch.func.vmap(run)(x[None]), EngineError, "vmap: .* batch axis"),
+    "jacrev": (lambda run, x: torch.func.jacrev(lambda z: run(z)[0])(x), EngineError, "vmap: .* batch axis"),
+}
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own call
-def test_forward_mode_is_refused():
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_has_no_gradient_is_refused_by_name_and_never_zero(what):
     _, mine = make_pair("GRU", 3, 5)
-    x = torch.randn(4, 2, 3, dtype=torch.float64)
-    with pytest.raises(NotImplementedError, match="jvp"):
-        torch.func.jvp(lambda z: mine(z)[0], (x,), (x,))
-
-
-def test_vmap_is_refused_by_name():
-    _, mine = make_pair("GRU", 3, 5)
-    x = torch.randn(4, 2, 3, dtype=torch.float64)
-    with pytest.raises(EngineError, match=r"vmap: .* batch axis"):
-        torch.func.vmap(mine)(x[None])
-    with pytest.raises(EngineError, match=r"vmap: .* batch axis"):
-        torch.func.jacrev(lambda z: mine(z)[0])(x)
+    call, error, text = REFUSED[what]
+    torch.compiler.reset()
+    with pytest.raises(error, match=text):
+        call(mine, torch.randn(4, 2, 3, dtype=torch.float64))
 
 
 def test_functional_call_and_func_grad_take_other_weights():
@@ -173,90 +156,63 @@ def test_functional_call_and_func_grad_take_other_weights():
     theirs(x)[0].square().sum().backward()
     gradient = dict(mine.named_weights(torch.func.grad(loss)(2 * before)))
     assert worst(gradient, gradients(theirs))[0] <= TOLERANCE
-    assert torch.equal(mine.params, before)
-
-
-def test_functional_call_by_torchs_names_is_refused_and_leaves_the_weights():
-    _, mine = make_pair("GRU", 3, 5)
-    before = mine.params.detach().clone()
     with pytest.raises(TypeError, match="weight_ih_l0"):
-        torch.func.functional_call(mine, {"weight_ih_l0": mine.weight_ih_l0 * 2}, (torch.zeros(1, 1, 3).double(),))
+        torch.func.functional_call(mine, {"weight_ih_l0": 2 * mine.weight_ih_l0}, (x,))
     assert torch.equal(mine.params, before)
 
 
-class TestDropout:
-    @pytest.mark.parametrize("form", ["batched", "packed unsorted"])
-    def test_the_backward_drops_what_the_forward_dropped(self, form):
-        """Against the numbers: the loss is differentiated by difference, with the generator wound back each time."""
-        _, mine = make_pair("LSTM", 3, 5, 3, dropout=0.5)
-        call = make_call(mine, 4, 2, form)
+# --- dropout ----------------------------------------------------------------------------------------------------------
 
-        def loss(x):
-            torch.manual_seed(7)
-            data = pack_padded_sequence(x, call.lengths, enforce_sorted=False) if form != "batched" else x
-            y = mine(data)[0]
-            return (y if form == "batched" else y.data).square().sum()
+WAYS = {
+    "padded": lambda module, x: module(x)[0],
+    "packed": lambda module, x: module(pack_padded_sequence(x, [2, 4], enforce_sorted=False))[0].data,
+    "checkpointed": lambda module, x: checkpoint(lambda z: module(z)[0], x, use_reentrant=False),
+    "compiled": lambda module, x: torch.compile(module, backend="aot_eager", fullgraph=True)(x)[0],
+}
 
-        assert torch.autograd.gradcheck(loss, call.x.requires_grad_())
 
-    def test_masks_follow_torchs_generator(self):
-        _, mine = make_pair("GRU", 3, 5, 2, dropout=0.5)
-        x = torch.randn(4, 2, 3, dtype=torch.float64)
+@pytest.mark.parametrize("way", WAYS)
+def test_masks_follow_torchs_generator_and_the_backward_drops_what_the_forward_dropped(way):
+    """Against differences of the loss, with the generator wound back each time."""
+    _, mine = make_pair("LSTM", 3, 4, 3, dropout=0.5)
+    x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    torch.compiler.reset()
 
-        def outputs(seed):
-            torch.manual_seed(seed)
-            return mine(x)[0], mine(x)[0]
+    def loss(x, seed=7):
+        torch.manual_seed(seed)
+        return WAYS[way](mine, x).square().sum()
 
-        (a, b), (again, _), (other, _) = outputs(1), outputs(1), outputs(2)
-        assert torch.equal(a, again)
-        assert not torch.equal(a, b)
-        assert not torch.equal(a, other)
+    assert loss(x) == loss(x)
+    assert loss(x) != loss(x, seed=8)
+    torch.manual_seed(7)
+    assert not torch.equal(WAYS[way](mine, x), WAYS[way](mine, x))
+    assert torch.autograd.gradcheck(loss, x)
 
-    def test_activation_checkpointing_draws_the_same_masks_again(self):
-        _, mine = make_pair("LSTM", 3, 5, 2, dropout=0.5)
-        x = torch.randn(4, 2, 3, dtype=torch.float64)
-        found = []
-        for run in (lambda: mine(x)[0], lambda: checkpoint(lambda z: mine(z)[0], x, use_reentrant=False)):
-            mine.zero_grad()
-            torch.manual_seed(3)
-            run().square().sum().backward()
-            found.append(mine.params.grad.clone())
-        assert torch.equal(*found)
 
-    def test_it_acts_in_training_without_gradients_too_and_never_in_evaluation(self):
-        theirs, mine = make_pair("LSTM", 3, 5, 2, dropout=0.5)
-        x = torch.randn(4, 2, 3, dtype=torch.float64)
-        plain = theirs.eval()(x)[0]
-        with torch.no_grad():
-            assert not torch.allclose(mine(x)[0], plain)
-            assert torch.allclose(mine.eval()(x)[0], plain)
+def test_it_acts_in_training_alone_with_the_share_that_the_module_has_now():
+    theirs, mine = make_pair("LSTM", 3, 5, 2)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    plain = theirs(x)[0]
+    with torch.no_grad():
+        for dropout, training in ((0.0, True), (0.5, True), (0.5, False), (0.0, True)):
+            mine.train(training).dropout = dropout
+            assert torch.allclose(mine(x)[0], plain) == (not training or dropout == 0)
 
-    @pytest.mark.parametrize("p", [0.0, 1.0, 0.25])
-    def test_it_drops_that_share_and_scales_the_rest(self, p):
-        """As torch's own test: ones through weights of 1 / width, so that an output tells how many were kept."""
-        module = ours.RNN(10, 1000, 2, nonlinearity="relu", bias=False, dropout=p)
-        with torch.no_grad():
-            module.weight_ih_l0.fill_(1)
-            module.weight_hh_l0.fill_(1)
-            module.weight_ih_l1.fill_(1 / 1000)
-            module.weight_hh_l1.fill_(1)
-        with torch.no_grad():
-            output, hx = module(torch.ones(1, 1, 10), torch.zeros(2, 1, 1000))
-        value = float(output[0, 0, 0])
-        assert output.min() == output.max() == hx[1].max() == hx[1].min()
-        assert (hx[0] == 10).all()
-        if p in {0, 1}:
-            assert value == pytest.approx(10 * (1 - p), abs=1e-4)
-        else:
-            kept = value / (10 / (1 - p)) * 1000
-            assert kept == pytest.approx(round(kept), abs=1e-2)
-            assert abs(kept - 750) <= 5 * (1000 * p * (1 - p)) ** 0.5
 
-    def test_the_share_can_be_changed_between_calls(self):
-        _, mine = make_pair("GRU", 3, 5, 2, dropout=0.0)
-        x = torch.randn(4, 2, 3, dtype=torch.float64)
-        plain = mine(x)[0]
-        mine.dropout = 0.5
-        assert not torch.allclose(mine(x)[0], plain)
-        mine.dropout = 0.0
-        assert torch.equal(mine(x)[0], plain)
+@pytest.mark.parametrize("p", [0.0, 1.0, 0.25])
+def test_it_drops_that_share_and_scales_the_rest(p):
+    """As torch's own test: ones through weights of 1 / width, so that an output tells how many were kept."""
+    module = ours.RNN(10, 1000, 2, nonlinearity="relu", bias=False, dropout=p)
+    with torch.no_grad():
+        for name, weight in module.named_weights():
+            weight.fill_(1 / 1000 if name == "weight_ih_l1" else 1)
+        output, hx = module(torch.ones(1, 1, 10), torch.zeros(2, 1, 1000))
+    value = float(output[0, 0, 0])
+    assert output.min() == output.max() == hx[1].max() == hx[1].min()
+    assert (hx[0] == 10).all()
+    if p in {0, 1}:
+        assert value == pytest.approx(10 * (1 - p), abs=1e-4)
+    else:
+        kept = value / (10 / (1 - p)) * 1000
+        assert kept == pytest.approx(round(kept), abs=1e-2)
+        assert abs(kept - 750) <= 5 * (1000 * p * (1 - p)) ** 0.5

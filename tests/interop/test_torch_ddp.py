@@ -1,6 +1,7 @@
 """DistributedDataParallel over gloo: two ranks are one on the whole batch, and none hangs when the other dies."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,24 +19,18 @@ from tests.interop.ddp_rank import STEPS, Model, train, train_in_parallel  # noq
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Give a function that runs two ranks and returns their exit statuses and error outputs."""
-    started = []
-
-    def start(*more):
-        environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        script = Path(__file__).with_name("ddp_rank.py")
-        for rank in range(2):
-            command = [sys.executable, script, str(rank), "2", tmp_path / "store", tmp_path / "out.pt", *more]
-            started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-        errors = [process.communicate()[1] for process in started]
-        return [process.returncode for process in started], errors
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+def run(tmp_path, *more):
+    """Run two ranks; return their exit statuses and error outputs."""
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    script, files = Path(__file__).with_name("ddp_rank.py"), (tmp_path / "store", tmp_path / "out.pt")
+    started = [
+        subprocess.Popen(
+            [sys.executable, script, str(rank), "2", *files, *more], env=environment, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    errors = [process.communicate()[1] for process in started]
+    return [process.returncode for process in started], errors
 
 
 def assert_trained_as_one(out):
@@ -57,15 +52,28 @@ def test_one_rank_trains_as_without_it(monkeypatch, tmp_path):
 
 
 @pytest.mark.long
-def test_two_ranks_train_as_one_does_on_the_whole_batch(run, tmp_path):
-    statuses, errors = run()
+def test_two_ranks_train_as_one_does_on_the_whole_batch(tmp_path):
+    statuses, errors = run(tmp_path)
     assert statuses == [0, 0], errors
     assert_trained_as_one(tmp_path / "out.pt")
 
 
 @pytest.mark.long
-def test_a_rank_that_dies_ends_the_other_with_an_error(run):
-    statuses, errors = run("1")
+def test_a_rank_that_dies_ends_the_other_with_an_error(tmp_path):
+    statuses, errors = run(tmp_path, "1")
     assert statuses[1] == 3
     assert statuses[0] not in {0, 3}
     assert "RuntimeError" in errors[0] or "DistBackendError" in errors[0], errors[0]
+
+
+@pytest.mark.long
+def test_the_example_trains_alike_with_both():
+    need("ml_dtypes")
+    command = [sys.executable, ROOT / "examples/torch_drop_in.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"^(\S+): loss (\S+) -> (\S+)$", done.stdout, re.MULTILINE)
+    assert [name for name, *_ in found] == ["torch.nn.modules.rnn.LSTM", "pycudnnrnn.interop.torch.LSTM"]
+    theirs, ours = ([float(loss) for loss in losses] for _, *losses in found)
+    assert ours == pytest.approx(theirs, rel=1e-3)
+    assert ours[1] < 0.6 * ours[0]

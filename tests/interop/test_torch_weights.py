@@ -12,68 +12,48 @@ from pycudnnrnn import convert, ops  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
 from tests.interop.pairs import KINDS, build, gradients, make_call, make_pair, worst  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
 OPTIONS = [
     {},
     {"num_layers": 2, "bidirectional": True},
     {"num_layers": 2, "bias": False, "batch_first": True},
     {"num_layers": 3, "dropout": 0.25, "bidirectional": True, "bias": False},
 ]
+MEMBERS = ("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional", "proj_size")
 
 
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return request.param
-
-
-@pytest.fixture(params=OPTIONS, ids=str)
-def options(request):
-    return request.param
-
-
-def test_a_seed_draws_the_weights_that_it_draws_in_torch(kind, options):
-    found = []
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_drawn_shown_saved_and_loaded_as_torchs_module_is(kind, options):
+    """One seed draws the same weights, and state dicts go both ways bit for bit."""
+    drawn = []
     for library in (torch.nn, ours):
         torch.manual_seed(5)
         module = build(library, kind, 3, 5, **options)
         module.reset_parameters()
-        found.append(module.state_dict() | {"next": torch.rand(3)})
-    theirs, mine = found
-    assert list(mine) == list(theirs)
-    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+        drawn.append((module, torch.rand(3)))
+    (theirs, following), (mine, our_following) = drawn
+    assert worst(mine.state_dict(), theirs.state_dict())[0] == 0
+    assert torch.equal(our_following, following)
+    assert repr(mine) == repr(theirs)
+    assert [getattr(mine, name) for name in MEMBERS] == [getattr(theirs, name) for name in MEMBERS]
+    assert mine.flatten_parameters() is None
+    for library, target in ((torch.nn, mine), (ours, theirs)):
+        source = build(library, kind, 3, 5, **options)
+        assert str(target.load_state_dict(source.state_dict())) == "<All keys matched successfully>"
+        assert worst(target.state_dict(), source.state_dict())[0] == 0
 
 
-def test_state_dicts_go_both_ways_bit_for_bit(kind, options):
-    theirs, mine = build(torch.nn, kind, 3, 5, **options), build(ours, kind, 3, 5, **options)
-    state = theirs.state_dict()
-    assert str(mine.load_state_dict(state)) == "<All keys matched successfully>"
-    saved = mine.state_dict()
-    assert list(saved) == list(state)
-    assert all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(saved.values(), state.values(), strict=True))
-    other = build(torch.nn, kind, 3, 5, **options)
-    other.load_state_dict(saved)
-    assert all(torch.equal(a, b) for a, b in zip(other.parameters(), theirs.parameters(), strict=True))
-
-
-def test_a_file_of_either_is_read_by_the_other(kind, tmp_path):
-    theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
-    for source, target in ((theirs, make_pair(kind, 3, 5, 2, seed=1, bidirectional=True)[1]), (mine, theirs)):
-        torch.save({"rnn": source.state_dict()}, tmp_path / "m.pt")
-        expected = {name: weight.clone() for name, weight in source.state_dict().items()}
-        target.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True)["rnn"])
-        assert all(torch.equal(weight, expected[name]) for name, weight in target.state_dict().items())
-
-
-def test_they_are_torchs_attributes_over_one_buffer(kind):
-    theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
+def test_they_are_torchs_attributes_over_one_buffer():
+    theirs, mine = make_pair("projected", 3, 5, 2, bidirectional=True)
     assert [name for name, _ in mine.named_parameters()] == ["params"]
     for name, weight in theirs.named_parameters():
         assert torch.equal(getattr(mine, name), weight)
         assert name in dir(mine)
         assert getattr(mine, name).data_ptr() - mine.params.data_ptr() < mine.params.nbytes
-    assert [[tuple(w.shape) for w in group] for group in mine.all_weights] == [
-        [tuple(w.shape) for w in group] for group in theirs.all_weights
-    ]
-    assert sum(w.numel() for group in mine.all_weights for w in group) == mine.params.numel()
+    groups, theirs_too = ([[tuple(w.shape) for w in group] for group in m.all_weights] for m in (mine, theirs))
+    assert groups == theirs_too
     with torch.no_grad():
         mine.weight_hh_l1.zero_()
         torch.nn.init.constant_(mine.weight_ih_l0, 2)
@@ -87,17 +67,6 @@ def test_a_term_of_one_weight_gives_that_weight_its_gradient():
         (module.weight_hh_l1.square().sum() + module.bias_ih_l0.sum() + 0 * module.weight_hh_l0.sum()).backward()
     expected = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in theirs.named_parameters()}
     assert worst(gradients(mine), expected)[0] == 0
-
-
-def test_assigning_one_is_refused_with_the_way_to_do_it():
-    _, mine = make_pair("GRU", 3, 5)
-    before = mine.params.detach().clone()
-    for value in (torch.zeros(15, 3), torch.nn.Parameter(torch.zeros(15, 3))):
-        with pytest.raises(TypeError, match=r"weight_ih_l0.*copy_\(values\)"):
-            mine.weight_ih_l0 = value
-    with pytest.raises(AttributeError, match="weight_ih_l7"):
-        mine.weight_ih_l7  # noqa: B018
-    assert torch.equal(mine.params, before)
 
 
 def test_a_state_dict_that_does_not_fit_is_refused_in_torchs_words_and_changes_nothing():
@@ -141,43 +110,34 @@ def test_a_state_dict_is_taken_while_the_device_of_the_weights_is_current(monkey
 
     monkeypatch.setattr(torch.cuda, "device_of", DeviceOf)
     monkeypatch.setattr(torch.Tensor, "__dlpack__", export_from_its_device)
-    mine = ours.GRU(3, 5)
-    assert mine.state_dict().keys() == torch.nn.GRU(3, 5).state_dict().keys()
-    assert current == []
+    assert ours.GRU(3, 5).state_dict().keys() == torch.nn.GRU(3, 5).state_dict().keys()
 
 
-def test_a_state_dict_is_alive():
-    _, mine = make_pair("LSTM", 3, 5, 2)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_state_dict_is_alive(dtype):
+    _, mine = make_pair("LSTM", 3, 5, 2, dtype=dtype)
     state = mine.state_dict()
     mine.load_state_dict({name: torch.full_like(weight, 3) for name, weight in state.items()})
-    assert all((weight == 3).all() and not weight.requires_grad for weight in state.values())
+    assert all((weight == 3).all() and not weight.requires_grad and weight.dtype is dtype for weight in state.values())
     state["weight_hh_l1"].zero_()
     assert (mine.weight_hh_l1 == 0).all()
     assert all(weight.grad_fn for weight in mine.state_dict(keep_vars=True).values())
 
 
-def test_every_weight_of_a_state_dict_saves_alone_as_what_it_is(kind, tmp_path):
+def test_every_weight_of_a_state_dict_saves_alone_as_what_it_is(tmp_path):
     """It has a storage of its own: torch saves whole storages, and safetensors takes one storage for one weight."""
-    theirs, mine = make_pair(kind, 3, 50, 2, bidirectional=True)
+    theirs, mine = make_pair("LSTM", 3, 50, 2, bidirectional=True)
     for name, weight in mine.state_dict().items():
         assert weight.untyped_storage().nbytes() == weight.nbytes
         torch.save(weight, tmp_path / "ours.pt")
         torch.save(theirs.state_dict()[name], tmp_path / "theirs.pt")
         assert (tmp_path / "ours.pt").stat().st_size <= (tmp_path / "theirs.pt").stat().st_size + 64
     safetensors.torch.save_model(mine, tmp_path / "m.safetensors")
-    again = make_pair(kind, 3, 50, 2, seed=1, bidirectional=True)
-    for module in again:
+    torch.save(mine.state_dict(), tmp_path / "m.pt")
+    for module in make_pair("LSTM", 3, 50, 2, seed=1, bidirectional=True):
         assert safetensors.torch.load_model(module, tmp_path / "m.safetensors") == (set(), [])
-        assert all(torch.equal(weight, mine.state_dict()[name]) for name, weight in module.state_dict().items())
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_a_state_dict_of_any_dtype_is_alive(dtype):
-    _, mine = make_pair("GRU", 3, 5, dtype=dtype)
-    state = mine.state_dict()
-    assert all(weight.dtype is dtype for weight in state.values())
-    state["bias_hh_l0"].fill_(2)
-    assert (mine.bias_hh_l0 == 2).all()
+        assert worst(module.state_dict(), mine.state_dict())[0] == 0
+        module.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True))
 
 
 def test_a_part_of_a_model_keeps_its_prefix_and_what_a_subclass_adds():
@@ -192,21 +152,18 @@ def test_a_part_of_a_model_keeps_its_prefix_and_what_a_subclass_adds():
     assert [name for name in twin.state_dict() if name.startswith("1.")] == [
         f"1.{name}" for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "scale", "count")
     ]
-    assert torch.equal(twin[1].scale, model[1].scale)
-    assert torch.equal(twin[1].params, model[1].params)
+    assert worst(twin.state_dict(), model.state_dict())[0] == 0
 
 
-def test_loading_by_assignment_takes_dtype_and_device_and_works_from_meta(kind):
-    theirs, _ = make_pair(kind, 3, 5, 2)
-    mine = build(ours, kind, 3, 5, 2, device="meta")
+def test_loading_by_assignment_takes_dtype_and_device_and_works_from_meta():
+    theirs, _ = make_pair("GRU", 3, 5, 2)
+    mine, frozen, half = (build(ours, "GRU", 3, 5, 2, device=device) for device in ("meta", "meta", "cpu"))
     mine.load_state_dict(theirs.state_dict(), assign=True)
     assert (mine.params.dtype, mine.params.device.type) == (torch.float64, "cpu")
     call = make_call(theirs, 4, 2)
     assert worst(call(mine), call(theirs))[0] <= 1e-10
-    frozen = build(ours, kind, 3, 5, 2, device="meta").requires_grad_(False)
-    frozen.load_state_dict(theirs.state_dict(), assign=True)
+    frozen.requires_grad_(False).load_state_dict(theirs.state_dict(), assign=True)
     assert not frozen.params.requires_grad
-    half = build(ours, kind, 3, 5, 2)
     some = dict(list(theirs.state_dict().items())[:1])
     with pytest.raises(RuntimeError, match="takes every weight"):
         half.load_state_dict(some, assign=True, strict=False)
@@ -233,20 +190,3 @@ def test_two_modules_may_share_the_buffer():
     mine(x)[0].sum().backward()
     assert torch.allclose(both, 2 * mine.params.grad)
     assert len(list(torch.nn.ModuleList([mine, twin]).parameters())) == 1
-
-
-def test_repr_is_torchs(kind, options):
-    theirs, mine = build(torch.nn, kind, 3, 5, **options), build(ours, kind, 3, 5, **options)
-    assert repr(mine) == repr(theirs)
-    assert mine.flatten_parameters() is None
-    for name in (
-        "mode",
-        "input_size",
-        "hidden_size",
-        "num_layers",
-        "bias",
-        "batch_first",
-        "bidirectional",
-        "proj_size",
-    ):
-        assert getattr(mine, name) == getattr(theirs, name)
