@@ -40,6 +40,48 @@ TF1_LAYER: Final = "pycudnnrnn.layers.RNNLayer"
 
 TF1_SECTION: Final = "Members of every TF 1.x layer"
 
+TF_NAMES: Final = re.compile(r"pycudnnrnn\.(ops\.cudnn_\w+|saveable\.CudnnParamsFormatConverter\w*)")
+"""What only a program for TensorFlow 1.x calls; it has its own page."""
+
+TF_PAGE: Final = """\
+# TensorFlow's names
+
+These functions and classes have the names and arguments of TensorFlow 1.x's `tf.contrib.cudnn_rnn`. They are for
+programs that already call them: see [Migrate from TF 1.x](../how-to/from-tf-contrib.md). For a new program, use the
+classes of [ops](ops.md) or the [layers](layers.md).
+"""
+
+OPENINGS: Final = {
+    "ops": """\
+An op runs an RNN: a stack of LSTM, GRU, tanh or relu layers, in one direction or two. It holds no weights. You pass them
+to each call as one flat array, `params`.
+
+| array | shape | what it is |
+| --- | --- | --- |
+| `input_data` | [T, B, I] | the input: T steps, B sequences, I inputs |
+| `input_h`, `output_h` | [L * D, B, S] | h of each layer and direction, before the first step and after the last |
+| `input_c`, `output_c` | [L * D, B, U] | c of each layer and direction; only an LSTM has it |
+| `params` | [`params_size()`] | all weights and biases, see below |
+| `output` | [T, B, D * S] | h of the last layer at each step |
+
+With `time_major=False`, the input and the output have the batch first: [B, T, ...]. Letters: L layers, D directions
+(1 or 2), U units, P projected units, and S for the width of h: P with a projection, otherwise U.
+
+For each layer and direction, `params` contains:
+
+| part | shape | how many |
+| --- | --- | --- |
+| input weights W | [U, I] in layer 0, [U, D * S] above | one for each gate |
+| recurrent weights R | [U, S] | one for each gate |
+| input biases bW, recurrent biases bR | [U] | one for each gate, as far as `bias_mode` has them |
+| projection P | [P, U] | one, if there is a projection |
+
+An LSTM has the gates input, forget, new and output, in this order; a GRU has reset, update and new; tanh and relu have
+one. [The params buffer](../layout.md) gives the position of each part.
+""",
+}
+"""What a page begins with, before the module's docstring."""
+
 VALUE_MAX: Final = 100
 """Most characters of a constant's value that are shown."""
 
@@ -50,8 +92,10 @@ def api_pages() -> dict[Path, str]:
     for name, module in modules():
         top, *inner = name.split(".")[1:]
         heading = f"{'##' if inner else '#'} {name}\n"
-        pages.setdefault(REFERENCE / f"{top}.md", []).append(f"{heading}\n{_rst(_module(name, module))}")
+        opening = "" if inner else OPENINGS.get(top, "")
+        pages.setdefault(REFERENCE / f"{top}.md", []).append(f"{heading}\n{opening}\n{_rst(_module(name, module))}")
     pages[REFERENCE / "layers.md"].append(f"(tf1-layer)=\n\n## {TF1_SECTION}\n\n{_rst(_tf1_members())}")
+    pages[REFERENCE / "tensorflow-names.md"] = [TF_PAGE, _rst(_tensorflow_names())]
     pages[REFERENCE / "libcudnn.md"].append(f"## C functions\n\n{_rst(_c_functions())}")
     return {path: "\n".join(parts) for path, parts in pages.items()}
 
@@ -64,14 +108,44 @@ def _module(name: str, module: Any) -> Iterator[str]:
     yield f".. automodule:: {name}\n   :no-members:\n"
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     for own in _in_order(name, module):
-        groups[_group(f"{name}.{own}", getattr(module, own))].append(f"{name}.{own}")
+        if not TF_NAMES.fullmatch(f"{name}.{own}"):
+            groups[_group(f"{name}.{own}", getattr(module, own))].append(f"{name}.{own}")
     for group, names in groups.items():
         if names:
             yield f".. rubric:: {group}\n"
             yield from _constants_summary(names, module) if group == GROUPS[-1] else _summary(names)
+    kinds = [full for group in (GROUPS[0], GROUPS[2]) for full in groups[group]]
+    yield from _members_summary(kinds, module)
     for names in groups.values():
         for full in names:
             yield from _described(full, getattr(module, full.rpartition(".")[2]), module)
+
+
+def _tensorflow_names() -> Iterator[str]:
+    """Give the names of `TF_NAMES`, those of a module together."""
+    for name, module in modules():
+        names = [f"{name}.{own}" for own in _in_order(name, module) if TF_NAMES.fullmatch(f"{name}.{own}")]
+        if names:
+            yield f".. rubric:: {name}\n"
+            yield f".. currentmodule:: {name}\n"
+            yield from _summary(names)
+            for full in names:
+                yield from _described(full, getattr(module, full.rpartition(".")[2]), module)
+
+
+def _members_summary(kinds: list[str], module: Any) -> Iterator[str]:
+    """List the members of a module's classes: a reader finds a method without scrolling."""
+    rows = []
+    for full in kinds:
+        kind = getattr(module, full.rpartition(".")[2])
+        own = [m for m in _ordered_homes(kind) if next(iter(_homes_of(kind, m)), full) == full]
+        if own:
+            links = ", ".join(f":py:obj:`{member} <{full}.{member}>`" for member in own)
+            rows.append(f"   * - :py:obj:`{full.rpartition('.')[2]} <{full}>`\n     - {links}\n")
+    if rows:
+        yield ".. rubric:: Members\n"
+        yield ".. list-table::\n   :class: longtable\n"
+        yield from rows
 
 
 def _summary(names: list[str]) -> Iterator[str]:
@@ -139,8 +213,8 @@ def _members(full: str, kind: type) -> Iterator[str]:
     """Give each member of a class, in the source's order, and where the members of its public bases are explained."""
     inherited: dict[str, list[str]] = {}
     tf1 = False
-    for member, base in homes(kind).items():
-        home = next((public_classes()[c] for c in _public_bases(kind) if issubclass(c, base)), full)
+    for member, base in _ordered_homes(kind).items():
+        home = next(iter(_homes_of(kind, member)), full)
         if base is TF1Layer and member not in OWN:
             tf1 = True
         elif home == full:
@@ -158,6 +232,18 @@ def _tf1_members() -> Iterator[str]:
     for member, base in homes(RNNLayer).items():
         if base is TF1Layer and member not in OWN:
             yield f".. {_directive(base, member)}:: {TF1_LAYER}.{member}\n"
+
+
+def _ordered_homes(kind: type) -> dict[str, type]:
+    """Return `homes`, a call first: that is what a reader looks for."""
+    found = homes(kind)
+    return {member: found[member] for member in sorted(found, key=lambda member: member != "__call__")}
+
+
+def _homes_of(kind: type, member: str) -> Iterator[str]:
+    """Give the public bases of a class that have a member from the same class; the entry of the first explains it."""
+    base = homes(kind)[member]
+    yield from (public_classes()[c] for c in _public_bases(kind) if issubclass(c, base))
 
 
 def homes(kind: type) -> dict[str, type]:
@@ -181,10 +267,11 @@ def shown_bases(bases: Iterable[Any]) -> Iterator[Any]:
 
 
 def shown_signature(full: str, value: Any, arguments: str) -> str:
-    """Return what a signature shows: nothing of a class that nobody builds, and the words of enumerations as words."""
+    """Return what a signature shows: nothing of a class that nobody builds; words as `str`, since Args list them."""
     if inspect.isclass(value) and not is_made(full, value):
         return ""
-    return re.sub(r"\b(\w+)\.([A-Z0-9_]+)\b", _word, arguments)
+    arguments = re.sub(r"\b(\w+)\.([A-Z0-9_]+)\b", _word, arguments)
+    return re.sub(r"(: )(?:'\w+' \| )+\w+", r"\1str", arguments)
 
 
 def _word(found: re.Match[str]) -> str:
