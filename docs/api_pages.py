@@ -53,8 +53,8 @@ classes of [ops](ops.md) or the [layers](layers.md).
 
 OPENINGS: Final = {
     "ops": """\
-An op runs an RNN: a stack of LSTM, GRU, tanh or relu layers, in one direction or two. It holds no weights. You pass them
-to each call as one flat array, `params`.
+An op runs an RNN: a stack of LSTM, GRU, tanh or relu layers, in one direction or two. It holds no weights. You pass
+them to each call as one flat array, `params`.
 
 | array | shape | what it is |
 | --- | --- | --- |
