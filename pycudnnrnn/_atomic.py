@@ -87,6 +87,7 @@ def resolve(path: Path) -> Path:
         OSError: there is no working directory.
     """
     with naming(path):
+        os.fsencode(path)  # refuses what no file can be called
         return Path(os.path.realpath(path.parent), _name(path))
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, overload
 
@@ -21,31 +20,32 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _locks, layers
-from pycudnnrnn._atomic import resolve, write_atomically, write_together
-from pycudnnrnn._checks import check_bool, check_int, one_of, shorten
+from pycudnnrnn._atomic import resolve, write_atomically
+from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten
 from pycudnnrnn._overwriting import write_all
 from pycudnnrnn._tf1.tensors import tf_tensors
-from pycudnnrnn.checkpoint import _bundle, _file, _tensorflow
+from pycudnnrnn.checkpoint import _file, _tensorflow
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
-from pycudnnrnn.checkpoint._file import REASONS, TENSORS_MAX, TensorSpec
+from pycudnnrnn.checkpoint._file import TensorSpec
+from pycudnnrnn.checkpoint._folder_list import LIST, latest, latest_in
 from pycudnnrnn.checkpoint._items import (
-    DROPOUT_MAX,
     Item,
     ModelItem,
-    SavedDropout,
-    check_spec,
-    dropout_states,
+    check_has_room,
+    dropout_in,
+    dropout_specs,
     item_of,
+    merged,
     model_of,
-    of_an_op,
+    spec_in,
+    states_in,
 )
-from pycudnnrnn.checkpoint._latest import BOOK
-from pycudnnrnn.checkpoint._models import item_states
-from pycudnnrnn.checkpoint._refusal import Refusal, refused
-from pycudnnrnn.checkpoint._saved_files import FORMATS, TENSORFLOW, SavedCheckpoint, books, check_name, latest
-from pycudnnrnn.checkpoint._summary import Summary, Summing
+from pycudnnrnn.checkpoint._paths import is_one as is_tensorflow
+from pycudnnrnn.checkpoint._refusal import REASONS, Refusal, parsing
+from pycudnnrnn.checkpoint._saved_files import FORMATS, TENSORFLOW, SavedCheckpoint, check_name
+from pycudnnrnn.checkpoint._summary import Summary, summary_of
 from pycudnnrnn.convert._named import some
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from pycudnnrnn.layers._layer import RNNLayer
 from pycudnnrnn.ops import CudnnRNN, from_spec
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
@@ -53,7 +53,7 @@ from pycudnnrnn.saveable._format_converters import value_of
 from pycudnnrnn.spec import INT32_MAX, RNNMode, RNNSpec
 
 __all__ = [
-    "BOOK",
+    "LIST",
     "REASONS",
     "CheckpointError",
     "Inspection",
@@ -71,9 +71,6 @@ __dir__ = __all__.copy
 
 _MODEL: Final = "model"
 """The key of the one model that `save` writes. The names of its tensors do not contain it."""
-
-SHOWN_MAX: Final = 16
-"""Most items that a saver's repr shows."""
 
 _OWN_SCOPE: Final = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
 
@@ -99,7 +96,7 @@ class Saver:
         >>> layer.build((None, None, 2))
         >>> saver = Saver({"encoder": layer, "step": step})
         >>> saver
-        Saver({'encoder': CudnnLSTM, 'step': ndarray int64[]}, max_to_keep=5)
+        Saver({'encoder': CudnnLSTM, 'step': ndarray}, max_to_keep=5)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = saver.save(f"{folder}/model.safetensors", global_step=100)
         ...     step[...] = 0
@@ -110,15 +107,12 @@ class Saver:
 
     def __init__(self, items: Mapping[str, Any] | Sequence[Any], max_to_keep: int | None = 5) -> None:
         if not isinstance(items, Iterable):
-            one = isinstance(items, (RNNLayer, *_OWN_SCOPE))
-            hint = "; one thing is saved by Saver([it])" if one else of_an_op(items, "rnn")
-            raise ArgumentTypeError("items", f"a mapping, or a sequence of things that have names{hint}", type(items))
-        for key in items if isinstance(items, Mapping) else ():
-            if not isinstance(key, str):
-                raise ArgumentTypeError("items", "strings as keys", shorten(key))
-            if not _file.is_utf8(key):
-                raise ArgumentError("items", "keys that UTF-8 has", shorten(key))
+            expected = "a mapping, or a sequence of things that have names, such as [layer]"
+            raise ArgumentTypeError("items", expected, type(items))
         named = items if isinstance(items, Mapping) else _own_names(items)
+        for key in named:
+            if not _file.is_utf8(check_text("items", key)):
+                raise ArgumentError("items", "keys that UTF-8 has", shorten(key))
         bare = () if isinstance(items, Mapping) else _OWN_SCOPE
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
         for prefix, thing in self._things.values():
@@ -141,6 +135,8 @@ class Saver:
         format: Literal["safetensors", "tensorflow"] = "safetensors",  # noqa: A002  NumPy and Matplotlib use this name
     ) -> Path:
         """Write a checkpoint atomically, record it as the folder's latest, and delete this saver's oldest ones.
+
+        The folder's list is the file "checkpoint", which is TensorFlow's. It has the checkpoints of both formats.
 
         With `format="tensorflow"` the file is one that TensorFlow restores. It holds the tensors of
         TensorFlow's plain cells, the variables and the arrays. TensorFlow's cells have one bias per gate: a warning
@@ -165,12 +161,11 @@ class Saver:
 
         Raises:
             ArgumentError: two tensors with one name; a dtype that the format lacks; an RNN that TensorFlow has no cell
-                for; a reserved name, such as "checkpoint", "m.index" or "m.npz"; or a path to something other than a
-                regular file, such as a symbolic link. Nothing is written then.
-            CheckpointError: the folder's "checkpoint.json", or TensorFlow's "checkpoint", is some other file. Nothing
-                is written then.
+                for; a reserved name, such as "checkpoint" or "m.index"; or a path to something other than a regular
+                file, such as a symbolic link. Nothing is written then.
+            CheckpointError: the folder's file "checkpoint" is not a list of checkpoints. Nothing is written then.
             StateError: a layer that is not built, or whose dropout states differ between two GPUs.
-            OSError: the checkpoint, or the folder's "checkpoint.json", cannot be written; `filename` is that file. An
+            OSError: the checkpoint, or the folder's list "checkpoint", cannot be written; `filename` is that file. An
                 older file of this name is unchanged then, unless a later one of several renames failed.
 
         Warns:
@@ -182,20 +177,21 @@ class Saver:
         place = resolve(target)  # once: the working directory may change, and a file can have several names
         check_name(place)
         items, new = self._items(), SavedCheckpoint(place, format)
-        data: Any = _tensorflow.tensors(items) if format == TENSORFLOW else _image(items)
+        data = _tensorflow.tensors(items) if format == TENSORFLOW else _image(items)
         with self._saving:
-            saved = [*(saved for saved in self._saved if saved.is_there and saved != new), new]
+            saved = [*(one for one in self._saved if one.is_there and one != new), new]
             too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
             kept = saved[len(too_old) :]
-            if format == TENSORFLOW:
-                _bundle.write(place, data, books(new, kept))
-            else:
-                write_together([(place, data), *books(new, kept)])
+            new.write(data, kept)
             self._saved = saved  # after an interrupt from here on, the next save deletes the old ones
-            errors = {old: old.delete(kept) for old in too_old}
-            self._saved = [*(old for old in too_old if errors[old]), *kept]
-        for error in filter(None, errors.values()):
-            warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
+            failed = []
+            for old in too_old:
+                try:
+                    old.delete(kept)
+                except OSError as error:
+                    warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
+                    failed.append(old)
+            self._saved = [*failed, *kept]
         return target
 
     def restore(self, path: str | os.PathLike[str], *, require_finite: bool = False) -> None:
@@ -210,70 +206,45 @@ class Saver:
         TensorFlow stores no dropout states, so they stay unchanged. Other tensors in the file are ignored.
 
         Args:
-            path: a file that a `Saver` wrote; or a TensorFlow checkpoint: its prefix ("model.ckpt-1000"), its
-                `.index` file or its folder.
+            path: a file that a `Saver` wrote; a TensorFlow checkpoint: its prefix ("model.ckpt-1000") or its `.index`
+                file; or a folder, whose latest checkpoint is read.
             require_finite: whether to raise an error if a tensor has a NaN or an infinity. Default: False.
 
         Raises:
             CheckpointError: the file is damaged, or does not match this saver's items.
+            MissingDependencyError: a TensorFlow checkpoint without `google-crc32c`, or bfloat16 without `ml_dtypes`.
             ArgumentError: an item that cannot be written to.
             StateError: a layer that is not built.
         """
         check_bool("require_finite", require_finite)
-        if _tensorflow.is_one(Path(path)):
-            write_all(_tensorflow.restoring(Path(path), self._items(), require_finite=require_finite))
+        place, items = latest_in(Path(path)), self._items()
+        if is_tensorflow(place):
+            write_all(_tensorflow.restoring(place, items, require_finite=require_finite))
             return
-        items = self._items()
-        expected: dict[str, TensorSpec] = {}
-        for item in items.values():
-            expected |= item.expected()
-        states: dict[str, Any] = {}
-
-        def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
-            found = item_states(metadata)
-            if found.keys() != items.keys():
-                raise _of_others(found, items)
-            states.update({key: item.check(found[key]) for key, item in items.items()})
-            for key, item in items.items():
-                expected.update(item.more(states[key]))
-            return expected
-
-        layers_in = sum(isinstance(thing, RNNLayer) for _, thing in self._things.values())
-        nbytes = sum(spec.nbytes for spec in expected.values()) + layers_in * DROPOUT_MAX
-        contents = _file.read(Path(path), expect, data_max=nbytes, require_finite=require_finite)
-        writes = []
-        for key, item in items.items():
-            names = item.expected() | item.more(states[key])
-            writes += item.writes({name: contents.tensors[name] for name in names}, states[key])
-        write_all(writes)
+        with _file.opened(place) as file:
+            with parsing("the metadata"):
+                states = states_in(file.metadata)
+                if states.keys() != items.keys():
+                    raise _of_others(states, items)
+                dropout = {key: item.dropout_in(key, states[key]) for key, item in items.items()}
+            expected = {key: item.expected(dropout[key]) for key, item in items.items()}
+            file.check({name: spec for own in expected.values() for name, spec in own.items()})
+            tensors = file.tensors(require_finite=require_finite)
+        own = {key: {name: tensors[name] for name in names} for key, names in expected.items()}
+        write_all([write for key, item in items.items() for write in item.writes(own[key], dropout[key])])
 
     def __repr__(self) -> str:
-        """Show each item's name and kind, and of arrays the dtype and shape."""
-        kinds = [f"{shorten(key)}: {_kind(thing)}" for key, (_, thing) in self._things.items()]
-        more = f", and {len(kinds) - SHOWN_MAX} more" if len(kinds) > SHOWN_MAX else ""
-        return f"Saver({{{', '.join(kinds[:SHOWN_MAX])}{more}}}, max_to_keep={self._max_to_keep or None})"
+        """Show the items' names and kinds."""
+        kinds = [f"{shorten(key)}: {type(thing).__name__}" for key, (_, thing) in self._things.items()]
+        return f"Saver({{{some(kinds, str)}}}, max_to_keep={self._max_to_keep or None})"
 
     def _items(self) -> dict[str, Item]:
         return {key: item_of(prefix, thing) for key, (prefix, thing) in self._things.items()}
 
 
-def _kind(thing: Any) -> str:
-    name = type(thing).__name__
-    if isinstance(thing, (RNNLayer, *_OWN_SCOPE)):
-        return name
-    return f"{name} {str(thing.dtype).removeprefix('torch.')}{list(thing.shape)}"
-
-
 def _image(items: Mapping[str, Item]) -> bytes:
-    tensors: dict[str, Any] = {}
-    for item in items.values():
-        found = item.tensors()
-        both = tensors.keys() & found.keys()
-        if both:
-            raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
-        tensors |= found
     states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
-    return _file.image(tensors, {"items": states})
+    return _file.image(merged(item.tensors() for item in items.values()), {"items": states})
 
 
 @overload
@@ -319,24 +290,21 @@ def save(path: str | os.PathLike[str], layer: RNNLayer | CudnnRNN, params: Any =
         >>> np.array_equal(loaded_params, params)
         True
     """
-    item = ModelItem("", *_model_to_save(path, layer, params))
-    data = _file.image(item.tensors(), {"items": json.dumps({_MODEL: item.state()}, sort_keys=True)})
+    item = ModelItem("", *_model_to_save(layer, params))
     place = resolve(Path(path))
     check_name(place)
-    write_atomically(place, data)
+    write_atomically(place, _image({_MODEL: item}))
     return Path(path)
 
 
-def _model_to_save(path: Any, layer: Any, params: Any) -> tuple[CudnnRNN, Any, str, str]:
+def _model_to_save(layer: Any, params: Any) -> tuple[CudnnRNN, Any, str, str]:
     """Return an op with its params, its name in the file and its device, from the arguments of `save`."""
     if isinstance(layer, RNNLayer):
         if params is not None:
             raise ArgumentError("params", "None with a layer, which has its own", type(params))
         return model_of(layer)
     if not isinstance(layer, CudnnRNN):
-        ways = {RNNLayer: ": save(path, layer)", CudnnRNN: ": save(path, op, params)"}
-        hint = next((text for kind, text in ways.items() if isinstance(path, kind) or isinstance(params, kind)), "")
-        raise ArgumentTypeError("layer", f"a layer, or an op with its params{hint}", type(layer))
+        raise ArgumentTypeError("layer", "a layer, or an op with its params: save(path, op, params)", type(layer))
     if params is None:
         raise ArgumentTypeError("params", "the op's params: save(path, op, params)", None)
     buffer = value_of(params)
@@ -348,7 +316,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     """Recreate the layer in a file that `save` wrote. An op becomes a layer with TF's default name.
 
     Args:
-        path: the file to read.
+        path: the file to read, or a folder whose latest checkpoint is read.
         require_finite: whether to raise an error if a tensor has a NaN or an infinity. Default: False.
 
     Returns:
@@ -356,6 +324,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
 
     Raises:
         CheckpointError: the file is damaged, or was not written by `save`.
+        MissingDependencyError: a bfloat16 model, without `ml_dtypes`.
 
     Example:
         >>> import tempfile
@@ -368,9 +337,9 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         >>> loaded.name, loaded.num_units, loaded.input_size
         ('encoder', 3, 2)
     """
-    model = _read_model(Path(path), require_finite)
-    layer = _layer_of(model.spec, model.name)
-    model.put_into(layer.op, layer.params)
+    spec, name, put_into = _read_model(Path(path), require_finite)
+    layer = _layer_of(spec, name)
+    put_into(layer.op, layer.params)
     return layer
 
 
@@ -378,7 +347,7 @@ def load_op(path: str | os.PathLike[str], *, require_finite: bool = False) -> tu
     """Recreate the op in a file that `save` wrote, and its params. A layer becomes an op.
 
     Args:
-        path: the file to read.
+        path: the file to read, or a folder whose latest checkpoint is read.
         require_finite: whether to raise an error if a tensor has a NaN or an infinity. Default: False.
 
     Returns:
@@ -387,6 +356,7 @@ def load_op(path: str | os.PathLike[str], *, require_finite: bool = False) -> tu
 
     Raises:
         CheckpointError: the file is damaged, or was not written by `save`.
+        MissingDependencyError: a bfloat16 model, without `ml_dtypes`.
 
     Example:
         >>> import tempfile
@@ -398,60 +368,46 @@ def load_op(path: str | os.PathLike[str], *, require_finite: bool = False) -> tu
         >>> loaded, params.shape
         (ops.CudnnGRU(1, 3, 2), (63,))
     """
-    model = _read_model(Path(path), require_finite)
-    op = from_spec(model.spec)
-    params = np.zeros(op.params_size(), model.spec.dtype.numpy)
-    model.put_into(op, params)
+    spec, _, put_into = _read_model(Path(path), require_finite)
+    op = from_spec(spec)
+    params = np.zeros(op.params_size(), spec.dtype.numpy)
+    put_into(op, params)
     return op, params
 
 
-class _Model(NamedTuple):
-    """The model in a file of `save`."""
+def _read_model(path: Path, require_finite: bool) -> tuple[RNNSpec, str, Callable[[CudnnRNN, Any], None]]:
+    """Read a file of `save`. Return the model's spec and name, and what writes its state into an op and its params.
 
-    spec: RNNSpec
-    name: str
-    dropout: list[SavedDropout]
-    tensors: dict[str, Any]
-
-    def put_into(self, op: CudnnRNN, params: Any) -> None:
-        CudnnOpaqueParamsSaveable.of(params, self.spec, None, self.name).restore(self.tensors)
-        for state in self.dropout:
-            op.set_dropout_state(state.read("", self.tensors))
-
-
-def _read_model(path: Path, require_finite: bool) -> _Model:
-    """Read a file of `save`. The spec in it is validated before anything of its size is allocated.
+    The spec in the file is compared with the tensors before anything of its size is allocated.
 
     Raises:
         CheckpointError: the file is damaged, or not one model.
     """
     check_bool("require_finite", require_finite)
-    if _tensorflow.is_one(path):
-        why = "a checkpoint of TensorFlow's describes no layer: build it, and restore it with Saver({scope: layer})"
-        raise CheckpointError(path, "metadata", f"{why}; inspect(path).items has the scopes")
-    found: list[tuple[RNNSpec, str, list[SavedDropout]]] = []
+    place = latest_in(path)
+    if is_tensorflow(place):
+        why = "a TensorFlow checkpoint describes no layer: build it, and restore it with Saver({scope: layer})"
+        raise CheckpointError(path, "mismatch", f"{why}; inspect(path).items has the scopes")
+    with _file.opened(place) as file:
+        with parsing("the metadata"):
+            states = states_in(file.metadata)
+            if states.keys() != {_MODEL}:
+                raise Refusal(
+                    "mismatch", f"not of checkpoint.save, but of a Saver of {_some(states)}: restore it there"
+                )
+            spec, dropout = spec_in(states[_MODEL]), dropout_in(states[_MODEL])
+            name = check_text("name", states[_MODEL]["name"])
+            check_has_room(file.specs, spec)
+        expected = {tensor.name: TensorSpec(tensor.shape, spec.dtype.numpy) for tensor in tf_tensors(spec)}
+        file.check(expected | dropout_specs("", dropout))
+        tensors = file.tensors(require_finite=require_finite)
 
-    def expect(metadata: Mapping[str, str]) -> Mapping[str, TensorSpec]:
-        states = item_states(metadata)
-        if states.keys() != {_MODEL}:
-            raise _of_a_saver(states)
-        state = states[_MODEL]
-        spec = check_spec(state, None, {"name", "dropout"})
-        if spec is None or not isinstance(state["name"], str) or not state["name"]:
-            raise Refusal("metadata", "the model has no name")
-        if spec.num_pseudo_layers > TENSORS_MAX:
-            raise Refusal("spec", f"{spec.num_pseudo_layers} pseudo-layers; the cap is {TENSORS_MAX} tensors")
-        try:
-            dtype = spec.dtype.numpy
-        except MissingDependencyError as error:
-            raise Refusal("spec", str(error)) from error
-        dropout = dropout_states(state)
-        found.append((spec, state["name"], dropout))
-        expected = {tensor.name: TensorSpec(tensor.shape, dtype) for tensor in tf_tensors(spec)}
-        return expected | {own.name(""): own.expected for own in dropout if own.nbytes}
+    def put_into(op: CudnnRNN, params: Any) -> None:
+        CudnnOpaqueParamsSaveable.of(params, spec, None, name).restore(tensors)
+        for saved in dropout:
+            op.set_dropout_state(saved.read("", tensors))
 
-    contents = _file.read(path, expect, data_max=None, require_finite=require_finite)
-    return _Model(*found[0], contents.tensors)
+    return spec, name, put_into
 
 
 class Inspection(NamedTuple):
@@ -478,12 +434,12 @@ class Inspection(NamedTuple):
 def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspection:
     """Describe the contents of a checkpoint without restoring it.
 
-    Memory use is small: a few MB, or one tensor of a TensorFlow checkpoint at a time. The hash is checked. For a
-    TensorFlow checkpoint, the items are its RNNs by scope, each with cell, layers, directions and units.
+    One tensor at a time is in memory. The hash is checked. For a TensorFlow checkpoint, the items are its RNNs by
+    scope, each with cell, layers, directions and units.
 
     Args:
-        path: a file that `save` or a `Saver` wrote, or a TensorFlow checkpoint: its prefix, its `.index` file or its
-            folder.
+        path: a file that `save` or a `Saver` wrote; a TensorFlow checkpoint: its prefix or its `.index` file; or a
+            folder, whose latest checkpoint is described.
         foreign: whether to accept safetensors files of other programs. Default: False.
 
     Returns:
@@ -506,23 +462,21 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
         (2.0, {'a': 1}, True)
     """
     check_bool("foreign", foreign)
-    summing: dict[str, Summing] = defaultdict(Summing)
-    if _tensorflow.is_one(Path(path)):
-        specs, models, others = _tensorflow.scan(Path(path), lambda name, piece: summing[name].add(piece))
+    place = latest_in(Path(path))
+    if is_tensorflow(place):
+        specs, summaries, models, others = _tensorflow.scan(place, summary_of)
         about = {"format": TENSORFLOW} | ({"left out": ", ".join(others)} if others else {})
-        return Inspection(specs, {name: summing[name].summary() for name in specs}, models, about, verified=True)
-    tensors, metadata = _file.scan(Path(path), lambda name, piece: summing[name].add(piece), foreign=foreign)
-    verified = metadata.get("format") == _file.FORMAT
-    with refused(path):
-        items = item_states(metadata) if verified else {}
-    return Inspection(tensors, {name: summing[name].summary() for name in tensors}, items, metadata, verified)
+        return Inspection(specs, summaries, models, about, verified=True)
+    with _file.opened(place, foreign=foreign) as file:
+        with parsing("the metadata"):
+            items = states_in(file.metadata) if file.is_ours else {}
+        return Inspection(file.specs, file.read(summary_of), items, file.metadata, verified=file.is_ours)
 
 
 def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """Return the checkpoint that was saved last in a folder, in either format.
 
-    The folder's "checkpoint.json" lists what a `Saver` wrote there, and TensorFlow's "checkpoint" what TensorFlow
-    wrote. The file that changed last decides.
+    The folder's list, the file "checkpoint", names it. TensorFlow writes the same list.
 
     Args:
         folder: the folder to look in. It need not exist.
@@ -531,7 +485,7 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
         The path of the checkpoint, or None if there is none.
 
     Raises:
-        CheckpointError: the list of checkpoints is damaged.
+        CheckpointError: the list is damaged, or two checkpoints have the name in it: "m" and "m.index".
 
     Example:
         >>> import tempfile
@@ -551,41 +505,22 @@ def _of_others(found: Mapping[str, Any], own: Mapping[str, Any]) -> Refusal:
     """Return the error for a file with other keys than the saver: it lists the keys that only one side has."""
     theirs, ours = found.keys() - own.keys(), own.keys() - found.keys()
     sides = [f"only {side} has {_some(keys)}" for side, keys in (("the file", theirs), ("this saver", ours)) if keys]
-    hint = "; what checkpoint.save wrote, checkpoint.load reads" if found.keys() == {_MODEL} else ""
-    return Refusal("metadata", f"does not hold the same things as this saver: {', '.join(sides)}{hint}")
-
-
-def _of_a_saver(states: Mapping[str, Any]) -> Refusal:
-    """Return the error of `load` for a file of a Saver: it names the items and the call that restores them."""
-    if not states:
-        return Refusal("metadata", "written by a Saver that held nothing")
-    key, state = next(iter(states.items()))
-    how = "build what it held, and restore it with a Saver of the same keys"
-    if len(states) == 1 and isinstance(state, dict) and "spec" in state:
-        thing = "layer" if "name" in state else "saveable"
-        how = f"build the {thing} and restore it with Saver({{{shorten(key)}: {thing}}})"
-    return Refusal("metadata", f"not one model of checkpoint.save's, but of a Saver, under {_some(states)}: {how}")
+    return Refusal("mismatch", f"the file holds other things than this saver: {', '.join(sides)}")
 
 
 def _some(keys: Iterable[str]) -> str:
-    return some(sorted(keys), shorten)
+    return some(sorted(keys), shorten) or "nothing"
 
 
 def _own_names(things: Sequence[Any]) -> dict[str, Any]:
+    """Return things by their own names: a layer's is its scope, a saveable's its scope or name."""
     found: dict[str, Any] = {}
     for thing in things:
-        if isinstance(thing, RNNLayer):
-            name = thing.scope_name
-        elif isinstance(thing, CudnnOpaqueParamsSaveable):
-            name = thing.scope or thing.name
-        elif getattr(thing, "name", None) is not None and not isinstance(thing, np.ndarray):
-            name = thing.name
-        else:
+        name = getattr(thing, "scope_name", "") or getattr(thing, "scope", "") or getattr(thing, "name", None)
+        if not isinstance(name, str):
             raise ArgumentTypeError("items", "a mapping, or a sequence of things that have names", type(thing))
         if name in found:
-            word = "scope" if isinstance(thing, _OWN_SCOPE) else "name"
-            expected = f"different names: make one with {word}={name + '_1'!r}, as TF would, or give a mapping"
-            raise ArgumentError("items", expected, f"{name!r} twice")
+            raise ArgumentError("items", "different names, or a mapping", f"{name!r} twice")
         found[name] = thing
     return found
 
@@ -597,20 +532,14 @@ def _with_step(path: Path, global_step: Any, form: str) -> Path:
     if array.size != 1:
         raise ArgumentError("global_step", "one integer", array.shape, aspect="shape")
     step = check_int("global_step", array.item(), 0, 2**63 - 1)
-    if form == TENSORFLOW:
-        return path.with_name(f"{path.name}-{step}")
-    return path.with_name(f"{path.stem}-{step}{path.suffix}")
+    stem, suffix = (path.name, "") if form == TENSORFLOW else (path.stem, path.suffix)
+    return path.with_name(f"{stem}-{step}{suffix}")
 
 
 def _layer_of(spec: RNNSpec, name: str) -> RNNLayer:
-    kinds: dict[RNNMode, Any] = {
-        RNNMode.LSTM: layers.CudnnLSTM,
-        RNNMode.GRU: layers.CudnnGRU,
-        RNNMode.RNN_TANH: layers.CudnnRNNTanh,
-        RNNMode.RNN_RELU: layers.CudnnRNNRelu,
-    }
+    kind: Any = getattr(layers, type(from_spec(spec)).__name__)  # a layer's class has the name of its op's
     lstm_only = {"num_proj": spec.num_proj, "cell_clip": spec.cell_clip} if spec.mode is RNNMode.LSTM else {}
-    layer: RNNLayer = kinds[spec.mode](
+    layer: RNNLayer = kind(
         spec.num_layers, spec.num_units, spec.input_mode, spec.direction, spec.dropout, spec.seed, spec.dtype,
         "zeros", "zeros", name, bias_mode=spec.bias_mode, algo=spec.algo, math_type=spec.math_type,
         compute_dtype=spec.compute_dtype, **lstm_only,

@@ -5,8 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import Final
 
 from pycudnnrnn.errors import CheckpointError
+
+REASONS: Final = (
+    "unreadable",  # an error of the operating system, or not a regular file
+    "format",  # not a checkpoint, or one whose structure is damaged
+    "mismatch",  # other items, models, tensors, shapes or dtypes than those to restore
+    "hash",  # the contents are not those that were written
+    "not finite",  # asked for with require_finite=True
+)
+"""All values of `CheckpointError.reason`."""
 
 
 class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointError does
@@ -33,3 +43,12 @@ def refused(path: str | os.PathLike[str]) -> Iterator[None]:
         own = error.filename in (None, os.fspath(path))
         detail = (error.strerror or str(error)) if own else f"{error.filename}: {error.strerror}"
         raise CheckpointError(path, "unreadable", detail) from error
+
+
+@contextlib.contextmanager
+def parsing(what: str) -> Iterator[None]:
+    """Turn any error that damaged contents lead to into a `Refusal`. `what` names the part that is read."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise Refusal("format", f"{what} is damaged: {error}") from error

@@ -1,12 +1,15 @@
-"""Summarise a tensor in a few numbers, piece by piece."""
+"""Summarise a tensor in a few numbers."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+PIECE: Final = 1 << 18
+"""Elements that are looked at together, so that their copies in double precision take little memory."""
 
 
 class Summary(NamedTuple):
@@ -23,30 +26,20 @@ class Summary(NamedTuple):
     infinite: int
 
 
-class Summing:
-    """A summary to which pieces of a tensor are added."""
-
-    def __init__(self) -> None:
-        self._size = self._nan = self._infinite = 0
-        self._least, self._most, self._total = math.inf, -math.inf, 0.0
-
-    def add(self, piece: npt.NDArray[Any]) -> None:
-        values = piece.astype(np.result_type(piece, np.float64) if np.iscomplexobj(piece) else np.float64)
+def summary_of(tensor: npt.NDArray[Any]) -> Summary:
+    """Summarise a tensor."""
+    least, most, total, nan, count = math.inf, -math.inf, 0.0, 0, 0
+    for at in range(0, tensor.size, PIECE):
+        piece = tensor.reshape(-1)[at : at + PIECE]
+        values = np.abs(piece.astype(complex)) if np.iscomplexobj(piece) else piece.astype(float)
         finite = values[np.isfinite(values)]
-        if np.iscomplexobj(finite):
-            finite = np.abs(finite)
-        nan = int(np.isnan(values).sum())
-        self._size += values.size
-        self._nan += nan
-        self._infinite += values.size - finite.size - nan
+        nan += int(np.isnan(values).sum())
+        count += finite.size
         if finite.size:
-            self._least = min(self._least, float(finite.min()))
-            self._most = max(self._most, float(finite.max()))
+            least, most = min(least, float(finite.min())), max(most, float(finite.max()))
             with np.errstate(over="ignore"):
-                self._total += float(finite.sum())
-
-    def summary(self) -> Summary:
-        count = self._size - self._nan - self._infinite
-        if not count:
-            return Summary(self._size, None, None, None, self._nan, self._infinite)
-        return Summary(self._size, self._least, self._most, self._total / count, self._nan, self._infinite)
+                total += float(finite.sum())
+    infinite = tensor.size - count - nan
+    if not count:
+        return Summary(tensor.size, None, None, None, nan, infinite)
+    return Summary(tensor.size, least, most, total / count, nan, infinite)

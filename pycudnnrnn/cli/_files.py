@@ -15,7 +15,7 @@ import click
 from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint import _bundle, _models, _tensorflow
+from pycudnnrnn.checkpoint import _bundle, _models, _paths
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert.keras import files as keras_files
 from pycudnnrnn.convert.onnx.model import read_nodes
@@ -74,11 +74,11 @@ class FileOrCheckpoint(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(value)
-        if path.is_dir() and not (path / _bundle.paths.BOOK).exists():
+        if path.is_dir() and not (path / checkpoint.LIST).exists():
             self.fail(
                 f"{str(path)!r} is a folder without TensorFlow's file 'checkpoint': name a file in it", param, ctx
             )
-        return path if _tensorflow.is_one(path) else super().convert(value, param, ctx)
+        return path if path.is_dir() or _paths.is_one(path) else super().convert(value, param, ctx)
 
 
 def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
@@ -172,8 +172,8 @@ def _read_tensorflow(path: Path, _: object) -> FileWeights:
 
 
 def _read_safetensors(path: Path, _: object) -> FileWeights:
-    contents, models = _models.read(path)
-    return FileWeights(contents.tensors, {}, contents.metadata.get(_FRAMEWORK, ""), models)
+    tensors, metadata, models = _models.read(path)
+    return FileWeights(tensors, {}, metadata.get(_FRAMEWORK, ""), models)
 
 
 def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:

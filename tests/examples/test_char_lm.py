@@ -201,7 +201,7 @@ def test_what_is_missing_is_said_before_it_trains_and_done_without(package, word
     before, _, _ = " ".join(done.stderr.split()).partition("characters to train on")
     assert word in before
     assert json.loads(done.stdout)["restored_equal"] is True
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"char_lm.safetensors", checkpoint.BOOK, *pictures}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"char_lm.safetensors", checkpoint.LIST, *pictures}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_failed_save_leaves_the_old_checkpoint_and_no_litter(tmp_path, monkeyp
     with pytest.raises(OSError, match="disk full"):
         CharLM.create("\N{REPLACEMENT CHARACTER}abc", 4, 1, "cpu").save(path)
     assert path.read_bytes() == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == [checkpoint.BOOK, "model.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [checkpoint.LIST, "model.safetensors"]
 
 
 INTERRUPTED = """
@@ -264,7 +264,7 @@ def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 130, done.stderr
     assert "interrupted" in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["char_lm.safetensors", checkpoint.BOOK]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["char_lm.safetensors", checkpoint.LIST]
     assert checkpoint.latest_checkpoint(tmp_path) == tmp_path / "char_lm.safetensors"
     model = CharLM.restore(tmp_path / "char_lm.safetensors")
     assert len(model.sample("The ", 20, 0.7, seed=0)) == 24

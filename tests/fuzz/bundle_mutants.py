@@ -9,7 +9,6 @@ from pathlib import Path
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint._bundle import crc32c, table
 from pycudnnrnn.checkpoint._bundle.wire import Cursor, varint
-from pycudnnrnn.checkpoint._file_formats import TABLE_END
 from tests.fuzz.mutants import Victim, main
 
 FIXTURES = Path(__file__).parents[1] / "checkpoint/tensorflow/files"
@@ -175,7 +174,7 @@ def put_bytes(rng, files):
 def edit_block(rng, files):
     """A block's bytes changed under a checksum that fits: its lengths, its restarts, how it is compressed."""
     data = bytearray(files.index)
-    index = Cursor(files.index, len(data) - table.FOOTER_NBYTES)
+    index = Cursor(files.index[-table.FOOTER_NBYTES :])
     places = [(index.varint(), index.varint()) for _ in range(2)]
     first = places[0][0] - table.TRAILER_NBYTES
     offset, nbytes = rng.choice([(0, first), *places])
@@ -193,7 +192,7 @@ def edit_block(rng, files):
 
 def edit_footer(rng, files):
     end = varint(rng.choice(SIZES)) + varint(rng.choice(SIZES)) + varint(rng.choice(SIZES)) + varint(rng.choice(SIZES))
-    return Files(files.index[: -table.FOOTER_NBYTES] + end[:40].ljust(40, b"\0") + TABLE_END, files.shards)
+    return Files(files.index[: -table.FOOTER_NBYTES] + end[:40].ljust(40, b"\0") + table.TABLE_END, files.shards)
 
 
 def edit_truth(rng, files):
@@ -210,7 +209,8 @@ def edit_truth(rng, files):
 
 
 def add_entries(rng, files):
-    more = {b"more/%06d" % i: b"" for i in range(table.KEYS_MAX + rng.randrange(2))}
+    length = table.NAMES_NBYTES_MAX // 5000 + rng.randrange(-50, 50)
+    more = {b"more/%0*d" % (length - 5, i): b"" for i in range(5000)}
     return files.with_entries(files.entries | more)
 
 

@@ -27,7 +27,7 @@ from pycudnnrnn._atomic import write_atomically
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "guided.json"
-NAMES = ("checkpoint", "book", "spec", "lengths", "arrays", "keras", "onnx", "bundle")
+NAMES = ("checkpoint", "list", "spec", "lengths", "arrays", "keras", "onnx", "bundle")
 
 LARGEST = 1 << 16
 """Most bytes of an input: every structure fits, and a run stays fast."""

@@ -29,10 +29,9 @@ import safetensors.numpy
 from pycudnnrnn import CudnnLSTM, RNNSpec, checkpoint, convert
 from pycudnnrnn.checkpoint import _models
 from pycudnnrnn.checkpoint._bundle import images as bundle_images
-from pycudnnrnn.checkpoint._file import read_foreign
 from pycudnnrnn.cli import _files
 from pycudnnrnn.errors import ArgumentError, CheckpointError, ConvertError, PycudnnrnnError
-from pycudnnrnn.schedule import Schedule, check_lengths, native_chunks
+from pycudnnrnn.schedule import Schedule, check_lengths, cut
 from tests.fuzz import bundle_mutants
 from tests.fuzz import checkpoint_mutants as mutants
 from tests.helpers.malformed import MODES, valid
@@ -99,8 +98,8 @@ def bundle_files(data: bytes, path: Path) -> None:
             read(path.with_name(f"{path.name}.index"))
 
 
-def checkpoint_book(data: bytes, path: Path) -> None:
-    path.with_name(checkpoint.BOOK).write_bytes(data)
+def checkpoint_list(data: bytes, path: Path) -> None:
+    path.with_name(checkpoint.LIST).write_bytes(data)
     with contextlib.suppress(CheckpointError):
         checkpoint.latest_checkpoint(path.parent)
 
@@ -130,7 +129,7 @@ def sequence_lengths(data: bytes, _: Path) -> None:
     schedule = Schedule(T, B, lengths)
     total = T * B if lengths is None else sum(lengths)
     assert schedule.num_rows == total == len(schedule.rows[0]) == sum(last - first for first, last in schedule.steps)
-    chunks = [chunk.within(schedule) for chunk in native_chunks(schedule, 7)]
+    chunks = [chunk.schedule for chunk in cut(schedule, 7)]
     assert sum(chunk.num_rows for chunk in chunks) == total
     assert all(0 < chunk.T <= 7 and min(chunk.lengths or [1]) > 0 for chunk in chunks)
 
@@ -199,7 +198,7 @@ def bundle_seeds(folder: Path) -> Iterator[bytes]:
     """Checkpoints that are right, and one of each kind of mutant."""
     rng = random.Random(0)
     for name, (saver, _) in enumerate(things_to_restore()):
-        arrays = read_foreign(saver.save(folder / str(name))).tensors
+        arrays = safetensors.numpy.load_file(saver.save(folder / str(name)))
         files = bundle_images(folder / "seed", {own: a for own, a in arrays.items() if "dropout" not in own})
         (_, shard), (_, index) = files
         right = bundle_mutants.Files(index, [shard])
@@ -236,8 +235,8 @@ def mates() -> list[bytes]:
         return list(itertools.islice(checkpoint_seeds(Path(folder)), 3))
 
 
-def book_seeds(_: Path) -> Iterator[bytes]:
-    yield b'{"latest": "data", "all": ["data"]}'
+def list_seeds(_: Path) -> Iterator[bytes]:
+    yield b'model_checkpoint_path: "data"\nall_model_checkpoint_paths: "d\\303\\274"\n'
 
 
 def spec_seeds(_: Path) -> Iterator[bytes]:
@@ -377,7 +376,7 @@ class Target(NamedTuple):
 
 TARGETS = {
     "checkpoint": Target(checkpoint_file, checkpoint_seeds, changed_checkpoint),
-    "book": Target(checkpoint_book, book_seeds, changed_json),
+    "list": Target(checkpoint_list, list_seeds),
     "spec": Target(spec_json, spec_seeds, changed_json),
     "lengths": Target(sequence_lengths, lengths_seeds, changed_json),
     "arrays": Target(arrays_to_convert, arrays_seeds, changed_json),

@@ -24,11 +24,8 @@ LEAST = COUNT // 2000
 OURS = set(REASONS) - {"unreadable"}
 """No content of a file leads there: tests/checkpoint/test_checkpoint_refusals.py does."""
 
-TENSORFLOWS = {
-    "unreadable", "size", "header form", "too many tensors", "metadata", "missing tensor", "dtype", "shape", "offsets",
-    "hash",
-}  # fmt: skip
-"""Those of the reader of TensorFlow's checkpoints; the others are of our own format."""
+TENSORFLOWS = {"unreadable", "format", "mismatch", "hash"}
+"""Those of the reader of TensorFlow's checkpoints."""
 
 BEYOND_MAX = 16 << 20
 """Bytes beyond what is fair for a file: Python's objects for a header or an index of as many names as there may be."""

@@ -64,5 +64,5 @@ WRITERS = {
 }
 """By name: a function of a path and a version, and the name that the file may have."""
 
-BESIDE = {"checkpoint.json"}
+BESIDE = {"checkpoint"}
 """What a writer may leave beside its file."""

@@ -10,37 +10,32 @@ Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn._atomic import locked, write_together
+from pycudnnrnn._checks import check_text, shorten
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
-from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, Header, slice_key
-from pycudnnrnn.checkpoint._bundle.paths import BOOK, INDEX, prefix_of, shard_paths, with_suffix
-from pycudnnrnn.checkpoint._file import TensorSpec
-from pycudnnrnn.checkpoint._refusal import Refusal, refused
-from pycudnnrnn.checkpoint._similar_names import nearest
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, header, read_header, slice_key
+from pycudnnrnn.checkpoint._file import TensorSpec, is_utf8
+from pycudnnrnn.checkpoint._folder_list import LIST, latest_in
+from pycudnnrnn.checkpoint._paths import INDEX, prefix_of, shard_paths, with_suffix
+from pycudnnrnn.checkpoint._refusal import Refusal, parsing, refused
+from pycudnnrnn.convert._named import some
+from pycudnnrnn.errors import ArgumentError
 
 Array = npt.NDArray[Any]
 
 INDEX_MAX: Final = 1 << 22
 """Most bytes of an index: a tensor takes 50 to 100, most of them its name, so about 50,000 tensors."""
-
-SLICES_MAX: Final = 256
-"""Most parts of one partitioned variable: a part is one parameter server's."""
-
-PIECE_NBYTES: Final = 1 << 22
-"""Bytes that are read at a time."""
 
 OBJECT_GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """A string among the tensors of `tf.train.Checkpoint`: it describes which object each tensor belongs to."""
@@ -80,41 +75,41 @@ def read(path: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
 
     Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
     """
-    wanted = None if names is None else _names(names)
-    with refused(path), Bundle(Path(path)) as bundle:
-        found = {name: bundle.read(name) for name in (bundle.numbers if wanted is None else wanted)}
-        left = sorted(bundle.others.keys() - {OBJECT_GRAPH}) if wanted is None else []
+    wanted = [names] if isinstance(names, str) else names
+    with opened(Path(path)) as bundle:
+        found = {check_text("names", n): bundle.read(n) for n in (bundle.numbers if wanted is None else wanted)}
+        left = [name for name in bundle.others if name != OBJECT_GRAPH] if wanted is None else []
     if left:
-        named = ", ".join(map(repr, left[:8]))
-        warnings.warn(f"{path}: left out, since they hold no numbers: {named}", UserWarning, stacklevel=2)
+        warnings.warn(f"{path}: left out, as they hold no numbers: {some(left, shorten)}", UserWarning, stacklevel=2)
     return found
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Bundle]:
+    """Open a checkpoint: its prefix as TensorFlow gives it ("model.ckpt-1000"), its `.index`, or its folder.
+
+    Raises:
+        CheckpointError: no such checkpoint, or one that is damaged, or the block raised a `Refusal`.
+    """
+    with refused(path), contextlib.ExitStack() as stack:
+        prefix = prefix_of(latest_in(path))
+        num_shards, entries = _index(prefix)
+        yield Bundle(entries, [stack.enter_context(Source(shard)) for shard in shard_paths(prefix, num_shards)])
 
 
 class Bundle:
     """An open checkpoint: its index, and access to the elements of its tensors.
 
-    `path` is the prefix as TensorFlow gives it ("model.ckpt-1000"), the `.index`, or a folder with its `checkpoint`.
-
     Raises:
-        Refusal: no such checkpoint, or one that is damaged.
+        Refusal: the index does not fit the shards.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.prefix = prefix_of(path)
-        num_shards, raw = _index(self.prefix)
-        entries = {key: Entry.read(value) for key, value in raw.items()}
+    def __init__(self, entries: Mapping[bytes, Entry], shards: Sequence[Source]) -> None:
+        self._shards = shards
+        self._check_places(entries.values())
         self._parts = {key: entry for key, entry in entries.items() if key.startswith(b"\0")}
-        self.entries = {_name(key): entry for key, entry in entries.items() if key not in self._parts}
-        with contextlib.ExitStack() as stack:
-            self._shards = [stack.enter_context(Source(path)) for path in shard_paths(self.prefix, num_shards)]
-            self._check_places(entries.values())
-            self._open = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
+        with parsing("a name in the index"):
+            self.entries = {key.decode(): entry for key, entry in entries.items() if key not in self._parts}
 
     @property
     def numbers(self) -> dict[str, TensorSpec]:
@@ -122,9 +117,9 @@ class Bundle:
         return {name: entry.spec() for name, entry in self.entries.items() if entry.kind in DTYPES}
 
     @property
-    def others(self) -> dict[str, str]:
-        """The data types of the tensors without numbers, by name: strings, variants."""
-        return {name: entry.dtype_name for name, entry in self.entries.items() if entry.kind not in DTYPES}
+    def others(self) -> list[str]:
+        """The names of the tensors without numbers: strings, variants."""
+        return sorted(name for name, entry in self.entries.items() if entry.kind not in DTYPES)
 
     def spec(self, name: str) -> TensorSpec:
         """Return the shape and dtype of an array.
@@ -142,71 +137,60 @@ class Bundle:
             Refusal: no tensor of this name, not an array of numbers, or not the bytes that were written.
         """
         if name not in self.entries:
-            near = nearest(name, self.entries, 3)
-            more = f"; there are {', '.join(map(repr, near))} and {max(len(self.entries) - len(near), 0)} others"
-            raise Refusal("missing tensor", f"{name!r} is not there{more}")
+            raise Refusal("mismatch", f"{shorten(name)} is not there; the file has {self.named()}")
         entry = self.entries[name]
-        with _about(name):
-            if not entry.slices:
-                return self._array(entry)
-            return self._together(name, entry)
+        with _about(name), parsing("it"):
+            return self._together(name, entry) if entry.slices else self._array(entry)
+
+    def named(self) -> str:
+        """Name the first tensors, for an error."""
+        return some(sorted(self.entries), shorten) or "no tensors"
 
     def _array(self, entry: Entry) -> Array:
-        spec = _checked(entry)
+        spec = entry.spec()
         array = np.empty(spec.shape, spec.dtype)
-        raw, crc = array.reshape(-1).view(np.uint8), 0
-        for at in range(0, entry.size, PIECE_NBYTES):
-            count = min(PIECE_NBYTES, entry.size - at)
-            data = self._shards[entry.shard].read_at(entry.offset + at, count)
-            crc = checksum(data, crc)
-            raw[at : at + count] = np.frombuffer(data, np.uint8)
-        if masked(crc) != entry.crc:
+        raw = array.reshape(-1).view(np.uint8)
+        self._shards[entry.shard].seek(entry.offset)
+        self._shards[entry.shard].readinto(raw.data)
+        if masked(checksum(raw)) != entry.crc:
             raise Refusal("hash", "the contents are not those that were written (CRC-32C differs)")
         if spec.dtype == np.bool_ and raw.size and raw.max() > 1:
-            raise Refusal("dtype", "a truth value other than 0 and 1")
+            raise Refusal("format", "a truth value other than 0 and 1")
         return array
 
     def _together(self, name: str, entry: Entry) -> Array:
         """Join the parts of a partitioned variable. They must fill it and must not overlap."""
         spec = entry.spec()
-        if len(entry.slices) > SLICES_MAX:
-            raise Refusal("offsets", f"{len(entry.slices)} parts; the cap is {SLICES_MAX}")
-        places = [_place(extents, spec.shape) for extents in entry.slices]
-        if sum(map(_volume, places)) != math.prod(spec.shape) or any(
-            _volume(_common(a, b)) for a, b in itertools.combinations(places, 2)
-        ):
-            raise Refusal("offsets", "its parts overlap, or leave a hole")
-        parts = [self._part(name, entry, *own) for own in zip(entry.slices, places, strict=True)]
-        array = np.empty(spec.shape, spec.dtype)
-        for part, place in zip(parts, places, strict=True):
-            array[tuple(slice(r.start, r.stop) for r in place)] = self._array(part)
+        parts = {extents: self._part(name, entry, extents) for extents in entry.slices}
+        # The parts are in the files, so if they have as many elements as the whole, the whole is no larger than those.
+        if sum(math.prod(part.shape) for part in parts.values()) != math.prod(spec.shape):
+            raise Refusal("format", "its parts overlap, or leave a hole")
+        array, filled = np.empty(spec.shape, spec.dtype), np.zeros(spec.shape, bool)
+        for extents, part in parts.items():
+            place = _place(extents, spec.shape)
+            array[place], filled[place] = self._array(part), True
+        if not filled.all():
+            raise Refusal("format", "its parts overlap, or leave a hole")
         return array
 
-    def _part(self, name: str, whole: Entry, extents: Extents, place: list[range]) -> Entry:
+    def _part(self, name: str, whole: Entry, extents: Extents) -> Entry:
         part = self._parts.get(slice_key(name, extents))
-        if part is None:
-            raise Refusal("missing tensor", f"the part at {_short(place)} is not there")
-        if (part.kind, part.shape) != (whole.kind, tuple(map(len, place))):
-            raise Refusal("shape", f"the part at {_short(place)} is {part.dtype_name} {list(part.shape)}")
-        _checked(part)
+        shape = tuple(place.stop - place.start for place in _place(extents, whole.shape))
+        if part is None or part.slices or (part.kind, part.shape) != (whole.kind, shape):
+            raise Refusal("format", f"the part at {list(extents)} is not there, or is of another shape or dtype")
+        part.spec()
         return part
 
     def _check_places(self, entries: Iterable[Entry]) -> None:
         """Refuse tensors outside their shard or over each other, so that no more than the files is ever read."""
-        ends = [0] * len(self._shards)
-        for entry in sorted(entries, key=lambda e: (e.shard, e.offset, e.size)):
-            if entry.slices:
-                continue
-            if entry.shard >= len(self._shards):
-                raise Refusal("offsets", f"a tensor in shard {entry.shard} of {len(self._shards)}")
+        ends = dict.fromkeys(range(len(self._shards)), 0)
+        for entry in sorted((e for e in entries if not e.slices), key=lambda e: (e.shard, e.offset, e.size)):
+            end = entry.offset + entry.size
+            if entry.shard not in ends or end > self._shards[entry.shard].size:
+                raise Refusal("format", f"a tensor ends at byte {end} of shard {entry.shard}, which is cut short")
             if entry.offset < ends[entry.shard] and entry.size:
-                raise Refusal(
-                    "offsets", f"a tensor at byte {entry.offset} of shard {entry.shard} lies over another one"
-                )
-            end = ends[entry.shard] = max(ends[entry.shard], entry.offset + entry.size)
-            if end > self._shards[entry.shard].size:
-                had = self._shards[entry.shard].size
-                raise Refusal("size", f"shard {entry.shard} has {had} bytes where the index has {end}: it is cut short")
+                raise Refusal("format", f"a tensor at byte {entry.offset} of shard {entry.shard} lies over another one")
+            ends[entry.shard] = max(ends[entry.shard], end)
 
 
 def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Path, bytes]] = ()) -> None:
@@ -221,8 +205,10 @@ def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Pat
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
         OSError: a file cannot be written.
     """
-    with locked(prefix.with_name(BOOK)):
-        old = shard_paths(prefix, _num_shards(prefix))
+    with locked(prefix.with_name(LIST)):
+        old = list[Path]()
+        with contextlib.suppress(OSError, Refusal):  # there is no bundle, or none that can be read
+            old = shard_paths(prefix, _index(prefix)[0])
         new = images(prefix, tensors, 2 if len(old) == 1 else 1)
         write_together([*new, *beside])
         for shard in {*old, *files(prefix)[:-1]} - {path for path, _ in new}:
@@ -233,14 +219,6 @@ def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Pat
 def files(prefix: Path) -> tuple[Path, ...]:
     """Return the names that `write` gives to the files of a bundle. The index, which every bundle has, is last."""
     return *shard_paths(prefix, 1), *shard_paths(prefix, 2), with_suffix(prefix, INDEX)
-
-
-def _num_shards(prefix: Path) -> int:
-    """Return how many shards a bundle has; 0 if there is no bundle that can be read."""
-    try:
-        return _index(prefix)[0]
-    except (OSError, Refusal):
-        return 0
 
 
 def images(prefix: Path, tensors: Mapping[str, Array], num_shards: int = 1) -> list[tuple[Path, bytes]]:
@@ -254,59 +232,29 @@ def images(prefix: Path, tensors: Mapping[str, Array], num_shards: int = 1) -> l
     for name, array in arrays.items():
         if array.dtype.name not in kinds or not array.dtype.isnative:
             raise ArgumentError(name, f"one of {', '.join(kinds)}", array.dtype, aspect="dtype")
-    keys = {name: _key(name) for name in arrays}
-    entries, data, offset = {b"": Header(num_shards).written()}, [], 0
+    entries, data, offset = {b"": header(num_shards)}, [], 0
     for name, array in arrays.items():
         data.append(array.tobytes())
         crc = masked(checksum(data[-1]))
-        entries[keys[name]] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
+        entries[_key(name)] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
         offset += array.nbytes
     shards = zip(shard_paths(prefix, num_shards), [b"".join(data), *[b""] * (num_shards - 1)], strict=True)
     return [*shards, (with_suffix(prefix, INDEX), table.written(entries))]
 
 
-def _index(prefix: Path) -> tuple[int, dict[bytes, bytes]]:
+def _index(prefix: Path) -> tuple[int, dict[bytes, Entry]]:
     """Read a bundle's index: the number of shards, and the entry of each tensor."""
-    with Source(with_suffix(prefix, INDEX)) as source:
-        if source.size > INDEX_MAX:
-            raise Refusal("size", f"an index of {source.size} bytes; the cap is {INDEX_MAX}")
-        raw = dict(table.read(source.read_at(0, source.size)))
-    if b"" not in raw:
-        raise Refusal("metadata", "the index has no header")
-    return Header.read(raw.pop(b"")).num_shards, raw
-
-
-def _checked(entry: Entry) -> TensorSpec:
-    """Return the shape and dtype of an unpartitioned tensor, after checking its number of bytes."""
-    spec = entry.spec()
-    if entry.size != spec.nbytes:
-        raise Refusal("offsets", f"{entry.size} bytes where its shape and dtype have {spec.nbytes}")
-    return spec
-
-
-def _names(names: Any) -> list[str]:
-    found = [names] if isinstance(names, str) else list(names)
-    for name in found:
-        if not isinstance(name, str):
-            raise ArgumentTypeError("names", "strings, or None for all", type(name))
-    return found
+    with Source(with_suffix(prefix, INDEX)) as source, parsing("the index"):
+        raw = dict(table.read(source.whole(INDEX_MAX)))
+        num_shards = read_header(raw.pop(b""))
+        return num_shards, {key: Entry.read(value) for key, value in raw.items()}
 
 
 def _key(name: str) -> bytes:
-    try:
-        key = name.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        key = b""
+    key = name.encode() if is_utf8(name) else b""
     if not 0 < len(key) <= table.KEY_MAX or b"\0" in key:
-        raise ArgumentError("name", f"1 to {table.KEY_MAX} bytes of UTF-8 without a zero", repr(name)[:80])
+        raise ArgumentError("name", f"1 to {table.KEY_MAX} bytes of UTF-8 without a zero", shorten(name))
     return key
-
-
-def _name(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError as error:
-        raise Refusal("header form", f"a name that is no UTF-8: {key!r:.80}") from error
 
 
 @contextlib.contextmanager
@@ -314,28 +262,13 @@ def _about(name: str) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        raise Refusal(refusal.reason, f"{name!r}: {refusal.detail}") from refusal
+        raise Refusal(refusal.reason, f"{shorten(name)}: {refusal.detail}") from refusal
 
 
-def _place(extents: Extents, shape: tuple[int, ...]) -> list[range]:
-    if len(extents) != len(shape):
-        raise Refusal("shape", f"a part of {len(extents)} dimensions of a tensor of {len(shape)}")
-    place = [
-        range(n) if length == ALL else range(start, start + length)
-        for (start, length), n in zip(extents, shape, strict=True)
-    ]
-    if any(r.start < 0 or r.stop > n or r.stop < r.start for r, n in zip(place, shape, strict=True)):
-        raise Refusal("shape", f"a part at {_short(place)} of a tensor of {list(shape)}")
+def _place(extents: Extents, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return where a part lies in its variable."""
+    pairs = zip(extents, shape, strict=False)
+    place = tuple(slice(0, n) if length == ALL else slice(start, start + length) for (start, length), n in pairs)
+    if len(extents) != len(shape) or not all(0 <= p.start <= p.stop <= n for p, n in zip(place, shape, strict=True)):
+        raise Refusal("format", f"a part at {list(extents)} of a tensor of {list(shape)}")
     return place
-
-
-def _common(a: list[range], b: list[range]) -> list[range]:
-    return [range(max(r.start, s.start), min(r.stop, s.stop)) for r, s in zip(a, b, strict=True)]
-
-
-def _volume(place: list[range]) -> int:
-    return math.prod(map(len, place))
-
-
-def _short(place: list[range]) -> str:
-    return "[" + ", ".join(f"{r.start}:{r.stop}" for r in place[:8]) + "]"

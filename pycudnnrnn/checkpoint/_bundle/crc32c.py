@@ -5,9 +5,12 @@ Source: RFC 3720, appendix B.4; tensorflow/tsl/lib/hash/crc32c.h for the mask.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pycudnnrnn.errors import MissingDependencyError
+
+PIECE_NBYTES: Final = 1 << 22
+"""Bytes that are copied at a time: the library takes nothing but `bytes`."""
 
 
 def masked(crc: int) -> int:
@@ -15,8 +18,8 @@ def masked(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def checksum(data: Any, crc: int = 0) -> int:
-    """Return the CRC of `data`, a buffer of contiguous bytes; `crc` is the CRC of the data before it.
+def checksum(data: Any) -> int:
+    """Return the CRC of bytes, or of an array of bytes.
 
     Raises:
         MissingDependencyError: google-crc32c is not installed.
@@ -25,5 +28,7 @@ def checksum(data: Any, crc: int = 0) -> int:
         import google_crc32c  # noqa: PLC0415  optional
     except ImportError as error:
         raise MissingDependencyError("google-crc32c", "tf", "a checkpoint of TensorFlow's format") from error
-    found: int = google_crc32c.extend(crc, bytes(data))
-    return found
+    crc = 0
+    for at in range(0, len(data), PIECE_NBYTES):
+        crc = google_crc32c.extend(crc, bytes(data[at : at + PIECE_NBYTES]))
+    return crc

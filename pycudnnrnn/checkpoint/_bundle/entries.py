@@ -6,16 +6,14 @@ tensor_slice.proto; tensorflow/core/util/saved_tensor_slice_util.cc for the keys
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
 from pycudnnrnn.checkpoint._bundle.wire import FIXED32, Message, field
 from pycudnnrnn.checkpoint._file import TensorSpec
 from pycudnnrnn.checkpoint._refusal import Refusal
-from pycudnnrnn.errors import MissingDependencyError
 from pycudnnrnn.spec import DType
 
 VERSION: Final = 1
@@ -23,9 +21,6 @@ VERSION: Final = 1
 
 SHARDS_MAX: Final = 4096
 """Most files of a bundle. Each machine of a training writes one."""
-
-RANK_MAX: Final = 32
-"""Most dimensions: the limit of NumPy 1. TensorFlow's is 254."""
 
 NBYTES_MAX: Final = 1 << 48
 """Most bytes of a tensor: more than any file has, but small enough to keep arithmetic on sizes cheap."""
@@ -36,14 +31,6 @@ DTYPES: Final = {
 }  # fmt: skip
 """The numbers of the DataTypes that NumPy has. Source: tensorflow/core/framework/types.proto."""
 
-OTHER_DTYPES: Final = {
-    7: "string", 11: "qint8", 12: "quint8", 13: "qint32", 15: "qint16", 16: "quint16", 20: "resource", 21: "variant",
-    24: "float8_e5m2", 25: "float8_e4m3fn", 26: "float8_e4m3fnuz", 27: "float8_e4m3b11fnuz", 28: "float8_e5m2fnuz",
-    29: "int4", 30: "uint4", 31: "int2", 32: "uint2",
-}  # fmt: skip
-"""The numbers of the DataTypes that NumPy does not have."""
-
-
 Extents = tuple[tuple[int, int], ...]
 """Start and length in each dimension."""
 
@@ -51,25 +38,22 @@ ALL: Final = -1
 """The length of a part that spans a whole dimension."""
 
 
-class Header(NamedTuple):
-    """The entry under the empty key."""
+def read_header(data: bytes) -> int:
+    """Return the number of shards in the entry under the empty key."""
+    message = Message(data)
+    shards, newest = message.number(1), message.message(3).number(2)
+    if not 1 <= shards <= SHARDS_MAX:
+        raise ValueError(f"{shards} shards; the cap is {SHARDS_MAX}")
+    if message.number(2):
+        raise ValueError("written on a big-endian machine")
+    if newest > VERSION:
+        raise ValueError(f"it needs a reader of version {newest}, and this one is of {VERSION}")
+    return shards
 
-    num_shards: int
 
-    @classmethod
-    def read(cls, data: bytes) -> Self:
-        message = Message(data)
-        shards, newest = message.number(1), message.message(3).number(2)
-        if not 1 <= shards <= SHARDS_MAX:
-            raise Refusal("metadata", f"{shards} shards; the cap is {SHARDS_MAX}")
-        if message.number(2):
-            raise Refusal("metadata", "written on a big-endian machine")
-        if newest > VERSION:
-            raise Refusal("metadata", f"it needs a reader of version {newest}, and this one is of {VERSION}")
-        return cls(shards)
-
-    def written(self) -> bytes:
-        return field(1, self.num_shards) + field(3, field(1, VERSION))
+def header(num_shards: int) -> bytes:
+    """Write the entry under the empty key."""
+    return field(1, num_shards) + field(3, field(1, VERSION))
 
 
 class Entry(NamedTuple):
@@ -88,12 +72,10 @@ class Entry(NamedTuple):
         message = Message(data)
         shape = message.message(2)
         sizes = tuple(dim.number(1) for dim in shape.messages(2))
-        if shape.number(3) or min(sizes, default=0) < 0 or len(sizes) > RANK_MAX:
-            raise Refusal("shape", f"no shape of at most {RANK_MAX} known sizes")
         slices = tuple(_extents(part) for part in message.messages(7))
         numbers = (message.number(3), message.number(4), message.number(5))
-        if min(numbers) < 0:
-            raise Refusal("offsets", f"shard, offset and size are {numbers}")
+        if shape.number(3) or min((*sizes, *numbers)) < 0:
+            raise ValueError(f"an entry with an unknown or negative number: {sizes}, {numbers}")
         return cls(message.number(1), sizes, *numbers, message.number(6) & 0xFFFFFFFF, slices)
 
     def written(self) -> bytes:
@@ -103,33 +85,22 @@ class Entry(NamedTuple):
             field(6, self.crc, FIXED32),
         ])  # fmt: skip
 
-    @property
-    def dtype_name(self) -> str:
-        return DTYPES.get(self.kind) or OTHER_DTYPES.get(self.kind, f"number {self.kind}")
-
     def spec(self) -> TensorSpec:
         """Return the array's shape and dtype.
 
         Raises:
-            Refusal: no array of numbers, or more of them than any file has.
+            Refusal: no array of numbers, or more of them than any file has, or another number of bytes.
         """
         if self.kind not in DTYPES:
-            raise Refusal("dtype", f"it is of {self.dtype_name}, which is not an array of numbers of NumPy's")
-        spec = TensorSpec(self.shape, numpy_dtype(DTYPES[self.kind]))
+            raise Refusal("mismatch", f"it is of TensorFlow's dtype {self.kind}, which NumPy has no numbers of")
+        name = DTYPES[self.kind]
+        spec = TensorSpec(self.shape, DType.BFLOAT16.numpy if name == "bfloat16" else np.dtype(name))
         # NumPy multiplies the other sizes even if one is 0.
         if math.prod(max(size, 1) for size in self.shape) * spec.dtype.itemsize > NBYTES_MAX:
-            raise Refusal("shape", f"{list(self.shape)} is more than {NBYTES_MAX} bytes")
+            raise Refusal("format", f"{list(self.shape)} is more than {NBYTES_MAX} bytes")
+        if not self.slices and self.size != spec.nbytes:
+            raise Refusal("format", f"{self.size} bytes where its shape and dtype have {spec.nbytes}")
         return spec
-
-
-@functools.cache
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    if name != "bfloat16":
-        return np.dtype(name)
-    try:
-        return DType.BFLOAT16.numpy
-    except MissingDependencyError as error:
-        raise Refusal("dtype", str(error)) from error
 
 
 def slice_key(name: str, extents: Extents) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from pycudnnrnn import convert as converters
-from pycudnnrnn.checkpoint._tensorflow import is_one as is_tensorflow
+from pycudnnrnn.checkpoint._paths import is_one as is_tensorflow
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli.convert import own
@@ -105,7 +105,11 @@ def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" if neither its name nor an option determines it."""
     formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.image]
     formats += [] if which == "SRC" else [_files.INDEX]
-    named = is_tensorflow(path) if which == "SRC" else given == "tensorflow" and path.suffix not in formats
+    named = (
+        (path.is_dir() or is_tensorflow(path))
+        if which == "SRC"
+        else given == "tensorflow" and path.suffix not in formats
+    )
     if named and given in {None, "tensorflow"}:
         return _files.INDEX, "tensorflow"
     if path.suffix not in formats:

@@ -1,0 +1,444 @@
+"""TensorFlow's checkpoints without TensorFlow: each thing finds its own, and damaged files are refused."""
+
+import errno
+import os
+import re
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
+from pycudnnrnn.checkpoint import _bundle
+from pycudnnrnn.checkpoint._bundle import table
+from pycudnnrnn.checkpoint._bundle.entries import Entry, slice_key
+from pycudnnrnn.checkpoint._bundle.wire import field
+from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
+from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
+from pycudnnrnn.spec import RNNSpec
+from tests.helpers.bundles import write_bundle
+from tests.helpers.faults import each
+from tests.helpers.faults import refused as refused_call
+from tests.helpers.layers import OF_MODE, built
+from tests.helpers.oracles import random_canonical
+from tests.helpers.together import together
+
+TWO_BIASES = pytest.mark.filterwarnings("ignore:TensorFlow's cells have one bias per gate")
+SPEC = RNNSpec("lstm", 2, 3, 5, dtype="float64")
+
+
+def variables(scope, seed=0, spec=SPEC, **keywords):
+    """Return what TensorFlow has for an RNN, with what a training leaves beside it."""
+    found = convert.tensorflow.from_canonical(random_canonical(spec, seed), prefix=scope, keep_biases_apart=False)
+    slots = {f"{name}/{slot}": array for name, array in found.items() for slot in ("Adam", "ExponentialMovingAverage")}
+    return found | slots | {f"{scope}opaque_kernel": np.zeros(7)} | keywords
+
+
+def written(folder, *parts):
+    write_bundle(folder / "model.ckpt-7", {name: array for part in parts for name, array in part.items()})
+    return folder / "model.ckpt-7"
+
+
+def is_of(layer, seed):
+    """Say whether a layer has the weights that `variables` made from a seed, up to the sums of its biases."""
+    (weights, biases), c = layer.op.params_to_canonical(layer.params), random_canonical(SPEC, seed)
+    pairs = [biases[i] + biases[i + 4] for p in range(2) for i in range(8 * p, 8 * p + 4)]
+    sums = [c.biases[i] + c.biases[i + 4] for p in range(2) for i in range(8 * p, 8 * p + 4)]
+    return all(map(np.array_equal, weights, c.weights)) and all(map(np.allclose, pairs, sums))
+
+
+def refused(things, path, *, require_finite=False):
+    """Return why a restore is refused, after checking that nothing changed."""
+    before = {key: np.copy(getattr(thing, "params", thing)) for key, thing in things.items()}
+    with pytest.raises(CheckpointError) as raised:
+        Saver(things).restore(path, require_finite=require_finite)
+    for key, thing in things.items():
+        assert np.array_equal(before[key], getattr(thing, "params", thing)), key
+    return f"{raised.value.reason}: {raised.value.detail}"
+
+
+# --- whose tensors are they? ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["", "encoder/", "cudnn_lstm/", "deep/down/"])
+@pytest.mark.parametrize("things", [lambda layer: {"": layer}, lambda layer: [layer], lambda layer: [layer.saveable]])
+def test_an_rnn_that_nobody_named_is_found_under_any_scope_and_a_warning_says_under_which(tmp_path, scope, things):
+    layer = built()
+    path = written(tmp_path, variables(scope, 3))
+    if scope == "cudnn_lstm/" or (scope == "" and things(layer) == {"": layer}):  # its own, or what its key says
+        Saver(things(layer)).restore(path)
+    else:
+        with pytest.warns(UserWarning, match=f"takes the only .* that is left: {scope.rstrip('/')!r}$") as said:
+            Saver(things(layer)).restore(path)
+        assert said[0].filename == __file__
+    assert is_of(layer, 3)
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [["encoder/", "encoder/cudnn_lstm/", "cudnn_lstm/", ""], ["encoder/cudnn_lstm/", "cudnn_lstm/", ""], ["encoder/"]],
+)
+def test_a_layer_is_the_one_that_its_key_names(tmp_path, scopes):
+    layer = built()
+    Saver({"encoder": layer}).restore(written(tmp_path, *(variables(s, seed) for seed, s in enumerate(scopes))))
+    assert is_of(layer, 0)
+
+
+def test_what_has_a_name_takes_nobody_elses_weights(tmp_path):
+    encoder, decoder, gru = built(), built(name="b"), built(OF_MODE["gru"])
+    path = written(tmp_path, variables("x/", 1), variables("decoder/", 2), variables("g/", 2, SPEC.replace(mode="gru")))
+    with pytest.warns(UserWarning, match="left: '(x|g)'$") as said:
+        Saver({"": encoder, "decoder": decoder, "cudnn_gru": gru}).restore(path)
+    assert len(said) == 2
+    assert is_of(encoder, 1)
+    assert is_of(decoder, 2)
+    for things in ({"model/generator": built()}, {"encoder": built()}):
+        text = refused(things, path)
+        assert text.startswith("mismatch: ")
+        assert "none is under that name: give its scope as key" in text
+    for scope in ("x/", "decoder/"):
+        assert f"'{scope}': cudnn_compatible_lstm_cell, 2 x 3 units, unidirectional" in text
+    with pytest.raises(CheckpointError, match="none is under that name"):
+        Saver([built(name="generator")]).restore(path)
+    dense = written(tmp_path, {"dense/kernel": np.zeros(2)})
+    assert "none of these is one; the file has no RNN, but 'dense/kernel'" in refused({"m": built()}, dense)
+
+
+def test_two_things_never_read_the_same_variables(tmp_path):
+    path = written(tmp_path, variables("a/b/"), variables("x/"))
+    found = refused({"a": built(name="b"), "a/b": built(seed=2)}, path)
+    assert "'a' and 'a/b' would both read 'a/b/rnn/multi_rnn_cell/cell_0/" in found
+    assert "give them the scopes of the file as keys" in found
+    array = next(iter(variables("x/")))
+    twice = refused({"x": built(), array: np.zeros((8, 12))}, written(tmp_path, variables("x/")))
+    assert f"would both read {array!r}" in twice
+    path = written(tmp_path, {"step": np.array(7), "steps": np.array(8)})
+    text = refused({"step": np.array(0), "stop": np.array(0)}, path)
+    assert "'stop' is not there, for 'stop'; the file has 'step', 'steps'" in text
+
+
+def of_layers(count):
+    layer = CudnnLSTM(count, 3, dtype="float64")
+    layer.build((None, None, 5))
+    return layer
+
+
+MISFITS = [
+    (lambda: built(OF_MODE["gru"]), "needs a rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell"),
+    (lambda: built(direction="bidirectional"), "needs a stack_bidirectional_rnn/cell_0/"),
+    (lambda: built(dtype="float32"), "is float64 [8, 12], expecting float32 [8, 12]"),
+    (lambda: built(input_size=4), "is float64 [8, 12], expecting float64 [7, 12]"),
+    (lambda: of_layers(1), "bias' is a part of that RNN, for which 'cudnn_lstm' has no"),
+    (lambda: of_layers(3), "cell_2/cudnn_compatible_lstm_cell/kernel' is not there"),
+    (lambda: built(bias_mode="none"), "cudnn_compatible_lstm_cell/bias' is a part of that RNN"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "text"), MISFITS, ids=[text for *_, text in MISFITS])
+def test_an_rnn_that_is_another_is_refused_before_anything_changes(tmp_path, make, text):
+    path = written(tmp_path, variables("cudnn_lstm/"), {"a": np.array(7.0)})
+    found = refused({"a": np.array(0.0), "cudnn_lstm": make()}, path)
+    assert found.startswith("mismatch: ")
+    assert text in found
+    projected = written(tmp_path, variables("cudnn_lstm/", spec=SPEC.replace(num_proj=2, input_size=6)))
+    assert "projection/kernel' is a part of that RNN" in refused({"cudnn_lstm": built()}, projected)
+
+
+def test_arrays_variables_and_saveables_are_restored_beside_layers(tmp_path):
+    buffer, step, layer = np.zeros_like(built().params), np.array(0, np.int64), built()
+    layer.add_weight("scale", (2,))
+    op, params = built(seed=8).op, built(seed=8).params
+    own, before = RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, params, name=""), params.copy()
+    parts = variables("m1/", 1), variables("cudnn_lstm/", 2), {"step": np.array(9), "cudnn_lstm/scale": np.ones(2)}
+    saveable = CudnnLSTMSaveable(buffer, 2, 3, 5, scope="m1")
+    path = written(tmp_path, *parts, own.tensors())
+    params[...] = 0
+    Saver({"": saveable, "cudnn_lstm": layer, "step": step, "rnn": own}).restore(path)
+    assert step == 9
+    assert np.array_equal(params, before)
+    assert is_of(layer, 2)
+    assert np.array_equal(layer.get_weights()[1], [1, 1])
+    layer.params[...] = buffer
+    assert is_of(layer, 1)
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+def test_biases_that_tensorflow_1_3_kept_apart_come_back_bit_for_bit(tmp_path, spaced):
+    c, layer = random_canonical(SPEC, 4), built()
+    arrays = convert.tensorflow.from_canonical(c, prefix="rnn_scope/")
+    path = written(tmp_path, {n.replace("_cudnn_", "_cudnn ") if spaced else n: a for n, a in arrays.items()})
+    Saver({"rnn_scope": layer}).restore(path)
+    assert all(map(np.array_equal, layer.op.params_to_canonical(layer.params)[1], c.biases))
+
+
+def test_what_is_not_finite_is_refused_where_that_is_asked_for(tmp_path):
+    arrays = variables("m/")
+    next(iter(arrays.values()))[0, 0] = np.nan
+    layer, path = built(), written(tmp_path, arrays)
+    assert refused({"m": layer}, path, require_finite=True).startswith("not finite: ")
+    Saver({"m": layer}).restore(path)
+    assert np.isnan(layer.params).any()
+
+
+# --- damaged files ----------------------------------------------------------------------------------------------------
+
+
+def index_of(path, **changes):
+    """Write an index again with other entries, under checksums that fit."""
+    index = path.parent / f"{path.name}.index"
+    entries = dict(table.read(index.read_bytes()))
+    index.write_bytes(table.written(entries | {k.encode(): change(entries) for k, change in changes.items()}))
+
+
+@pytest.mark.parametrize("kind", ["bool", "uint8", "float16", "float32", "complex128"])
+def test_a_changed_byte_is_seen_however_small_the_tensor_and_in_the_index(tmp_path, kind):
+    path = written(tmp_path, {"a": np.ones(3, kind), "b": np.ones((), kind)})
+    for file in (tmp_path / "model.ckpt-7.data-00000-of-00001", tmp_path / "model.ckpt-7.index"):
+        whole = file.read_bytes()
+        for place in range(len(whole)):
+            file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(CheckpointError) as raised:
+                checkpoint.read_tensorflow(path)
+            assert raised.value.reason == "hash" or file.suffix == ".index"
+        for cut in {0, 1, len(whole) // 2, len(whole) - 1}:
+            file.write_bytes(whole[:cut])
+            assert refused({"a": np.zeros(3, kind)}, path).startswith(("format: ", "hash: "))
+        file.write_bytes(whole)
+
+
+def written_in_parts(folder, shape, parts):
+    """Write a float32 variable in parts, each an array at a place: its start and length in every dimension."""
+    prefix = folder / "model.ckpt-7"
+    (shard, data), (index, own) = _bundle.images(prefix, {str(i): array for i, (_, array) in enumerate(parts)})
+    entries = dict(table.read(own))
+    slices = (b"".join(field(1, field(1, at) + field(2, n)) for at, n in place) for place, _ in parts)
+    whole = Entry(1, shape, 0, 0, 0, 0).written() + b"".join(field(7, extents) for extents in slices)
+    keys = {slice_key("v", place): entries[str(i).encode()] for i, (place, _) in enumerate(parts)}
+    index.write_bytes(table.written({b"": entries[b""], b"v": whole} | keys))
+    shard.write_bytes(data)
+    return prefix
+
+
+def ones(*place, kind="f4"):
+    return place, np.ones([n for _, n in place], kind)
+
+
+def test_a_variable_in_parts_comes_together(tmp_path):
+    whole = np.arange(600, dtype="f4").reshape(6, 100)
+    places = [((0, 6), (0, 64)), ((0, 2), (64, 36)), ((2, 4), (64, 36))]
+    parts = [(p, np.ascontiguousarray(whole[tuple(slice(at, at + n) for at, n in p)])) for p in places]
+    found = np.zeros_like(whole)
+    Saver({"v": found}).restore(written_in_parts(tmp_path, whole.shape, parts))
+    assert np.array_equal(found, whole)
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts", "text"),
+    [
+        ((6,), [ones((0, 3)), ones((2, 3))], "parts overlap, or leave a hole"),
+        ((2, 2), [ones((0, 2), (0, 1)), ones((0, 1), (0, 2))], "parts overlap, or leave a hole"),
+        ((6,), [ones((0, 3)), ones((0, 3))], "parts overlap, or leave a hole"),
+        ((6,), [ones((0, 3)), ones((4, 2))], "parts overlap, or leave a hole"),
+        ((6,), [ones((0, 4)), ones((3, 3))], "parts overlap, or leave a hole"),
+        ((6,), [ones((0, 3)), ones((4, 3))], r"a part at \[\(4, 3\)\] of a tensor of \[6\]"),
+        ((6,), [ones((0, 3), (0, 1)), ones((3, 3), (0, 1))], r"a part at .* of a tensor of \[6\]"),
+        ((6,), [ones((0, 3)), ones((3, 3), kind="f2")], r"the part at \[\(3, 3\)\] is .* of another shape or dtype"),
+        ((6,), [((0, 3), np.ones(3, "f4")), ((3, 3), np.ones(2, "f4"))], "of another shape or dtype"),
+    ],
+)  # fmt: skip
+def test_parts_that_do_not_make_the_variable_are_refused(tmp_path, shape, parts, text):
+    parts = [(place if isinstance(place[0], tuple) else (place,), array) for place, array in parts]
+    assert re.match(
+        f"format: 'v': .*{text}", refused({"v": np.zeros(shape, "f4")}, written_in_parts(tmp_path, shape, parts))
+    )
+
+
+BAD_INDEX = {
+    "big-endian": ({"": lambda _: field(1, 1) + field(2, 1) + field(3, field(1, 1))}, "on a big-endian machine"),
+    "newer": ({"": lambda _: field(1, 1) + field(3, field(1, 2) + field(2, 2))}, "needs a reader of version 2"),
+    "no shard": ({"": lambda _: field(3, field(1, 1))}, "0 shards"),
+    "many shards": ({"": lambda _: field(1, 4097) + field(3, field(1, 1))}, "4097 shards"),
+    "a truth value of 2": (
+        {"t": lambda own: Entry.read(own[b"t"])._replace(kind=10).written()}, "a truth value other than 0 and 1"),
+    "the same bytes twice": ({"b": lambda own: own[b"a"]}, "lies over another one"),
+    "shared bytes": (
+        {"b": lambda own: Entry.read(own[b"a"])._replace(offset=4).written()}, "lies over another one"),
+    "one shared byte": (
+        {"b": lambda own: Entry.read(own[b"t"])._replace(offset=7, size=1).written()}, "lies over another one"),
+    "a tensor beyond the shard": (
+        {"t": lambda own: Entry.read(own[b"t"])._replace(offset=100).written()}, "shard 0, which is cut short"),
+    "a tensor of another shard": (
+        {"t": lambda own: Entry.read(own[b"t"])._replace(shard=1).written()}, "shard 1, which is cut short"),
+    "fewer bytes than its shape": (
+        {"t": lambda own: Entry.read(own[b"t"])._replace(shape=(3,)).written()}, "2 bytes where"),
+    "an unknown size": (
+        {"t": lambda own: own[b"t"] + field(2, field(2, field(1, 2**64 - 1)))}, "an unknown or negative number"),
+    "65 axes": ({"t": lambda own: Entry.read(own[b"t"])._replace(shape=(2, *[1] * 64)).written()}, "is damaged"),
+    "sizes beside a 0": (
+        {"t": lambda own: Entry.read(own[b"t"])._replace(shape=(0, 2**40, 2**20), size=0).written()}, "is more than"),
+    "a cut message": ({"t": lambda own: own[b"t"][:-1]}, "the index is damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD_INDEX)
+def test_an_index_that_cannot_be_right_is_refused(tmp_path, what):
+    path = written(tmp_path, {"a": np.ones(2, "f4"), "t": np.array([1, 2], "u1"), "z": np.ones(2, "f4")})
+    index_of(path, **{"": lambda _: field(1, 1) + field(3, field(1, 2) + field(2, 1))})
+    checkpoint.read_tensorflow(path)  # written by a newer one, for ours as well
+    changes, text = BAD_INDEX[what]
+    index_of(path, **changes)
+    with pytest.raises(CheckpointError, match=text) as raised:
+        checkpoint.read_tensorflow(path)
+    assert raised.value.reason == "format"
+
+
+def test_a_name_that_an_index_has_twice_or_that_is_no_utf8_is_refused(tmp_path):
+    path = written(tmp_path, {"a": np.ones(2)})
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes()))
+
+    class Twice(dict):
+        def __iter__(self):
+            yield from (b"", b"a", b"a")
+
+    index.write_bytes(table.written(Twice(entries)))
+    assert re.match("format: .*is not after the one before it", refused({"a": np.zeros(2)}, path))
+    index.write_bytes(table.written({b"": entries[b""], b"\xff": entries[b"a"]}))
+    assert re.match("format: a name in the index is damaged", refused({"a": np.zeros(2)}, path))
+
+
+def test_a_bundle_is_named_by_its_prefix_or_index_and_a_file_of_that_name_is_what_is_meant(tmp_path):
+    Saver({"a": np.array(1.0)}).save(tmp_path / "m")
+    Saver({"a": np.array(2.0)}).save(tmp_path / "m", format="tensorflow")
+    found = np.array(0.0)
+    for name, value in (("m", 1), ("m.index", 2)):
+        Saver({"a": found}).restore(tmp_path / name)
+        assert found == value
+    (tmp_path / "m").unlink()
+    Saver({"a": found}).restore(tmp_path / "m")
+    assert found == 2
+    for name in ("m.data-00000-of-00001", "m.meta", "empty/x"):
+        with pytest.raises(CheckpointError, match=r"(give its prefix|No such file)"):
+            Saver({"a": found}).restore(tmp_path / name)
+    (tmp_path / "m.data-00000-of-00001").unlink()
+    with pytest.raises(CheckpointError, match="data-00000-of-00001"):
+        Saver({"a": found}).restore(tmp_path / "m")
+
+
+def test_without_google_crc32c_the_error_says_how_to_install_it_and_nothing_is_written(tmp_path, monkeypatch):
+    path = written(tmp_path, {"a": np.ones(3)})
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    for call in (
+        lambda: checkpoint.read_tensorflow(path),
+        lambda: Saver({"a": np.zeros(3)}).restore(path),
+        lambda: Saver({"a": np.zeros(3)}).save(tmp_path / "n", format="tensorflow"),
+    ):
+        with pytest.raises(MissingDependencyError, match=r"needs google-crc32c, .*pip install google-crc32c.*\[tf\]'"):
+            call()
+    assert not list(tmp_path.glob("n*"))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@TWO_BIASES
+@pytest.mark.parametrize("mode", OF_MODE)
+def test_what_is_saved_as_tensorflow_does_comes_back_whole(tmp_path, mode):
+    layer, step = built(OF_MODE[mode], direction="bidirectional", dropout=0.5), np.array(7)
+    layer.add_weight("scale", (2,), initializer="ones")
+    layer(np.zeros((1, 1, 5)))
+    sums = Saver({"m": layer})
+    sums.save(tmp_path / "first", format="tensorflow")
+    sums.restore(tmp_path / "first")  # halves
+    before = [np.copy(array) for array in layer.get_weights()]
+    path = Saver({"m": layer, "step": step}).save(tmp_path / "second", format="tensorflow")
+    layer.set_weights([np.zeros_like(array) for array in before])
+    step[...] = 0
+    Saver({"m": layer, "step": step}).restore(path)
+    assert all(map(np.array_equal, before, layer.get_weights()))
+    assert step == 7
+    assert not any("_cudnn_" in name or "dropout" in name for name in checkpoint.read_tensorflow(path))
+
+
+def test_a_warning_says_where_two_biases_become_one_and_only_there(tmp_path, recwarn):
+    things = {"halves": built(), "apart": built()}
+    Saver({"halves": things["halves"]}).restore(written(tmp_path, variables("halves/")))
+    Saver({"halves": things["halves"]}).save(tmp_path / "a", format="tensorflow")
+    assert not recwarn
+    with pytest.warns(UserWarning, match="one bias per gate.* in 'apart'$") as said:
+        Saver(things).save(tmp_path / "b", format="tensorflow")
+    assert said[0].filename == __file__
+
+
+def test_what_tensorflow_has_no_cell_for_and_what_no_bundle_can_hold_is_refused(tmp_path):
+    layers = [
+        built(input_size=3, input_mode="skip_input"), built(bias_mode="none"), built(OF_MODE["gru"], bias_mode="none"),
+        *(built(OF_MODE["gru"], bias_mode=f"single_{side}") for side in ("input", "recurrent")),
+    ]  # fmt: skip
+    for layer in layers:
+        with pytest.raises(ArgumentError, match=f"bias_mode='{layer.spec.bias_mode}', which none has") as raised:
+            Saver({"m": layer}).save(tmp_path / "m", format="tensorflow")
+        assert raised.value.argument == "items['m']"
+    for name in ("a\0", "", "x" * 4097):
+        with pytest.raises(ArgumentError, match=r"Invalid name"):
+            Saver({name: np.zeros(2)}).save(tmp_path / "m", format="tensorflow")
+    for array in (np.array(["a"]), np.zeros(2, ">f4")):
+        with pytest.raises(ArgumentError, match=r"Invalid x dtype"):
+            write_bundle(tmp_path / "m", {"x": array})
+    assert not list(tmp_path.glob("[!.]*"))
+
+
+def test_complex_numbers_are_summarised_by_their_absolute_values(tmp_path):
+    numbers = np.array([3 + 4j, -6j, complex(np.nan, 1), complex(0, np.inf)], "c16")
+    Saver({"z": numbers, "narrow": numbers[:2].astype("c8")}).save(tmp_path / "m", format="tensorflow")
+    found = checkpoint.inspect(tmp_path / "m").summaries
+    assert found["z"] == checkpoint.Summary(4, 5.0, 6.0, 5.5, 1, 1)
+    assert found["narrow"] == checkpoint.Summary(2, 5.0, 6.0, 5.5, 0, 0)
+
+
+def test_a_save_in_which_any_call_fails_leaves_the_old_checkpoint_or_the_new(tmp_path):
+    a, found, outcomes = np.arange(3.0), np.zeros(3), set()
+    saver = Saver({"a": a})
+    path = saver.save(tmp_path / "m", format="tensorflow")
+    for call, error in each(lambda: saver.save(path, format="tensorflow"), refused_call(errno.ENOSPC)):
+        assert error is None or isinstance(error, (OSError, CheckpointError)), (call, error)
+        Saver({"a": found}).restore(tmp_path)
+        outcomes.add("new" if np.array_equal(found, a) else "old")
+        assert found[1] - found[0] == 1, "never a mix"
+        saver.save(path, format="tensorflow")
+        files = {file.name for file in tmp_path.iterdir() if file.suffix != ".lock"}
+        shards = sorted(name for name in files if ".data-" in name)
+        assert files == {"checkpoint", "m.index", *shards}, call
+        assert len(shards) == int(shards[0][-1]), "none is left over"
+        a += 1
+    assert outcomes == {"old", "new"}
+
+
+def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_path, monkeypatch):
+    """The first stops after its first renaming, until the second is done or has waited for it."""
+    path, real, done = tmp_path / "m", os.replace, threading.Event()
+    Saver({"a": np.zeros(3)}).save(path, format="tensorflow")
+    stopped, first = threading.Event(), []
+
+    def replace(*arguments, **keywords):
+        real(*arguments, **keywords)
+        if threading.current_thread() in first and not stopped.is_set():
+            stopped.set()
+            done.wait(0.5)
+
+    monkeypatch.setattr(os, "replace", replace)
+
+    def save(value):
+        if value == 1:
+            first.append(threading.current_thread())
+        else:
+            stopped.wait()
+        Saver({"a": np.full(3, float(value))}).save(path, format="tensorflow")
+        if value == 2:
+            done.set()
+
+    together(2, lambda number: save(number + 1))
+    found = np.zeros(3)
+    Saver({"a": found}).restore(path)
+    assert found.tolist() == [2, 2, 2]

@@ -1,0 +1,330 @@
+"""A saver's files: which it writes, keeps, deletes and lists, and which names it refuses."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, ops
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, StateError
+from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
+from tests.helpers.layers import built
+from tests.helpers.together import together
+
+FORMATS = ["safetensors", "tensorflow"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder `d` that is the working folder's, with a link to it beside it."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "linked").symlink_to("d")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "d"
+
+
+# --- the list of a folder ---------------------------------------------------------------------------------------------
+
+
+def test_the_latest_checkpoints_are_kept_and_named_by_step(folder):
+    step = np.array(0)
+    saver = Saver({"step": step}, max_to_keep=2)
+    (folder / "mine.safetensors").write_bytes(b"not the saver's")
+    for n in (1, 2, np.array([3])):
+        step[...] = n
+        path = saver.save(folder / "model.safetensors", global_step=n)
+        assert path.name == f"model-{int(step)}.safetensors"
+        assert checkpoint.latest_checkpoint(folder) == path
+    kept = ["model-2.safetensors", "model-3.safetensors"]
+    assert names(folder) == ["checkpoint", "mine.safetensors", *kept]
+    lines = [f'model_checkpoint_path: "{kept[1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in kept)]
+    assert (folder / "checkpoint").read_text().splitlines() == lines
+    assert [p.name for p in saver.last_checkpoints] == kept
+    saver.save(folder / "model.safetensors", global_step=3)
+    assert len(saver.last_checkpoints) == 2
+    for keep in (None, 0):
+        everything = Saver({"step": step}, max_to_keep=keep)
+        for n in range(6):
+            everything.save(folder / f"keep{keep}", global_step=n)
+        assert len(list(folder.glob(f"keep{keep}-*"))) == 6
+    assert saver.save(folder / "model.ckpt", 9, format="tensorflow").name == "model.ckpt-9"
+
+
+def test_both_formats_are_in_one_list_and_old_ones_are_deleted_with_all_their_files(folder):
+    a = np.zeros(2)
+    saver = Saver({"a": a}, max_to_keep=2)
+    for step, form in enumerate(["tensorflow", "safetensors", "tensorflow", "tensorflow", "safetensors"]):
+        a[...] = step
+        path = saver.save(folder / "m", step, format=form)
+        assert checkpoint.latest_checkpoint(folder) == path
+        found = np.zeros(2)
+        Saver({"a": found}).restore(folder)
+        assert found[0] == step
+        assert checkpoint.inspect(folder).summaries["a"].most == step
+    assert saver.last_checkpoints == [folder / "m-3", folder / "m-4"]
+    assert names(folder) == ["checkpoint", "m-3.data-00000-of-00001", "m-3.index", "m-4"]
+    (folder / "m-3.index").unlink()
+    assert saver.last_checkpoints == [folder / "m-4"]
+    (folder / "m-4").unlink()
+    assert checkpoint.latest_checkpoint(folder) is None
+    with pytest.raises(CheckpointError, match="no file 'checkpoint' that names a checkpoint"):
+        saver.restore(folder)
+
+
+def test_two_formats_under_one_name_are_two_checkpoints_and_the_latest_has_to_be_named(folder):
+    saver = Saver({"a": np.array(1.0)}, max_to_keep=2)
+    for form in ("safetensors", "tensorflow", "tensorflow"):
+        saver.save(folder / "m", format=form)
+    tensors = {"m.index", "m.data-00000-of-00002", "m.data-00001-of-00002"}
+    assert set(names(folder)) == {"checkpoint", "m", *tensors}
+    with pytest.raises(CheckpointError, match=r"it means 'm' or 'm\.index': give the path of one"):
+        checkpoint.latest_checkpoint(folder)
+    saver.save(folder / "n")
+    assert set(names(folder)) == {"checkpoint", "n", *tensors}
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "ü ß", "a\nb", "a\udcffb", "x/../y"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_folder_finds_its_latest_whatever_its_name(folder, name, form):
+    (folder / "x").mkdir()
+    Saver({"a": np.array(3)}).save(folder / name, format=form)
+    a = np.array(0)
+    Saver({"a": a}).restore(folder)
+    assert a == 3
+
+
+def test_a_list_that_tensorflow_wrote_elsewhere_is_read_by_the_last_part_of_its_path(folder):
+    Saver({"a": np.array(3)}).save(folder / "a'\"\\\n\tü", format="tensorflow")
+    (folder / "checkpoint").write_text(r'model_checkpoint_path: "/gone/a\'\"\\\n\t\303\274"')
+    assert checkpoint.read_tensorflow(folder) == {"a": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["my notes", "", " " * (2 << 20), '{"latest": "m"}', *(f'model_checkpoint_path: "{name}"' for name in
+     (r"a\777", "\\", r"a\0", r"\u1234", r"\q", "..", ""))],
+)  # fmt: skip
+def test_what_is_no_list_is_an_error_and_is_not_overwritten(folder, text):
+    (folder / "checkpoint").write_text(text)
+    calls = [lambda form=form: Saver({"a": np.zeros(2)}).save(folder / "m", format=form) for form in FORMATS]
+    for call in (*calls, lambda: checkpoint.latest_checkpoint(folder), lambda: checkpoint.read_tensorflow(folder)):
+        with pytest.raises(CheckpointError, match=r"checkpoint: (format|unreadable): "):
+            call()
+    assert (folder / "checkpoint").read_text() == text
+    assert names(folder) == ["checkpoint"]
+    checkpoint.save(folder / "m", built())  # which has nothing to note
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("m")])
+def test_a_list_that_is_no_regular_file_is_refused_and_stays(make, folder):
+    make(folder / "checkpoint")
+    before = os.lstat(folder / "checkpoint")
+    with pytest.raises((CheckpointError, ArgumentError), match="checkpoint"):
+        Saver({"a": np.zeros(2)}).save(folder / "m")
+    assert os.lstat(folder / "checkpoint").st_ino == before.st_ino
+    assert names(folder) == ["checkpoint"]
+
+
+def test_no_list_is_no_error_unless_a_development_version_wrote_it(folder):
+    assert checkpoint.latest_checkpoint(folder) is None
+    assert checkpoint.latest_checkpoint(folder / "nowhere") is None
+    (folder / "checkpoint.json").write_text('{"latest": "m", "all": ["m"]}')
+    with pytest.raises(CheckpointError, match=r"checkpoint\.json is the list of a development version: give the path"):
+        checkpoint.latest_checkpoint(folder)
+    path = Saver({"a": np.zeros(2)}).save(folder / "m")
+    assert checkpoint.latest_checkpoint(folder) == path
+
+
+def test_a_list_that_finds_no_room_leaves_the_old_checkpoint(folder, monkeypatch):
+    """It is on the disk before the checkpoint takes its name."""
+    a = np.zeros(2)
+    saver = Saver({"a": a})
+    path = saver.save(folder / "m")
+    before, real = path.read_bytes(), os.write
+
+    def full(descriptor, data):
+        if bytes(data[:5]) == b"model":
+            raise OSError(errno.ENOSPC, "no room")
+        return real(descriptor, data)
+
+    a += 1
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="no room") as raised:
+            saver.save(path)
+    assert raised.value.filename == str(folder / "checkpoint")
+    assert path.read_bytes() == before
+    assert names(folder) == ["checkpoint", "m"]
+    assert saver.last_checkpoints == [path]
+
+
+# --- what is deleted --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["{0}/d/m", "d/../d/m", "linked/m", "{0}/linked/../d/m", "./d//m"])
+def test_a_checkpoint_saved_again_under_another_name_of_it_is_not_deleted_as_an_old_one(other, folder, tmp_path):
+    a = np.zeros(2)
+    saver = Saver({"a": a}, max_to_keep=1)
+    for path in ("d/m", other.format(tmp_path), "d/m"):
+        a += 1
+        assert saver.save(path) == Path(path), "the caller's own name comes back"
+        assert saver.last_checkpoints == [folder / "m"]
+        found = np.zeros(2)
+        Saver({"a": found}).restore(folder / "m")
+        assert np.array_equal(found, a)
+
+
+def test_after_a_chdir_a_savers_own_files_are_deleted_and_nobody_elses(folder, tmp_path, monkeypatch):
+    saver = Saver({"a": np.zeros(2)}, max_to_keep=1)
+    saver.save("d/m", 1)
+    (tmp_path / "elsewhere" / "d").mkdir(parents=True)
+    somebodys = tmp_path / "elsewhere" / "d" / "m-1"
+    somebodys.write_bytes(b"precious")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    saver.save("d/m", 2)
+    assert somebodys.read_bytes() == b"precious"
+    assert names(folder) == ["checkpoint"]
+    assert names(somebodys.parent) == ["checkpoint", "m-1", "m-2"]
+
+
+def test_what_stands_where_an_old_checkpoint_was_stays_unless_it_is_a_file_and_what_is_gone_is_not_listed(folder):
+    saver = Saver({"a": np.zeros(2)}, max_to_keep=1)
+    for step, replace in ((1, Path.mkdir), (2, lambda path: path.symlink_to("m-3")), (3, None)):
+        path = saver.save(folder / "m", step)
+        path.unlink()
+        assert saver.last_checkpoints == []
+        if replace:
+            replace(path)
+    saver.save(folder / "m", 4)
+    assert names(folder) == ["checkpoint", "m-1", "m-2", "m-4"]
+    assert "m-1" not in (folder / "checkpoint").read_text()
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_is_a_warning_and_is_tried_again(folder, monkeypatch):
+    saver = Saver({"a": np.zeros(2)}, max_to_keep=1)
+    first = saver.save(folder / "m", 1)
+
+    def refuse(path, **_):
+        raise PermissionError(errno.EPERM, "not yours", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.warns(UserWarning, match="could not be deleted.*m-1") as said:
+            second = saver.save(folder / "m", 2)
+    assert said[0].filename == __file__
+    assert saver.last_checkpoints == [first, second]
+    saver.save(folder / "m", 3)
+    assert names(folder) == ["checkpoint", "m-3"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_threads_that_share_a_saver_keep_as_many_as_it_keeps(folder, form):
+    saver = Saver({"a": np.zeros(2)}, max_to_keep=2)
+    together(4, lambda number: [saver.save(folder / "m", 10 * number + i, format=form) for i in range(6)])
+    kept = saver.last_checkpoints
+    assert len(kept) == 2
+    assert {path.stem for path in folder.glob("m-*")} == {path.name for path in kept}
+    assert checkpoint.latest_checkpoint(folder) == kept[-1]
+
+
+# --- what is refused, before anything is written ----------------------------------------------------------------------
+
+NO_NAMES = ["", ".", "..", "/", "nul\0", "half \ud800"]
+TAKEN = ["checkpoint", "Checkpoint", "m.index", "m.meta", "m.data-00000-of-00001", "m.INDEX"]
+
+
+@pytest.mark.parametrize("path", [*NO_NAMES, *TAKEN])
+def test_a_name_that_no_checkpoint_can_have_is_refused(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    saver = Saver({"a": np.zeros(3)})
+    calls = [lambda form=form: saver.save(path, format=form) for form in FORMATS]
+    for call in (*calls, lambda: checkpoint.save(path, built(CudnnGRU))):
+        with pytest.raises(ArgumentError, match=r"^Invalid path"):
+            call()
+    if path in NO_NAMES:
+        with pytest.raises(ArgumentError, match=r"^Invalid path"):
+            saver.save(path, global_step=3)
+    assert names(tmp_path) == []
+
+
+def saveable_of(layer, scope):
+    return CudnnOpaqueParamsSaveable.of(layer.params, layer.spec, scope, "s")
+
+
+OP, LAYER = ops.CudnnLSTM(2, 8, 4), built(CudnnGRU)
+PARAMS = OP.init_params(seed=1)
+MANY = {
+    "step of two": (lambda path: Saver({}).save(path, [1, 2]), "global_step"),
+    "step of a string": (lambda path: Saver({}).save(path, "3"), "global_step"),
+    "a fraction of a step": (lambda path: Saver({}).save(path, 1.5), "global_step"),
+    "a negative step": (lambda path: Saver({}).save(path, -1), "global_step"),
+    "a format": (lambda path: Saver({}).save(path, format="hdf5"), "format"),
+    "a number of checkpoints": (lambda _: Saver({}, max_to_keep=-1), "max_to_keep"),
+    "a number": (lambda _: Saver({"step": 3}), r"items\['step'\].*a layer, a saveable, a variable or an array"),
+    "an op": (lambda _: Saver({"rnn": OP}), r"items\['rnn'\].*checkpoint\.save\(path, op, params\)"),
+    "a layer alone": (lambda _: Saver(LAYER), r"items.*such as \[layer\]"),
+    "a key of no string": (lambda _: Saver({3: np.zeros(3)}), "items"),
+    "a key that UTF-8 has not": (lambda _: Saver({"\udc80": np.zeros(3)}), "items.*udc80"),
+    "an array without a name": (lambda _: Saver([np.zeros(3)]), "items.*that have names"),
+    "one name twice": (lambda _: Saver([LAYER, built(CudnnGRU)]), "items.*'cudnn_gru' twice"),
+    "one tensor twice": (
+        lambda path: Saver({"m": built(), "": saveable_of(built(), "m")}).save(path), "items.*twice"),
+    "a complex dtype": (lambda path: Saver({"a": np.zeros(3, complex)}).save(path), "a dtype"),
+    "a byte order": (lambda path: Saver({"a": np.zeros(3, ">f4")}).save(path), "a dtype"),
+    "the format's own name": (lambda path: Saver({"__metadata__": np.zeros(3)}).save(path), "name.*__metadata__"),
+    "an op alone": (lambda path: checkpoint.save(path, OP), r"params: None, .*save\(path, op, params\)"),
+    "params of a layer": (lambda path: checkpoint.save(path, LAYER, PARAMS), "params: .*None with a layer"),
+    "params cut short": (lambda path: checkpoint.save(path, OP, PARAMS[:-1]), "params shape"),
+    "params of a dtype": (lambda path: checkpoint.save(path, OP, PARAMS.astype("f8")), "params dtype: float64"),
+    "params instead of an op": (lambda path: checkpoint.save(path, PARAMS, OP), r"layer: .*save\(path, op, params\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MANY)
+def test_what_cannot_be_saved_is_refused_by_name_and_nothing_is_written(tmp_path, what):
+    call, text = MANY[what]
+    with pytest.raises(ArgumentError, match=f"^Invalid {text}"):
+        call(tmp_path / "m")
+    assert names(tmp_path) == []
+
+
+def test_a_layer_that_is_not_built_has_nothing_to_save(tmp_path):
+    for call in (lambda: Saver([CudnnLSTM(1, 2)]).save(tmp_path / "m"), lambda: checkpoint.save("m", CudnnLSTM(1, 2))):
+        with pytest.raises(StateError, match="not built"):
+            call()
+    assert names(tmp_path) == []
+
+
+def test_things_go_by_their_own_names_or_keys_and_tf_12s_saveable_too(tmp_path):
+    """Two models under two scopes in one file, and both are read back as themselves."""
+    first, second, op = built(seed=1), built(CudnnGRU, name="b"), ops.CudnnGRU(2, 3, 5)
+    own, params = second.add_weight("own", (2, 2), initializer="ones"), op.init_params(3)
+    old = RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, params)
+    saver = Saver([first, saveable_of(second, "m"), own, old])
+    path, before = saver.save(tmp_path / "m"), [a.copy() for a in (first.params, second.params, own.value, params)]
+    found = checkpoint.inspect(path)
+    cell = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel"
+    assert {f"m/{cell}", "b/own", "cudnn_lstm/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel"} < set(
+        found.tensors
+    )
+    assert found.items["cudnn_lstm"]["name"] == "cudnn_lstm"
+    for array in (first.params, second.params, own.value, params):
+        array[...] = 0
+    saver.restore(path)
+    assert all(map(np.array_equal, before, (first.params, second.params, own.value, params)))
+    assert repr(saver) == (
+        "Saver({'cudnn_lstm': CudnnLSTM, 'm': CudnnGRUSaveable, 'b/own': Variable, 'rnn_params': RNNParamsSaveable}, "
+        "max_to_keep=5)"
+    ).replace("rnn_params", old.name)
+
+
+def test_the_errors_of_wrong_types_are_type_errors():
+    for items in (LAYER, {3: np.zeros(3)}, {"a": 3}, [3]):
+        with pytest.raises(ArgumentTypeError):
+            Saver(items)
