@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
-from benchmarks import adapters, problems, runner, suite
-from pycudnnrnn._checks import shorten
+from benchmarks import adapters, problems, report, runner
 from pycudnnrnn.cli._output import SafeConsole, console
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
+from pycudnnrnn.errors import PycudnnrnnError
 
 
 @click.command()
@@ -21,6 +18,7 @@ from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
     "--group",
     "groups",
     multiple=True,
+    type=click.Choice([*problems.GROUPS]),
     help="A group of problems; may be repeated.  [default: cpu, or stream on a GPU]",
 )
 @click.option(
@@ -29,13 +27,23 @@ from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 @click.option(
     "--against",
     multiple=True,
+    type=click.Choice([*adapters.COMPETITORS]),
     help="A library to compare with; may be repeated.  [default: the usual ones]",
 )
-@click.option("--pass", "passes", multiple=True, type=click.Choice(["infer", "step", "dgrad", "wgrad"]),
-              help="The pass to time; may be repeated.  [default: those of the group]")  # fmt: skip
-@click.option("--dtype", "dtypes", multiple=True,
-              type=click.Choice(["float16", "bfloat16", "tf32", "float32", "float64"]),
-              help="The arithmetic; may be repeated.  [default: those of the group]")  # fmt: skip
+@click.option(
+    "--pass",
+    "passes",
+    multiple=True,
+    type=click.Choice(problems.PASSES),
+    help="The pass to time; may be repeated.  [default: those of the group]",
+)
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice([*problems.GPU_DTYPES, "float64"]),
+    help="The arithmetic; may be repeated.  [default: those of the group]",
+)
 @click.option(
     "--threads",
     multiple=True,
@@ -43,9 +51,7 @@ from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
     help="Number of threads on the CPU; may be repeated.  [default: all cores]",
 )
 @click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    help="Stop after this many; list rows that were not reached.",
+    "--seconds", type=click.FloatRange(0, min_open=True), help="Stop after this many; list rows that were not reached."
 )
 @click.option(
     "--rounds", type=click.IntRange(1), default=4, show_default=True, help="How often each library is timed per row."
@@ -53,12 +59,7 @@ from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 @click.option(
     "--sample", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True, help="Seconds per timing."
 )
-@click.option(
-    "--json",
-    "out",
-    type=click.Path(path_type=Path),
-    help="Write JSON lines to this .jsonl file or folder.",
-)
+@click.option("--json", "out", type=click.Path(path_type=Path), help="Write JSON lines to this .jsonl file or folder.")
 @click.option("--list", "listed", is_flag=True, help="List the groups and the libraries, and exit.")
 def main(
     groups: tuple[str, ...], device: str, against: tuple[str, ...], passes: tuple[str, ...], dtypes: tuple[str, ...],
@@ -66,8 +67,8 @@ def main(
 ) -> None:  # fmt: skip
     """Time RNNs of published sizes and compare with other libraries.
 
-    The results of each library are checked before it is timed. Every row of a group is reported, with its time or with
-    the reason why it has none. A ratio is our time divided by theirs: below 1, this package is faster.
+    The results of each library are checked before it is timed. Every row that was asked for is reported, with its time
+    or with the reason why it has none. A ratio is our time divided by theirs: below 1, this package is faster.
 
     \b
     Examples:
@@ -76,36 +77,21 @@ def main(
       python -m benchmarks --threads 1 --threads 2 --json cpu.jsonl
       python -m benchmarks --device cuda --group stream --dtype float16
     """  # noqa: D301  click reads the \b
-    screen = console()
     if listed:
-        _print_list(screen)
+        _print_list(console())
         return
-    _check("--against", against, adapters.COMPETITORS)
-    for name, package in ((name, adapters.COMPETITORS[name].needs) for name in against):
-        if package and importlib.util.find_spec(package) is None:
-            raise PycudnnrnnError(f"--against {name} needs {package}, which is not installed")
     groups = groups or (("cpu",) if device == "cpu" else ("stream",))
-    against = against or adapters.AGAINST[device]
-    _check("--group", groups, problems.GROUPS)
     if device == "cuda":
         engine_for("cuda")  # one error for what is missing, and not one in each row
-    rows = runner.rows_of(
+    rows = problems.rows_of(
         groups, lambda row: (not passes or row.which in passes) and (not dtypes or row.dtype in dtypes)
     )
     if not rows:
-        raise PycudnnrnnError(f"no row of {', '.join(groups)} has these passes and types")
-    names = tuple(dict.fromkeys((*adapters.OURS[device], *against)))
-    part = suite.part(rows, names, threads or (os.cpu_count() or 1,))
-    results = suite.measure([part], suite.Settings(rounds, sample, seconds), out, console(stderr=True))
-    screen.print(suite.table(results.rows, names[0], names[1:]))
-    for text, count in suite.reasons(results.rows).items():
-        screen.say(f"{count} x {text}")
-
-
-def _check(option: str, names: tuple[str, ...], known: Any) -> None:
-    for name in names:
-        if name not in known:
-            raise ArgumentError(option, f"one of {', '.join(known)}", shorten(name))
+        raise click.UsageError(f"no row of {', '.join(groups)} has these passes and types")
+    names = tuple(dict.fromkeys((*adapters.OURS[device], *(against or adapters.AGAINST[device]))))
+    part = runner.Part(rows, runner.hosts_for(names, threads or (os.cpu_count() or 1,)))
+    results = runner.measure([part], runner.Settings(rounds, sample, seconds), out, console(stderr=True))
+    print(report.comparison(results.rows, names[0]), report.without(results.rows), sep="\n\n")
 
 
 def _print_list(screen: SafeConsole) -> None:

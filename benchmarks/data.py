@@ -18,8 +18,7 @@ from pycudnnrnn import RNNSpec, ops
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.layout import canonical_shapes
 
-from .model import flops
-from .problems import CELLS, Problem
+from .problems import CELLS, Problem, flops
 
 Array = npt.NDArray[Any]
 
@@ -59,7 +58,7 @@ class Data:
     lengths: list[int] | None
 
     def cast(self, element: np.dtype[Any]) -> Data:
-        """Return the same numbers in another type. It is the repeated block that is cast, and once a process."""
+        """Return the same numbers in another type."""
         return draw(self.problem, element)
 
 
@@ -79,7 +78,7 @@ def spec_of(problem: Problem, dtype: str = "float32", algo: str = "") -> RNNSpec
         "bidirectional" if problem.D == 2 else "unidirectional",
         numpy_name(dtype),
         num_proj=problem.P,
-        algo=algo or problem.algo or "standard",
+        algo=algo or "standard",
         math_type="default" if dtype == "tf32" else None,
     )
 
@@ -91,7 +90,7 @@ _FLOAT32: Final = np.dtype(np.float32)
 def draw(problem: Problem, element: np.dtype[Any] = _FLOAT32) -> Data:
     """Return normal data, and weights uniform in +-1/sqrt(H) as frameworks begin; all of it is read-only.
 
-    Every array is a part of one repeated block, so a large problem costs no more than a small one.
+    Every array is a part of one block, which is drawn once a process and repeated for a large problem.
     """
     spec, unit = spec_of(problem, element.name), 2.0 ** math.floor(math.log2(problem.H**-0.5 / _MOST))
     taken = 0
@@ -100,7 +99,10 @@ def draw(problem: Problem, element: np.dtype[Any] = _FLOAT32) -> Data:
         nonlocal taken
         first, count = taken % BLOCK, math.prod(shape)
         taken += count
-        return _repeated(kind, unit, element, first + count)[first : first + count].reshape(shape)
+        block = _scaled(kind, unit, element)
+        found = np.tile(block, -(-(first + count) // BLOCK))[first : first + count].reshape(shape)
+        found.flags.writeable = False
+        return found
 
     drawn: dict[str, list[Array]] = {"weight": [], "bias": []}
     for *_, kind, shape in canonical_shapes(spec):
@@ -118,17 +120,10 @@ def draw(problem: Problem, element: np.dtype[Any] = _FLOAT32) -> Data:
     return Data(problem, Canonical(spec, tuple(drawn["weight"]), tuple(drawn["bias"])), xs, dy, lengths)
 
 
-_REPEATED: Final[dict[tuple[str, float, np.dtype[Any]], Array]] = {}
-
-
-def _repeated(kind: str, unit: float, element: np.dtype[Any], count: int) -> Array:
-    """Return at least `count` numbers: the block of this kind times `unit`, repeated. A process keeps the longest."""
-    key = kind, unit, element
-    if key not in _REPEATED or _REPEATED[key].size < count:
-        block = (_block(kind) * np.float32(unit)).astype(element)
-        _REPEATED[key] = np.resize(block, max(count, 2 * BLOCK))
-        _REPEATED[key].flags.writeable = False
-    return _REPEATED[key]
+@functools.lru_cache(maxsize=4)
+def _scaled(kind: str, unit: float, element: np.dtype[Any]) -> Array:
+    """Return the block of this kind times `unit`."""
+    return (_block(kind) * np.float32(unit)).astype(element)
 
 
 @functools.cache
@@ -166,12 +161,7 @@ def reference(problem: Problem, which: str) -> dict[str, Array]:
     if which == "infer":
         return results_of(fwd.output, fwd.output_h, fwd.output_c)
     grads = fwd.backward(dy)
-    found = {"y": fwd.output, "dx": grads.input, "dw": flat(*op.params_to_canonical(grads.params))}
-    return {name: found[name] for name in GRADIENTS[which]}
-
-
-GRADIENTS: Final = {"step": ("y", "dx", "dw"), "dgrad": ("dx",), "wgrad": ("dw",)}
-"""What a pass with a backward is checked by."""
+    return {"y": fwd.output, "dx": grads.input, "dw": flat(*op.params_to_canonical(grads.params))}
 
 
 def results_of(y: Array, hy: Array, cy: Array | None) -> dict[str, Array]:

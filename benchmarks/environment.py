@@ -63,17 +63,9 @@ def gpus() -> list[str]:
     return _smi("name,driver_version,memory.total")
 
 
-def clocks() -> dict[str, Any]:
-    """The clocks at this moment, in MHz: they move, so a run says them before and after."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        text = ""
-    found: dict[str, Any] = {
-        "cpu": [round(float(mhz)) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", text, re.MULTILINE)]
-    }
-    gpu = _smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")
-    return found | ({"gpu": gpu} if gpu else {})
+def clocks() -> list[str]:
+    """The clocks, temperature and power of each GPU at this moment: they move, so a run says them before and after."""
+    return _smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")
 
 
 def command_line() -> str:

@@ -1,8 +1,7 @@
 """Time the host's share of the cuDNN path, without a GPU: `python -m benchmarks.host_cost`.
 
 The library is the tests' stand-in for cuDNN, whose calls do no work. Memory is host memory, taken from a ring of blocks
-like that of a pool. So the times are those of this package and of CuPy's array objects. The library's own call takes
-nanoseconds. Rows that need a GPU are not run.
+like that of a pool. So the times are those of this package and of CuPy's array objects.
 
 Calls are timed in turn, in blocks of the same call, so that a slow moment of the machine affects all of them. The first
 call of a block, which comes after other calls, is reported separately. Times are in microseconds.
@@ -11,9 +10,9 @@ call of a block, which comes after other calls, is reported separately. Times ar
 from __future__ import annotations
 
 import argparse
-import collections
 import ctypes
 import itertools
+import math
 import subprocess
 import sys
 import tempfile
@@ -27,13 +26,11 @@ import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.passes import FORWARD
-from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
-from tests.stand_in import shim
+from tests.stand_in import shim, torch_on_cpu
 from tests.stand_in.host_device import HostDevice, host_allocator
 
-from . import host_jax, host_torch
+from . import torch_rules
 from .environment import command_line, environment, now
 from .results_files import FOLDER, Record, place, record, write
 
@@ -43,7 +40,7 @@ IMPORTS = 15
 SETS = 128
 """Sets of buffers, and of lengths, that the calls take in turn."""
 
-NEEDS_A_GPU = "needs a GPU"
+Calls = dict[str, Callable[[], Any]]
 
 
 class RingDevice(HostDevice):
@@ -57,39 +54,29 @@ class RingDevice(HostDevice):
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         if not self.pooled:
             return super().empty(shape, dtype)
-        nbytes = dtype.itemsize
-        for size in shape:
-            nbytes *= size
-        ring = self._rings.get(nbytes)
-        if ring is None:
-            ring = self._rings[nbytes] = itertools.cycle([self.allocate(nbytes) for _ in range(64)])
-        return cupy.ndarray(shape, dtype, memptr=next(ring))
+        nbytes = dtype.itemsize * math.prod(shape)
+        if nbytes not in self._rings:
+            self._rings[nbytes] = itertools.cycle([self.allocate(nbytes) for _ in range(64)])
+        return cupy.ndarray(shape, dtype, memptr=next(self._rings[nbytes]))
 
 
 class Times(NamedTuple):
     """Times of a call after the same call, and of one after other calls, whose code and data fill the caches."""
 
-    repeated: Sequence[float] = ()
+    repeated: Sequence[float]
     first: Sequence[float] = ()
 
 
-NO_TIMES = Times()
-
-
-def row(name: str, bound: str, problem: str, which: str, times: Times = NO_TIMES, **more: Any) -> Record:
-    """Return a row. Its key `goal` names the goal that it measures; `extras` has the rest."""
-    reason = more.pop("reason", None)
-    stated = {"goal": name if more.pop("whole", True) else None, "unit": more.pop("unit", "us")}
+def row(goal: str | None, problem: str, what: str, times: Times, **more: Any) -> Record:
+    """Return a row; `goal` is the goal that it measures."""
     found = record(
-        suite="host_cost", group="binding", problem=problem, competitor="ours", which=which,
-        status="not_run" if reason else "ok", reason=reason, times_us=times.repeated, **stated,
+        suite="host_cost", group="binding", problem=problem, competitor="ours", which=what, goal=goal, unit="us",
+        times_us=times.repeated, first_us=round(float(np.median(times.first)), 3) if times.first else None,
     )  # fmt: skip
-    if times.first:
-        found["first_us"] = round(float(np.median(times.first)), 3)
-    return found | {"value": more.pop("value", found["median_us"]), "extras": {"row": name, "goal": bound, **more}}
+    return found | {"value": found["median_us"]} | more
 
 
-def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Times]:
+def measured(calls: Calls, rounds: int) -> dict[str, Times]:
     """Time each call `rounds` times, in blocks, and subtract the time of reading the clock."""
     for call in calls.values():
         for _ in range(rounds // 10):
@@ -112,16 +99,16 @@ def measured(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Time
     }
 
 
-def imports(code: str) -> Times:
-    """Return the wall times of a new interpreter that runs `code`, minus those of one that runs nothing."""
+def imports(code: str) -> float:
+    """Return the median milliseconds of a new interpreter that runs `code`, minus those of one that runs nothing."""
 
     def run(program: str) -> float:
         start = time.perf_counter_ns()
         subprocess.run([sys.executable, "-c", program], check=True)
-        return (time.perf_counter_ns() - start) / 1000
+        return (time.perf_counter_ns() - start) / 1e6
 
     run(code)
-    return Times([run(code) - run("pass") for _ in range(IMPORTS)])
+    return round(float(np.median([run(code) - run("pass") for _ in range(IMPORTS)])), 1)
 
 
 def main() -> None:
@@ -131,119 +118,92 @@ def main() -> None:
     described = environment(command_line(), library="the tests' stand-in, whose calls do no work")
     described["versions"] |= {"numpy": np.__version__, "cupy": cupy.__version__}
     path = shim.build(Path(tempfile.mkdtemp()))
-    played = shim.Shim(path)
-    device = RingDevice()
-    engine, _ = played.engine_and_device(device)
-    with use_engine(engine), host_allocator(device):
-        rows = list(_run(path, played, engine, device))
+    rows = [*_ours(path), *_torchs(path)]
+    binding = imports("import pycudnnrnn; from pycudnnrnn import ops, libcudnn")
+    rows.append(
+        row("B8", "import", "import pycudnnrnn, ops and libcudnn", Times([1e3 * binding]), value=binding, unit="ms")
+    )
     described["finished"] = now()
     out = place(options.out, described, "host")
     write(out, described, rows)
     for found in rows:
-        stated = found["reason"] or f"{found['value']} {found['unit']}"
-        print(f"{found['extras']['row']} {found['pass']}: {stated}")
+        print(f"{found['pass']}: {found['value']} {found['unit']}")
     print(f"written to {out}")
 
 
-def _run(path: Path, played: Any, engine: Any, device: RingDevice) -> Iterator[Record]:
-    op = ops.CudnnLSTM(1, 128, 128)
-    shape = "LSTM T=1 B=1 I=H=128"
-    problem = make_problem(op, 1, 1, None, seed=0)
-    x, hx, cx, params = map(device.from_host, (problem.x, problem.hx, problem.cx, problem.params))
-    plan, other_plan = (op.prepare(1, 1, device="cuda:0") for _ in range(2))  # each for its own arrays
-    other = ops.CudnnLSTM(1, 128, 128, seed=1)  # compiled apart, so that nobody else's lengths come in between
-    lengths = np.arange(128) % 20 + 1
-    batch = make_problem(op, 20, 128, lengths.tolist(), seed=0)
-    data = device.from_host(batch.x)
+def _ours(path: Path) -> Iterator[Record]:
+    """Time ops and plans on CuPy arrays over host memory."""
+    device, played = RingDevice(), shim.Shim(path)
+    engine, _ = played.engine_and_device(device)
+    with use_engine(engine), host_allocator(device):
+        op, other = (ops.CudnnLSTM(1, 128, 128, seed=seed) for seed in (0, 1))  # each with its own lengths
+        problem = make_problem(op, 1, 1, None, seed=0)
+        lengths = np.arange(128) % 20 + 1
+        data = device.from_host(make_problem(op, 20, 128, lengths.tolist(), seed=0).x)
+        plan, other_plan = (op.prepare(1, 1, device="cuda:0") for _ in range(2))  # each for its own arrays
+        x, hx, cx, params = map(device.from_host, (problem.x, problem.hx, problem.cx, problem.params))
 
-    def outputs() -> list[Any]:
-        return [device.from_host(a) for a in (problem.x, problem.hx, problem.cx)]
+        def outputs() -> list[Any]:
+            return [device.from_host(a) for a in (problem.x, problem.hx, problem.cx)]
 
-    sets = itertools.cycle([outputs() for _ in range(SETS)])
-    rng = np.random.default_rng(0)
-    batches = itertools.cycle([rng.integers(1, 21, 128) for _ in range(SETS)])
+        def ragged(op: Any, lengths: Any) -> Any:
+            return op.forward(data, None, None, params, is_training=False, sequence_lengths=lengths)
 
-    def eager() -> Any:
-        return op.forward(x, hx, cx, params, is_training=False)
+        own, sets = outputs(), itertools.cycle([outputs() for _ in range(SETS)])
+        batches = itertools.cycle([np.random.default_rng(n).integers(1, 21, 128) for n in range(SETS)])
+        graph = plan.capture(params)
+        graph._native._graph.launch = lambda: None  # noqa: SLF001  CuPy's call and cudaGraphLaunch do not count
+        one, many = "LSTM T=1 B=1 I=H=128", "LSTM T=20 B=128 I=H=128, ragged"
+        inputs = params, x, hx, cx
+        calls: dict[str, tuple[str | None, str, Callable[[], Any]]] = {
+            "prepared forward, other pointers each time": ("B1", one, lambda: other_plan.forward(*inputs, *next(sets))),
+            "prepared forward, the same pointers": ("B2", one, lambda: plan.forward(*inputs, *own)),
+            "eager forward": ("B3", one, lambda: op.forward(x, hx, cx, params, is_training=False)),
+            "graph replay, this package's share": (None, one, graph.replay),
+            "eager forward, new lengths each time": ("B6", many, lambda: ragged(other, next(batches))),
+            "eager forward, the same lengths": ("B6", many, lambda: ragged(op, lengths)),
+        }  # fmt: skip
+        device.pooled = True
+        times = _idle(path, {what: call for what, (_, _, call) in calls.items()})
+        yield from (row(goal, problem, what, times[what]) for what, (goal, problem, _) in calls.items())
 
-    def ragged() -> Any:
-        return op.forward(data, None, None, params, is_training=False, sequence_lengths=lengths)
 
-    def new_lengths() -> Any:
-        return other.forward(data, None, None, params, is_training=False, sequence_lengths=next(batches))
+def _torchs(path: Path) -> Iterator[Record]:
+    """Time our torch modules: CPU tensors take the place of CUDA tensors."""
+    import torch
 
-    graph = plan.capture(params)
-    graph._native._graph.launch = lambda: None  # noqa: SLF001
-    y, hy, cy = outputs()
-    device.pooled = True
-    hot = _hot_path(played, device, {"prepared": lambda: plan.forward(params, x, hx, cx, y, hy, cy), "eager": eager,
-                                     "eager, ragged": ragged, "eager, new lengths": new_lengths})  # fmt: skip
+    from pycudnnrnn.interop.torch import LSTM
+
+    torch.set_num_threads(1)
+    played = shim.Shim(path)
+    engine, _ = played.engine_and_device()
+    engine.device = "cpu"
+    played.stream, played.gpu, played.generator = 0x7000, torch_rules.H200, torch_on_cpu.Generator()
+    with use_engine(engine), torch_on_cpu.as_cuda(played):
+        module, x = LSTM(64, 64), torch.zeros(20, 16, 64)
+        upstream = torch.ones(20, 16, 64)
+
+        def inference() -> Any:
+            with torch.no_grad():
+                return module(x)
+
+        calls: Calls = {
+            "torch: inference": inference,
+            "torch: forward": lambda: module(x),
+            "torch: forward and backward": lambda: module(x)[0].backward(upstream),
+        }
+        for what, times in _idle(path, calls).items():
+            yield row(None, "LSTM T=20 B=16 I=H=64", what, times)
+
+
+def _idle(path: Path, calls: Calls) -> dict[str, Times]:
+    """Time calls over a library whose calls return at once, after one of each over one that checks them."""
+    for call in calls.values():
+        call()
     dll = ctypes.CDLL(str(path))
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
-    passes = engine.runtime.compiled.values()[0]
-    handle = engine.runtime.handles.on(device.stream())
-    descriptors = passes.data(handle, Schedule(1, 1)).pointers
-    workspace, *at = (
-        device.address(a) for a in (device.empty((1 << 20,), np.dtype("u1")), params, x, hx, cx, y, hy, cy)
-    )
-    times = measured(
-        {
-            "foreign": lambda: passes.calls[FORWARD](handle.pointer, *descriptors, workspace, *at, None),
-            "fixed": lambda: plan.forward(params, x, hx, cx, y, hy, cy),
-            "changing": lambda: other_plan.forward(params, x, hx, cx, *next(sets)),
-            "eager": eager,
-            "replay": graph.replay,
-            "ragged": ragged,
-            "new_lengths": new_lengths,
-        },
-        ROUNDS,
-    )
-    foreign = round(float(np.median(times["foreign"].repeated)), 3)
-    yield row("B1", "no bound", shape, "prepared forward, other pointers each time", times["changing"],
-        foreign_call_us=foreign, sets=SETS)  # fmt: skip
-    yield row("B2", "no bound", shape, "prepared forward, the same pointers", times["fixed"], foreign_call_us=foreign)
-    yield row("B3", "no bound", shape, "eager forward", times["eager"], foreign_call_us=foreign,
-        memory="a ring of blocks in a pool's place")  # fmt: skip
-    yield row("B4", "<= 1.0", shape, "eager forward over torch's",
-        reason=f"{NEEDS_A_GPU}: torch's cuDNN path runs nowhere else")  # fmt: skip
-    yield row("B5", "<= 3 us", shape, "graph replay", reason=f"{NEEDS_A_GPU}: cudaGraphLaunch, and CuPy's call of it")
-    yield row("B5", "<= 3 us", shape, "graph replay, this package's share", times["replay"], whole=False,
-        excludes="CuPy's Graph.launch and cudaGraphLaunch")  # fmt: skip
-    ragged_shape = "LSTM T=20 B=128 I=H=128, ragged"
-    for what, times_of in (("new lengths each time", "new_lengths"), ("the same lengths", "ragged")):
-        yield row("B6", "no bound", ragged_shape, f"eager forward, {what}", times[times_of], sets=SETS)
-    for what, counts in hot.items():
-        yield row("B7", "0 / 0", shape, f"queries and synchronisations, {what}", value=sum(counts.values()),
-            unit="calls", counts=counts)  # fmt: skip
-    binding = imports("import pycudnnrnn; from pycudnnrnn import ops, libcudnn")
-    yield row("B8", "<= 300 ms", "import", "import pycudnnrnn, ops and libcudnn", binding,
-        value=round(float(np.median(binding.repeated)) / 1000, 1), unit="ms",
-        numpy_ms=round(float(np.median(imports("import numpy").repeated)) / 1000, 1))  # fmt: skip
-    for what, which, taken in host_jax.measured(measured, ROUNDS):
-        yield row("JAX", "<= 60 us; 64 MiB <= 1 ms", which, what, taken, whole=False)
-    for what, which, bound, taken in host_torch.measured(measured, path, ROUNDS):
-        yield row("torch", bound, which, what, taken, whole=False,
-            memory="torch's CPU tensors in the place of CUDA's")  # fmt: skip
-
-
-def _hot_path(played: Any, device: RingDevice, calls: dict[str, Callable[[], Any]]) -> dict[str, dict[str, int]]:
-    """Count the queries, synchronisations and allocations of repeated calls; setting the stream does not count."""
-    usual = {*shim.PASSES, "cudnnSetStream"}
-    found = {}
-    for name, call in calls.items():
-        call()
-        played.calls.clear()
-        copies, allocations = device.copies, len(device.allocations)
-        for _ in range(10):
-            call()
-        asked = collections.Counter(function for function, *_ in played.calls if function not in usual)
-        found[name] = {
-            "queries_and_descriptors": sum(asked.values()),
-            "synchronisations": device.copies - copies,
-            "allocations_outside_the_pool": len(device.allocations) - allocations,
-        }
-    return found
+    return measured(calls, ROUNDS)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
+from unittest import mock
 
 from .adapters import COMPETITORS, NotRun, Prepared
 from .data import Array, draw
@@ -30,24 +30,6 @@ THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_T
 
 class Failed(Exception):  # noqa: N818  a result, not an error
     """A competitor raised, or its process died. The text says what and how."""
-
-
-class Host(Protocol):
-    """What a competitor is asked, wherever it runs."""
-
-    def start(self) -> None: ...
-
-    def versions(self) -> dict[str, Any]: ...
-
-    def results(self, row: Row) -> dict[str, Array]: ...
-
-    def prepare(self, row: Row) -> dict[str, Any]: ...
-
-    def sample(self, seconds: float) -> tuple[Sample, float]: ...
-
-    def release(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Local:
@@ -117,21 +99,17 @@ class Remote:
         self._connection: Any = None
         self._unanswered = 0
 
-    def versions(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("versions")
-        return found
+    def versions(self) -> Any:
+        return self._ask("versions")
 
-    def results(self, row: Row) -> dict[str, Array]:
-        found: dict[str, Array] = self._ask("results", row)
-        return found
+    def results(self, row: Row) -> Any:
+        return self._ask("results", row)
 
-    def prepare(self, row: Row) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("prepare", row)
-        return found
+    def prepare(self, row: Row) -> Any:
+        return self._ask("prepare", row)
 
-    def sample(self, seconds: float) -> tuple[Sample, float]:
-        found: tuple[Sample, float] = self._ask("sample", seconds)
-        return found
+    def sample(self, seconds: float) -> Any:
+        return self._ask("sample", seconds)
 
     def release(self) -> None:
         if self._process is not None:
@@ -177,21 +155,13 @@ class Remote:
         self._process = context.Process(target=serve, args=(theirs, self._name, self._threads), daemon=True)
         wanted = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) if self._threads else {}
         wanted |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or JAX takes three quarters of a GPU from the others
-        before = {name: os.environ.get(name) for name in wanted}
-        os.environ.update(wanted)  # a process reads them as it starts
-        try:
+        with mock.patch.dict(os.environ, wanted):  # a process reads them as it starts
             self._process.start()
-        finally:
-            _restore(before)
         theirs.close()
 
 
-def _restore(before: Mapping[str, str | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+Host = Local | Remote
+"""What a competitor runs in; both answer the same questions."""
 
 
 def serve(connection: Any, name: str, threads: int | None) -> None:

@@ -1,33 +1,20 @@
-"""The problems, by named group, each with where its sizes come from. Every row of a group is in every report of it."""
+"""The problems, by named group, each with where its sizes come from."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 CELLS: Final = {"relu": "rnn_relu", "tanh": "rnn_tanh", "gru": "gru", "lstm": "lstm"}
 """Short names, and those of `RNNMode`."""
 
-PASSES: Final = {
-    "infer": "forward in evaluation",
-    "dgrad": "only backward-data, again and again on one reserve",
-    "wgrad": "only backward-weights",
-    "step": "forward in training, backward-data and backward-weights",
-}
-
-DTYPES: Final = {
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "tf32": "float32, with TF32 allowed",
-    "float32": "float32, without TF32",
-    "float64": "float64",
-}
+PASSES: Final = ("infer", "step")
+"""A forward in evaluation; a forward in training with backward-data and backward-weights."""
 
 GPU_DTYPES: Final = ("float16", "bfloat16", "tf32", "float32")
-TRAINING: Final = ("infer", "step")
-APART: Final = ("infer", "dgrad", "wgrad")
+"""The arithmetic on a GPU; tf32 is float32 with TF32 allowed, which float32 is without."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +22,8 @@ class Problem:
     """One RNN and one batch: T steps, B sequences, I inputs, H units, L layers, D directions, P units of projection.
 
     `lengths` is "full", or "sorted" or "unsorted" for lengths uniform in [T/4, T]; `layout` is how a ragged batch is
-    handed over. `carried`: each call starts from the states that the last one left. `algo` is "" where the competitor
-    chooses. `input_sets` is how many inputs are used in turn, so that x is not in cache.
+    handed over. `carried`: each call starts from the states that the last one left. `input_sets` is how many inputs
+    are used in turn, so that x is not in cache.
     """
 
     cell: str
@@ -51,9 +38,8 @@ class Problem:
     lengths: str = "full"
     layout: str = "padded"
     carried: bool = False
-    algo: str = ""
     input_sets: int = 1
-    passes: tuple[str, ...] = TRAINING
+    passes: tuple[str, ...] = PASSES
     dtypes: tuple[str, ...] = GPU_DTYPES
     tag: str = ""
 
@@ -65,7 +51,6 @@ class Problem:
         marks += [self.input] if self.input != "linear" else []
         marks += [self.lengths] if self.lengths != "full" else []
         marks += [self.layout] if self.layout != "padded" else []
-        marks += [self.algo] if self.algo else []
         return " ".join([sizes, *marks])
 
     @property
@@ -105,24 +90,6 @@ def _square(cell: str, H: int, B: int, T: int, L: int = 1, D: int = 1, **marks: 
     return Problem(cell, L, D, B, T, H, H, **marks)
 
 
-def _deepbench() -> tuple[Problem, ...]:
-    batches = (16, 32, 64, 128)
-    lengths = {2816: 1500, 2048: 750, 1536: 375, 2560: 187}
-    training = [("relu", H, B, 50) for H in (1760, 2048, 2560) for B in batches]
-    training += [("lstm", H, B, 25) for H in (512, 1024, 2048, 4096) for B in batches]
-    training += [("lstm", 1536, B, 50) for B in (8, 16, 32)] + [("lstm", 256, B, 150) for B in (16, 32, 64)]
-    training += [("gru", H, 32, T) for H in lengths for T in lengths.values()]
-    training += [("gru", 512, 32, 1), ("gru", 1024, 32, 1500), ("gru", 1024, 64, 1500)]
-    server = [("lstm", H, T) for H, T in ((512, 25), (1024, 25), (2048, 25), (1536, 50), (256, 150))]
-    server += [("gru", H, T) for H in lengths for T in lengths.values()] + [("gru", 512, 1), ("gru", 1024, 1500)]
-    marks: dict[str, Any] = {"input": "skip", "input_sets": 4}
-    trained = tuple(_square(*sizes, passes=APART, tag="training", **marks) for sizes in training)
-    served = tuple(
-        _square(cell, H, B, T, passes=("infer",), tag="server", **marks) for cell, H, T in server for B in (1, 2, 4)
-    )
-    return trained + served
-
-
 DB10: Final = (
     ("relu", 1760, 16, 50), ("relu", 2560, 128, 50), ("lstm", 512, 16, 25), ("lstm", 1024, 128, 25),
     ("lstm", 2048, 64, 25), ("lstm", 4096, 128, 25), ("lstm", 256, 16, 150), ("gru", 2816, 32, 187),
@@ -141,19 +108,17 @@ def _stream() -> tuple[Problem, ...]:
 
 def _holes() -> tuple[Problem, ...]:
     """Where torch's fixed rules do not choose among the algorithms; the tag is the hole's number."""
-    rows: list[Problem] = []
-    for cell, B, T, H in itertools.product(("lstm", "gru"), (16, 32, 44, 64), (200, 1125), (136, 160, 192)):
-        rows.append(Problem(cell, 1, 1, B, T, 40, H, tag="H1"))
-    middle = list(itertools.product((256, 512, 768, 1024), (16, 32, 64, 128), (50, 200, 1024)))
-    rows += [_square("lstm", *sizes, dtypes=("bfloat16", "tf32"), tag="H2") for sizes in middle]
+    rows = [
+        Problem(cell, 1, 1, B, T, 40, H, dtypes=("float16",), tag="H1")
+        for cell, B, T, H in (("lstm", 16, 200, 136), ("gru", 64, 200, 192), ("lstm", 44, 1125, 160))
+    ]
+    middle = ((256, 16, 50), (512, 64, 200), (768, 32, 1024), (1024, 128, 200))
+    rows += [_square("lstm", *sizes, dtypes=("bfloat16",), tag="H2") for sizes in middle]
     rows += [_square("gru", *sizes, dtypes=("float16",), tag="H3") for sizes in middle]
-    for L, D, H in itertools.product((2, 4), (1, 2), (256, 512, 1024)):
-        rows.append(_square("lstm", H, 32, 200, L, D, tag="H4"))
-    rows += [_square("lstm", 512, B, 200, tag="H5") for B in (4, 12, 20, 100, 160, 256)]
-    rows += [Problem("lstm", 1, 1, 32, 200, I, H, tag="H6") for I, H in ((80, 512), (512, 500), (512, 650), (512, 800))]
-    rows += [_square("lstm", H, B, 100, tag="H7") for H in (1152, 1536, 2048) for B in (16, 64)]
-    rows += [row.replace(algo="persist_dynamic", tag=f"H8 of {row.tag}") for row in rows]
-    rows.append(_square("lstm", 512, 64, 200, 2, layout="packed", tag="H9"))
+    rows += [_square("lstm", 512, 32, 200, L, D, dtypes=("float16",), tag="H4") for L, D in ((2, 1), (4, 1), (2, 2))]
+    rows += [_square("lstm", 512, B, 200, dtypes=("float16",), tag="H5") for B in (4, 20, 100, 256)]
+    rows += [Problem("lstm", 1, 1, 32, 200, I, H, dtypes=("float16",), tag="H6") for I, H in ((80, 512), (512, 650))]
+    rows += [_square("lstm", H, B, 100, dtypes=("float16",), tag="H7") for H, B in ((1152, 64), (2048, 16))]
     return tuple(rows)
 
 
@@ -173,88 +138,62 @@ def _frameworks() -> tuple[Problem, ...]:
     )
 
 
-def _models() -> tuple[Problem, ...]:
+def _kinds() -> tuple[Problem, ...]:
+    ragged = itertools.product(("sorted", "unsorted"), ("padded", "packed"))
     return (
-        Problem("lstm", 2, 1, 32, 400, 240, 1024, tag="RNN-T encoder, before the time reduction"),
-        Problem("lstm", 3, 1, 32, 200, 2048, 1024, tag="RNN-T encoder, after it"),
-        _square("lstm", 512, 32, 100, 2, tag="RNN-T prediction net"),
-        _square("lstm", 1024, 128, 50, 1, 2, tag="GNMT encoder, first layer"),
-        Problem("lstm", 7, 1, 128, 50, 2048, 1024, tag="GNMT encoder, the others"),
-        _square("gru", 1024, 32, 375, 5, 2, tag="DeepSpeech 2"),
-        _square("lstm", 384, 64, 1600, 5, tag="base calling"),
-        Problem("lstm", 2, 2, 32, 50, 300, 256, tag="tagger"),
+        *(_square("lstm", 512, 64, 200, 2, lengths=order, layout=layout, tag="ragged") for order, layout in ragged),
+        *(_square(cell, 512, 32, 200, 1, 2, tag="both directions") for cell in ("lstm", "gru")),
+        _square("lstm", 1024, 64, 100, 2, P=512, tag="projection"),
+        Problem("lstm", 7, 1, 128, 50, 2048, 1024, tag="GNMT encoder"),
     )
 
 
 _GRID = itertools.product(("lstm", "gru"), (64, 128, 256, 512, 1024), (1, 8, 32, 128))
-_LONG = itertools.product(("lstm", "gru"), (64, 256, 1024), (1, 8), (4096, 16384, 65535))
-_BIDIR = itertools.product(("lstm", "gru"), (128, 256, 512, 1024))
-_RAGGED = itertools.product(("sorted", "unsorted"), ("padded", "packed"))
-_JAX = ((64, 4, 20), (128, 1, 1), (128, 32, 25), (256, 64, 100), (512, 64, 100), (1024, 128, 25))
 _CPU = (
     (50, 32, 256, 256, 1), (100, 64, 512, 512, 2), (200, 1, 128, 128, 1), (25, 16, 1024, 1024, 1), (1, 1, 512, 512, 1),
 )  # fmt: skip
 
 
-def _groups() -> Iterable[Group]:
-    deepbench = _deepbench()
-    yield Group(
-        "deepbench", "comparable with the published tables: skip input, the three calls apart",
-        "baidu-research/DeepBench @da81ba7, code/nvidia/rnn_problems.h", deepbench,
-    )  # fmt: skip
-    linear = tuple(p.replace(input="linear", passes=TRAINING if p.tag == "training" else ("infer",)) for p in deepbench)
-    yield Group("deepbench-lin", "the same sizes as users run them: with input matrices, I = H", "as deepbench", linear)
-    ten = tuple(_square(*sizes, passes=APART, input="skip", input_sets=4) for sizes in DB10)
-    yield Group("db10", "one row of each regime of deepbench, for every run on a GPU", "as deepbench", ten)
-    linear = tuple(p.replace(input="linear", passes=TRAINING) for p in ten)
-    yield Group("db10-lin", "the same as users run them; peers have no skip input", "as deepbench", linear)
-    yield Group(
-        "stream", "bound by launches: one step or a few, states carried from call to call",
-        "the nets of Myrtle VOLLO and STAC-ML's scale; I = H", _stream(),
-    )  # fmt: skip
-    yield Group(
-        "holes", "where torch's fixed rules cannot choose well among cuDNN's algorithms",
-        "pytorch aten/src/ATen/native/cudnn/RNN.cpp @00fc08a, get_algo; H6 at B32 T200, H9 as `ragged`", _holes(),
-    )  # fmt: skip
-    yield Group(
-        "flashrnn", "the one published anchor on Hopper",
-        "arXiv 2412.07752, kernel_speed_benchmark.py; NX-AI/flashrnn @d73fb52", _flashrnn(),
-    )  # fmt: skip
-    yield Group(
-        "frameworks", "continuity with the benchmarks of the frameworks",
-        "pytorch benchmarks/fastrnns @01addc4; tensorflow cudnn_rnn_ops_benchmark.py @0660d40; arXiv 1604.01946; "
-        "the RNN sample of cuDNN 8", _frameworks(),
-    )  # fmt: skip
-    yield Group(
-        "models", "real use", "MLPerf RNN-T, DeepLearningExamples GNMT, DeepSpeech 2, and common sizes", _models()
-    )
-    long = tuple(_square(cell, H, B, T) for cell, H, B, T in _LONG)
-    yield Group("long", "persistence, the size of the reserve, and cuDNN's limit of 65535 steps", "own choice", long)
-    bidir = tuple(_square(cell, H, 32, 200, 1, 2) for cell, H in _BIDIR)
-    yield Group("bidir", "whether the directions overlap", "own choice", (*bidir, _square("lstm", 512, 32, 200, 4, 2)))
-    ragged = tuple(_square("lstm", 512, 64, 200, 2, lengths=order, layout=layout) for order, layout in _RAGGED)
-    yield Group("ragged", "what padding costs", "own choice; lengths uniform in [T/4, T]", ragged)
-    yield Group("proj", "an LSTM with projection: only the standard algorithm", "own choice",
-                (_square("lstm", 1024, 64, 100, 2, P=512),))  # fmt: skip
-    grid = tuple(_square(cell, H, B, 100, dtypes=("float16", "float32")) for cell, H, B in _GRID)
-    yield Group("grid", "which algorithm is fastest where: cell, H and B at T100", "own choice", grid)
-    cpu = tuple(
-        Problem(cell, L, 1, B, T, I, H, dtypes=("float32", "float64"))
-        for T, B, I, H, L in _CPU
-        for cell in ("lstm", "gru")
-    )
-    yield Group("cpu", "the NumPy engine beside other CPU libraries", "own choice", cpu)
-    beside = tuple(_square("lstm", H, B, T, dtypes=("float32",)) for H, B, T in _JAX)
-    beside += (
-        _square("lstm", 512, 64, 100, 4, dtypes=("float32",)),
-        _square("lstm", 512, 64, 100, 1, 2, dtypes=("float32",)),
-        _square("lstm", 512, 64, 200, 2, lengths="unsorted", dtypes=("float32",)),
-    )
-    yield Group("jax", "in JAX: ours beside jax.experimental.rnn, which is an LSTM in float32", "own choice", beside)
-    smoke = tuple(
-        Problem(cell, 1, 1, 2, 3, 5, 8, passes=tuple(PASSES), dtypes=(*GPU_DTYPES, "float64")) for cell in CELLS
-    )
-    yield Group("smoke", "a gate of correctness before any timing", "own choice", smoke)
+_SMOKE = tuple(Problem(cell, 1, 1, 2, 3, 5, 8, dtypes=(*GPU_DTYPES, "float64")) for cell in CELLS)
+_TEN = tuple(_square(*sizes, input="skip", input_sets=4) for sizes in DB10)
+_DEEPBENCH = "baidu-research/DeepBench @da81ba7, code/nvidia/rnn_problems.h"
+
+GROUPS: Final[dict[str, Group]] = {group.name: group for group in (
+    Group("db10", "one row of each regime of DeepBench, with skip input", _DEEPBENCH, _TEN),
+    Group("db10-lin", "the same as users run them; peers have no skip input", _DEEPBENCH,
+          tuple(p.replace(input="linear") for p in _TEN)),
+    Group("stream", "bound by launches: one step or a few, states carried from call to call",
+          "the nets of Myrtle VOLLO and STAC-ML's scale; I = H", _stream()),
+    Group("holes", "where torch's fixed rules cannot choose well among cuDNN's algorithms",
+          "pytorch aten/src/ATen/native/cudnn/RNN.cpp @00fc08a, get_algo", _holes()),
+    Group("flashrnn", "the one published anchor on Hopper",
+          "arXiv 2412.07752, kernel_speed_benchmark.py; NX-AI/flashrnn @d73fb52", _flashrnn()),
+    Group("frameworks", "continuity with the benchmarks of the frameworks",
+          "pytorch benchmarks/fastrnns @01addc4; tensorflow cudnn_rnn_ops_benchmark.py @0660d40; arXiv 1604.01946; "
+          "the RNN sample of cuDNN 8", _frameworks()),
+    Group("kinds", "ragged batches, both directions, projection, a deep stack", "own choice; GNMT", _kinds()),
+    Group("grid", "which algorithm is fastest where: cell, H and B at T100", "own choice",
+          tuple(_square(cell, H, B, 100, dtypes=("float16", "float32")) for cell, H, B in _GRID)),
+    Group("cpu", "the NumPy engine beside other CPU libraries", "own choice",
+          tuple(Problem(cell, L, 1, B, T, I, H, dtypes=("float32", "float64"))
+                for T, B, I, H, L in _CPU for cell in ("lstm", "gru"))),
+    Group("smoke", "a gate of correctness before any timing", "own choice", _SMOKE),
+)}  # fmt: skip
 
 
-GROUPS: Final[dict[str, Group]] = {group.name: group for group in _groups()}
+def rows_of(groups: Iterable[str], keep: Callable[[Row], bool] = lambda _: True) -> list[Row]:
+    """List the rows of groups, in their order."""
+    return [row for group in groups for row in GROUPS[group].rows() if keep(row)]
+
+
+def flops(problem: Problem) -> float:
+    """Multiply-adds of one forward, times 2; backward-data and backward-weights have as many each.
+
+    Pointwise work is not counted, as nobody counts it. Skip input has no input matrices in its first layer.
+    """
+    G, H, P = problem.gates, problem.H, problem.P or problem.H
+    of_step = 0
+    for layer in range(problem.L):
+        width = problem.D * P if layer else problem.I if problem.input == "linear" else 0
+        of_step += 2 * G * H * (width + P) + (2 * H * P if problem.P else 0)
+    return float(of_step * problem.D * problem.B * problem.T)

@@ -49,14 +49,6 @@ class Run:
         wanted = {"pass" if name == "which" else name: value for name, value in wanted.items()}
         return [row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())]
 
-    @property
-    def gpu_pictures(self) -> list[str]:
-        """The pictures of a GPU's times that there are rows for."""
-        timed = self.select(status="ok", suite="speed")
-        wanted = {"against-T": "flashrnn", "against-B": "flashrnn", "against-H": "stream"}
-        names = [name for name, group in wanted.items() if any(row["group"] == group for row in timed)]
-        return names + (["roofline", "ratios"] if timed else [])
-
 
 def record(
     *,

@@ -9,24 +9,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from .adapters import NotRun
+from rich.console import Console
+from rich.progress import Progress
+
+from .adapters import COMPETITORS, NotRun
 from .data import TOLERANCES, Array, reference, short, worst_error
-from .environment import clocks, now
-from .hosts import Failed, Host
-from .problems import GROUPS, Problem, Row
-from .results_files import Record, json_line, record, write
+from .environment import clocks, command_line, environment, now
+from .hosts import Failed, Host, Local, Remote
+from .problems import Problem, Row
+from .results_files import Record, json_line, place, record, write
 from .timing import Sample, summary
 
 SUITE: Final = "speed"
-
-ANYONE: Final = "*"
-"""The competitor of a row that was run by none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,32 +37,13 @@ class Settings:
     budget_s: float | None = None
     rows_max: int | None = None
 
-    def stops(self, measured: int, spent_s: float, needed_s: float) -> str | None:
-        """Return why no row is begun that needs so many seconds; None where one may be."""
+    def stops(self, measured: int, spent_s: float) -> str | None:
+        """Return why no other row is begun; None where one may be."""
         if measured == self.rows_max:
             return f"the run's {measured} rows were measured"
-        if self.budget_s is None or spent_s + needed_s < self.budget_s:
-            return None
-        if spent_s >= self.budget_s:
+        if self.budget_s is not None and spent_s >= self.budget_s:
             return f"the run's budget of {self.budget_s:g} s was spent"
-        left = f"{self.budget_s - spent_s:.2g} of the run's {self.budget_s:g} s were left"
-        return f"it takes about {needed_s:.2g} s, and {left}"
-
-
-class Pace:
-    """How long competitors take over a row: the median of what each has taken so far."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, list[float]] = {}
-
-    def note(self, competitor: str, seconds: float) -> None:
-        self._seconds.setdefault(competitor, []).append(seconds)
-
-    def of(self, competitors: Sequence[str]) -> float:
-        """Return the seconds of a row of these; of one that has run nothing yet, what the others take."""
-        medians = {name: statistics.median(seconds) for name, seconds in self._seconds.items()}
-        unknown = statistics.median(medians.values()) if medians else 0.0
-        return sum(medians.get(name, unknown) for name in competitors)
+        return None
 
 
 class Results:
@@ -98,6 +78,34 @@ class Part(NamedTuple):
     hosts: Sequence[Asked]
 
 
+def hosts_for(names: Sequence[str], threads: Sequence[int]) -> list[Asked]:
+    """A process for each CPU library and number of threads; what runs on a GPU is all in this one, in turns."""
+    found: list[Asked] = []
+    for name in names:
+        if COMPETITORS[name].device == "cpu":
+            found += [(name, count, Remote(name, count)) for count in threads]
+        else:
+            found.append((name, None, Local(name)))
+    return found
+
+
+def measure(parts: Sequence[Part], settings: Settings, out: Path | None, console: Console) -> Results:
+    """Run parts with a progress bar, and write the results file that `out` names.
+
+    A folder gets a file by machine, date and commit.
+    """
+    asked = sum(len(part.rows) * len(part.hosts) for part in parts)
+    described = environment(command_line(), rows=asked, settings=vars(settings))
+    out = None if out is None else place(out, described)
+    results = Results(out, described)
+    with Progress(console=console) as progress:
+        task = progress.add_task("measuring", total=sum(len(part.rows) for part in parts))
+        run(parts, results, settings, lambda name: progress.update(task, advance=1, description=name))
+    if out is not None:
+        console.print(f"written to {out}")
+    return results
+
+
 def run(
     parts: Sequence[Part],
     results: Results,
@@ -107,10 +115,10 @@ def run(
 ) -> None:
     """Measure every row of every part by each of its hosts, and add a record for each to `results`.
 
-    A row that would not end within the budget, by what its competitors took before, is listed as not run. `advance` is
-    told each row's name as it is done. An interrupt leaves the rest as not run.
+    A row that is not begun within the budget is listed as not run, as is what an interrupt leaves. `advance` gets each
+    row's name as it is done.
     """
-    started, pace = clock(), Pace()
+    started = clock()
     asked = [(row, part.hosts) for part in parts for row in part.rows]
     hosts = list({id(host): host for part in parts for _, _, host in part.hosts}.values())
     with contextlib.suppress(KeyboardInterrupt):
@@ -121,35 +129,21 @@ def run(
             results.environment["versions"] |= _versions(host)
         measured = 0
         for row, row_hosts in asked:
-            reason = settings.stops(measured, clock() - started, pace.of([name for name, _, _ in row_hosts]))
+            reason = settings.stops(measured, clock() - started)
             records = [_record(row, name, threads, "not_run", reason) for name, threads, _ in row_hosts]
             if not reason:
-                records, measured = _measure(row, row_hosts, settings, pace, clock), measured + 1
+                records, measured = _measure(row, row_hosts, settings), measured + 1
             for found in records:
                 results.add(found)
             advance(row.problem.name)
-    for left in _unlisted(asked, results.rows):
-        results.add(left)
+    wanted = [_record(row, who, threads, "not_run", "interrupted") for row, to in asked for who, threads, _ in to]
+    listed = set(map(_key, results.rows))
+    for left in wanted:
+        if _key(left) not in listed:
+            results.add(left)
     results.finish()
     for host in hosts:
         host.close()
-
-
-def _unlisted(asked: Sequence[tuple[Row, Sequence[Asked]]], listed: Sequence[Record]) -> list[Record]:
-    """What a report lacks: what an interrupted run was asked for, and every row of the groups beside those chosen."""
-
-    def key(record: Record) -> tuple[Any, ...]:
-        return tuple(record[name] for name in ("group", "problem", "pass", "dtype", "competitor", "threads"))
-
-    known, chosen = {key(record) for record in listed}, {row for row, _ in asked}
-    all_asked = [_record(row, who, threads, "not_run", "interrupted") for row, to in asked for who, threads, _ in to]
-    beside = [
-        _record(row, ANYONE, None, "not_run", "not among the rows chosen for this run")
-        for group in dict.fromkeys(row.group for row, _ in asked)
-        for row in GROUPS[group].rows()
-        if row not in chosen
-    ]
-    return [record for record in all_asked if key(record) not in known] + beside
 
 
 def _versions(host: Host) -> dict[str, Any]:
@@ -161,23 +155,21 @@ def _versions(host: Host) -> dict[str, Any]:
 
 @dataclasses.dataclass
 class _Entry:
-    """One competitor on one row; `outcome` is there once it is known that it will have no figure."""
+    """One competitor on one row; `outcome` is set once it is known that it will have no figure."""
 
     row: Row
     name: str
     threads: int | None
     host: Host
     figures: Record = dataclasses.field(default_factory=dict)
-    seconds: float = 0.0
     samples: list[Sample] = dataclasses.field(default_factory=list)
     calibrations: list[float] = dataclasses.field(default_factory=list)
     outcome: Record | None = None
 
-    def attempt(self, action: Callable[[], None], clock: Callable[[], float]) -> None:
-        """Do something, and count its seconds; that it raises is the row's outcome."""
+    def attempt(self, action: Callable[[], None]) -> None:
+        """Do something; that it raises is the row's outcome."""
         if self.outcome is not None:
             return
-        started = clock()
         try:
             action()
         except NotRun as reason:
@@ -185,7 +177,6 @@ class _Entry:
         except Exception as error:  # noqa: BLE001  a row's exception is its result
             text = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
             self.outcome = self.record("failed", text)
-        self.seconds += clock() - started
 
     def prepare(self) -> None:
         checked = check(self.row, self.host)
@@ -206,22 +197,15 @@ class _Entry:
         return _record(self.row, self.name, self.threads, status, reason, **figures)
 
 
-def _measure(
-    row: Row,
-    hosts: Sequence[Asked],
-    settings: Settings,
-    pace: Pace,
-    clock: Callable[[], float],
-) -> list[Record]:
+def _measure(row: Row, hosts: Sequence[Asked], settings: Settings) -> list[Record]:
     """Check, prepare, time in turns; and say what became of each."""
     entries = [_Entry(row, *entry) for entry in hosts]
     for entry in entries:
-        entry.attempt(entry.prepare, clock)
+        entry.attempt(entry.prepare)
     for turn in range(settings.rounds):
         for entry in entries if turn % 2 == 0 else reversed(entries):
-            entry.attempt(functools.partial(entry.sample, settings.sample_s), clock)
+            entry.attempt(functools.partial(entry.sample, settings.sample_s))
     for entry in entries:
-        pace.note(entry.name, entry.seconds)
         with contextlib.suppress(Failed):  # one that died holds nothing any more
             entry.host.release()
     return [entry.result() for entry in entries]
@@ -266,6 +250,5 @@ def _rounded(row: Record) -> Record:
     return {name: digits(value) for name, value in row.items()}
 
 
-def rows_of(groups: Iterable[str], keep: Callable[[Row], bool] = lambda _: True) -> list[Row]:
-    """List the rows of groups, in their order."""
-    return [row for group in groups for row in GROUPS[group].rows() if keep(row)]
+def _key(record: Record) -> tuple[Any, ...]:
+    return tuple(record[name] for name in ("group", "problem", "pass", "dtype", "competitor", "threads"))

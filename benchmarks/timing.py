@@ -68,26 +68,21 @@ class EventClock:
 
     name = "events"
 
-    def __init__(self, record: Call, elapsed_ms: Callable[[Any, Any], float], synchronize: Call) -> None:
-        self.mark, self._elapsed_ms, self.synchronize = record, elapsed_ms, synchronize
+    def __init__(self, event: Call, elapsed_ms: Callable[[Any, Any], float], synchronize: Call) -> None:
+        self._event, self._elapsed_ms, self.synchronize = event, elapsed_ms, synchronize
 
     @classmethod
     def of_cupy(cls, cuda: Any) -> EventClock:
-        def record() -> Any:
-            event = cuda.Event()
-            event.record()
-            return event
-
-        return cls(record, cuda.get_elapsed_time, lambda: cuda.get_current_stream().synchronize())
+        return cls(cuda.Event, cuda.get_elapsed_time, lambda: cuda.get_current_stream().synchronize())
 
     @classmethod
     def of_torch(cls, cuda: Any) -> EventClock:
-        def record() -> Any:
-            event = cuda.Event(enable_timing=True)
-            event.record()
-            return event
+        return cls(lambda: cuda.Event(enable_timing=True), lambda a, b: a.elapsed_time(b), cuda.synchronize)
 
-        return cls(record, lambda start, stop: start.elapsed_time(stop), cuda.synchronize)
+    def mark(self) -> Any:
+        event = self._event()
+        event.record()
+        return event
 
     def microseconds(self, start: Any, stop: Any) -> float:
         """Milliseconds are what CUDA gives; both events have to have passed."""
@@ -215,7 +210,6 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median of the ratios inside each round, with their lowest and highest."""
-    found = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return statistics.median(found), min(found), max(found)
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the median of the ratios inside each round."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))

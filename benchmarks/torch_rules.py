@@ -13,5 +13,5 @@ H200 = rules.Gpu(9, 0, 132)
 def algorithm(problem: Problem, dtype: str, *, backward: bool) -> str:
     """Return torch's choice for a forward or a backward: ragged batches are packed there."""
     packed = problem.layout == "packed" or problem.lengths != "full"
-    spec = spec_of(problem.replace(algo=""), dtype)
+    spec = spec_of(problem, dtype)
     return rules.algorithm(spec, problem.T, problem.B, H200, packed=packed, backward=backward)

@@ -152,13 +152,15 @@ class ConvertError(PycudnnrnnError, ValueError):
         framework: the framework that they come from or go to.
         what: the array or the argument that is the problem.
         why: the reason.
+        prefixes: the prefixes that have an RNN, if there is none under the one that was given.
     """
 
-    def __init__(self, framework: str, what: str, why: str) -> None:
-        super().__init__(framework, what, why)
+    def __init__(self, framework: str, what: str, why: str, prefixes: tuple[str, ...] = ()) -> None:
+        super().__init__(framework, what, why, prefixes)
         self.framework = framework
         self.what = what
         self.why = why
+        self.prefixes = prefixes
 
     def _text(self) -> str:
         return f"{self.framework}: {self.what}: {self.why}"

@@ -64,8 +64,6 @@ class Competitor:
     device: str
     option: str
     what: str
-    needs: str = ""
-    """The package that it cannot run without."""
 
     def prepare(self, problem: Problem, which: str, dtype: str, data: Data) -> Prepared:
         prepared: Prepared = self._load().prepare(problem, which, dtype, data, self.option)
@@ -85,11 +83,11 @@ COMPETITORS: Final = {
     for competitor in (
         Competitor("compiled", "numpy_engine", "cpu", "numba", "ours on the CPU, with compiled kernels"),
         Competitor("numpy", "numpy_engine", "cpu", "numpy", "ours on the CPU, with NumPy's kernels"),
-        Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU", "torch"),
-        Competitor("torch-ours-cpu", "torch_eager", "cpu", "cpu ours", "ours as torch's modules", "torch"),
-        Competitor("jax-cpu", "jax_scan", "cpu", "cpu", "jit of lax.scan", "jax"),
-        Competitor("jax-ours-cpu", "jax_ours", "cpu", "cpu", "ours under jit, in XLA's buffers", "jax"),
-        Competitor("onnxruntime", "onnxruntime_cpu", "cpu", "", "the ONNX operator", "onnxruntime"),
+        Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU"),
+        Competitor("torch-ours-cpu", "torch_eager", "cpu", "cpu ours", "ours as torch's modules"),
+        Competitor("jax-cpu", "jax_any", "cpu", "cpu scan", "jit of lax.scan"),
+        Competitor("jax-ours-cpu", "jax_any", "cpu", "cpu ours", "ours under jit, in XLA's buffers"),
+        Competitor("onnxruntime", "onnxruntime_cpu", "cpu", "", "the ONNX operator"),
         Competitor("eager", "ours_cuda", "cuda", "eager", "ours: the op as it is called"),
         Competitor("plan", "ours_cuda", "cuda", "plan", "ours: a prepared plan on static buffers"),
         Competitor("graph", "ours_cuda", "cuda", "graph", "ours: a captured graph, replayed"),
@@ -101,12 +99,11 @@ COMPETITORS: Final = {
         Competitor("small_h", "ours_cuda", "cuda", "persist_static_small_h", "the same"),
         Competitor("raw", "raw_cudnn", "cuda", "plain", "C++ over the same libcudnn: the floor"),
         Competitor("raw-graph", "raw_cudnn", "cuda", "graph", "the same calls in a CUDA graph"),
-        Competitor("torch", "torch_eager", "cuda", "cuda", "torch's modules on the GPU", "torch"),
-        Competitor("torch-ours", "torch_eager", "cuda", "cuda ours", "ours as torch's modules", "torch"),
-        Competitor("torch-graph", "torch_graph", "cuda", "", "the same in a CUDA graph", "torch"),
-        Competitor("jax", "jax_cudnn", "cuda", "", "jax.experimental.rnn under jit", "jax"),
-        Competitor("jax-ours", "jax_ours", "cuda", "cuda", "ours under jit, in XLA's buffers", "jax"),
-        Competitor("jax-scan", "jax_scan", "cuda", "cuda", "jit of lax.scan", "jax"),
+        Competitor("torch", "torch_eager", "cuda", "cuda", "torch's modules on the GPU"),
+        Competitor("torch-ours", "torch_eager", "cuda", "cuda ours", "ours as torch's modules"),
+        Competitor("torch-graph", "torch_graph", "cuda", "", "the same in a CUDA graph"),
+        Competitor("jax", "jax_any", "cuda", "cuda cudnn", "jax.experimental.rnn under jit"),
+        Competitor("jax-ours", "jax_any", "cuda", "cuda ours", "ours under jit, in XLA's buffers"),
     )
 }
 
@@ -124,9 +121,3 @@ def load(package: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise NotRun(f"{package.partition('.')[0]} is not installed") from error
-
-
-def need_pass(which: str, *, among: tuple[str, ...], why: str) -> None:
-    """Refuse a pass that a competitor does not have."""
-    if which not in among:
-        raise NotRun(f"{which}: {why}")

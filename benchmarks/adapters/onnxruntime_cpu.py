@@ -12,7 +12,7 @@ from pycudnnrnn.errors import ConvertError
 
 from ..data import Array, Data, results_of, spec_of
 from ..problems import Problem
-from . import NotRun, Prepared, load, need_pass
+from . import NotRun, Prepared, load
 
 
 def versions() -> dict[str, Any]:
@@ -20,7 +20,8 @@ def versions() -> dict[str, Any]:
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) -> Prepared:
-    need_pass(which, among=("infer",), why="onnxruntime's operators have only a forward")
+    if which != "infer":
+        raise NotRun("onnxruntime's operators have only a forward")
     if dtype in ("tf32", "float64"):
         raise NotRun(f"its operators on the CPU have no {dtype}")
     if problem.layout == "packed" or problem.carried:

@@ -14,7 +14,7 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, MissingDependencyError, StateError, version_text
 
 from .. import torch_rules
-from ..data import GRADIENTS, Array, Data, flat, results_of, spec_of
+from ..data import Array, Data, flat, results_of, spec_of
 from ..problems import Problem
 from ..timing import Clock, EventClock
 from . import NotRun, Prepared
@@ -81,8 +81,6 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
 def _algorithm(problem: Problem, which: str, dtype: str, option: str) -> str:
     if option in ("eager", "plan", "graph"):
         return ""
-    if problem.algo:
-        raise NotRun(f"the row is only for {problem.algo}")
     if option != "rule":
         return option
     forward, backward = (torch_rules.algorithm(problem, dtype, backward=b) for b in (False, True))
@@ -100,8 +98,6 @@ def _params(op: Any, data: Data, cuda: Cuda) -> Any:
 
 
 def _eager(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda) -> Prepared:
-    if which not in ("infer", "step"):
-        raise NotRun("a backward uses its reserve up: timed apart on plans")
     params = _params(op, data, cuda)
     xs = [cuda.put(x) for x in data.xs]
     dy = cuda.put(data.dy)
@@ -181,45 +177,29 @@ def _on_plan(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda, opti
     def forward(x: Any, before: list[Any], after: list[Any]) -> None:
         plan.forward(b.params, x, *before, b.y, *after, b.reserve)
 
-    def backward_data() -> None:
+    def step(x: Any) -> None:
+        forward(x, none, b.after)
         plan.backward_data(
             b.params, b.y, b.dy, None, b.d_after[0], b.d_before[0], None, b.d_after[1], b.d_before[1], b.dx, b.reserve
         )
-
-    def backward_weights(x: Any) -> None:
         plan.backward_weights(x, None, b.y, b.d_params, b.reserve)
-
-    def step() -> None:
-        x = next(turn)
-        forward(x, none, b.after)
-        backward_data()
-        backward_weights(x)
 
     def carry() -> None:
         b.before, b.after = b.after, b.before
         forward(next(turn), b.before, b.after)
 
-    calls: dict[str, Callable[[], None]] = {
-        "infer": carry if problem.carried else lambda: forward(next(turn), none, b.after),
-        "dgrad": backward_data,
-        "wgrad": lambda: backward_weights(b.xs[0]),
-        "step": step,
-    }
-
     def results() -> dict[str, Array]:
         if which == "infer":
             forward(b.xs[0], none, b.after)
             return _states(cuda, b.y, b.after)
-        forward(b.xs[0], none, b.after)
-        backward_data()
-        backward_weights(b.xs[0])
-        found = _gradients(op, cuda, b.y, b.dx, b.d_params)
-        return {name: found[name] for name in GRADIENTS[which]}
+        step(b.xs[0])
+        return _gradients(op, cuda, b.y, b.dx, b.d_params)
 
-    if which in ("dgrad", "wgrad"):  # on what a forward, and for weights a backward-data, leave
-        forward(b.xs[0], none, b.after)
-        backward_data()
-    return Prepared(calls[which], results, cuda.clock(), _launches(problem, which), figures)
+    if which == "step":
+        call: Callable[[], None] = lambda: step(next(turn))  # noqa: E731
+    else:
+        call = carry if problem.carried else lambda: forward(next(turn), none, b.after)
+    return Prepared(call, results, cuda.clock(), _launches(problem, which), figures)
 
 
 def _states(cuda: Cuda, y: Any, states: Any) -> dict[str, Array]:
@@ -228,10 +208,6 @@ def _states(cuda: Cuda, y: Any, states: Any) -> dict[str, Array]:
 
 
 def _graph(problem: Problem, which: str, plan: Any, b: _Buffers, cuda: Cuda, figures: dict[str, Any]) -> Prepared:
-    if which not in ("infer", "step"):
-        raise NotRun("a graph holds a forward, or a whole step")
-    if not hasattr(plan, "capture"):
-        raise NotRun("this version has no plan.capture")
     try:
         graph = plan.capture(b.params, carry_state=problem.carried)
     except StateError as error:

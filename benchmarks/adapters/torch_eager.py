@@ -14,7 +14,7 @@ from pycudnnrnn import convert
 from ..data import Array, Data, flat, numpy_name, results_of
 from ..problems import Problem
 from ..timing import Clock, EventClock, HostClock
-from . import NotRun, Prepared, load, need_pass
+from . import NotRun, Prepared, load
 
 
 def versions() -> dict[str, Any]:
@@ -26,7 +26,6 @@ def versions() -> dict[str, Any]:
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
-    need_pass(which, among=("infer", "step"), why="torch has no call for it")
     device, _, ours = option.partition(" ")
     return prepare_on(problem, which, data, Torch(problem, dtype, device, ours=bool(ours)))
 
@@ -37,8 +36,6 @@ class Torch:
     def __init__(self, problem: Problem, dtype: str, device: str, *, ours: bool = False) -> None:
         if problem.input == "skip":
             raise NotRun("nn.LSTM, nn.GRU and nn.RNN have no skip input")
-        if problem.algo:
-            raise NotRun("torch's algorithm cannot be chosen")
         self.torch = torch = load("torch")
         self._nn = load("pycudnnrnn.interop.torch") if ours else torch.nn
         self.device = device

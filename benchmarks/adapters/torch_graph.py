@@ -6,14 +6,13 @@ from typing import Any
 
 from ..data import Array, Data, results_of
 from ..problems import Problem
-from . import NotRun, Prepared, need_pass
+from . import NotRun, Prepared
 from .torch_eager import Torch, host, parameter_gradients, versions
 
 __all__ = ["prepare", "versions"]
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) -> Prepared:
-    need_pass(which, among=("infer", "step"), why="torch has no call for it")
     if problem.lengths != "full" or problem.layout == "packed":
         raise NotRun("a PackedSequence is made on the host")
     own = Torch(problem, dtype, "cuda")

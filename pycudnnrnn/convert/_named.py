@@ -22,14 +22,6 @@ _DEEPEST: Final = 16
 """Most levels of a nested dict. The deepest tree of a framework here has five. A dict may contain itself."""
 
 
-class NoRNNError(ConvertError):
-    """There is no RNN under the prefix that was given. `prefixes` are those that have one."""
-
-    def __init__(self, framework: str, what: str, why: str, prefixes: tuple[str, ...] = ()) -> None:
-        super().__init__(framework, what, why)
-        self.prefixes = prefixes
-
-
 class Named:
     """Arrays under their names, to be taken one by one.
 
@@ -88,7 +80,7 @@ class Named:
         """Return the matches of the keys that belong to an RNN. `first` is the key that every RNN has.
 
         Raises:
-            NoRNNError: there is none. The text lists the prefixes that have one.
+            ConvertError: there is none. The text lists the prefixes that have one.
         """
         found = [match for key in self._all if (match := pattern.fullmatch(key))]
         if found:
@@ -101,7 +93,7 @@ class Named:
         what, why = shorten(self.prefix + first), "missing, and so is every other key of an RNN"
         if not self._all:
             what, why = "arrays", f"there is no key under the prefix {self.prefix!r}"
-        raise NoRNNError(self.framework, what, why + hint, tuple(sorted(there)))
+        raise ConvertError(self.framework, what, why + hint, tuple(sorted(there)))
 
     def keep_only(self, wanted: Callable[[str], bool]) -> None:
         """Leave out every key that is not wanted: those of other parts of the model."""

@@ -1,16 +1,19 @@
 """How figures are made: percentiles, ratios, sample sizes, and the numeric gate."""
 
 import contextlib
+import functools
 import math
+import types
 
 import numpy as np
 import pytest
 
-from benchmarks import adapters, data, timing
+from benchmarks import adapters, data, host_cost, timing
 from benchmarks.adapters import NotRun, numpy_engine, torch_eager
 from benchmarks.hosts import Failed, Local
-from benchmarks.problems import GROUPS
-from benchmarks.runner import Part, Results, Settings, check, rows_of, run
+from benchmarks.problems import GROUPS, rows_of
+from benchmarks.results_files import load
+from benchmarks.runner import Part, Results, Settings, check, run
 from benchmarks.timing import EventClock, HostClock, Sample
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.layout import canonical_shapes
@@ -89,7 +92,7 @@ def test_a_summary_has_the_median_of_medians_and_percentiles_of_all():
 
 
 def test_ratios_are_taken_inside_a_round():
-    assert timing.ratios([1, 20, 3], [2, 10, 3]) == (1.0, 0.5, 2.0)
+    assert timing.ratio([1, 20, 3], [2, 10, 3]) == 1.0
 
 
 def test_host_samples_wait_for_each_call():
@@ -118,7 +121,7 @@ def test_numbers_are_drawn_once_a_process_and_a_problem_once_for_all_its_rows_an
     drawn, default_rng = [], np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda seed: drawn.append(seed) or default_rng(seed))
     data._block.cache_clear()
-    data._REPEATED.clear()
+    data._scaled.cache_clear()
     data.draw.cache_clear()
     rows = rows_of(["smoke"], lambda row: row.dtype == "float32" and row.which in ("infer", "step"))
     for row in rows:
@@ -130,7 +133,7 @@ def test_numbers_are_drawn_once_a_process_and_a_problem_once_for_all_its_rows_an
 
 
 def test_what_all_competitors_are_given_cannot_be_written():
-    drawn = data.draw(GROUPS["ragged"].problems[0].replace(B=3, T=4, H=5, I=5))
+    drawn = data.draw(GROUPS["kinds"].problems[0].replace(B=3, T=4, H=5, I=5))
     for array in (*drawn.xs, drawn.dy, *drawn.canonical.weights, *drawn.canonical.biases):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 1
@@ -164,7 +167,7 @@ def test_a_large_gradient_is_compared_in_every_row_and_column():
 
 
 def test_ragged_rows_draw_lengths_in_their_range_and_no_gradient_past_an_end():
-    for problem in GROUPS["ragged"].problems:
+    for problem in GROUPS["kinds"].problems[:4]:
         drawn = data.draw(problem.replace(B=40, H=6, I=5))
         assert len(set(drawn.lengths)) > 5
         assert 50 <= min(drawn.lengths) <= max(drawn.lengths) <= 200
@@ -172,14 +175,6 @@ def test_ragged_rows_draw_lengths_in_their_range_and_no_gradient_past_an_end():
         for b, length in enumerate(drawn.lengths):
             assert not drawn.dy[length:, b].any()
             assert drawn.dy[:length, b].any()
-
-
-def test_a_check_is_cut_in_time_alone_and_keeps_two_steps():
-    for row in rows_of(GROUPS):
-        small = data.short(row.problem)
-        assert small.replace(T=row.problem.T) == row.problem
-        assert small.T in range(min(2, row.problem.T), row.problem.T + 1)
-        assert small.T <= 2 or data.flops(small) <= data.CHECK_FLOPS
 
 
 class Wrong:
@@ -209,9 +204,7 @@ class Wrong:
         pass
 
 
-@pytest.mark.parametrize(
-    ("which", "result"), [("infer", "y"), ("infer", "cy"), ("step", "dx"), ("step", "dw"), ("wgrad", "dw")]
-)
+@pytest.mark.parametrize(("which", "result"), [("infer", "y"), ("infer", "cy"), ("step", "dx"), ("step", "dw")])
 def test_wrong_numbers_have_no_time(which, result):
     row = smoke(which=which)
     assert check(row, Wrong(result, 1))["error"] < 1e-6
@@ -240,32 +233,22 @@ CPU = ("numpy", "torch-cpu", "torch-ours-cpu", "jax-cpu", "jax-ours-cpu", "onnxr
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-def test_every_cpu_competitor_computes_what_the_numpy_engine_computes():
-    rows = rows_of(["smoke"], lambda row: row.which in ("infer", "step") and row.dtype == "float32")
-    rows += [smoke("lstm", which, "bfloat16") for which in ("infer", "step")]
-    odd = {
-        "proj": {"P": 4, "H": 7},
-        "bidir": {"D": 2, "L": 2, "B": 3, "H": 6, "T": 5},
-        "ragged": {"T": 9, "B": 5, "H": 6},
-    }
-    for name, sizes in odd.items():
-        of = rows_of(
-            [name],
-            lambda row: row.dtype == "float32" and row.problem.cell == "lstm" and row.problem.L * row.problem.D <= 2,
-        )
-        few = (r._replace(problem=r.problem.replace(I=5, **sizes)) for r in of)
-        rows += dict.fromkeys(few)
-    (streamed,) = rows_of(["stream"], lambda r: (r.problem.L, r.problem.H, r.dtype) == (2, 128, "float32"))
-    rows.append(streamed._replace(problem=streamed.problem.replace(I=5, H=6)))
-    compared = dict.fromkeys(CPU, 0)
-    for name in CPU:
-        host = Local(name)
-        for row in rows:
-            with contextlib.suppress(NotRun):
-                check(row, host)
-                compared[name] += 1
-    torchs = {"torch-cpu": 23, "torch-ours-cpu": 23}
-    assert compared == torchs | {"numpy": 19, "jax-cpu": 15, "jax-ours-cpu": 19, "onnxruntime": 7}
+@pytest.mark.parametrize("name", CPU)
+def test_every_cpu_competitor_computes_what_the_numpy_engine_computes(name):
+    """Checked, and called twice more: states are carried, and inputs taken in turn."""
+    rows = rows_of(["smoke"], lambda row: row.dtype == "float32")
+    odd = ({"P": 4, "H": 7}, {"D": 2, "L": 2, "B": 3}, {"T": 9, "B": 5, "lengths": "unsorted"}, {"carried": True},
+           {"T": 9, "B": 5, "lengths": "unsorted", "layout": "packed"}, {"input": "skip", "I": 8})  # fmt: skip
+    lstm = [row for row in rows if row.problem.cell == "lstm"]
+    rows += [row._replace(problem=row.problem.replace(**sizes)) for row in lstm for sizes in odd]
+    refused = 0
+    for row in rows:
+        try:
+            check(row, Local(name))
+            Local(name).prepare(row)
+        except NotRun:
+            refused += 1
+    assert refused <= (14 if name == "onnxruntime" else 4), f"of {len(rows)}"
 
 
 @pytest.mark.parametrize("which", ["infer", "step"])
@@ -361,3 +344,28 @@ def test_a_gpu_is_brought_up_and_its_host_left_to_settle_at_a_rows_first_sample(
 def test_what_the_hosts_clock_times_on_a_gpu_is_a_latency_that_events_can_be_compared_with(on_gpu):
     sample = adapters.Prepared(lambda: None, dict, on_gpu=on_gpu).sample(0.0)
     assert sample.figures == ({"latency_us": np.median(sample.times_us)} if on_gpu else {})
+
+
+def test_the_hosts_calls_are_timed_in_turn_a_block_of_each_and_the_first_of_a_block_apart(monkeypatch):
+    order, now = [], 0
+    monkeypatch.setattr(host_cost, "time", types.SimpleNamespace(perf_counter_ns=lambda: now))
+
+    def call(name):
+        nonlocal now
+        now += 1000 if order[-1:] == [name] else 7000
+        order.append(name)
+
+    found = host_cost.measured({name: functools.partial(call, name) for name in "ab"}, 2 * host_cost.BLOCK)
+    assert "".join(order[-4 * host_cost.BLOCK :]) == ("a" * host_cost.BLOCK + "b" * host_cost.BLOCK) * 2
+    assert found == {name: ([1.0] * 2 * (host_cost.BLOCK - 1), [7.0] * 2) for name in "ab"}
+
+
+@pytest.mark.long
+def test_the_hosts_share_is_timed_row_by_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(host_cost, "ROUNDS", 3)
+    monkeypatch.setattr(host_cost, "IMPORTS", 1)
+    monkeypatch.setattr("sys.argv", ["host_cost", "--out", str(tmp_path / "host.jsonl")])
+    host_cost.main()
+    rows = load(tmp_path / "host.jsonl").rows
+    assert [row["goal"] for row in rows] == ["B1", "B2", "B3", None, "B6", "B6", None, None, None, "B8"]
+    assert all(row["median_us"] > 0 for row in rows)

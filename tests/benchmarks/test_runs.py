@@ -1,6 +1,5 @@
-"""Runs: turns, budgets, processes, and what is reported of every row."""
+"""Runs: turns, budgets, processes, and that every row which was asked for is reported."""
 
-import json
 import os
 import types
 from typing import ClassVar
@@ -8,13 +7,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from benchmarks import data, timing
-from benchmarks.adapters import COMPETITORS, NotRun, Prepared
+from benchmarks import timing
+from benchmarks.adapters import NotRun, Prepared
 from benchmarks.environment import environment, machine_folder
-from benchmarks.hosts import Failed, Local, Remote, serve
-from benchmarks.problems import GROUPS
-from benchmarks.results_files import load
-from benchmarks.runner import Pace, Part, Results, Settings, rows_of, run
+from benchmarks.hosts import Failed, Local, Remote
+from benchmarks.problems import GROUPS, rows_of
+from benchmarks.results_files import load, place
+from benchmarks.runner import Part, Results, Settings, run
 from benchmarks.timing import Sample
 from tests.benchmarks.rows import smoke
 
@@ -31,7 +30,6 @@ class Fake:
         Fake.log.append(f"{self.name} started")
 
     def versions(self):
-        Fake.log.append(f"{self.name} asked")
         return {self.name: "1"}
 
     def results(self, row):
@@ -65,90 +63,45 @@ def test_competitors_take_turns_and_nothing_that_one_does_ends_the_run(tmp_path)
     rows = [smoke(), smoke("gru")]
     run([Part(rows, [(host.name, 2, host) for host in hosts])], results, Settings(rounds=3, sample_s=0))
     names = [host.name for host in hosts]
-    assert Fake.log[:8] == [f"{name} started" for name in names] + [f"{name} asked" for name in names], "side by side"
-    assert Fake.log[8:15] == ["a", "b", "breaks", "b", "a", "a", "b"]
-    assert Fake.log[-4:] == ["a closed", "b closed", "refuses closed", "breaks closed"]
+    assert Fake.log[:4] == [f"{name} started" for name in names], "side by side"
+    assert Fake.log[4:11] == ["a", "b", "breaks", "b", "a", "a", "b"]
+    assert Fake.log[-4:] == [f"{name} closed" for name in names]
     written = load(tmp_path / "out.jsonl")
-    assert written.environment["versions"] == {"a": "1", "b": "1", "refuses": "1", "breaks": "1"}
+    assert written.environment["versions"] == dict.fromkeys(names, "1")
     assert "finished" in written.environment
     by_name = {(row["competitor"], row["problem"]): row for row in written.rows}
     for row in rows:
-        assert by_name["a", row.problem.name]["median_us"] == 5.0
-        assert by_name["a", row.problem.name]["round_medians_us"] == [5.0] * 3
-        assert by_name["refuses", row.problem.name]["reason"] == "it has no such thing"
-        assert by_name["refuses", row.problem.name]["status"] == "not_run"
-        assert by_name["breaks", row.problem.name]["reason"] == "ZeroDivisionError: in the middle"
-        assert by_name["breaks", row.problem.name]["status"] == "failed"
+        found = {name: by_name[name, row.problem.name] for name in names}
+        assert (found["a"]["median_us"], found["a"]["round_medians_us"]) == (5.0, [5.0] * 3)
+        assert (found["refuses"]["status"], found["refuses"]["reason"]) == ("not_run", "it has no such thing")
+        assert (found["breaks"]["status"], found["breaks"]["reason"]) == ("failed", "ZeroDivisionError: in the middle")
 
 
-class Busy(Fake):
-    """A competitor whose every row takes so many seconds of the class's clock."""
-
+@pytest.mark.parametrize(
+    ("settings", "timed", "reason"),
+    [
+        (Settings(1, 0, budget_s=25), 3, "the run's budget of 25 s was spent"),
+        (Settings(1, 0, rows_max=2), 2, "the run's 2 rows were measured"),
+    ],
+)
+def test_what_is_not_reached_is_listed_as_not_run_with_the_reason(settings, timed, reason, tmp_path):
+    """Each row takes 10 s of this clock."""
     now = 0.0
 
-    def __init__(self, name, seconds):
-        super().__init__(name, self._work)
-        self._seconds = seconds
-
-    def _work(self):
-        Busy.now += self._seconds
+    def work():
+        nonlocal now
+        now += 10
         return [5.0]
 
-
-def timed_run(parts, budget_s, path=None):
-    Busy.now = 0.0
-    results = Results(path, {"versions": {}})
-    run(parts, results, Settings(rounds=1, sample_s=0, budget_s=budget_s), clock=lambda: Busy.now)
-    return results.rows
-
-
-def test_every_row_of_a_named_group_is_in_the_output_whatever_was_chosen_or_reached(tmp_path):
-    chosen = rows_of(["smoke"], lambda row: row.dtype == "float32")
-    timed_run([Part(chosen, [("a", None, Busy("a", 4)), ("b", None, Busy("b", 6))])], 30, tmp_path / "out.jsonl")
-    written = load(tmp_path / "out.jsonl").rows
-    reported = {(row["problem"], row["pass"], row["dtype"]) for row in written}
-    assert reported == {(r.problem.name, r.which, r.dtype) for r in GROUPS["smoke"].rows()}
-    timed = [row for row in written if row["status"] == "ok"]
-    assert len(timed) == 2 * 2, "a third would have ended when the 30 s were over"
-    late = [row for row in written if row["reason"] == "it takes about 10 s, and 10 of the run's 30 s were left"]
-    assert len(late) == 2 * (len(chosen) - 2)
-    left = [row for row in written if row["competitor"] == "*"]
-    assert len(left) == len(reported) - len(chosen)
-    assert {row["status"] for row in left} == {"not_run"}
-
-
-def test_a_row_is_begun_only_if_it_can_end_within_the_budget_by_what_its_competitors_took():
-    slow, quick = ("slow", None, Busy("slow", 10)), ("quick", None, Busy("quick", 1))
     rows = rows_of(["smoke"], lambda row: row.dtype == "float32")
-    found = timed_run([Part(rows[:4], [slow, quick]), Part(rows[4:8], [quick])], 35.5)
-    by_row = {(row["competitor"], row["problem"], row["pass"]): row["reason"] for row in found}
-    reasons = [by_row["quick", row.problem.name, row.which] for row in rows[:8]]
-    assert reasons[:3] == [None] * 3
-    assert reasons[3] == "it takes about 11 s, and 2.5 of the run's 35.5 s were left"
-    assert reasons[4:6] == [None] * 2, "2.5 s are enough for two"
-    assert reasons[6:] == ["it takes about 1 s, and 0.5 of the run's 35.5 s were left"] * 2
-    assert Busy.now == 35
-
-
-def test_one_that_has_run_nothing_yet_is_taken_to_need_what_the_others_do():
-    pace = Pace()
-    assert pace.of(["new"]) == 0
-    for seconds in (1, 2, 90):
-        pace.note("a", seconds)
-    pace.note("b", 4)
-    assert pace.of(["a"]) == 2, "one row that hung is not what a row takes"
-    assert pace.of(["a", "b", "new"]) == 2 + 4 + 3
-
-
-def test_a_run_of_so_many_rows_times_them_whatever_the_clock_says(tmp_path):
-    chosen = rows_of(["smoke"], lambda row: row.dtype == "float32")
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
-    settings = Settings(rounds=1, sample_s=0, rows_max=2)
-    run([Part(chosen, [("a", None, Fake("a"))]), Part(chosen, [("b", None, Fake("b"))])], results, settings)
-    rows = load(tmp_path / "out.jsonl").rows
-    assert [row["status"] for row in rows if row["competitor"] == "a"][:3] == ["ok", "ok", "not_run"]
-    assert len([row for row in rows if row["status"] == "ok"]) == 2, "of all parts together"
-    assert len([row for row in rows if row["reason"] == "the run's 2 rows were measured"]) == 2 * len(chosen) - 2
+    parts = [Part(rows, [("a", None, Fake("a", work))]), Part(rows[:1], [("b", None, Fake("b"))])]
+    run(parts, results, settings, clock=lambda: now)
+    written = load(tmp_path / "out.jsonl").rows
+    assert [row["status"] for row in written] == ["ok"] * timed + ["not_run"] * (len(rows) + 1 - timed)
+    assert {row["reason"] for row in written[timed:]} == {reason}
+    asked = [(row.problem.name, row.which, row.dtype) for row in (*rows, rows[0])]
+    assert [(row["problem"], row["pass"], row["dtype"]) for row in written] == asked
 
 
 @pytest.mark.parametrize("when", ["start", "versions", "results", "sample", "add", "advance"])
@@ -179,15 +132,14 @@ def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_pa
 
 
 def test_rows_are_on_the_disk_as_they_come(tmp_path):
-    path = tmp_path / "out.jsonl"
-    seen = []
+    path, seen = tmp_path / "out.jsonl", []
     results = Results(path, {"versions": {}})
     part = Part([smoke(), smoke("gru")], [("a", None, Fake("a"))])
     run([part], results, Settings(1, 0), advance=lambda _: seen.append(len(path.read_text().splitlines())))
     assert seen == [2, 3]
 
 
-def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
+def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this(monkeypatch):
     remote = Remote("numpy", threads=1)
     try:
         row = smoke("gru", "step")
@@ -213,6 +165,8 @@ def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
 class Deaf:
     """A process that never answers."""
 
+    started: ClassVar = []
+
     def __init__(self, **_):
         self.alive = True
 
@@ -222,7 +176,7 @@ class Deaf:
         return end, end
 
     def start(self):
-        Deaf.started += 1
+        Deaf.started.append(os.environ.get("OMP_NUM_THREADS"))
 
     def join(self, *_):
         pass
@@ -234,10 +188,11 @@ class Deaf:
         return self.alive
 
 
-def test_one_that_twice_gives_no_answer_is_not_asked_again(monkeypatch):
-    Deaf.started, Deaf.Process = 0, Deaf
+def test_one_that_twice_gives_no_answer_is_not_asked_again_and_its_threads_leave_no_trace_here(monkeypatch):
+    Deaf.Process = Deaf
     monkeypatch.setattr("benchmarks.hosts.multiprocessing.get_context", lambda _: Deaf)
-    remote = Remote("numpy", None, answer_within_s=60)
+    before = dict(os.environ)
+    remote = Remote("numpy", 7, answer_within_s=60)
     for _ in range(2):
         with pytest.raises(Failed, match="prepare: no answer within 60 s"):
             remote.prepare(smoke())
@@ -245,53 +200,13 @@ def test_one_that_twice_gives_no_answer_is_not_asked_again(monkeypatch):
         remote.results(smoke())
     remote.release()
     remote.close()
-    assert Deaf.started == 2
-
-
-def test_a_process_imports_what_it_needs_before_it_is_asked(monkeypatch):
-    imported = []
-
-    class Gone:
-        def recv(self):
-            imported.append("asked")
-            raise EOFError
-
-    monkeypatch.setattr("benchmarks.hosts.signal.signal", lambda *_: None)
-    monkeypatch.setattr(Local, "versions", lambda self: imported.append("imported") or 1 / 0)
-    serve(Gone(), "numpy", None)
-    assert imported == ["imported", "asked"]
-
-
-def test_thread_counts_reach_the_process_and_leave_no_trace_here(monkeypatch):
-    started = []
-
-    class Context:
-        @staticmethod
-        def Pipe():  # noqa: N802
-            return None, type("End", (), {"close": lambda self: None})()
-
-        class Process:
-            def __init__(self, **_):
-                pass
-
-            def start(self):
-                started.append(os.environ["OMP_NUM_THREADS"])
-
-    monkeypatch.setattr("benchmarks.hosts.multiprocessing.get_context", lambda _: Context)
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    before = dict(os.environ)
-    Remote("numpy", threads=7).start()
-    assert started == ["7"]
+    assert Deaf.started == ["7", "7"]
     assert dict(os.environ) == before
 
 
 def test_a_prepared_call_is_warmed_up_before_it_is_timed(monkeypatch):
     calls = []
-
-    def prepare(*_):
-        return Prepared(lambda: calls.append(1), dict)
-
-    monkeypatch.setattr("benchmarks.adapters.numpy_engine.prepare", prepare)
+    monkeypatch.setattr("benchmarks.adapters.numpy_engine.prepare", lambda *_: Prepared(lambda: calls.append(1), dict))
     host = Local("numpy")
     host.prepare(smoke())
     assert len(calls) == timing.WARM_UP
@@ -300,19 +215,10 @@ def test_a_prepared_call_is_warmed_up_before_it_is_timed(monkeypatch):
         host.sample(0)
 
 
-def test_the_environment_names_machine_commit_versions_and_command():
+def test_the_environment_names_machine_commit_versions_and_command_and_the_file(tmp_path):
     found = environment("a command", rounds=3)
     assert {"date", "commit", "dirty", "command", "machine", "gpu", "versions", "clocks", "rounds"} <= found.keys()
-    assert json.loads(json.dumps(found)) == found
-    assert machine_folder({"gpu": []}) == "cpu"
     assert machine_folder({"gpu": ["NVIDIA H200, 580.159.03, 143771 MiB"]}) == "nvidia-h200"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name, competitor in COMPETITORS.items() if competitor.device == "cuda"])
-def test_what_is_not_here_is_not_run_with_a_reason(name):
-    competitor = COMPETITORS[name]
-    problem = smoke().problem
-    with pytest.raises(NotRun) as caught:
-        competitor.prepare(problem, "infer", "float32", data.draw(problem))
-    assert len(str(caught.value)) > 10
+    described = {"date": "2027-01-02T03:04:05", "commit": "abc", "dirty": True, "gpu": []}
+    assert place(tmp_path, described, "host") == tmp_path / "cpu" / "2027-01-02-abc-dirty-host.jsonl"
+    assert place(tmp_path / "a.jsonl", described) == tmp_path / "a.jsonl"

@@ -3,18 +3,35 @@
 It trains on its share of the batch, and rank 0 writes its weights and what each all-reduce moved.
 """
 
+import contextlib
+import importlib
 import os
 import sys
 import weakref
 
 import torch
+import torch.distributed
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.torch_ddp import gloo_group
 from pycudnnrnn.interop import torch as ours
 
 STEPS = 4
+
+
+@contextlib.contextmanager
+def gloo_group(rank, world, store):
+    """Be a rank of a group over gloo; its threads have ended behind the block, if nothing of the block is left.
+
+    A thread of gloo drops tensors that Python knows, and takes Python's lock for it. If the interpreter is ending by
+    then, Python unwinds that thread and C++ aborts the process. So the threads have to end before, and they do once
+    nobody holds the group: a `DistributedDataParallel` holds it, and so do the default arguments of a module of torch
+    that it imports, if that happens while there is a group.
+    """
+    importlib.import_module("torch.distributed.nn.functional")  # before there is a group for it to hold
+    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world)
+    yield
+    torch.distributed.destroy_process_group()  # not after an error: the error's frames hold the group
 
 
 class Model(torch.nn.Module):

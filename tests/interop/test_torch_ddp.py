@@ -13,8 +13,7 @@ from tests.helpers.oracles import need
 need("torch")
 import torch  # noqa: E402
 
-from benchmarks.torch_ddp import gloo_group  # noqa: E402
-from tests.interop.ddp_rank import STEPS, Model, train, train_in_parallel  # noqa: E402
+from tests.interop.ddp_rank import STEPS, Model, gloo_group, train, train_in_parallel  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 

@@ -20,7 +20,7 @@ from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli.convert import own
 from pycudnnrnn.cli.convert.verify import verify as run_both
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.convert._named import NoRNNError
+from pycudnnrnn.errors import ConvertError
 
 FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
 
@@ -146,7 +146,7 @@ def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], g
     """Convert arrays. Without a prefix, the only RNN among them is meant, and a warning names its prefix."""
     try:
         return to_canonical(arrays, **given)
-    except NoRNNError as error:
+    except ConvertError as error:
         if "prefix" in given or len(error.prefixes) != 1:
             raise
         warnings.warn(f"read with -s prefix={error.prefixes[0]}: it is the only RNN in the file", stacklevel=1)
