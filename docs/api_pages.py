@@ -271,7 +271,9 @@ def shown_signature(full: str, value: Any, arguments: str) -> str:
     if inspect.isclass(value) and not is_made(full, value):
         return ""
     arguments = re.sub(r"\b(\w+)\.([A-Z0-9_]+)\b", _word, arguments)
-    return re.sub(r"(: )(?:'\w+' \| )+\w+", r"\1str", arguments)
+    return re.sub(
+        r"[~.\w]*Literal\[[^]]*\] \| [~.\w]*\.(?:(Any)|\w+)", lambda m: "str | Any" if m[1] else "str", arguments
+    )
 
 
 def _word(found: re.Match[str]) -> str:

@@ -90,7 +90,7 @@ def _for_napoleon(_app, what, _name, _obj, _options, lines):
 def _announce(_app, _page, _template, context, _doctree):
     """Report on top of every page that no GPU has run the package, as long as there is no results file of one."""
     if not gpu_results():
-        link = f'<a href="{context["pathto"]("gpu-verification")}">What has been tested</a>'
+        link = f'<a href="{context["pathto"]("gpu-verification")}">Details</a>'
         context["theme_announcement"] = f"No GPU has run pycudnnrnn yet. {link}"
 
 
