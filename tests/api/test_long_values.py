@@ -1,8 +1,4 @@
-"""No error quotes a value at length: whatever the public surface is given, the text stays one that people read."""
-
-import copy
-import inspect
-import re
+"""No error quotes a key, a name or a field at length; test_wrong_types.py has the long values of arguments."""
 
 import numpy as np
 import pytest
@@ -10,53 +6,11 @@ import pytest
 from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, Saver, checkpoint, convert, libcudnn
 from pycudnnrnn._text import TEXT_MAX
 from pycudnnrnn.errors import ArgumentError, CheckpointError, EngineError, PycudnnrnnError
-from pycudnnrnn.layers import RNNLayer
-from tests.api.test_wrong_types import CANONICAL, PARAMETERS, RIGHT, row_of
+from tests.api.test_wrong_types import CANONICAL
 
 LONG = "x" * 100_000
-VALUES = {"text": LONG, "bytes": LONG.encode(), "list": [LONG], "a long list": ["x"] * 100_000, "keys": {LONG: 1}}
 DIGITS = 10**5000
 """Python writes no integer of more than 4,300 digits."""
-
-IN_OTHER_WORDS = re.compile(r"torch\..*-device|.*-path")
-"""Torch names its devices, and the system a path that it has not."""
-
-
-def given():
-    """(row, parameter, values): every parameter of every callable in the table, and those that it takes by name."""
-    for row, (function, right) in RIGHT.items():
-        parameters = inspect.signature(function).parameters.values()
-        by_name = {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} - {"name"}
-        plain = {name: types for where, name, types in PARAMETERS if row_of(where) == row}
-        for name in sorted((by_name | set(right) | set(plain)) - {"row", "module"}):
-            if not IN_OTHER_WORDS.fullmatch(f"{row}-{name}"):
-                numbers = {"digits": DIGITS} if {"int", "float"} & set(plain.get(name, ())) else {}
-                yield pytest.param(row, name, VALUES | numbers, id=f"{row}-{name}")
-
-
-def fresh(function):
-    """The same, of a layer of its own: some long values are taken."""
-    owner = getattr(function, "__self__", None)
-    return getattr(copy.deepcopy(owner), function.__name__) if isinstance(owner, RNNLayer) else function
-
-
-def error_of(call):
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001  # whichever it is, it has a text
-        return error
-    return None
-
-
-@pytest.mark.parametrize(("row", "name", "values"), list(given()))
-@pytest.mark.filterwarnings("ignore")
-def test_no_error_is_longer_than_people_read(row, name, values):
-    function, right = RIGHT[row]
-    for value in values.values():
-        call = fresh(function)
-        error = error_of(lambda call=call, value=value: call(**right | {name: value}))
-        assert len(str(error)) <= TEXT_MAX
-        assert "digits" not in str(error) or isinstance(error, PycudnnrnnError)
 
 
 def saved(tmp_path, name="a"):

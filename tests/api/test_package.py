@@ -1,5 +1,6 @@
 """Promises of the package as a whole: what importing it loads, its names, its version."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -34,6 +35,14 @@ def test_every_public_name_is_there():
         assert name in dir(pycudnnrnn)
     with pytest.raises(AttributeError, match="CudnnLTSM"):
         _ = pycudnnrnn.CudnnLTSM
+
+
+@pytest.mark.parametrize("module", ["pycudnnrnn", "pycudnnrnn.ops"])
+def test_a_class_of_torchs_or_kerass_is_named_as_it_is_here(module):
+    with pytest.raises(ImportError, match=f"cannot import name 'LSTM' from '{module}': it is CudnnLSTM here"):
+        exec(f"from {module} import LSTM")
+    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'LTSM'"):
+        importlib.import_module(module).LTSM  # noqa: B018  an attribute that is not there
 
 
 def test_pictures_are_reached_by_name_and_load_matplotlib_only_then():

@@ -20,6 +20,7 @@ from pycudnnrnn import (
     plot,
     spec,
 )
+from pycudnnrnn._text import TEXT_MAX
 from pycudnnrnn.cells import CellStack, CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, cell_of
 from pycudnnrnn.errors import ArgumentTypeError, PycudnnrnnError
 from pycudnnrnn.saveable import CudnnParamsFormatConverter
@@ -31,13 +32,16 @@ need("torch", "jax", "matplotlib")  # some public modules are for them
 
 jax, torch = interop.jax, interop.torch
 
+LONG = "x" * 100_000
 WRONG = {
-    "bool": (1, 0, 0.0, "no", "", [], np.ones(1), object()),
-    "int": (True, False, 1.0, 0.0, np.float32(1), "1", "", [], [1], 1j, object()),
-    "float": (True, "0.5", "", [], [0.5], 1j, object()),
-    "str": (0, 1, True, False, 0.0, b"", b"tanh", [], ["tanh"], {}, object()),
+    "bool": (1, 0, 0.0, "no", [], np.ones(1), LONG),
+    "int": (True, False, 1.0, np.float32(1), "1", [1], 1j, LONG),
+    "float": (True, "0.5", [0.5], 1j, LONG, 10**5000),
+    "str": (0, True, 0.0, b"tanh", ["tanh"], {}, [LONG]),
 }
-"""What is no value of a type; None is one more where the annotation does not name it."""
+"""What is no value of a type; None is one more where the annotation does not name it.
+
+Python writes no integer of more than 4,300 digits."""
 
 X = np.ones((3, 2, 4), "f4")
 LSTM = ops.CudnnLSTM(2, 8, 4, seed=1)
@@ -281,5 +285,6 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(row, name, types):
     kinds = set(types) - {"None"}
     values = [v for kind in kinds for v in WRONG[kind]] + ([] if "None" in types else [None])
     for value in values:
-        with pytest.raises(PycudnnrnnError, match=rf"\b{name}\b"):
+        with pytest.raises(PycudnnrnnError, match=rf"\b{name}\b") as caught:
             function(**right | {name: value})
+        assert len(str(caught.value)) <= TEXT_MAX

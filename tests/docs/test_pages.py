@@ -113,17 +113,6 @@ def test_a_result_shows_up_with_its_counts_and_answers(tmp_path):
     assert re.search(r"^\| 8\.9\.7 \|.*\| no \|$", compatible, re.MULTILINE)
 
 
-def test_the_cases_of_one_test_are_counted_over_the_files_of_several_processes(tmp_path):
-    """A case counts as it came out last; those that another commit ran beside them do not."""
-    test = f"test_graphs.py::{REPLAYS}"
-    days = [f"2030-01-0{day}T00:00:00+00:00" for day in range(1, 5)]
-    write_result(tmp_path / "a.jsonl", {f"{test}[gone]": "passed"}, date=days[0], commit="another")
-    write_result(tmp_path / "b.jsonl", {f"{test}[lstm]": "failed", f"{test}[gru]": "passed"}, date=days[1])
-    write_result(tmp_path / "c.jsonl", {f"{test}[relu]": "passed", f"{test}[lstm]": "passed"}, date=days[2])
-    write_result(tmp_path / "d.jsonl", {f"{test}[tanh]": "ended"}, date=days[3])
-    assert generate.gpu_outcomes(generate.gpu_results(tmp_path)) == {test: {"passed": 3, "ended": 1}}
-
-
 @pytest.mark.parametrize("machine", [{"on_shim": True, "gpu": "NVIDIA X"}, {"on_shim": False}])
 def test_a_result_without_a_gpu_is_refused(tmp_path, machine):
     ResultsFile(tmp_path / "none.jsonl").start("x", {"commit": "0"} | machine)
