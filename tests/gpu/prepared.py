@@ -20,13 +20,18 @@ class Prepared:
 
     def __init__(self, cuda, op=LSTM, lengths=None, seed=5):
         self.problem = p = make_problem(op, 6, 4, lengths, seed=seed)
-        self.plan = op.prepare(6, 4, is_training=True, sequence_lengths=lengths, device="cuda")
+        self.prepare()
         put, empty = cuda.put, lambda like: cuda.put(np.full_like(like, 77))
         self.x, self.hx, self.cx, self.params = put(p.x), put(p.hx), put(p.cx), put(p.params)
         self.dy, self.dhy, self.dcy = put(p.dy), put(p.dhy), put(p.dcy)
         self.y, self.hy, self.cy, self.dx = empty(p.dy), empty(p.hx), empty(p.cx), empty(p.x)
         self.dhx, self.dcx, self.d_params = empty(p.hx), empty(p.cx), empty(p.params)
         self.reserve = put(np.zeros(self.plan.reserve_nbytes, np.uint8))
+
+    def prepare(self):
+        """Make the plan, or another one for another stream."""
+        p = self.problem
+        self.plan = p.op.prepare(6, 4, is_training=True, sequence_lengths=p.lengths, device="cuda")
 
     def forward(self):
         self.plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
@@ -181,6 +186,7 @@ def wrong_in_a_callers_graph(way, capture, lengths):
     expected = b.results(way)
     for name in b.RESULTS:
         way.copy_into(getattr(b, name), way.put(np.full_like(expected[name], 77)))
+    b.prepare()  # the caller's capture has a stream of its own
     replay = capture(b.step)
     wrong = [f"{name} was written at once" for name, array in b.results(way).items() if (array != 77).any()]
     replay()

@@ -19,7 +19,7 @@ def test_set_mode_of_the_weight_gradient(cuda, answer):
     b.backward_data()
     b.backward_weights()
     added = cuda.get(b.d_params).copy()
-    native, at = b.plan._native._passes, cuda.device.address
+    native, at = b.plan._native._native, cuda.device.address
     x_desc, y_desc = b.plan._native._data.pointers
     target = cuda.put(np.full_like(added, 77))
     handle = cuda.engine.runtime.handles.on(cuda.device.stream())
@@ -45,7 +45,7 @@ def test_null_gradients_of_final_states(cuda, answer):
     null.forward()
     native = null.plan._native
     at, library = cuda.device.address, cuda.engine.library
-    call = native._passes
+    call = native._native
     (x_desc, y_desc), h_desc, c_desc = native._data.pointers, call._fixed["hDesc"], call._fixed["cDesc"]
     handle = cuda.engine.runtime.handles.on(cuda.device.stream())
     try:
@@ -86,7 +86,7 @@ def test_the_precision_of_clip_bounds_in_float64(cuda, answer, bound):
     """
     op = ops.CudnnLSTM(1, 12, 7, dtype="float64", cell_clip=bound)
     b = Prepared(cuda, op)
-    descriptor = b.plan._native._passes._rnn
+    descriptor = b.plan._native._native._rnn
     descriptor._set_clip(-bound, bound)
     try:
         b.forward()
@@ -158,7 +158,7 @@ def test_lengths_on_the_device_are_not_needed(cuda, answer):
     null, given = Prepared(cuda, lengths=[6, 2, 4, 1]), Prepared(cuda, lengths=[6, 2, 4, 1])
     null.forward()
     native, at, b = given.plan._native, cuda.device.address, given
-    call, lengths = native._passes, cuda.put(np.array([6, 2, 4, 1], np.int32))
+    call, lengths = native._native, cuda.put(np.array([6, 2, 4, 1], np.int32))
     (x_desc, y_desc), h_desc, c_desc = native._data.pointers, call._fixed["hDesc"], call._fixed["cDesc"]
     handle, mode = cuda.engine.runtime.handles.on(cuda.device.stream()), cudnnForwardMode_t(call.training)
     try:

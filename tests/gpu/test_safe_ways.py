@@ -117,27 +117,9 @@ def test_threads_with_prepared_calls_of_their_own_share_descriptors(cuda):
     assert not wrong
 
 
-def test_threads_may_take_turns_with_one_prepared_call(cuda):
-    """Each waits for the device before it lets the next one in: the plan has one workspace."""
-    count, rounds = (3, 2) if cuda.on_shim else (4, 100)
-    expected, wrong = [step(cuda, Prepared(cuda, seed=seed)) for seed in range(count)], []
-    plan, turn = Prepared(cuda).plan, threading.Lock()
-
-    def work(n):
-        b = Prepared(cuda, seed=n)
-        b.plan = plan
-        for _ in range(rounds):
-            with turn:
-                found = step(cuda, b)
-            wrong.extend(name for name in found if not np.array_equal(found[name], expected[n][name]))
-
-    run_all(cuda, work, count)
-    assert not wrong
-
-
 def step(cuda, b, before_each=lambda: None):
     """Forward and backward; its results, for which it waits."""
-    b.d_params.fill(0)
+    cuda.device.zero_at(cuda.device.address(b.d_params), b.d_params.nbytes, cuda.device.stream().ptr)
     for work in (b.forward, b.backward_data, b.backward_weights):
         before_each()
         work()

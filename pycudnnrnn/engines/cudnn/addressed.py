@@ -45,9 +45,9 @@ class Addressed:
             handle = self._handle(stream, "preparing a batch")
             self.states_nbytes = states_nbytes(handle) if drops else 0
             dropout = runtime.dropout_at(handle, None, config.spec.dropout) if drops else None
-            self._passes = runtime.native_calls(handle, config, dropout)
-        self.slots = self._passes.slots
-        self.workspace_nbytes, self.reserve_nbytes = self._passes.workspace_nbytes, self._passes.reserve_nbytes
+            self._native = runtime.native_calls(handle, config, dropout)
+        self.slots = self._native.slots
+        self.workspace_nbytes, self.reserve_nbytes = self._native.workspace_nbytes, self._native.reserve_nbytes
 
     def forward(
         self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None, masks: Masks | None = None
@@ -85,11 +85,11 @@ class Addressed:
             if address % ALIGNMENT_NBYTES:
                 raise ArgumentError(name, f"memory aligned to {ALIGNMENT_NBYTES} bytes", hex(address))
         with self._runtime.device.active():
-            handle, passes, dropout, own = self._ready(stream, what, states)
-            data = passes.data(handle, schedule)
+            handle, native, dropout, own = self._ready(stream, what, states)
+            data = native.data(handle, schedule)
             with _NOTHING if dropout is None else _held(handle, dropout, own, masks, starts=FORWARD in which):
                 for each in which:
-                    passes.launch(each, handle, data, at["workspace"], [at.get(name) for name in each.names])
+                    native.launch(each, handle, data, at["workspace"], [at.get(name) for name in each.names])
 
     def _handle(self, address: int, what: str) -> Handle:
         """Return this thread's handle, set to a stream."""
@@ -103,17 +103,17 @@ class Addressed:
         """Return what runs on a stream, what describes the random states, and those that are the stream's own."""
         handle = self._handle(stream, what)
         if not self._drops:
-            return handle, self._passes, None, None
+            return handle, self._native, None, None
         runtime, own = self._runtime, None
         if states is None:
             own = runtime.states_on(handle, stream)
             states = own.address
         dropout = runtime.dropout_at(handle, states, self._config.spec.dropout)
-        passes = runtime.native_calls(handle, self._config, dropout)
-        if passes.workspace_nbytes > self.workspace_nbytes or passes.reserve_nbytes > self.reserve_nbytes:
-            found, told = (f"{p.workspace_nbytes} and {p.reserve_nbytes} bytes" for p in (passes, self))
+        native = runtime.native_calls(handle, self._config, dropout)
+        if native.workspace_nbytes > self.workspace_nbytes or native.reserve_nbytes > self.reserve_nbytes:
+            found, told = (f"{p.workspace_nbytes} and {p.reserve_nbytes} bytes" for p in (native, self))
             raise EngineError(f"cuDNN asks for workspace and reserve of {found} here, of {told} before")
-        return handle, passes, dropout, own
+        return handle, native, dropout, own
 
 
 @contextlib.contextmanager

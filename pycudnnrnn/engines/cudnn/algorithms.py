@@ -114,17 +114,17 @@ def _tried(
     """
     device, layout = runtime.device, runtime.layout(config.spec)
     descriptor = None if config.dropout is None else config.dropout.descriptor
-    found, passes = list(candidates(config)), dict[int, NativeCalls]()
+    found, native = list(candidates(config)), dict[int, NativeCalls]()
     times, reasons, failures = dict[int, list[float]](), dict[int, str](), list[Exception]()
 
     def run(number: int) -> float:
-        return _time(passes[number], handle, config.schedule, data)
+        return _time(native[number], handle, config.schedule, data)
 
     def make(number: int) -> None:
         if runtime.layout(found[number].spec) != layout:
             reasons[number] = "another layout"
             return
-        passes[number] = NativeCalls(handle, device, found[number], descriptor)
+        native[number] = NativeCalls(handle, device, found[number], descriptor)
         run(number)
         times[number] = []
 
@@ -164,15 +164,15 @@ def _tried(
     ], failures
 
 
-def _time(passes: NativeCalls, handle: Handle, schedule: Schedule, data: Arrays) -> float:
+def _time(native: NativeCalls, handle: Handle, schedule: Schedule, data: Arrays) -> float:
     """Return a run's microseconds, the run after one that is not timed; what it writes is thrown away.
 
     It takes the memory of one candidate at a time.
     """
-    device, descriptors, arrays = passes.device, passes.data(handle, schedule), passes.step(**data)
+    device, descriptors, arrays = native.device, native.data(handle, schedule), native.step(**data)
 
     def work() -> None:
-        passes.run_all(handle, descriptors, arrays)
+        native.run_all(handle, descriptors, arrays)
 
     work()
     # Upstream gradients of the results' size: numbers of any other would do.

@@ -26,23 +26,23 @@ class EagerCalls:
     ) -> None:
         """Compile at the first call, on whose arrays `resolved` may measure."""
         self._runtime, self._config, self._resolved = runtime, config, resolved
-        self._passes: NativeCalls | None = None
+        self._native: NativeCalls | None = None
 
     def __call__(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
         runtime, device, config = self._runtime, self._runtime.device, self._config
         stream = device.stream()
         device.refuse_capture(stream, "an eager forward, which takes memory")
         handle = runtime.handles.on(stream)
-        passes = self._passes
-        if passes is None:
-            passes = self._passes = runtime.native_calls(handle, self._resolved(config, inputs))
-        y, hy, cy, reserve, workspace = map(passes.new(*MADE).get, MADE)
+        native = self._native
+        if native is None:
+            native = self._native = runtime.native_calls(handle, self._resolved(config, inputs))
+        y, hy, cy, reserve, workspace = map(native.new(*MADE).get, MADE)
         workspace_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
-        launch = passes.launch if config.dropout is None else config.dropout.launching(stream, passes.launch)
-        launch(FORWARD, handle, passes.data(handle, schedule), workspace_at, (*at, *results_at))
+        launch = native.launch if config.dropout is None else config.dropout.launching(stream, native.launch)
+        launch(FORWARD, handle, native.data(handle, schedule), workspace_at, (*at, *results_at))
         if not config.keep_reserve:
             return y, hy, cy, None
-        return y, hy, cy, CudnnReserve(runtime, passes, schedule, inputs | {"y": y, "reserve": reserve}, (stream,))
+        return y, hy, cy, CudnnReserve(runtime, native, schedule, inputs | {"y": y, "reserve": reserve}, (stream,))
 
 
 @dataclasses.dataclass
@@ -54,7 +54,7 @@ class CudnnReserve:
     """
 
     runtime: Runtime
-    passes: NativeCalls
+    native: NativeCalls
     schedule: Schedule
     arrays: Arrays
     streams: tuple[Any, ...]
@@ -67,10 +67,10 @@ class CudnnReserve:
             return dataclasses.replace(self, arrays=self.arrays | copied, streams=(*self.streams, stream))
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
-        passes, given = self.passes, dict(zip(UPSTREAM, (dy, dhy, dcy), strict=True))
+        native, given = self.native, dict(zip(UPSTREAM, (dy, dhy, dcy), strict=True))
         with self.runtime.ordered(self.streams, BACKWARD) as stream:
-            given |= passes.new(*(name for name, array in given.items() if array is None), zeros=True)
-            found = passes.new("dx", "dhx", "dcx")
+            given |= native.new(*(name for name, array in given.items() if array is None), zeros=True)
+            found = native.new("dx", "dhx", "dcx")
             self._run(BACKWARD_DATA, stream, given | found)
             return found["dx"], found["dhx"], found.get("dcx")
 
@@ -79,7 +79,7 @@ class CudnnReserve:
             self._run(BACKWARD_WEIGHTS, stream, {"d_params": out}, accumulate=accumulate)
 
     def _run(self, which: Pass, stream: Any, arrays: Arrays, *, accumulate: bool = True) -> None:
-        passes, handle = self.passes, self.runtime.handles.on(stream)
-        arrays = self.arrays | arrays | passes.new("workspace")
+        native, handle = self.native, self.runtime.handles.on(stream)
+        arrays = self.arrays | arrays | native.new("workspace")
         self.touched = True
-        passes.run(which, handle, passes.data(handle, self.schedule), arrays, accumulate=accumulate)
+        native.run(which, handle, native.data(handle, self.schedule), arrays, accumulate=accumulate)

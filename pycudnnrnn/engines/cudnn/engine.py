@@ -55,8 +55,8 @@ class CudnnEngine:
         if self.steps_max < config.schedule.T:
             raise ArgumentError("T", f"one native call: at most {self.steps_max} steps", config.schedule.T)
         with self.runtime.launching("preparing a plan") as handle:
-            passes = self.runtime.native_calls(handle, self.resolved(config))
-            return CudnnPlan(self.runtime, passes, config)
+            native = self.runtime.native_calls(handle, self.resolved(config))
+            return CudnnPlan(self.runtime, native, config)
 
     def dropout_states_nbytes(self) -> int:
         """Return the bytes of one model's random states on this device."""
@@ -90,8 +90,8 @@ class CudnnEngine:
         found = slots(config.spec, config.schedule, self.layout(config.spec).size)
         gradients = nbytes(found, (*GRADIENTS, "d_params")) if config.training else 0
         with self.runtime.launching() as handle:
-            passes = self.runtime.native_calls(handle, config)
-        return Memory(passes.workspace_nbytes, passes.reserve_nbytes, nbytes(found, RESULTS), gradients)
+            native = self.runtime.native_calls(handle, config)
+        return Memory(native.workspace_nbytes, native.reserve_nbytes, nbytes(found, RESULTS), gradients)
 
     def resolved(self, config: CallConfig, data: Arrays | None = None) -> CallConfig:
         """Return the batch with "auto" decided."""

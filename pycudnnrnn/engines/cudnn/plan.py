@@ -24,13 +24,13 @@ class CudnnPlan:
     depends on the library of the arrays. So this stream waits for the other, and gives the workspace back to it.
     """
 
-    def __init__(self, runtime: Runtime, passes: NativeCalls, config: CallConfig) -> None:
-        self._runtime, self._passes, self._dropout = runtime, passes, config.dropout
-        self._data = passes.data_of_its_own(config.schedule)
-        self._device = passes.device
-        self.spec = passes.spec
-        self.workspace_nbytes, self.reserve_nbytes = passes.workspace_nbytes, passes.reserve_nbytes
-        workspace = passes.new("workspace").get("workspace")
+    def __init__(self, runtime: Runtime, native: NativeCalls, config: CallConfig) -> None:
+        self._runtime, self._native, self._dropout = runtime, native, config.dropout
+        self._data = native.data_of_its_own(config.schedule)
+        self._device = native.device
+        self.spec = native.spec
+        self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
+        workspace = native.new("workspace").get("workspace")
         (self._workspace_at,) = self._device.addresses(workspace)
         self._stream_memory, self._stream = StreamMemory(self._device, self, workspace), None
 
@@ -40,7 +40,7 @@ class CudnnPlan:
             self._belong_to(stream)
         self._stream_memory.on(stream)
         handle = self._runtime.handles.on(stream)
-        drops, launch = self._dropout if which is FORWARD else None, self._passes.launch
+        drops, launch = self._dropout if which is FORWARD else None, self._native.launch
         launch = launch if drops is None else drops.launching(stream, launch)
         launch(which, handle, self._data, self._workspace_at, at, accumulate=accumulate)
 
@@ -62,22 +62,22 @@ class CudnnPlan:
         """Do nothing: cuDNN reads params as they are."""
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
-        return CudnnGraph(self._runtime, self._passes, self._data, self._dropout, params, carry_state=carry_state)
+        return CudnnGraph(self._runtime, self._native, self._data, self._dropout, params, carry_state=carry_state)
 
 
 class CudnnGraph:
     """See `engines.EngineGraph`: all passes of one batch captured once, over memory of their own, and replayed."""
 
     def __init__(
-        self, runtime: Runtime, passes: NativeCalls, data: DataDescriptors, dropout: CudnnDropout | None, params: Any,
+        self, runtime: Runtime, native: NativeCalls, data: DataDescriptors, dropout: CudnnDropout | None, params: Any,
         *, carry_state: bool,
     ) -> None:  # fmt: skip
-        self._runtime, self._dropout, self._device = runtime, dropout, passes.device
-        self._passes, self._data = passes, data
-        device = passes.device
+        self._runtime, self._dropout, self._device = runtime, dropout, native.device
+        self._native, self._data = native, data
+        device = native.device
         with device.active():
             device.refuse_capture(device.stream(), "capturing a plan")
-            self.arrays = passes.step(params=params, **passes.new("x", "hx", "cx", zeros=True))
+            self.arrays = native.step(params=params, **native.new("x", "hx", "cx", zeros=True))
             pairs = (("hx", "hy"), ("cx", "cy")) if carry_state else ()
             self._carried = [(self.arrays[to], self.arrays[of]) for to, of in pairs if to in self.arrays]
             stay = _NOTHING if dropout is None else dropout.left_alone(device.stream())
@@ -89,7 +89,7 @@ class CudnnGraph:
 
     def _work(self) -> None:
         """Put on the current stream what a replay does; nothing here takes memory or waits."""
-        self._passes.run_all(self._runtime.handles.on(self._device.stream()), self._data, self.arrays)
+        self._native.run_all(self._runtime.handles.on(self._device.stream()), self._data, self.arrays)
         for state, result in self._carried:
             self._device.copy_bytes(state, result)
 
