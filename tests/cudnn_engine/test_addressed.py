@@ -1,15 +1,10 @@
 """Batches on raw addresses, which torch's and JAX's calls share: what they refuse, and what is kept for them."""
 
-import gc
-import weakref
-
 import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
-from pycudnnrnn.engines.cudnn.runtime import STATES_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, CallConfig
 from pycudnnrnn.schedule import Schedule
@@ -33,17 +28,6 @@ def test_params_that_cudnn_cannot_use_where_they_are_never_reach_it(play, off):
     assert not played.calls
 
 
-def test_descriptors_of_other_libraries_states_do_not_pile_up(play):
-    _, engine, device = play()
-    states = device.empty((engine.dropout_states_nbytes() + 0x100 * STATES_MAX * 2,), np.dtype(np.uint8))
-    gc.collect()
-    before = owned.live()["DropoutDescriptor"]
-    for place in range(0, 0x100 * STATES_MAX * 2, 0x100):
-        engine.write_dropout_states(STREAM, device.address(states) + place, 5)
-    gc.collect()
-    assert owned.live()["DropoutDescriptor"] - before == STATES_MAX
-
-
 @pytest.mark.parametrize("grown", [0, 1], ids=["workspace", "reserve"])
 def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_told(play, monkeypatch, grown):
     played, engine, device = play()
@@ -56,24 +40,6 @@ def test_what_cudnn_wants_with_other_states_is_never_more_than_the_caller_was_to
     with pytest.raises(EngineError, match=f"{asked[0]} and {asked[1]} bytes here, of {told[0]} and {told[1]} bytes"):
         batch.forward(STREAM, SCHEDULE, dict.fromkeys((*FORWARD.names, "workspace"), at), states=at)
     assert not played.launches
-
-
-def test_states_of_a_stream_live_as_long_as_they_are_used(play):
-    _, engine, device = play()
-    made, empty = [], device.empty
-
-    def watched(*arguments):
-        array = empty(*arguments)
-        made.append(weakref.ref(array))
-        return array
-
-    handle = engine.runtime.handles.on(device.stream())
-    device.empty = watched
-    own = engine.runtime.states_on(handle, STREAM)
-    gc.collect()
-    (states,) = made
-    assert states() is not None
-    assert engine.runtime.states_on(handle, STREAM) is own
 
 
 def test_a_backward_of_another_algorithm_is_checked_by_itself(play):

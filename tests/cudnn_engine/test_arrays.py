@@ -16,13 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from pycudnnrnn import CudnnLSTM, _arrays, ops
-from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines.cudnn.device import CudaDevice, _Foreign
+from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError, StateError
 from pycudnnrnn.testing.strategies import make_problem
-from tests.stand_in.host_cupy import use_host_cupy
-from tests.stand_in.host_device import HostDevice, Stream, host, imported
+from tests.stand_in.host_device import HostDevice, host, imported
 
 TORCH_STREAM = 0x7700
 NAMES = ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
@@ -157,21 +154,6 @@ def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(p
     assert not shim.complaints
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_a_result_for_jax_on_a_device_is_in_memory_of_jaxs_own(dtype):
-    """JAX itself, on the CPU: what it would share by DLPack it has copied; the engine's memory may be used again."""
-    array = _arrays.new((3, 5), problem_of(dtype).spec.dtype.numpy)
-    array[...] = np.arange(15).reshape(3, 5)
-    expected = array.copy()
-    shared = array.view("int16") if dtype == "bfloat16" else array
-    with jax.enable_x64(True):
-        assert jax.dlpack.from_dlpack(shared).unsafe_buffer_pointer() == array.ctypes.data
-    found = _arrays.to_caller(array, _arrays.ArrayKind("jax", "cuda:0"))
-    array[...] = 77
-    assert found.dtype == expected.dtype
-    assert np.array_equal(found, expected)
-
-
 STREAMS = {
     "cupy": ("cupy", "cupy", None, False),
     "torch": ("torch", "torch", TORCH_STREAM, False),
@@ -181,13 +163,6 @@ STREAMS = {
     "cupy with jax": ("cupy", "jax", None, True),
     "torch with jax": ("torch", "jax", TORCH_STREAM, True),
 }
-
-
-def test_torchs_default_stream_is_a_stream_too(played, monkeypatch):
-    shim, device = played
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(cuda_stream=0))
-    run(device, problem_of(), "torch")
-    assert {stream for _, _, stream, _ in shim.launches} == {0}
 
 
 @pytest.mark.parametrize("case", STREAMS)
@@ -208,14 +183,6 @@ def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_othe
     else:
         assert not waits
     assert [stream.ptr for stream in device.synchronized] == [main] * (3 if waited_for else 0)
-
-
-def test_a_failing_call_leaves_the_current_stream_as_it_was(played):
-    _, device = played
-    problem, cupys = problem_of(), device.current
-    with pytest.raises(ArgumentError, match="Invalid params shape"):
-        problem.op(*(put(device, "torch", a) for a in (problem.x, problem.hx, problem.cx, problem.params[:-1])))
-    assert device.current is cupys
 
 
 def test_a_plan_belongs_to_torchs_stream_of_its_first_call(played, monkeypatch):
@@ -263,16 +230,6 @@ def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_eac
     assert np.array_equal(get(graph.y), problem.forward(is_training=training).output)
 
 
-def test_a_graph_of_cupys_arrays_asks_nobody_for_a_stream(played, monkeypatch):
-    shim, device = played
-    problem = problem_of()
-    graph = problem.op.prepare(5, 3, device="cuda:0").capture(put(device, "cupy", problem.params))
-    monkeypatch.delattr(_arrays, "streams")
-    shim.launches.clear()
-    graph.replay()
-    assert [stream for _, _, stream, _ in shim.launches] == [device.current.ptr]
-
-
 def test_a_graph_on_jaxs_params_is_refused_because_nobody_could_write_to_its_arrays(played):
     _, device = played
     problem = problem_of()
@@ -282,21 +239,6 @@ def test_a_graph_on_jaxs_params_is_refused_because_nobody_could_write_to_its_arr
     with pytest.raises(ArgumentError, match=r"Invalid params: a JAX array, expecting a CuPy array or a torch tensor"):
         plan.capture(params)
     assert len(device.allocations) == allocations + 1, "nothing but params"
-
-
-def test_a_layer_waits_for_its_own_buffer_and_its_buffer_for_it(played):
-    shim, device = played
-    layer = CudnnLSTM(1, 6, seed=1)
-    x = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("f4")
-    expected = CudnnLSTM(1, 6, seed=1)
-    layer.build(x.shape)
-    layer._attach(layer.op, device.from_host(layer.params), "cuda:0")
-    cupys = device.current
-    outputs, _ = layer(put(device, "torch", x))
-    assert np.array_equal(get(outputs), expected(x)[0])
-    assert [stream for _, _, stream, _ in shim.launches] == [TORCH_STREAM]
-    pairs = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
-    assert pairs == [(TORCH_STREAM, cupys.ptr), (cupys.ptr, TORCH_STREAM)]
 
 
 def test_arrays_on_two_devices_are_refused_with_both_named(played):
@@ -310,97 +252,3 @@ def test_arrays_on_two_devices_are_refused_with_both_named(played):
     hx.index = 1
     with pytest.raises(ArgumentError, match="Invalid input_h: one on cuda:1, expecting an array on cuda:0"):
         problem.op(x, hx, cx, params)
-
-
-def test_a_jax_array_on_the_device_is_refused_as_out_where_cupy_could_write_to_it(played):
-    _, device = played
-    problem = problem_of()
-    arrays = [put(device, "jax", getattr(problem, name)) for name in NAMES[:4]]
-    fwd = problem.op.forward(*arrays, sequence_lengths=problem.lengths)
-    with pytest.raises(ArgumentError, match="Invalid out: a JAX array"):
-        fwd.backward(out=arrays[3])
-
-
-def test_canonical_form_of_torch_tensors_stays_with_torch(played):
-    _, device = played
-    problem = problem_of()
-    weights, biases = problem.op.params_to_canonical(put(device, "torch", problem.params), copy=False)
-    assert all(isinstance(a, CudaTensor) for a in [*weights, *biases])
-    out = put(device, "torch", np.zeros_like(problem.params))
-    kind = _arrays.kind_of("out", out)
-    native = _arrays.to_engine("out", out, kind.device, cupy)
-    assert native.data.ptr == out.data_ptr()
-
-
-@pytest.mark.parametrize("later", [4, 0], ids=["begun later", "begun alike"])
-def test_a_plans_outputs_that_share_a_storage_of_torchs_are_refused(played, later):
-    """CuPy's own answer to what they share is no, where they do not begin alike: each is a memory object of its own."""
-    shim, device = played
-    problem = problem_of()
-    plan = problem.op.prepare(5, 3, sequence_lengths=problem.lengths, device="cuda:0")
-    given = {name: put(device, "torch", getattr(problem, name)) for name in NAMES[:4]}
-    storage = torch.zeros(1 << 12).as_subclass(CudaTensor)
-    off = -storage.data_ptr() // 4 % 64  # native memory is aligned
-    y = storage[off : off + problem.dy.size].view(problem.dy.shape)
-    hy, cy = (storage[n : n + problem.hx.size].view(problem.hx.shape) for n in (off + later, off + 2048))
-    assert imported(y).data.mem is not imported(hy).data.mem
-    before = len(shim.launches)
-    with pytest.raises(ArgumentError, match=r"Invalid y: memory that hy has, too, expecting memory of its own"):
-        plan.forward(given["params"], given["x"], given["hx"], given["cx"], y, hy, cy)
-    assert len(shim.launches) == before
-
-
-@pytest.mark.parametrize("name", ["params", "x", "hx", "cx"])
-def test_a_gradient_is_not_written_over_what_is_read_in_the_same_storage_of_torchs(played, name):
-    shim, device = played
-    problem = problem_of()
-    given = {each: put(device, "torch", getattr(problem, each)) for each in NAMES}
-    size, array = problem.params.size, getattr(problem, name)
-    storage = torch.zeros(2 * size + 4096).as_subclass(CudaTensor)
-    off = -storage.data_ptr() // 4 % 64
-    start = off + size - size % 64 - 64  # not where `out` begins, and aligned
-    given[name] = storage[start : start + array.size].view(array.shape)
-    given[name].copy_(torch.from_numpy(array))
-    fwd = problem.op.forward(*(given[each] for each in NAMES[:4]), sequence_lengths=problem.lengths)
-    before, word = len(shim.launches), {"x": "input_data", "hx": "input_h", "cx": "input_c"}.get(name, name)
-    with pytest.raises(ArgumentError, match=f"Invalid out: memory that overlaps {word}"):
-        fwd.backward(given["dy"], out=storage[off : off + size])
-    assert len(shim.launches) == before
-
-
-def test_a_buffer_of_torchs_can_be_filled_from_its_own_views_in_another_order(played):
-    _, device = played
-    use_host_cupy(device)
-    op = problem_of().op
-    params = torch.arange(float(op.params_size())).as_subclass(CudaTensor)
-    weights, biases = op.params_to_canonical(params, copy=False)
-    swapped = [[arrays[1], arrays[0], *arrays[2:]] for arrays in (weights, biases)]
-    expected = [[get(array).copy() for array in arrays] for arrays in swapped]
-    assert op.canonical_to_params(*swapped, out=params) is params
-    for found, arrays in zip(op.params_to_canonical(params), expected, strict=True):
-        assert all(np.array_equal(get(a), b) for a, b in zip(found, arrays, strict=True))
-
-
-def test_a_stream_of_torch_becomes_cupys_by_the_cuda_stream_protocol(monkeypatch):
-    """CuPy itself needs a driver for it; what it is handed is all there is to check here."""
-    handed = []
-    streams = types.SimpleNamespace(from_external=handed.append, null="null")
-    xp = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=streams))
-    device = CudaDevice.__new__(CudaDevice)
-    device.xp, device._others = xp, Recent(1)
-    device.stream_at(0x7700)
-    assert isinstance(handed[0], _Foreign)
-    assert handed[0].__cuda_stream__() == (0, 0x7700)
-    assert device.stream_at(0) == "null"
-    assert callable(cupy.cuda.Stream.from_external)
-    assert cupy.cuda.Stream.null.ptr == 0
-
-
-def test_the_stand_in_for_a_device_keeps_streams_apart():
-    device = HostDevice()
-    before, other = device.current, Stream()
-    with device.using(other):
-        assert device.stream() is other
-    assert device.stream() is before
-    device.wait(Stream(5), Stream(5))
-    assert not device.waits

@@ -31,46 +31,6 @@ def forward(library, left=LEFT, **changes):
     return library.cudnnRNNForward.bind(*left, **given | changes)
 
 
-def test_what_is_open_arrives_in_its_place_and_what_was_given_in_its(played):
-    handle = Handle(played.library)
-    played.cudnnRNNForward = lambda *arguments: arrived.append(arguments)
-    arrived = []
-    forward(played.library)(handle.pointer, 0x100, 0x200, None, 0x300, None, 0x400, 0x500, 0x600, None)
-    (found,) = arrived
-    assert found[0] == ctypes.cast(handle.pointer, ctypes.c_void_p).value
-    assert found[1:4] == (0x40, 0, 0)
-    assert (found[5], found[7], found[9], found[10]) == (0x100, 0x200, 0, 0x300)
-    assert (found[12], found[13]) == (0, 0x400)
-    assert found[14:] == (1, 0x500, 2, 0x600, 3, 0)
-
-
-def test_what_is_open_comes_in_the_order_in_which_it_was_named(played):
-    handle, values = Handle(played.library), [None, 0x100, 0x200, None, 0x300, None, 0x400, 0x500, 0x600, None]
-    played.cudnnRNNForward = lambda *arguments: arrived.append(arguments)
-    arrived = []
-    values[0] = handle.pointer
-    forward(played.library)(*values)
-    forward(played.library, LEFT[::-1])(*values[::-1])
-    assert arrived[0] == arrived[1]
-
-
-@pytest.mark.parametrize("left", [LEFT[1:], (*LEFT, "x"), (*LEFT[1:], "rnnDesc"), (*LEFT, "z")])
-def test_each_pointer_is_left_open_once_or_given(played, left):
-    with pytest.raises(ArgumentTypeError, match="all but pointers"):
-        forward(played.library, left)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2, 7])
-def test_null_where_the_prototype_has_none_is_refused(played, place):
-    handle = Handle(played.library)
-    pointers = [handle.pointer, 0x100, 0x200, None, 0x300, None, 0x400, 0x500, 0x600, None]
-    for null in (None, 0):
-        pointers[place] = null
-        with pytest.raises(ArgumentError):
-            forward(played.library)(*pointers)
-    assert not played.counts["cudnnRNNForward"]
-
-
 def test_a_pointer_of_another_type_is_refused_by_name(played):
     other = ctypes.cast(0x40, libcudnn.cudnnRNNDescriptor_t)
     rest = [0x100, 0x200, None, 0x300, None, 0x400, 0x500, 0x600, None]
@@ -89,11 +49,6 @@ def test_a_pointer_of_another_type_is_refused_by_name(played):
 def test_what_is_given_is_checked_when_it_is_given(played, changes):
     with pytest.raises(ArgumentError):
         forward(played.library, **changes)
-
-
-def test_only_pointers_may_stay_open(played):
-    with pytest.raises(ArgumentTypeError, match="all but pointers"):
-        played.library.cudnnRNNForward.bind(fwdMode=0)
 
 
 def test_a_status_is_an_error_and_a_function_that_is_not_there_too(played):

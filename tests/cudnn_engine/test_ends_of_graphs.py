@@ -1,7 +1,6 @@
 """A graph ends with its owner, by a CUDA call; on a lost device, in a fork and at exit it does not end at all."""
 
 import gc
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned
-from pycudnnrnn.errors import DeviceLostError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.stand_in.problem import on_device
 
@@ -48,28 +46,6 @@ def test_a_graph_is_destroyed_once_when_its_owner_goes(capture, in_a_cycle):
     gc.collect()
     assert device.asked.count(DESTROY) == 1
     assert owned.live()["CudnnGraph"] == before
-
-
-def test_a_graph_of_a_lost_device_is_never_destroyed(capture):
-    device, make = capture
-    graph = make()
-    device.broken[""] = 700
-    with pytest.raises(DeviceLostError):
-        graph.replay()
-    del graph
-    gc.collect()
-    assert DESTROY not in device.asked
-
-
-def test_a_forked_child_destroys_no_graph_of_its_parent(capture):
-    device, make = capture
-    graph = make()
-    child = os.fork()
-    if not child:
-        del graph
-        gc.collect()
-        os._exit(device.asked.count(DESTROY))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("how", ["lost", "alive"])

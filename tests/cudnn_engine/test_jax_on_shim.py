@@ -15,7 +15,6 @@ from jax.experimental.buffer_callback import Buffer
 from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, use_engine
 from pycudnnrnn.engines.cudnn.dropout import seed_at
-from pycudnnrnn.engines.cudnn.stream_states import KEPT_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
 from pycudnnrnn.interop import _jax_cudnn
 from pycudnnrnn.interop.jax import dropout_states, rnn
@@ -87,45 +86,6 @@ def test_every_address_is_in_its_place(play, kind, lengths, way):
     assert not played.complaints
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_every_dtype_goes_through(play, dtype):
-    played, _, _ = play()
-    problem = problem_of(dtype=dtype)
-    equal(run(problem), expected_of(problem))
-    assert not played.complaints
-
-
-def test_a_call_takes_no_memory_and_waits_for_nothing(play):
-    played, _, device = play()
-    problem = problem_of()
-    compiled = jax.jit(jax.grad(lambda p, *a: rnn(p, *a, spec=problem.spec, platform="cuda")[0].sum()))
-    arguments = arguments_of(problem)
-    jax.block_until_ready(compiled(*arguments))
-    before, copies = len(device.allocations), device.copies
-    played.calls.clear()
-    jax.block_until_ready(compiled(*arguments))
-    assert len(device.allocations) == before, "scratch memory is XLA's"
-    assert device.copies == copies
-    assert not device.synchronized
-    assert not device.waits
-    assert [name for name, *_ in played.calls if name != "cudnnSetStream"] == [*PASSES], "one of each, and nothing else"
-
-
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_params_that_no_gradient_is_asked_of_have_none_computed(play, kind):
-    played, _, _ = play()
-    problem = problem_of(kind)
-    options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"}
-    params, *rest = arguments_of(problem)
-    results, pullback = jax.vjp(lambda *a: rnn(params, *a, **options), *rest)
-    gradients = pullback(tuple(jnp.asarray(array) for array in problem.upstream() if array is not None))
-    expected = expected_of(problem)
-    del expected[len(results)]
-    equal([*map(np.asarray, (*results, *gradients))], expected)
-    assert not played.counts["cudnnRNNBackwardWeights_v8"]
-    assert not played.complaints
-
-
 def test_work_goes_on_xlas_stream_and_leaves_the_current_one(play):
     played, _, device = play()
     before = device.current
@@ -162,29 +122,6 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
     assert second.index == 1
 
 
-@pytest.mark.parametrize("other_in", ["workspace_nbytes", "reserve_nbytes", "layout"])
-def test_a_device_unlike_the_one_of_the_trace_refuses_before_any_pass(play, monkeypatch, other_in):
-    played, first, _ = play()
-    other, _ = played.engine_and_device(Second())
-    monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))
-    monkeypatch.setattr(_jax_cudnn, "engine_for", lambda name: {"cuda": first, "cuda:1": other}[name])
-    addressed = other.addressed
-
-    def larger(*arguments, **keywords):
-        batch = addressed(*arguments, **keywords)
-        setattr(batch, other_in, getattr(batch, other_in) + 1)
-        return batch
-
-    problem = problem_of(seed=11)
-    if other_in == "layout":
-        monkeypatch.setattr(other, "layout", PermutedLayoutEngine(3).layout)
-    else:
-        monkeypatch.setattr(other, "addressed", larger)
-    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="cuda:1 needs more memory than this was traced"):
-        run(problem)
-    assert not played.launches
-
-
 @pytest.mark.parametrize("time_major", [True, False])
 def test_a_zero_length_never_reaches_the_library(play, time_major):
     played, _, _ = play()
@@ -218,36 +155,6 @@ def test_dropout_is_seeded_by_the_seed_and_the_position(play):
     assert np.array_equal(outputs[1], outputs[2])
     assert not np.array_equal(outputs[0], outputs[1])
     assert not played.complaints
-
-
-def test_a_hundred_runs_of_a_compiled_step_seed_each_of_its_positions_once(play):
-    played, _, device = play()
-    problem = problem_of(dropout=0.5, seed=3)
-    arguments, options = arguments_of(problem), {"spec": problem.spec, "platform": "cuda"}
-
-    def loss(params, *rest):
-        return sum((rnn(params, *rest, dropout_position=k, **options)[0] ** (k + 1)).sum() for k in range(2))
-
-    compiled = jax.jit(jax.grad(loss))
-    found = [np.asarray(compiled(*arguments)) for _ in range(3)]
-    allocated, waited = len(device.allocations), (device.copies, device.synchronized, device.waits)
-    found += [np.asarray(compiled(*arguments)) for _ in range(97)]
-    seeded = [given for name, given, _ in played.calls if name == "cudnnSetDropoutDescriptor" and given[3]]
-    assert {given[-1] for given in seeded} == {seed_at(problem.spec.seed, k) for k in range(2)}
-    assert len(seeded) == 2
-    assert all(np.array_equal(each, found[0]) for each in found)
-    assert len(device.allocations) == allocated
-    assert (device.copies, device.synchronized, device.waits) == waited
-    assert not played.complaints
-
-
-def test_a_position_that_is_not_kept_any_more_is_seeded_again(play):
-    played, _, _ = play()
-    problem = problem_of(dropout=0.5, seed=3)
-    found = [run(problem, lambda f: f, dropout_position=k)[0] for k in (*range(KEPT_MAX + 1), 0)]
-    assert np.array_equal(found[0], found[-1])
-    seeded = [given[-1] for name, given, _ in played.calls if name == "cudnnSetDropoutDescriptor" and given[3]]
-    assert seeded == [seed_at(problem.spec.seed, k) for k in (*range(KEPT_MAX + 1), 0)]
 
 
 def first_forwards(problem, count):
@@ -295,84 +202,6 @@ def test_states_go_from_call_to_call_as_an_ops_do(play, way):
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 if way == "zero length" else 0)
     assert not played.complaints
-
-
-@pytest.mark.parametrize("seed", [9, 0])
-def test_only_making_states_seeds_them_and_moving_them_on_waits_for_nothing(play, seed):
-    played, _, device = play()
-    problem = problem_of(dropout=0.5, seed=3)
-    arguments, call = arguments_of(problem), jax.jit(carrying(problem), donate_argnums=0)
-    played.calls.clear()
-    states = jax.block_until_ready(dropout_states(problem.spec, seed, platform="cuda"))
-    (seeded,) = [given for name, given, _ in played.calls if name == "cudnnSetDropoutDescriptor"]
-    assert seeded[3:] == [states.unsafe_buffer_pointer(), states.nbytes, seed]
-    call.lower(states, *arguments)
-    before, copies = len(device.allocations), device.copies
-    jax.block_until_ready(call(jnp.copy(states), *arguments))
-    played.calls.clear()
-    moved, _ = jax.block_until_ready(call(states, *arguments))
-    assert "cudnnSetDropoutDescriptor" not in [name for name, *_ in played.calls]
-    restored = {given[3] for name, given, _ in played.calls if name == "cudnnRestoreDropoutDescriptor"}
-    assert restored == {moved.unsafe_buffer_pointer()}, "where they stay: those that were given are moved on themselves"
-    assert len(device.allocations) == before
-    assert (device.copies, device.synchronized, device.waits) == (copies, [], [])
-    played.calls.clear()
-    jax.block_until_ready(call(moved, *arguments))
-    asked = [name for name, *_ in played.calls if name != "cudnnSetStream"]
-    assert asked == ["cudnnRestoreDropoutDescriptor", *PASSES], "nothing is made anew where states stay"
-    assert not played.complaints
-
-
-def test_in_evaluation_nothing_drops_and_gradients_are_there(play):
-    play()
-    problem = problem_of(dropout=0.5)
-    found = run(problem, is_training=False)
-    plain = make_problem(ops.from_spec(problem.spec.replace(dropout=0.0)), 5, 3, [5, 2, 4], seed=7)
-    equal(found, expected_of(plain))
-
-
-@pytest.mark.parametrize("way", ["scan", "vmap", "vmap of grad", "grad of vmap", "checkpoint"])
-def test_transformations_are_those_of_the_cpu(play, way):
-    played, _, _ = play()
-    problem = problem_of()
-    params, x, h, c = arguments_of(problem)
-
-    def loss(platform):
-        return lambda p, x: (
-            rnn(p, x, h, c, spec=problem.spec, sequence_lengths=problem.lengths, platform=platform)[0] ** 2
-        ).sum()
-
-    def found(platform):
-        if way == "scan":
-            step = jax.grad(loss(platform))
-            return jax.lax.scan(lambda p, _: (p - 0.01 * step(p, x), None), params, None, length=3)[0]
-        if way == "vmap":
-            return jax.vmap(loss(platform), in_axes=(None, 0))(params, jnp.stack([x, 2 * x]))
-        if way == "checkpoint":
-            return jax.grad(jax.checkpoint(loss(platform)))(params, x)
-        if way == "grad of vmap":
-            many = jnp.stack([x, 2 * x])
-            played.counts.clear()
-            return jax.grad(lambda p: jax.vmap(loss(platform), in_axes=(None, 0))(p, many).sum())(params)
-        return jax.vmap(jax.grad(loss(platform)), in_axes=(None, 0))(params, jnp.stack([x, 2 * x]))
-
-    ours = found("cuda")
-    if way == "grad of vmap":
-        assert [played.counts[name] for name in PASSES] == [1, 1, 1], "one wide call each way"
-    np.testing.assert_allclose(ours, found("cpu"), rtol=0, atol=1e-12)
-    assert not played.complaints
-
-
-@pytest.mark.parametrize("name", PASSES)
-def test_a_failure_in_a_callback_is_an_error_with_its_text(play, name):
-    played, _, _ = play()
-    problem = problem_of()
-    compiled = jax.jit(jax.grad(lambda *a: rnn(*a, spec=problem.spec, platform="cuda")[0].sum()))
-    expected = compiled(*arguments_of(problem))
-    played.fail[name, 1 + played.counts[name]] = 5000
-    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=f"{name}.*CUDNN_STATUS_EXECUTION_FAILED"):
-        jax.block_until_ready(compiled(*arguments_of(problem)))
-    assert np.array_equal(compiled(*arguments_of(problem)), expected)
 
 
 def test_what_cuda_cannot_have_is_refused_while_it_is_traced(play, monkeypatch):

@@ -3,27 +3,22 @@
 import contextlib
 import gc
 import importlib.util
-import pickle
 import re
 import sys
-import threading
 import types
 from pathlib import Path
 
 import cupy
-import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.lost import STICKY, _function
-from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
+from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.every_call import CALLS, EveryCall
 from tests.helpers.oracles import missing
-from tests.stand_in.host_device import Stream
 from tests.stand_in.problem import on_device
 
 ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED = 700, 719, 2, 5000, 3000
@@ -143,50 +138,6 @@ def test_an_error_that_a_later_call_can_get_past_takes_no_device(play):
     assert not owned._Leaving.begun
 
 
-def test_threads_that_are_in_calls_when_it_happens_all_get_it(play):
-    model = Model(play)
-    found, started = [], threading.Barrier(9)
-
-    def work():
-        with use_engine(model.engine):
-            model.forward()
-            started.wait()
-            while True:
-                try:
-                    model.forward()
-                except DeviceLostError as error:
-                    found.append(error.code)
-                    return
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    started.wait()
-    model.device.broken[""] = ILLEGAL_ADDRESS
-    for thread in threads:
-        thread.join()
-    assert found == [ILLEGAL_ADDRESS] * 8
-
-
-def test_what_is_closed_or_dropped_afterwards_is_left_alone_without_a_word(play, recwarn):
-    model = Model(play)
-    native, handle = model.plan._native._passes, model.engine.runtime.handles.on(model.device.stream())
-    model.device.broken[""] = ILLEGAL_ADDRESS
-    with pytest.raises(DeviceLostError):
-        model.forward()
-    before, failures = model.crossed(), list(owned.RELEASE_FAILURES)
-    native._rnn.close()
-    assert native._rnn.closed
-    handle.close()
-    native = handle = None
-    model.drop()
-    model.engine.runtime.compiled.clear()
-    gc.collect()
-    assert model.crossed() == before
-    assert failures == owned.RELEASE_FAILURES
-    assert not recwarn.list
-
-
 def test_a_candidate_that_takes_the_device_with_it_is_the_last_that_is_tried(play):
     played, _, device = play()
     op = ops.CudnnGRU(1, 24, 17, algo="auto")
@@ -214,38 +165,6 @@ def test_a_run_in_chunks_that_meets_the_error_names_it(play, monkeypatch, call):
     }
     with pytest.raises(DeviceLostError):
         calls[call]()
-
-
-def test_other_streams_do_not_wait_for_work_that_was_lost(play):
-    model = Model(play)
-    others = [Stream().ptr, Stream().ptr]
-
-    def work():
-        with model.engine.on_stream(None, others, wait=True):
-            model.device.broken[""] = ILLEGAL_ADDRESS
-            model.forward()
-
-    with pytest.raises(DeviceLostError):
-        work()
-    assert model.device.asked[-1] == "getDevice"
-    assert not model.device.synchronized
-
-
-def test_results_that_are_on_the_host_and_the_numpy_engine_stay(play):
-    model = Model(play)
-    model.device.broken[""] = ILLEGAL_ADDRESS
-    with pytest.raises(DeviceLostError):
-        model.forward()
-    p = model.problem
-    assert np.isfinite(model.op.forward(p.x, p.hx, p.params).output).all()
-
-
-def test_the_error_can_be_sent_to_another_process():
-    error = DeviceLostError("cuda:1", 700, "cudaErrorIllegalAddress", "cudnnRNNForward", "an illegal memory access")
-    twin = pickle.loads(pickle.dumps(error))
-    assert (type(twin), str(twin)) == (DeviceLostError, str(error))
-    assert isinstance(twin, EngineError)
-    assert "an illegal memory access" in str(twin)
 
 
 @pytest.fixture
@@ -301,28 +220,6 @@ def test_a_cuda_device_is_watched_whether_it_is_the_current_one_or_not(cuda, ind
         device.active()
 
 
-def test_a_cuda_device_that_is_lost_before_it_is_found_says_so(cuda):
-    device = CudaDevice(0)
-    cuda.code = ILLEGAL_ADDRESS
-    with pytest.raises(DeviceLostError, match="reported cudaErrorIllegalAddress"):
-        device.active()
-    with pytest.raises(DeviceLostError):
-        CudaDevice()
-    cuda.code = 35  # cudaErrorInsufficientDriver
-    with pytest.raises(EngineError, match="finds no CUDA device"):
-        CudaDevice()
-
-
-def test_a_stream_that_cannot_say_whether_it_is_captured_is_not_taken_for_one_that_is(cuda):
-    device = CudaDevice(0)
-    cuda.code = 906
-    with pytest.raises(CaptureError):
-        device.refuse_capture(cuda, "work")
-    cuda.code = ILLEGAL_ADDRESS
-    with pytest.raises(DeviceLostError):
-        device.refuse_capture(cuda, "work")
-
-
 @pytest.mark.parametrize("at", ["work", "end"])
 def test_a_device_that_is_lost_during_a_capture_is_not_a_call_that_cannot_be_captured(cuda, at):
     calls = []
@@ -353,9 +250,3 @@ def test_a_device_that_is_lost_during_a_capture_is_not_a_call_that_cannot_be_cap
     with pytest.raises(DeviceLostError):
         device.capture(work)
     assert calls == ["work", "work", "end"][: 2 if at == "work" else 3]
-
-
-def test_memory_is_not_told_of_another_engine_in_its_place(cuda):
-    cuda.code = ILLEGAL_ADDRESS
-    with pytest.raises(DeviceLostError):
-        ops.CudnnGRU(2, 3, 4).memory(9, 2, True, device="cuda")

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engine_module
-from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX
 from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
-from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run
 
@@ -117,27 +115,6 @@ def test_a_repeated_call_asks_nothing_and_makes_nothing(play):
     assert names == ["cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8"]
 
 
-def test_inference_and_training_of_one_shape_are_compiled_apart(play):
-    played, engine, device = play()
-    op = ops.from_spec(LSTM.spec)
-    problem = make_problem(op, 4, 3, None, seed=3)
-    arrays = on_device(device, problem)
-    op(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
-    assert_equal(run(problem, arrays), problem.results())
-    assert len(engine.runtime.compiled.values()) == 2
-    assert not played.complaints
-
-
-def test_an_engine_keeps_so_many_compiled_passes_and_drops_the_oldest(play):
-    _, engine, device = play()
-    op = ops.CudnnRNNTanh(1, 2, 3)
-    params = device.from_host(op.init_params(seed=1))
-    for T in range(1, PASSES_MAX + 4):
-        op(device.from_host(np.ones((T, 1, 3), "f4")), None, params, is_training=False)
-    kept = [passes.batch.T for passes in engine.runtime.compiled.values()]
-    assert kept == list(range(4, PASSES_MAX + 4))
-
-
 def test_inference_reserves_nothing(play):
     played, _, device = play()
     problem = make_problem(LSTM, 4, 3, None, seed=3)
@@ -146,19 +123,6 @@ def test_inference_reserves_nothing(play):
     (arguments,) = [arguments for name, arguments, _ in played.calls if name == "cudnnRNNForward"]
     assert arguments[2] == 0
     assert arguments[-2:] == [0, 0]
-
-
-def test_missing_states_and_gradients_are_null_or_zeros_as_the_library_takes_them(play):
-    _, _, device = play()
-    problem = make_problem(LSTM, 4, 3, None, seed=3)
-    arrays = on_device(device, problem)
-    fwd = LSTM.forward(arrays["x"], None, None, arrays["params"])
-    grads = fwd.backward(d_output_h=arrays["dhy"])
-    expected = LSTM.forward(problem.x, None, None, problem.params)
-    expected_grads = expected.backward(d_output_h=problem.dhy)
-    assert np.array_equal(host(fwd.output), expected.output)
-    assert np.array_equal(host(grads.params), expected_grads.params)
-    assert np.array_equal(host(grads.input_c), expected_grads.input_c)
 
 
 def test_accumulating_adds_and_retain_works_on_a_copy(play):
@@ -194,16 +158,3 @@ def test_dropout_moves_on_on_the_device_and_repeats_from_a_saved_state(play, kin
     assert_equal(run(problem, arrays), first)
     assert_equal(first, problem.results(), exactly=False)  # the shim's masks are the NumPy engine's
     assert not played.complaints
-
-
-def test_initial_params_are_drawn_and_moved_into_the_librarys_layout(play):
-    permuted = PermutedLayoutEngine(4)
-    _, engine, device = play(engine=permuted)
-    use_host_cupy(device)
-    assert LSTM.params_size("cuda:0") == engine.layout(LSTM.spec).size != LSTM.params_size()
-    on_cpu = LSTM.init_params(seed=1)
-    expected = [a for arrays in LSTM.params_to_canonical(on_cpu) for a in arrays]
-    for there in (LSTM.init_params(seed=1, device="cuda:0"), LSTM.move_params(on_cpu, "cuda:0")):
-        found = [host(a) for arrays in LSTM.params_to_canonical(there) for a in arrays]
-        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-        assert np.array_equal(LSTM.move_params(there, "cpu"), on_cpu)

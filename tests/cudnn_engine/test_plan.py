@@ -1,9 +1,7 @@
 """`op.prepare`: one kind of call on the caller's buffers, on both engines."""
 
-import gc
 import itertools
 import pickle
-import weakref
 
 import cupy
 import numpy as np
@@ -13,8 +11,6 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
-from pycudnnrnn.engines.numpy_engine import plan as numpy_plan
-from pycudnnrnn.engines.numpy_engine import reserve as numpy_reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.ops._take import Taker
 from pycudnnrnn.passes import Slot
@@ -104,60 +100,6 @@ def test_a_numpy_plan_gives_the_eager_numbers_again_and_again(problem):
     np.testing.assert_allclose(doubled, 2 * expected["dparams"].astype("f8"), rtol=2e-3, atol=1e-3)
 
 
-@examples(100)
-@given(problems(specs(max_layers=3)), st.integers(0, 9))
-def test_a_numpy_plan_drops_as_the_eager_path_does(problem, seed):
-    op = ops.from_spec(problem.spec.replace(dropout=0.5, seed=seed, num_layers=2))
-    trial = make_problem(op, *problem.x.shape[:2], problem.lengths, seed)
-    start = op.dropout_state()
-    expected = trial.results()
-    op.set_dropout_state(start)
-    plan = prepared(trial, "cpu")
-    buffers = Buffers(trial, plan, np.copy)
-    buffers.run(plan)
-    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(np.asarray).items())
-
-
-@pytest.mark.parametrize("lengths", [None, [5, 2, 0]], ids=["equal", "ragged"])
-def test_a_numpy_backward_reads_none_of_what_it_only_writes(monkeypatch, lengths):
-    problem = make_problem(ops.CudnnLSTM(2, 4, 3, dtype="float32"), 5, 3, lengths, seed=1)
-    plan = problem.op.prepare(5, 3, is_training=True, sequence_lengths=lengths)
-    buffers, packed, pack = Buffers(problem, plan, np.array), [], numpy_plan.pack
-    buffers.forward(plan)
-    for module in (numpy_plan, numpy_reserve):
-        monkeypatch.setattr(module, "pack", lambda array, *others: packed.append(id(array)) or pack(array, *others))
-    buffers.backward_data(plan)
-    buffers.backward_weights(plan)
-    assert packed == [id(buffers.dy), id(buffers.x)]
-
-
-def test_a_cudnn_plan_drops_as_the_eager_path_does(play):
-    _, _, device = play()
-    op = ops.CudnnGRU(2, 4, 3, dropout=0.5, seed=4, dtype="float64")
-    problem = make_problem(op, 3, 2, None, seed=1)
-    expected = problem.results()
-    plan = prepared(problem, "cuda:0")
-    buffers = Buffers(problem, plan, device.from_host)
-    buffers.run(plan)
-    for name, value in buffers.results(host).items():
-        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12)
-
-
-def test_each_prepared_forward_moves_dropout_on_after_the_one_before_whatever_their_streams(play):
-    _, _, device = play()
-    op = ops.CudnnGRU(2, 4, 3, dropout=0.5, seed=4)
-    problem = make_problem(op, 3, 2, None, seed=1)
-    plan, on_another = prepared(problem, "cuda:0"), prepared(problem, "cuda:0")
-    buffers = Buffers(problem, plan, device.from_host)
-    before, first = op.dropout_state("cuda:0").position, device.current
-    buffers.forward(plan)
-    device.current = other = Stream()
-    device.waits.clear()
-    buffers.forward(on_another)
-    assert device.waits == [(other, first)] * 2, "the workspace, and the random states"
-    assert op.dropout_state("cuda:0").position == before + 2
-
-
 def test_a_plan_belongs_to_the_stream_of_its_first_call(play):
     played, _, device = play()
     op = ops.CudnnGRU(1, 4, 3)
@@ -194,20 +136,6 @@ def fresh():
     problem = make_problem(LSTM, 5, 2, None, seed=1)
     plan = prepared(problem, None)
     return plan, Buffers(problem, plan, np.copy)
-
-
-@pytest.mark.parametrize("name", ["x", "hx", "cx", "y", "hy", "cy", "params", "reserve"])
-@pytest.mark.parametrize("defect", ["shape", "dtype", "strided"])
-def test_a_bad_buffer_is_refused_by_name(name, defect):
-    plan, buffers = fresh()
-    good = getattr(buffers, name)
-    bad = {"shape": good[..., 1:].copy(), "dtype": good.astype("f4"), "strided": np.repeat(good, 2, axis=-1)[..., ::2]}
-    setattr(buffers, name, bad[defect])
-    with pytest.raises(ArgumentError) as caught:
-        buffers.run(plan)
-    assert caught.value.argument == name
-    if name != "y":
-        assert (buffers.y == 77).all()
 
 
 def defective(device, good, defect, other):
@@ -307,31 +235,6 @@ def test_nothing_is_written_where_another_array_of_the_call_is_however_those_bef
             assert take(*arrays)[1] == [a.ctypes.data for a in arrays]
 
 
-def test_an_array_that_was_right_is_looked_at_again_and_not_kept_alive(play):
-    _, _, device = play()
-    problem = make_problem(LSTM, 5, 2, None, seed=1)
-    plan = prepared(problem, "cuda:0")
-    buffers = Buffers(problem, plan, device.from_host)
-    buffers.forward(plan)
-    shape, buffers.hx.shape = buffers.hx.shape, (1, 3, 2)
-    with pytest.raises(ArgumentError, match="Invalid hx shape"):
-        buffers.forward(plan)
-    buffers.hx.shape = shape
-    buffers.forward(plan)
-    gone = weakref.ref(buffers.hx)
-    buffers.hx = None
-    gc.collect()
-    assert gone() is None
-
-
-@pytest.mark.parametrize(("output", "other"), [("hy", "hx"), ("cy", "cx"), ("cy", "hy"), ("dhx", "dhy"), ("dcx", "cx")])
-def test_outputs_that_share_memory_are_refused(output, other):
-    plan, buffers = fresh()
-    setattr(buffers, output, getattr(buffers, other))
-    with pytest.raises(ArgumentError, match="memory of its own"):
-        buffers.run(plan)
-
-
 def test_what_may_be_null_may_be_none_and_what_may_not_is_named():
     plan, b = fresh()
     plan.forward(b.params, b.x, None, None, b.y, None, None, b.reserve)
@@ -357,15 +260,6 @@ def test_a_plan_without_training_has_no_backward():
         inference.backward_weights(b.x, None, b.y, b.dparams, b.reserve)
 
 
-@pytest.mark.parametrize("lengths", [[5, 0], [0, 0]])
-def test_cudnn_prepares_single_native_calls_alone(play, lengths):
-    play()
-    with pytest.raises(ArgumentError, match="one native call"):
-        LSTM.prepare(5, 2, sequence_lengths=lengths, device="cuda:0")
-    with pytest.raises(ArgumentError, match="one native call"):
-        LSTM.prepare(65536, 2, device="cuda:0")
-
-
 def test_a_plan_is_for_one_device_and_refuses_to_pickle(play):
     _, _, device = play()
     plan, b = fresh()
@@ -373,12 +267,6 @@ def test_a_plan_is_for_one_device_and_refuses_to_pickle(play):
         plan.forward(b.params, device.from_host(b.x), None, None, b.y, None, None, b.reserve)
     with pytest.raises(ArgumentTypeError, match="Plan"):
         pickle.dumps(plan)
-
-
-@pytest.mark.parametrize(("T", "B"), [(0, 1), (1, 0), (True, 1), (2**31, 1), (1.0, 1)])
-def test_a_plan_needs_a_batch(T, B):
-    with pytest.raises(ArgumentError):
-        LSTM.prepare(T, B)
 
 
 def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(play, monkeypatch):

@@ -1,12 +1,9 @@
 """Lengths are no part of what is prepared: new ones set two descriptors, and ask, make and send nothing."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor
 from pycudnnrnn.errors import EngineError
@@ -87,39 +84,6 @@ def test_plans_of_other_lengths_share_what_is_compiled_and_keep_their_lengths(pl
     assert queries(played) == []
 
 
-def test_a_graph_keeps_its_lengths_whatever_runs_after_it_was_captured(play):
-    _, _, device = play()
-    problem, other = (make_problem(LSTM, 4, 3, lengths, seed=1) for lengths in BATCHES[:2])
-    arrays = on_device(device, problem)
-    graph = LSTM.prepare(4, 3, sequence_lengths=problem.lengths, device="cuda:0").capture(arrays["params"])
-    for target, values in ((graph.x, problem.x), (graph.hx, problem.hx), (graph.cx, problem.cx)):
-        host(target)[...] = values
-    LSTM(*(arrays[k] for k in ("x", "hx", "cx", "params")), is_training=False, sequence_lengths=other.lengths)
-    graph.replay()
-    assert np.array_equal(host(graph.y), problem.results()["y"])
-
-
-def test_threads_with_other_lengths_do_not_disturb_each_other(play):
-    played, engine, device = play()
-    problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES)]
-    expected = [problem.results() for problem in problems]
-    barrier, right = threading.Barrier(len(problems)), []
-
-    def work(problem, expected):
-        arrays = on_device(device, problem)
-        with use_engine(engine):
-            barrier.wait()
-            right.extend(differing(run(problem, arrays), expected) == [] for _ in range(30))
-
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(problems, expected, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert right == [True] * 30 * len(problems)
-    assert not played.complaints
-
-
 def test_lengths_that_were_set_by_half_are_set_again(play, monkeypatch):
     _, _, device = play()
     first, second = (make_problem(LSTM, 4, 3, lengths, seed=1) for lengths in BATCHES[:2])
@@ -137,18 +101,3 @@ def test_lengths_that_were_set_by_half_are_set_again(play, monkeypatch):
         run(second, arrays)
     assert differing(run(first, arrays), first.results()) == []
     assert differing(run(second, on_device(device, second)), second.results()) == []
-
-
-def test_new_lengths_go_the_short_way_as_equal_ones_do(play):
-    _, engine, device = play()
-    problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES)]
-    everything = [on_device(device, problem) for problem in problems]
-    op = ops.from_spec(LSTM.spec)
-    for lengths in ([4, 4, 2], [4, 4, 4]):
-        op.forward(*(everything[0][k] for k in ("x", "hx", "cx", "params")), sequence_lengths=lengths)
-    engine.forward = None  # the long way
-    for problem, arrays in zip(problems, everything, strict=True):
-        for lengths in (problem.lengths, tuple(problem.lengths), np.array(problem.lengths)):
-            given = (arrays[k] for k in ("x", "hx", "cx", "params"))
-            fwd = op.forward(*given, sequence_lengths=lengths)
-            assert np.array_equal(host(fwd.output), problem.results()["y"])

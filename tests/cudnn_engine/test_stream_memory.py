@@ -12,8 +12,7 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned, stream_memory
-from pycudnnrnn.engines.cudnn.device import OTHERS_MAX, PER_THREAD, CudaDevice
-from pycudnnrnn.errors import DeviceLostError
+from pycudnnrnn.engines.cudnn.device import PER_THREAD, CudaDevice
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.together import together
 from tests.stand_in.host_device import Stream
@@ -105,30 +104,6 @@ def test_a_stream_waits_before_it_launches(owners, name, monkeypatch):
     assert len(launches) > before
 
 
-@NAMES
-def test_on_one_stream_nothing_waits(owners, name):
-    device, owner = owners.device, owners.made(name)
-    for _ in range(3):
-        owners.use_on(device.current, owner)
-    owners.use_on(Stream(device.current.ptr), owner)  # another object for it
-    device.broken["nothing that is ever asked"] = 700
-    owner.clear()
-    gc.collect()
-    assert not device.waits
-    assert set(device.asked) <= {"graphExecDestroy"}
-
-
-def test_states_that_are_set_anew_give_their_memory_back_after_the_last_forward(owners):
-    device = owners.device
-    owner = owners.made("dropout")
-    home, other = device.current, Stream()
-    state = owner[0].dropout_state("cuda:0")
-    owners.use_on(other, owner)
-    owner[0].set_dropout_state(state)
-    gc.collect()
-    assert device.waits == [(other, home), (home, other)]
-
-
 @pytest.mark.parametrize("which", ["home", "last"])
 @NAMES
 def test_memory_stays_while_one_of_its_streams_is_captured_and_goes_back_later(owners, name, which):
@@ -183,18 +158,6 @@ def test_nothing_waits_for_an_owner_that_ends_on_a_lost_device_in_a_fork_or_at_e
     assert (device.waits, device.asked) == ([], [])
 
 
-def test_a_call_that_the_caller_captures_waits_for_nothing_and_the_next_one_does(owners):
-    device, owner = owners.device, owners.made("plan")
-    home, other = device.current, Stream()
-    device.streams[other.ptr] = other
-    with device.recording(other) as recorded:
-        owners.use_on(other, owner)
-    assert len(recorded) == 1
-    assert not device.waits
-    owners.use_on(other, owner)
-    assert device.waits == [(other, home)]
-
-
 @pytest.mark.parametrize("checkpoint_every", [None, 2])
 def test_a_backwards_own_memory_is_given_back_after_who_reads_it(owners, checkpoint_every):
     """`retain` copies the reserve on the backward's stream; a recomputed gradient is summed there."""
@@ -211,24 +174,6 @@ def test_a_backwards_own_memory_is_given_back_after_who_reads_it(owners, checkpo
     device.waits.clear()
     fwd.backward_weights()
     assert device.waits == [(third, there), (third, here), (there, third), (here, third)]
-
-
-@pytest.mark.parametrize("how", ["reserve", "dropout"])
-def test_two_threads_default_streams_are_two_streams(owners, how):
-    device = owners.device
-    one, other = Stream(PER_THREAD), Stream(PER_THREAD)
-    if how == "dropout":
-        owner = owners.made("dropout")
-        owners.use_on(one, owner)
-        device.waits.clear()
-        owners.use_on(other, owner)
-        assert device.waits == [(other, one)]
-    else:
-        device.current = one
-        fwd = owners.problem.op.forward(owners.arrays["x"], None, owners.arrays["params"])
-        device.current = other
-        fwd.backward_data(owners.arrays["dy"])
-        assert device.waits == [(other, one), (one, other)]
 
 
 # --- the device itself, with CuPy's streams and events played ---------------------------------------------------------
@@ -284,26 +229,6 @@ def default_stream(cuda):
     return cuda.device.stream()
 
 
-def test_every_stream_but_a_threads_own_default_is_cupys_object(cuda):
-    cuda.current.stream = ordinary = cuda.stream(0x5000)
-    assert cuda.device.stream() is ordinary
-    mine = default_stream(cuda)
-    assert mine.ptr == PER_THREAD
-    assert cuda.device.stream() is cuda.device.stream_at(PER_THREAD) is mine
-    theirs = together(2, lambda _: default_stream(cuda))
-    assert len({id(stream) for stream in (mine, *theirs)}) == 3
-
-
-def test_a_stream_of_another_library_is_one_object_as_long_as_it_is_used(cuda):
-    first = cuda.device.stream_at(0x7700)
-    assert first.ptr == 0x7700
-    for address in range(0x8000, 0x8000 + OTHERS_MAX - 1):
-        assert cuda.device.stream_at(address) is not first
-    assert cuda.device.stream_at(0x7700) is first
-    cuda.device.stream_at(0x9000)
-    assert cuda.device.stream_at(0x7700) is not first, "no more are kept"
-
-
 def test_streams_of_one_thread_wait_by_an_event_and_one_for_itself_not_at_all(cuda):
     mine, ordinary = default_stream(cuda), cuda.stream(0x5000)
     cuda.device.wait(mine, mine)
@@ -321,50 +246,3 @@ def test_for_another_threads_default_stream_the_host_waits_since_no_event_reache
         cuda.device.wait(*pair)
         assert cuda.asked == ["deviceSynchronize"]
         cuda.asked.clear()
-
-
-def test_an_owner_that_ends_makes_no_host_wait_and_the_next_one_does(cuda):
-    class Owner:
-        """Has memory."""
-
-    owner = Owner()
-    cuda.current.stream = cuda.stream(0x5000)
-    theirs, _ = together(2, lambda _: default_stream(cuda))
-    stream_memory.StreamMemory(cuda.device, owner).on(theirs)
-    cuda.asked.clear()
-    del owner
-    gc.collect()
-    assert not cuda.asked, "this thread may be capturing something"
-    stream_memory.StreamMemory(cuda.device, last := Owner())
-    assert cuda.asked == ["deviceSynchronize"]
-    assert not stream_memory._LEFT
-    del last
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_after_a_capture_the_stream_that_memory_was_taken_on_waits_for_what_ran_before_it(cuda, monkeypatch, fails):
-    cuda.current.stream = home = cuda.stream(0x5000)
-    capturing = cuda.stream(0x5100)
-    monkeypatch.setattr(cuda.device.xp.cuda, "Stream", lambda non_blocking: capturing)
-    asked = [("record", home), ("wait", capturing), "work", "work", ("record", capturing), ("wait", home)]
-
-    def work():
-        cuda.asked.append("work")
-        if fails:
-            raise MemoryError
-
-    if fails:
-        del asked[3]
-        with pytest.raises(MemoryError):
-            cuda.device.capture(work)
-    else:
-        cuda.device.capture(work)
-    assert cuda.asked == asked
-
-
-def test_a_lost_device_is_refused_before_anything_waits(owners):
-    owner = owners.made("plan")
-    owners.device.broken[""] = 700
-    with pytest.raises(DeviceLostError):
-        owners.use_on(Stream(), owner)
-    assert not owners.device.waits

@@ -1,20 +1,13 @@
 """Dropout of torch's modules on the stand-in: whose random states, and which masks."""
 
 import contextlib
-import contextvars
-import copy
 import functools
-import gc
-import threading
-import weakref
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
-from pycudnnrnn.engines.cudnn.runtime import STREAMS_MAX
 from pycudnnrnn.engines.cudnn.stream_states import KEPT_MAX
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import EngineError
@@ -25,33 +18,6 @@ from tests.stand_in.torch_on_cpu import equal, first_seed, make, on_numpy, playi
 @pytest.fixture
 def played(shim_path, monkeypatch):
     yield from playing(shim_path, monkeypatch)
-
-
-class AwaitedLock:
-    """A lock that says when somebody has to wait for it."""
-
-    def __init__(self, awaited):
-        self.awaited, self._lock = awaited, threading.Lock()
-
-    def __enter__(self):
-        if not self._lock.acquire(blocking=False):
-            self.awaited.set()
-            self._lock.acquire()
-
-    def __exit__(self, *_):
-        self._lock.release()
-
-
-def awaited_locks(played, module, x):
-    """Run a forward, so that the stream has its states, and say when somebody waits for them, or their descriptors."""
-    with torch.no_grad():
-        module(x)
-    runtime, awaited = played.native.runtime, threading.Event()
-    (states,) = runtime._own_states.values()
-    states._lock = AwaitedLock(awaited)
-    for dropout in runtime._dropouts.values():
-        dropout.lock = AwaitedLock(awaited)
-    return awaited
 
 
 def seedings(played):
@@ -71,15 +37,6 @@ def test_a_hundred_steps_seed_cudnn_once_and_each_has_masks_of_its_own(played):
     for k in (0, 1, 50, 99):
         equal(found[k], on_numpy(module, x, chain=(seed, k)))
     assert len({found[k][0].numpy().tobytes() for k in range(100)}) == 100
-
-
-def test_torchs_generator_on_the_device_is_moved_once_after_it_was_set(played):
-    module, x = make(dropout=0.5)
-    for number in (1, 1, 2):
-        torch.manual_seed(number)
-        before = played.generator.moves
-        outputs(module, x, 3)
-        assert played.generator.moves == before + 1
 
 
 def run_the_same(played, module, x):
@@ -141,18 +98,6 @@ def test_masks_follow_from_what_ran_since_the_generator_was_set(played, past):
 
 def outputs_of_one(module, x):
     return outputs(module, x, 1)[0]
-
-
-def test_a_forward_run_again_from_a_state_of_torchs_generators_has_its_masks(played):
-    module, x = make(dropout=0.5)
-    torch.manual_seed(3)
-    outputs(module, x, 2)
-    cpu, device = torch.get_rng_state(), played.generator.get_state()
-    first = outputs(module, x, 5)
-    torch.set_rng_state(cpu)
-    played.generator.set_state(device)
-    assert all(map(torch.equal, outputs(module, x, 5), first))
-    assert not any(torch.equal(outputs_of_one(module, x), y) for y in first)
 
 
 # --- activation checkpointing -----------------------------------------------------------------------------------------
@@ -230,50 +175,6 @@ def test_a_forward_of_a_seed_of_its_own_inside_a_backward_raises(played):
         loss.backward()
 
 
-def test_torchs_generator_goes_through_a_repetition_as_through_the_forward(played):
-    """So that what torch itself drops on the device after the RNN is what it dropped in the forward."""
-    module, x = make(dropout=0.5)
-    x.requires_grad_()
-    generator, places = played.generator, []
-    for between in (0, 1):
-        torch.manual_seed(8)
-        outputs(module, x, between)
-        before = generator.get_state()
-
-        @contextlib.contextmanager
-        def again(before=before):
-            outside = generator.get_state()
-            generator.set_state(before)
-            yield
-            generator.set_state(outside)
-
-        def run(x):
-            y = module(x)[0]
-            places.append(generator.get_state())
-            return y * y
-
-        repeated(run, x, context_fn=lambda: (contextlib.nullcontext(), again())).sum().backward()
-    assert places[:1] == places[1:2]
-    assert places[2:3] == places[3:]
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
-def test_a_compiled_checkpoint_has_the_gradients_of_the_plain_module(played):
-    module, x = make(dropout=0.5)
-    x.requires_grad_()
-    found = []
-    for run, forwards in ((plainly, 1), (torch.compile(repeated, backend="aot_eager"), 2)):
-        torch.compiler.reset()
-        torch.manual_seed(8)
-        played.counts.clear()
-        y = run(module, x)[0]
-        outputs(module, x, 2)
-        found.append([y.detach(), *torch.autograd.grad(y.square().sum(), [x, module.params])])
-        assert played.counts["cudnnRNNForward"] == forwards + 2
-    equal(*found)
-
-
 # --- chains -----------------------------------------------------------------------------------------------------------
 
 
@@ -301,95 +202,3 @@ def test_streams_have_chains_of_their_own(played):
     first, second, *again = seedings(played)
     assert first != second
     assert again == [first, second], "where they were"
-
-
-def test_all_shares_of_a_stream_are_in_one_chain(played):
-    module, x = make(dropout=0.5)
-    seed = first_seed(5)
-    for k, share in enumerate([0.5, 0.25, 0.5, 0.25]):
-        module.dropout = share
-        assert torch.equal(outputs_of_one(module, x), on_numpy(module, x, run=outputs_of_one, chain=(seed, k)))
-    assert len(seedings(played)) == 1
-
-
-def test_copies_of_states_are_made_on_the_stream_of_the_forward(played, monkeypatch):
-    module, x = make(dropout=0.5)
-    module.eval()(x)  # which asks for layouts
-    module.train()
-    x.requires_grad_()
-    device, streams, before = played.device, [], played.device.current
-
-    def watch(real):
-        return lambda *arguments: (streams.append(device.current.ptr), real(*arguments))[1]
-
-    for name in ("empty", "copy", "copy_bytes"):
-        monkeypatch.setattr(device, name, watch(getattr(device, name)))
-    played.stream = 0x100
-    repeated(module, x)[0].sum().backward()
-    copies_and_their_memory, new_states = [0x100] * (2 * 2 + 2), [0x100]
-    assert streams == copies_and_their_memory + new_states
-    assert device.current is before
-
-
-def test_states_of_many_streams_do_not_pile_up(played):
-    module, x = make(dropout=0.5)
-    for stream in range(0x1000, 0x1000 + 0x100 * 3 * STREAMS_MAX, 0x100):
-        played.stream = stream
-        outputs(module, x, KEPT_MAX + 3)
-    taken = [weakref.ref(memory.raw) for memory in played.device.allocations]
-    played.device.allocations.clear()
-    gc.collect()
-    assert sum(memory() is not None for memory in taken) == STREAMS_MAX * (1 + KEPT_MAX)
-
-
-@pytest.mark.parametrize("share", [0.5, 0.25])
-def test_a_forward_on_the_same_stream_comes_after_the_seed_and_its_forward(played, monkeypatch, share):
-    """Another thread begins when the states have been seeded, and before they have been used."""
-    module, x = make(dropout=0.5)
-    other = copy.deepcopy(module)
-    other.dropout = share
-    chain = first_seed(8)
-    expected, following = (on_numpy(m, x, run=outputs_of_one, chain=(chain, k)) for k, m in enumerate([module, other]))
-    seed, threads, found = DropoutDescriptor.seed, [], []
-
-    def interrupted(self, *arguments):
-        seed(self, *arguments)
-        if not threads:
-            context = contextvars.copy_context()
-            threads.append(threading.Thread(target=context.run, args=[lambda: found.append(outputs_of_one(other, x))]))
-            threads[0].start()
-            while threads[0].is_alive() and not awaited.is_set():
-                awaited.wait(0.01)
-
-    awaited = awaited_locks(played, module, x)
-    monkeypatch.setattr(DropoutDescriptor, "seed", interrupted)
-    torch.manual_seed(8)
-    y = outputs_of_one(module, x)
-    threads[0].join()
-    assert torch.equal(y, expected)
-    assert torch.equal(found[0], following)
-
-
-def test_a_backward_waits_while_a_forward_seeds_its_descriptor(played, monkeypatch):
-    module, x = make(dropout=0.5)
-    awaited = awaited_locks(played, module, x)
-    chain = first_seed(8)
-    expected = on_numpy(module, x, chain=(chain, 0))[-1]
-    module.zero_grad()
-    torch.manual_seed(8)
-    y, _ = module(x)
-    loss, seed = (y * torch.arange(1, y.numel() + 1).view(y.shape)).sum(), DropoutDescriptor.seed
-    thread = threading.Thread(target=contextvars.copy_context().run, args=[loss.backward])
-
-    def interrupted(self, *arguments):
-        thread.start()
-        while thread.is_alive() and not awaited.is_set():
-            awaited.wait(0.01)
-        assert module.params.grad is None
-        seed(self, *arguments)
-
-    monkeypatch.setattr(DropoutDescriptor, "seed", interrupted)
-    torch.manual_seed(9)
-    outputs(module, x.detach(), 1)
-    thread.join()
-    torch.testing.assert_close(module.params.grad, expected, rtol=1e-12, atol=1e-12)

@@ -1,24 +1,19 @@
 """torch's modules on the cuDNN engine, on the stand-in over CPU tensors: what a call and a training step ask of it."""
 
 import collections
-import contextlib
 
 import cupy
-import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import pack_padded_sequence
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pycudnnrnn import _arrays
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError, CaptureError
-from pycudnnrnn.interop import _torch_call, _torch_cudnn, _torch_ops
+from pycudnnrnn.interop import _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
-from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.permuted import PermutedLayoutEngine
@@ -75,48 +70,6 @@ class Counted:
         return +(self.counts + moved + asked)
 
 
-@pytest.mark.parametrize("kind", [ours.LSTM, ours.GRU])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_a_repeated_step_does_nothing_beside_its_passes_and_what_dropout_takes(played, monkeypatch, kind, dropout):
-    """No exchange, no device made current, no event, no descriptor, no query: with new lengths, too.
-
-    With dropout a copy of the states is kept for each forward, and they are seeded since torch's generator was set.
-    """
-    module, x = make(kind, dropout=dropout)
-    for lengths in ([5, 3, 3], None):
-        step(module, x, lengths)
-    seed = first_seed(5)
-    counted = Counted(monkeypatch, played)
-    found = [step(module, x, lengths) for lengths in BATCHES]
-    expected = {"cudnnSetDropoutDescriptor": 1, "allocations": len(BATCHES)} if dropout else {}
-    assert counted.beside_the_passes() == expected
-    monkeypatch.undo()
-    for k, lengths in enumerate(BATCHES):
-        equal(found[k], on_numpy(module, x, lengths, chain=(seed, k)))
-
-
-def test_lengths_are_found_once(played, monkeypatch):
-    module, x = make()
-    found, read = [], Arguments._schedule_of_packed
-    monkeypatch.setattr(Arguments, "_schedule_of_packed", lambda call, *size: found.append(1) or read(call, *size))
-    _torch_call._schedules.clear()
-    for lengths in BATCHES:
-        step(module, x, lengths)
-    assert len(found) == len({tuple(lengths) for lengths in BATCHES if lengths})
-
-
-def test_what_is_counted_is_seen(played, monkeypatch):
-    """The same counts, of a forward by ops."""
-    module, x = make(dropout=0.375)
-    monkeypatch.setattr(_torch_cudnn, "batch_of", lambda *_, **__: None)
-    with torch.no_grad():
-        module(x)
-        counted = Counted(monkeypatch, played)
-        module(x)
-    found = counted.beside_the_passes()
-    assert {"descriptors", "exchanges", "streams", "allocations", "cudnnGetRNNTempSpaceSizes"} <= set(found)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
 @pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"proj_size": 2}], ids=str)
@@ -130,20 +83,6 @@ def test_every_address_is_in_its_place(played, monkeypatch, dtype, lengths, opti
         found = step(module, x, lengths, states)
         assert counted.counts["exchanges"] == 0
         equal(found, on_numpy(module, x, lengths, states))
-
-
-def test_what_is_not_contiguous_is_read_right_and_gradients_of_everything_come(played):
-    module, _ = make()
-    x = torch.randn(4, 3, 5, dtype=torch.float64).permute(2, 1, 0)
-    hx = [torch.randn(3, 4, 6, dtype=torch.float64).transpose(0, 1) for _ in range(2)]
-    found = []
-    for engine in (contextlib.nullcontext(), use_engine(NumpyEngine())):
-        with engine:
-            arguments = [tensor.detach().requires_grad_() for tensor in (x, *hx)]
-            y, (h, c) = module(arguments[0], tuple(arguments[1:]))
-            gradients = torch.autograd.grad(y.sum() + (2 * h).sum() + (3 * c).sum(), [*arguments, module.params])
-        found.append([y.detach(), h.detach(), c.detach(), *gradients])
-    equal(*found)
 
 
 def test_what_is_not_aligned_is_copied(played):
@@ -172,29 +111,6 @@ def test_what_is_not_aligned_is_copied(played):
     torch.testing.assert_close(found, module.params.grad, rtol=1e-12, atol=1e-12)
 
 
-def test_a_result_that_is_not_used_counts_as_zero(played):
-    module, x = make()
-    for used in range(3):
-        y, (h, c) = module(x)
-        found = torch.autograd.grad((y, h, c)[used].square().sum(), module.params, retain_graph=True)
-        loss = sum(factor * tensor.square().sum() for factor, tensor in zip(np.eye(3)[used], (y, h, c), strict=True))
-        equal(found, torch.autograd.grad(loss, module.params))
-
-
-def test_an_output_that_was_changed_is_not_read_again(played):
-    module, x = make()
-    y, _ = module(x)
-    y.relu_()
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        y.sum().backward()
-
-
-def test_a_graph_that_is_kept_gives_the_same_gradients_again(played):
-    module, x = make()
-    loss = module(x)[0].square().sum()
-    equal(*(torch.autograd.grad(loss, module.params, retain_graph=True) for _ in range(2)))
-
-
 def test_work_goes_to_torchs_current_stream(played):
     module, x = make()
     expected = step(module, x)
@@ -203,16 +119,6 @@ def test_work_goes_to_torchs_current_stream(played):
         played.launches.clear()
         equal(step(module, x), expected)
         assert {found for _, _, found, _ in played.launches} == {stream}
-
-
-def test_another_current_device_is_left_for_a_call_and_taken_up_again(played):
-    module, x = make()
-    expected = step(module, x)
-    assert played.device.entered == 0
-    played.device.here = 1
-    equal(step(module, x), expected)
-    assert played.device.entered == 2, "forward and backward"
-    assert played.device.here == 1
 
 
 def test_a_stream_that_is_captured_refuses(played, monkeypatch):
@@ -274,24 +180,6 @@ def test_more_steps_than_one_native_call_takes_run_without_gradients_only(played
         module(data)
 
 
-@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_a_compiler_is_told_the_size_that_the_reserve_has(played, lengths, dropout):
-    module, x = make(dropout=dropout)
-    sizes, hx = None, [torch.zeros(4, 3, 6, dtype=torch.float64)] * 2
-    if lengths:
-        x, sizes, *_ = pack_padded_sequence(x, lengths, enforce_sorted=False)
-    seed = torch.tensor(7) if dropout else None
-    before = len(played.device.allocations)
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-        tensors = [None if t is None else fake.from_tensor(t) for t in (x, sizes, *hx, module.params.detach(), seed)]
-        told = _torch_ops.rnn(*tensors, module._spec_json, dropout, False, True)
-    taken = [memory.nbytes for memory in played.device.allocations[before:]]
-    assert set(taken) <= {module.params.nbytes}, "no memory is taken for it, but to ask for a layout"
-    found = _torch_ops.rnn(x, sizes, *hx, module.params.detach(), seed, module._spec_json, dropout, False, True)
-    assert [tensor.shape for tensor in told] == [tensor.shape for tensor in found]
-
-
 @pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
 @pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
@@ -303,15 +191,6 @@ def test_a_compiled_step_is_the_same(played, lengths):
     torch.manual_seed(2)
     module.compile(backend="aot_eager", fullgraph=True)
     equal(step(module, x, lengths), expected)
-
-
-def test_autocast_gives_cudnn_its_dtype(played):
-    module, x = make(dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        y, _ = module(x.float())
-    assert y.dtype == torch.bfloat16
-    y.float().sum().backward()
-    assert module.params.grad.dtype == torch.float32
 
 
 class OneDtypePermuted(PermutedLayoutEngine):
@@ -342,51 +221,6 @@ def test_autocast_gives_each_weight_to_the_layout_of_its_dtype(played, seed, len
         torch.testing.assert_close(found_, gradients[name].float(), rtol=0, atol=0, msg=name)
 
 
-def test_autocast_compares_layouts_once(played, monkeypatch):
-    module, x = make(dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        step(module, x.float())
-        monkeypatch.setattr(played.native, "layout", lambda spec: pytest.fail("it asks again"))
-        step(module, x.float())
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
-@pytest.mark.parametrize("permuted", [False, True])
-def test_a_compiled_step_under_autocast_is_the_same(played, permuted):
-    played.engine = OneDtypePermuted(1) if permuted else played.engine
-    torch.manual_seed(3)
-    module, x = ours.GRU(4, 6), torch.randn(5, 3, 4)
-    torch.compiler.reset()
-    with torch.autocast("cpu", torch.bfloat16):
-        expected = step(module, x)
-        module.compile(backend="aot_eager", fullgraph=True)
-        equal(step(module, x), expected)
-
-
-class Zeros(TorchDispatchMode):
-    """The shapes that torch fills with zeros, outside of our operators."""
-
-    def __init__(self):
-        super().__init__()
-        self.shapes = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found = function(*args, **(kwargs or {}))
-        if "zero" in str(function):
-            self.shapes.append(found.shape)
-        return found
-
-
-def test_autograd_makes_no_zeros_for_what_nobody_differentiates(played):
-    """Above all not for the reserve, which may be most of the memory."""
-    module, x = make()
-    y, _ = module(x)
-    with Zeros() as zeros:
-        y.backward(torch.ones_like(y))
-    assert zeros.shapes == []
-
-
 @pytest.mark.parametrize("operator", [_torch_ops.rnn, _torch_ops.rnn_backward], ids=str)
 def test_cuda_graphs_of_a_compiler_leave_the_operators_out(operator):
     assert torch.Tag.cudagraph_unsafe in operator.tags
@@ -398,3 +232,23 @@ def test_the_operators_by_themselves_refuse_a_backward():
     y, *_ = _torch_ops.rnn(x, None, None, None, module.params, None, module._spec_json, 0.0, False, False)
     with pytest.raises(RuntimeError, match=r"interop\.torch's modules"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("kind", [ours.LSTM, ours.GRU])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_repeated_step_does_nothing_beside_its_passes_and_what_dropout_takes(played, monkeypatch, kind, dropout):
+    """No exchange, no device made current, no event, no descriptor, no query: with new lengths, too.
+
+    With dropout a copy of the states is kept for each forward, and they are seeded since torch's generator was set.
+    """
+    module, x = make(kind, dropout=dropout)
+    for lengths in ([5, 3, 3], None):
+        step(module, x, lengths)
+    seed = first_seed(5)
+    counted = Counted(monkeypatch, played)
+    found = [step(module, x, lengths) for lengths in BATCHES]
+    expected = {"cudnnSetDropoutDescriptor": 1, "allocations": len(BATCHES)} if dropout else {}
+    assert counted.beside_the_passes() == expected
+    monkeypatch.undo()
+    for k, lengths in enumerate(BATCHES):
+        equal(found[k], on_numpy(module, x, lengths, chain=(seed, k)))

@@ -7,17 +7,14 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from pycudnnrnn import RNNSpec
 from pycudnnrnn.engines.cudnn import native_calls as native_passes
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
-from pycudnnrnn.errors import ArgumentError, CudnnError
+from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from pycudnnrnn.passes import CallConfig
-from pycudnnrnn.schedule import Schedule
-from tests.interop.pairs import KINDS, Call, make_call, make_pair, worst
+from tests.interop.pairs import KINDS, make_call, make_pair, worst
 from tests.stand_in import shim
-from tests.stand_in.torch_on_cpu import STREAM, equal, make, on_numpy, playing, step
+from tests.stand_in.torch_on_cpu import equal, make, playing, step
 
 PACKED, UNPACKED = "SEQ_MAJOR_PACKED", "SEQ_MAJOR_UNPACKED"
 
@@ -42,14 +39,6 @@ def test_results_and_every_gradient_are_torchs_in_any_order_of_lengths(played, k
     assert played.described == [(PACKED, tuple(sorted(lengths, reverse=True)))] * 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_sorted_data_and_no_states_are_taken_too(played, kind):
-    theirs, mine = make_pair(kind, 3, 6, 2, bidirectional=True)
-    call = Call(torch.randn(5, 3, 3, dtype=torch.float64), None, "packed", [5, 4, 2])
-    assert worst(call(mine), call(theirs))[0] <= 1e-12
-    assert played.described == [(PACKED, (5, 4, 2))] * 3
-
-
 def test_the_library_reads_and_writes_the_sequences_own_memory(played):
     module, x = make()
     packed = pack_padded_sequence(x, [5, 4, 2])
@@ -62,31 +51,6 @@ def test_the_library_reads_and_writes_the_sequences_own_memory(played):
     assert (forward[5], forward[7]) == (data.data_ptr(), y.data.data_ptr())
     assert (backward[4], backward[5], backward[7]) == (y.data.data_ptr(), upstream.data_ptr(), data.grad.data_ptr())
     assert (weights[5], weights[9]) == (data.data_ptr(), y.data.data_ptr())
-
-
-def operators(module, x, lengths):
-    """The names of torch's operators that a training step runs, inside of ours, too."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
-        data = pack_padded_sequence(x, lengths)
-        with torch.profiler.record_function("step"):
-            module(data)[0].data.sum().backward()
-    (whole,) = [event for event in profiled.events() if event.name == "step"]
-    start, end = whole.time_range.start, whole.time_range.end
-    return {e.name for e in profiled.events() if start <= e.time_range.start <= end}
-
-
-def test_a_training_step_neither_pads_nor_packs(played):
-    module, x = make()
-    both = {"aten::_pad_packed_sequence", "aten::_pack_padded_sequence"}
-    assert operators(module, x, [5, 4, 2]) & both == set()
-    assert played.described
-    assert on_numpy(module, x, [5, 4, 2], run=operators) & both == set()
-
-
-def test_no_memory_is_set_for_padding_that_is_not_there(played, monkeypatch):
-    module, x = make()
-    monkeypatch.setattr(played.device, "zero_at", lambda *_: pytest.fail("packed data has no padding"))
-    step(module, x, [5, 4, 2])
 
 
 def test_lengths_of_one_size_share_what_is_compiled_and_the_sizes_that_were_asked(played):
@@ -142,12 +106,3 @@ def test_batch_sizes_that_are_not_those_of_the_data_are_refused_before_the_libra
     with pytest.raises(TorchArgumentError, match=r"Invalid (batch_sizes|hx)"):
         module(data, tuple(hx))
     assert not [name for name, *_ in played.calls if name in shim.PASSES]
-
-
-@pytest.mark.parametrize("algo", ["persist_static", "persist_dynamic", "persist_static_small_h"])
-@pytest.mark.parametrize(("T", "B"), [(5, 3), (1, 3), (5, 1)])
-def test_packed_data_needs_the_standard_algorithm(played, algo, T, B):
-    """As torch has it; whether others take such data is not documented."""
-    batch = CallConfig(RNNSpec("lstm", 1, 8, 4, algo=algo), Schedule(T, B, packed=True))
-    with pytest.raises(ArgumentError, match="packed"):
-        played.native.addressed(STREAM, batch, drops=False)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pycudnnrnn.errors import CudnnError, LayoutError
+from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import Gpu
 from pycudnnrnn.testing.permuted import PermutedLayoutEngine
@@ -216,31 +216,6 @@ def test_tf32_is_what_torchs_user_says_when_the_call_is_made(played):
         assert {math for _, math, *_ in told(played)} == {expected}, (where, value)
 
 
-def test_a_backward_has_the_precision_of_its_own_moment(played):
-    torch.backends.cudnn.allow_tf32 = False
-    module, x = make(dtype=F32)
-    y, _ = module(x.float())
-    torch.backends.cudnn.allow_tf32 = True
-    y.sum().backward()
-    assert [math for _, math, *_ in told(played)] == ["FMA_MATH", "DEFAULT_MATH", "DEFAULT_MATH"]
-
-
-def test_autocast_has_the_algorithms_of_its_dtype(played):
-    module, x = ours.RNN(128, 384, nonlinearity="relu"), torch.zeros(2, 8, 128)
-    with torch.autocast("cpu", F16):
-        y, _ = module(x)
-    y.sum().backward()
-    assert algorithms(played) == (SMALL_H, STATIC)
-    assert {kind for _, _, kind, _ in told(played)} == {"HALF"}
-
-
-def test_a_forward_without_a_backward_is_one_call_by_the_forwards_algorithm(played):
-    module, x = ours.LSTM(8, 192), torch.zeros(2, 2, 8)
-    with torch.no_grad():
-        module(x)
-    assert [(name, algo) for name, algo, _ in played.ran] == [("forward", SMALL_H)]
-
-
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"batch_first": True}], ids=str)
 def test_two_algorithms_share_one_reserve_that_is_large_enough_for_both(played, options):
     """The stand-in refuses scratch memory that is smaller than what it has asked for with a descriptor's algorithm."""
@@ -294,16 +269,6 @@ def test_params_are_never_read_in_another_layout(played):
     assert algorithms(played) == (STANDARD, STANDARD)
 
 
-def test_a_layout_that_depends_on_the_math_type_is_refused(played, monkeypatch):
-    layout, other = played._layout, PermutedLayoutEngine(1)
-    monkeypatch.setattr(played, "_layout", lambda s: other.layout(s) if s.math_type == "default" else layout(s))
-    module, x = make(dtype=F32)
-    with pytest.raises(LayoutError, match="another way for algo 'standard' and math_type 'default'"):
-        module(x.float())
-    torch.backends.cudnn.allow_tf32 = False
-    equal(step(module, x.float()), on_numpy(module, x.float()))
-
-
 @pytest.mark.parametrize("function", ["cudnnGetRNNTempSpaceSizes", "cudnnRNNForward"])
 @pytest.mark.parametrize(("units", "status"), [(6, native.EXECUTION_FAILED), (193, native.NOT_SUPPORTED)])
 def test_other_statuses_and_refusals_of_the_standard_algorithm_are_errors(played, function, units, status):
@@ -313,14 +278,4 @@ def test_other_statuses_and_refusals_of_the_standard_algorithm_are_errors(played
     with pytest.raises(CudnnError, match=function):
         module(torch.zeros(2, 2, 8))
     assert set(played.complaints) == {f"{function}: {function} with {algo}"}
-    played.complaints.clear()
-
-
-def test_an_algorithm_that_only_its_backward_refuses_is_an_error_as_in_torch(played):
-    """What another algorithm makes of this reserve nobody has promised."""
-    module, x = make(dtype=F32)
-    y, _ = module(x.float())
-    played.refused["cudnnRNNBackwardData_v8", SMALL_H] = native.NOT_SUPPORTED
-    with pytest.raises(CudnnError, match="cudnnRNNBackwardData_v8"):
-        y.sum().backward()
     played.complaints.clear()

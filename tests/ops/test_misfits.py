@@ -1,7 +1,5 @@
 """Calls in another cell's order of arguments: the error names the argument that is meant, and what the cell takes."""
 
-import inspect
-
 import numpy as np
 import pytest
 
@@ -44,36 +42,6 @@ def test_params_in_the_place_of_a_bool_are_not_written_out():
         with pytest.raises(ArgumentTypeError) as caught:
             op(X, *states, params)
         assert caught.value.got == f"an array of shape ({len(params)},)"
-
-
-def test_other_errors_stay_what_they_are():
-    with pytest.raises(ArgumentTypeError, match=r"Invalid is_training: 1, expecting a Python bool$"):
-        G(X, H, PG, 1)
-    with pytest.raises(ArgumentTypeError, match="Invalid input_data: <class 'list'>, expecting a NumPy"):
-        G([1.0], H, PG)
-    with pytest.raises(ArgumentTypeError, match="Invalid input_data: <class 'list'>, expecting a NumPy"):
-        L([1.0], PL, H, PL)
-    with pytest.raises(ArgumentError, match="Invalid params shape: "):
-        G(X, H, H)
-
-
-LAYER_CALLS = {
-    "training": (X, None, 1),
-    "inputs dtype": (X.astype("f8"),),
-    "inputs shape": (X[0],),
-    "initial_state[0] shape": (X, (H[:, :1], H)),
-    "initial_state[1] shape": (X, (H, H[:, :1])),
-    "initial_state[1]": (X, (H, [1.0])),
-}
-
-
-@pytest.mark.parametrize("what", LAYER_CALLS)
-def test_a_layers_errors_name_the_layers_arguments(what):
-    layer = CudnnLSTM(1, 4)
-    layer.build((None, None, 3))
-    for call in (layer, layer.forward):
-        with pytest.raises(ArgumentError, match=rf"^Invalid {what.replace('[', chr(92) + '[')}: "):
-            call(*LAYER_CALLS[what])
 
 
 def test_a_layers_backward_names_the_layers_arguments():
@@ -159,40 +127,6 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     assert taken.startswith(f"taken are ({first if 'call' in what else 'num_layers'}, ")
     assert name not in {argument.strip().partition("=")[0] for argument in taken.split(",")}
     assert "->" not in taken, "names and defaults, and no types"
-
-
-def test_a_constructor_says_what_is_missing_too_much_or_there_twice():
-    for arguments, keywords, text in (
-        ((1,), {"input_size": 3}, "missing 1 required positional argument: 'num_units'; taken are (num_layers, "),
-        ((1, 2, 3), {"num_units": 2}, "got multiple values for argument 'num_units'; taken are (num_layers, "),
-        ((1, 2, 3, "linear_input", "unidirectional", "float32", 0.0, 0, 7), {}, "but 10 were given; taken are ("),
-    ):
-        with pytest.raises(TypeError) as caught:
-            ops.CudnnGRU(*arguments, **keywords)
-        assert text in str(caught.value)
-
-
-def test_a_type_error_from_within_a_call_stays_what_it_is():
-    def refuse(shape, dtype):
-        raise TypeError("not today")
-
-    class Odd(CudnnGRU):
-        def call(self, inputs, **more):
-            raise TypeError(f"inside, with {sorted(more)}")
-
-    with pytest.raises(TypeError, match=r"^not today$"):
-        CudnnGRU(1, 4, kernel_initializer=refuse)(X)
-    with pytest.raises(TypeError, match=r"^inside, with \['batch_first'\]$"):
-        Odd(1, 4)(X, batch_first=True)
-    with pytest.raises(ArgumentTypeError, match=r"^Invalid num_layers: 'one', expecting an integer$"):
-        ops.CudnnGRU("one", 4, 3)
-
-
-@pytest.mark.parametrize("kind", [CudnnGRU, CudnnLSTM, ops.CudnnGRU, ops.CudnnLSTM])
-def test_help_shows_the_arguments_themselves(kind):
-    names = list(inspect.signature(kind).parameters)
-    assert names[:2] == ["num_layers", "num_units"]
-    assert {"arguments", "keywords"}.isdisjoint(names)
 
 
 def test_a_warning_of_a_constructor_points_to_its_caller():

@@ -157,6 +157,13 @@ def test_masks_drawn_in_parts_are_the_mask(first, rows, width, position, layer):
     assert np.array_equal(again().of(spec, layer, (rows, width)), whole[first:])
 
 
+def test_the_gradients_of_16_bit_chunks_are_summed_in_32_bits():
+    op = ops.CudnnRNNTanh(1, 1, 1, dtype="float16")
+    x, dy, params = np.ones((1000, 1, 1), np.float16), np.ones((1000, 1, 1), np.float16), np.full(4, 0.1, np.float16)
+    whole, chunks = (op.forward(x, None, params, checkpoint_every=every).backward(dy).params for every in (None, 1))
+    np.testing.assert_allclose(chunks, whole, rtol=2e-3)
+
+
 def test_upstream_gradients_may_be_missing():
     problem = make_problem(ops.CudnnLSTM(2, 24, 8, dtype="float64"), 400, 3, None, 1)
     for upstream in ((problem.dy,), (None, problem.dhy), (None, None, problem.dcy)):
