@@ -105,8 +105,7 @@ class Forward(Generic[ArrayT]):
         self.output: ArrayT = results[0]
         self.output_h: ArrayT = results[1]
         self.output_c: ArrayT | Any = results[2]  # Any: an LSTM's caller need not ask whether it is None
-        self._call = call
-        self._reserve = reserve
+        self._call, self._reserve = call, reserve
         self._kept, self._names = reserve is not None, OP_NAMES
         self._read_again = call.inputs | {"y": output} if self._kept else {}
         self._worked: Reserve | None = None

@@ -424,8 +424,7 @@ class CudnnRNN:
             check_lengths(sequence_lengths, T, B),
             check_bool("time_major", time_major),
         )
-        engine = engine_for(_device_name(device))
-        training = check_bool("is_training", is_training)
+        engine, training = engine_for(_device_name(device)), check_bool("is_training", is_training)
         dropout = self._dropout_on(engine) if training else None
         native = engine.plan(CallConfig(self.spec, schedule, training, dropout))
         return Plan(engine, self.spec, schedule, native, training)

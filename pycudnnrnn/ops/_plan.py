@@ -40,11 +40,10 @@ class Plan:
     """
 
     def __init__(self, engine: Engine, spec: RNNSpec, schedule: Schedule, native: EnginePlan, training: bool) -> None:
-        self._engine, self._spec, self._schedule, self._native = engine, spec, schedule, native
-        self._training = training
+        self._engine, self._spec, self._schedule = engine, spec, schedule
+        self._native, self._training = native, training
         self._held: tuple[Any, Any] | None = None
-        self.workspace_nbytes = native.workspace_nbytes
-        self.reserve_nbytes = native.reserve_nbytes
+        self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
         reserve_nbytes = native.reserve_nbytes if training else None
         wanted = slots(spec, schedule, engine.layout(spec).size, reserve_nbytes)
         self._take = {

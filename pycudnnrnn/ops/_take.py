@@ -34,8 +34,8 @@ class Taker:
     ) -> None:  # fmt: skip
         """Check the arrays in `words`, in that order."""
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
-        self._holds, self._address = engine.arrays.holds, engine.arrays.address
         self.slots, self._in_place = wanted, in_place
+        self._of_engine = engine.arrays.holds, engine.arrays.address, engine.alignment
         self._apart: Recent[bool] = Recent(APART_MAX)
         self._wanted = [(name, wanted[name], wanted[name].strides, in_place or name in _FLAT) for name in words]
 
@@ -47,7 +47,7 @@ class Taker:
             ArgumentTypeError: None for an array that the call needs.
             LayoutError: a params buffer in the arithmetic layout, if the engine's layout has another size.
         """
-        words, holds, address, alignment = self._words, self._holds, self._address, self._engine.alignment
+        words, (holds, address, alignment) = self._words, self._of_engine
         found: Arrays = {}
         at: list[int | None] = []
         for array, (name, slot, strides, exact) in zip(given, self._wanted, strict=True):

@@ -72,9 +72,8 @@ class CudnnGraph:
         self, runtime: Runtime, native: NativeCalls, data: DataDescriptors, dropout: CudnnDropout | None, params: Any,
         *, carry_state: bool,
     ) -> None:  # fmt: skip
-        self._runtime, self._dropout, self._device = runtime, dropout, native.device
-        self._native, self._data = native, data
-        device = native.device
+        self._runtime, self._native, self._data, self._dropout = runtime, native, data, dropout
+        device = self._device = native.device
         with device.active():
             device.refuse_capture(device.stream(), "capturing a plan")
             self.arrays = native.step(params=params, **native.new("x", "hx", "cx", zeros=True))
