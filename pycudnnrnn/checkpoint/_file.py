@@ -67,6 +67,7 @@ def image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
     Raises:
         ArgumentError: a name or a dtype that the format does not have.
     """
+    _check(tensors)
     full = {"format": FORMAT, **metadata}
     hashing = _Hashing(full)
     for name in sorted(tensors):
@@ -80,11 +81,7 @@ def foreign_image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> 
     Raises:
         ArgumentError: a name or a dtype that the format does not have.
     """
-    for name, array in tensors.items():
-        if name == _METADATA or not is_utf8(name):
-            raise ArgumentError("name", f"text that UTF-8 has, other than {_METADATA!r}", shorten(name))
-        if array.dtype.name not in _DTYPES or not array.dtype.isnative:
-            raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
+    _check(tensors)
     # The library copies the bytes in memory order and ignores strides. Its order of metadata is that of a hash.
     arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
     data = memoryview(safetensors.numpy.save(arrays, dict(metadata)))
@@ -94,6 +91,14 @@ def foreign_image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> 
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the header's length is a multiple of 8
     return b"".join((len(text).to_bytes(8, "little"), text, data[end:]))
+
+
+def _check(tensors: Mapping[str, Array]) -> None:
+    for name, array in tensors.items():
+        if name == _METADATA or not is_utf8(name):
+            raise ArgumentError("name", f"text that UTF-8 has, other than {_METADATA!r}", shorten(name))
+        if array.dtype.name not in _DTYPES or not array.dtype.isnative:
+            raise ArgumentError(name, f"one of {', '.join(_DTYPES)}", array.dtype, aspect="dtype")
 
 
 @contextlib.contextmanager
