@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn import convert
+from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.examples import examples
 from tests.helpers.malformed import MODES, junk_arrays, junk_dicts, valid
-from tests.helpers.oracles import FRAMEWORKS
+from tests.helpers.oracles import FRAMEWORKS, random_canonical
 
 junk_keys = st.sampled_from([None, 3, 2.5, (), ("a", None), b"k", "", "/", "weight_ih_l999999", "0/W", "vars/9", "é"])
 junk_keywords = st.sampled_from([None, 3, -1, 2.5, "", "gelu", b"tanh", [], [None], {}, object(), float("nan"), 10**30])
@@ -89,3 +89,23 @@ def test_malformed_input_is_a_convert_error(framework):
 def test_only_a_canonical_is_written(framework, given_instead):
     with pytest.raises(ConvertError, match="expecting a Canonical"):
         getattr(convert, framework).from_canonical(given_instead)
+
+
+@examples(1000)
+@given(st.integers(0, 15), st.integers(0, 15), junk_arrays | junk_dicts, st.booleans())
+def test_a_canonical_that_is_none_is_not_made(index, other, junk, whole):
+    c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
+    weights, biases = list(c.weights), list(c.biases)
+    if whole:
+        with pytest.raises(ConvertError):
+            convert.Canonical(c.spec, junk, biases)
+        with pytest.raises(ConvertError):
+            convert.Canonical(junk, weights, biases)
+        return
+    weights[index % 8] = junk
+    with pytest.raises(ConvertError):
+        convert.Canonical(c.spec, weights, biases)
+    weights = list(c.weights)
+    biases[other % 8] = weights[index % 8]
+    with pytest.raises(ConvertError):
+        convert.Canonical(c.spec, weights, biases)

@@ -1,35 +1,238 @@
-"""Gates in and out of a framework's stack, against slices written out by hand."""
+"""Conventions of frameworks that install on no Python of today, copied from their sources: gates, names and numbers.
+
+Gluon, Chainer, Keras 2's CuDNN layers and TensorFlow 1.x. Each convention is written out here once more, gate by gate
+and by name. For TensorFlow's cells the equations are written out as well, on the variables that the converter gives.
+"""
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pycudnnrnn._forms import apart, stack
-from pycudnnrnn.convert._orders import order_of
-from pycudnnrnn.spec import GRUGate, LSTMGate, RNNMode
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.layout import canonical_shapes
+from pycudnnrnn.testing.reference import relu, sigmoid
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+from tests.helpers.oracles import equal_dicts, equal_models, random_call, random_canonical, run_ours, worst
 
-U, I = 3, 5
-STACKED = np.arange(3.0 * U * I).reshape(I, 3 * U)
-
-
-def form(framework, mode, *, columns=False):
-    gates = order_of(framework, mode)
-    return stack("w", "W", gates, columns=columns), stack("r", "R", gates, columns=columns)
-
-
-def test_columns_are_taken_apart_in_cudnns_order_and_turned_and_put_together_again():
-    keras = form("keras", RNNMode.GRU, columns=True)  # Keras has update, reset, new
-    layer = apart(keras, {"w": STACKED, "r": np.zeros((U, 3 * U))}, 3)
-    for gate, place in ((GRUGate.UPDATE, 0), (GRUGate.RESET, 1), (GRUGate.NEW, 2)):
-        assert np.array_equal(layer.W[gate], STACKED[:, place * U : (place + 1) * U].T)
-    back = keras[0].of(layer)
-    assert np.array_equal(back, STACKED)
-    assert back.flags.c_contiguous
-    assert not np.shares_memory(back, STACKED)
+seeds = st.integers(0, 2**31)
+double = specs(input_modes=["linear_input"], bias_modes=["double"], clip=False)
 
 
-def test_rows_are_taken_apart_in_cudnns_order():
-    rows = np.arange(4.0 * U * I).reshape(4 * U, I)
-    onnx = form("onnx", RNNMode.LSTM)  # ONNX has input, output, forget, cell
-    layer = apart(onnx, {"w": rows, "r": np.zeros((4 * U, U))}, 4)
-    for gate, place in ((LSTMGate.INPUT, 0), (LSTMGate.OUTPUT, 1), (LSTMGate.FORGET, 2), (LSTMGate.NEW, 3)):
-        assert np.array_equal(layer.W[gate], rows[place * U : (place + 1) * U])
-    assert np.array_equal(onnx[0].of(layer), rows)
+def by_gate(c):
+    """Return {(pseudo-layer, "weight" or "bias", "W" or "R", gate's name): array}."""
+    found = {}
+    arrays = iter([*c.weights, *c.biases])
+    for p, lin_layer_id, gate, kind, _ in canonical_shapes(c.spec):
+        side = "P" if gate == "projection" else "WR"[lin_layer_id >= c.spec.num_gates]
+        found[p, kind, side, gate] = next(arrays)
+    return found
+
+
+# gluon/rnn/rnn_layer.py and rnn_cell.py, 1.9.1: i, f, c (in_transform), o; r, z (update), o (next_h_tmp)
+GLUON_GATES = {
+    "lstm": ["input", "forget", "new", "output"],
+    "gru": ["reset", "update", "new"],
+    "rnn_tanh": ["hidden"],
+    "rnn_relu": ["hidden"],
+}
+
+
+@examples(200)
+@given(double, seeds)
+def test_gluon_by_recorded_names_and_gate_order(spec, seed):
+    c = random_canonical(spec, seed)
+    gate = by_gate(c)
+    expected = {}
+    for p in range(spec.num_pseudo_layers):
+        name = f"{'lr'[p % spec.num_dirs]}{p // spec.num_dirs}_"
+        for kind, word in (("weight", "weight"), ("bias", "bias")):
+            for side, half in (("W", "i2h"), ("R", "h2h")):
+                parts = [gate[p, kind, side, g] for g in GLUON_GATES[spec.mode]]
+                expected[f"{name}{half}_{word}"] = np.concatenate(parts)
+        if spec.num_proj:
+            expected[f"{name}h2r_weight"] = gate[p, "weight", "P", "projection"]
+    found = convert.gluon.from_canonical(c, prefix="rnn0_")
+    equal_dicts(found, {f"rnn0_{name}": array for name, array in expected.items()})
+    equal_models(convert.gluon.to_canonical(found, prefix="rnn0_", activation=spec.mode.removeprefix("rnn_")
+                 if spec.mode.startswith("rnn") else "relu"), c)  # fmt: skip
+
+
+CHAINER_IDS = {
+    # n_step_lstm.py, 7.8, the code: w0 i, w1 f, w2 c (tanh), w3 o; its docstring has w2 and w3 the other way
+    "lstm": ["input", "forget", "new", "output"],
+    "gru": ["reset", "update", "new"],  # functions/rnn/n_step_gru.py: r, z, h_bar
+    "rnn_tanh": ["hidden"],
+    "rnn_relu": ["hidden"],
+}
+
+
+@examples(200)
+@given(specs(input_modes=["linear_input"], bias_modes=["double"], clip=False, projection=False), seeds)
+def test_chainer_by_recorded_numbers(spec, seed):
+    c = random_canonical(spec, seed)
+    gate = by_gate(c)
+    expected = {}
+    for p in range(spec.num_pseudo_layers):
+        for letter, kind in (("w", "weight"), ("b", "bias")):
+            names = [(side, g) for side in "WR" for g in CHAINER_IDS[spec.mode]]
+            expected |= {f"{p}/{letter}{j}": gate[p, kind, side, g] for j, (side, g) in enumerate(names)}
+    found = convert.chainer.from_canonical(c)
+    equal_dicts(found, expected)
+    activation = "relu" if spec.mode == "rnn_relu" else "tanh"
+    keywords = {"bidirectional": spec.num_dirs == 2, "activation": activation}
+    equal_models(convert.chainer.to_canonical(found, **keywords), c)
+    slashed = {f"/{name}": array for name, array in found.items()}
+    equal_models(convert.chainer.to_canonical(slashed, **keywords), c)
+
+
+def keras2_hdf5_rule(weights, gates):
+    """What Keras 2 does to a CuDNN layer's weights when it loads them into LSTM or GRU(reset_after=True).
+
+    Recorded from keras/saving/hdf5_format.py, `_convert_rnn_weights` (2.15): the input block of a gate is transposed
+    and reshaped in column-major order, the recurrent one transposed; LSTM sums its two biases, GRU stacks them.
+    """
+    kernel, recurrent, bias = weights
+    blocks = [block.T.reshape(block.shape, order="F") for block in np.hsplit(kernel, gates)]
+    turned = [block.T for block in np.hsplit(recurrent, gates)]
+    halves = bias.reshape(2, -1)
+    return np.hstack(blocks), np.hstack(turned), halves.sum(axis=0) if gates == 4 else halves
+
+
+@pytest.mark.parametrize(("mode", "gates"), [("lstm", 4), ("gru", 3)])
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+def test_cudnn_layers_of_keras_2_follow_its_recorded_rule(mode, gates, direction):
+    """Recorded conventions: no Keras that runs today has these layers."""
+    c = random_canonical(RNNSpec(mode, 2, 4, 3, direction=direction, dtype="float64"), 5)
+    arrays = convert.keras.from_canonical(c, cudnn=True)
+    equal_models(convert.keras.to_canonical(arrays), c)
+    plain = list(convert.keras.from_canonical(c).values())
+    values = list(arrays.values())
+    for k in range(0, len(values), 3):
+        for ours, ruled in zip(plain[k : k + 3], keras2_hdf5_rule(values[k : k + 3], gates), strict=True):
+            np.testing.assert_array_equal(ours, ruled)
+    call = random_call(c.spec, 2)
+    assert worst(run_ours(convert.keras.to_canonical(arrays), *call), run_ours(c, *call)) == 0
+
+
+def tf_cell(spec, v):
+    """Return the step of TF's cell on its own variables: core_rnn_cell / cudnn_rnn_ops.py (r1.15)."""
+
+    def step(x, h, c):
+        xh = np.concatenate([x, h], axis=1)
+        if spec.mode == "lstm":
+            i, j, f, o = np.split(xh @ v["kernel"] + v.get("bias", 0), 4, axis=1)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(j)
+            h = sigmoid(o) * np.tanh(c)
+            return (h @ v["projection/kernel"] if spec.num_proj else h), c
+        if spec.mode == "gru":
+            r, u = np.split(sigmoid(xh @ v["gates/kernel"] + v.get("gates/bias", 0)), 2, axis=1)
+            into = x @ v["candidate/input_projection/kernel"] + v.get("candidate/input_projection/bias", 0)
+            of = h @ v["candidate/hidden_projection/kernel"] + v.get("candidate/hidden_projection/bias", 0)
+            return (1 - u) * np.tanh(into + r * of) + u * h, c
+        return {"rnn_tanh": np.tanh, "rnn_relu": relu}[spec.mode](xh @ v["kernel"] + v.get("bias", 0)), c
+
+    return step
+
+
+def run_tf(spec, arrays, x, hx, cx, lengths):
+    """Walk the cells as dynamic_rnn and stack_bidirectional_dynamic_rnn do."""
+    below, hy, cy = x, hx.copy(), cx.copy()
+    cell = {"lstm": "cudnn_compatible_lstm_cell", "gru": "cudnn_compatible_gru_cell"}.get(spec.mode, "basic_rnn_cell")
+    for layer in range(spec.num_layers):
+        above = []
+        for way in range(spec.num_dirs):
+            path = f"rnn/multi_rnn_cell/cell_{layer}/{cell}/"
+            if spec.num_dirs == 2:
+                path = f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{('fw', 'bw')[way]}/{cell}/"
+            own = {name.removeprefix(path): array for name, array in arrays.items() if name.startswith(path)}
+            step, p = tf_cell(spec, own), layer * spec.num_dirs + way
+            out = np.zeros((*x.shape[:2], spec.state_size))
+            for t in range(len(x))[:: -1 if way else 1]:
+                h, c = step(below[t], hy[p], cy[p])
+                runs = (t < lengths)[:, None]
+                hy[p], cy[p] = np.where(runs, h, hy[p]), np.where(runs, c, cy[p])
+                out[t] = np.where(runs, h, 0)
+            above.append(out)
+        below = np.concatenate(above, axis=2)
+    return below, hy, cy if spec.has_cell_state else None
+
+
+@examples(200)
+@given(specs(input_modes=["linear_input"], clip=False), seeds)
+def test_tensorflows_cells_compute_the_same_on_what_we_write(spec, seed):
+    c = random_canonical(spec, seed)
+    arrays = convert.tensorflow.from_canonical(c)
+    call = random_call(spec, seed)
+    theirs = run_tf(spec, arrays, *call)
+    assert worst(run_ours(c, *call), theirs) <= 1e-10
+    activation = "relu" if spec.mode == "rnn_relu" else "tanh"
+    back = convert.tensorflow.to_canonical(arrays, activation=activation)
+    if spec.bias_mode in ("double", "none") or (spec.bias_mode == "single_input" and spec.mode != "gru"):
+        equal_models(back, c)
+    summed = convert.tensorflow.from_canonical(c, keep_biases_apart=False)
+    assert not any("bias_cudnn" in name for name in summed)
+    for model in (back, convert.tensorflow.to_canonical(summed, activation=activation)):
+        assert worst(run_ours(model, *call), theirs) <= 1e-10
+
+
+@examples(100)
+@given(specs(input_modes=["skip_input"], clip=False), seeds)
+def test_skip_input_has_a_place_in_tensorflows_names(spec, seed):
+    c = random_canonical(spec, seed)
+    arrays = convert.tensorflow.from_canonical(c)
+    kernel = next(array for name, array in arrays.items() if name.endswith(("_cell/kernel", "gates/kernel")))
+    assert len(kernel) == spec.state_size
+    back = convert.tensorflow.to_canonical(arrays, activation="relu" if spec.mode == "rnn_relu" else "tanh")
+    assert back.spec.input_mode == "skip_input"
+    call = random_call(spec, seed)
+    assert worst(run_ours(back, *call), run_ours(c, *call)) <= 1e-12
+
+
+def test_a_pair_counts_while_its_sum_is_the_bias_and_no_longer():
+    c = random_canonical(RNNSpec("lstm", 1, 4, 3, dtype="float64"), 1)
+    arrays = convert.tensorflow.from_canonical(c, prefix="net/")
+    trained = arrays | {name: array + 0.1 for name, array in arrays.items() if name.endswith("/bias")}
+    back = convert.tensorflow.to_canonical(trained, prefix="net/")
+    assert back.spec.bias_mode == "double"
+    for gate in range(4):
+        np.testing.assert_allclose(back.biases[gate], c.biases[gate] + c.biases[gate + 4] + 0.1)
+        assert not back.biases[gate + 4].any()
+    equal_models(convert.tensorflow.to_canonical(arrays, prefix="net/"), c)
+    old = {name.replace("bias_cudnn_", "bias_cudnn "): array for name, array in arrays.items()}
+    equal_models(convert.tensorflow.to_canonical(old, prefix="net/"), c)  # the space of TF 1.3
+
+
+def test_names_are_those_of_tensorflows_checkpoints():
+    uni = convert.tensorflow.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 1), keep_biases_apart=False)
+    assert {name: array.shape for name, array in uni.items()} == {
+        "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel": (7, 16),
+        "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/bias": (16,),
+    }
+    both = convert.tensorflow.from_canonical(random_canonical(RNNSpec("gru", 1, 4, 3, direction="bidirectional"), 1))
+    path = "stack_bidirectional_rnn/cell_0/bidirectional_rnn/bw/cudnn_compatible_gru_cell/"
+    assert {name.removeprefix(path): a.shape for name, a in both.items() if name.startswith(path)} == {
+        "gates/kernel": (7, 8),
+        "candidate/input_projection/kernel": (3, 4),
+        "candidate/hidden_projection/kernel": (4, 4),
+        "gates/bias": (8,),
+        "gates/bias_cudnn_0": (8,),
+        "gates/bias_cudnn_1": (8,),
+        "candidate/input_projection/bias": (4,),
+        "candidate/hidden_projection/bias": (4,),
+    }
+
+
+@pytest.mark.parametrize("forget_bias", [0.5, None])
+def test_the_number_that_tfs_own_lstm_cell_adds_when_it_runs_goes_to_the_forget_gate(forget_bias):
+    """rnn_cell_impl.py (r1.15): i, j, f, o = split(...); sigmoid(f + forget_bias), which is 1.0 by default."""
+    c = random_canonical(RNNSpec("lstm", 1, 4, 3, bias_mode="single_input", dtype="float64"), 1)
+    arrays = {name.replace("cudnn_compatible_", ""): a for name, a in convert.tensorflow.from_canonical(c).items()}
+    if forget_bias is None:
+        with pytest.warns(UserWarning, match="lstm_cell adds forget_bias to its forget gate when it runs: 1.0"):
+            back = convert.tensorflow.to_canonical(arrays)
+    else:
+        back = convert.tensorflow.to_canonical(arrays, forget_bias=forget_bias)
+    for gate, (ours, theirs) in enumerate(zip(back.biases, c.biases, strict=True)):
+        assert np.array_equal(ours, theirs + (gate == 1) * (1.0 if forget_bias is None else forget_bias))

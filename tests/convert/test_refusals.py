@@ -8,7 +8,7 @@ import pytest
 from pycudnnrnn import RNNSpec, convert, layers, ops
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.interop import torch as interop_torch
-from tests.helpers.oracles import FRAMEWORKS, need, random_canonical, written
+from tests.helpers.oracles import FRAMEWORKS, equal_models, need, random_canonical, written
 
 pytestmark = pytest.mark.filterwarnings(
     # keras.Variable.__array__ has not followed NumPy 2
@@ -63,7 +63,11 @@ READ = {
         (keras(kernel=f4(12, 3)), {}, "'kernel': expecting shape (12, 12), got (12, 3)"),
         (keras(bias=f4(3, 12)), {}, "expecting shape (2, 12) or (24,), got (3, 12)"),
         (keras(gamma=np.ones(2)), {}, "'gamma': unexpected"),
-        ({"dense/kernel": np.ones((3, 2))}, {"layers": ["lstm"]}, "no recurrent cell among ['dense/kernel']"),
+        (
+            {"dense/kernel": np.ones((3, 2))},
+            {"layers": ["lstm"]},
+            "no recurrent cell is under this name; the names here are 'dense'",
+        ),
         ({f"bidirectional/forward_gru/{k}": v for k, v in keras().items()}, {}, "has only one direction"),
     ],
     "onnx": [
@@ -191,3 +195,87 @@ def test_what_a_framework_cannot_hold_is_named(framework, spec, keywords, text):
     with pytest.raises(ConvertError) as caught:
         getattr(convert, framework).from_canonical(random_canonical(spec, 1), **keywords)
     assert text in str(caught.value)
+
+
+def test_cells_whose_names_contradict_one_another_or_the_caller_are_refused():
+    both = convert.flax.from_canonical(random_canonical(RNNSpec("lstm", 1, 5, 3, direction="bidirectional"), 1))
+    with pytest.raises(ConvertError, match="bidirectional: is False, and the names say forward and backward"):
+        convert.flax.to_canonical(both, bidirectional=False)
+    again = {name.replace("forward_rnn", "fw_rnn"): array for name, array in both.items() if "forward" in name}
+    with pytest.raises(ConvertError, match="stands where 'forward_rnn/cell' stands"):
+        convert.flax.to_canonical(both | again)
+    with pytest.raises(ConvertError, match="'cell/if_/kernel': holds the same as 'cell/if/kernel'"):
+        convert.flax.to_canonical(written("flax", "lstm") | {"cell/if_/kernel": np.ones((3, 4), "f4")})
+
+
+def test_layers_whose_names_end_alike_are_called_by_their_paths():
+    cell = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16)), "bias": np.ones(16)}
+    arrays = {f"{path}/lstm/lstm_cell/{name}": array for path in ("left", "right") for name, array in cell.items()}
+    with pytest.raises(ConvertError, match="the names here are 'left/lstm', 'right/lstm'"):
+        convert.keras.to_canonical(arrays, layers=["rnn"])
+    with pytest.raises(ConvertError, match="'left/lstm': its cells are under a name before it, too"):
+        convert.keras.to_canonical(arrays, layers=["left", "left/lstm"])
+    assert convert.keras.to_canonical(arrays, layers=["right/lstm"]).spec.num_layers == 1
+
+
+def test_what_names_do_not_tell_apart_is_not_guessed():
+    """Before TensorFlow 2 there is no cell in a path: a Dense, or an RNN that lost its recurrent kernel."""
+    cell = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16)), "bias": np.ones(16)}
+    arrays = {f"lstm/{name}": array for name, array in cell.items()} | {"other/kernel": np.ones((4, 16))}
+    with pytest.raises(ConvertError, match="'lstm', 'other': the names do not say the order of these layers"):
+        convert.keras.to_canonical(arrays)
+    with pytest.raises(ConvertError, match="'lstm_cell_1/recurrent_kernel': missing"):
+        convert.keras.to_canonical(
+            {f"lstm_cell/{k}": v for k, v in cell.items()} | {"lstm_cell_1/kernel": np.ones((4, 16))}
+        )
+
+
+# --- prefixes: one rule for all converters
+
+WHOLE = {"pytorch": "net.rnn.", "gluon": "net0_rnn0_", "chainer": "net/rnn/", "tensorflow": "net/rnn/"}
+"""A prefix with the joint at its end."""
+C = random_canonical(RNNSpec("gru", 2, 4, 3, direction="bidirectional"), 1)
+
+
+def reading(framework):
+    return {"bidirectional": True} if framework == "chainer" else {}
+
+
+@pytest.mark.parametrize("framework", WHOLE)
+def test_a_prefix_means_the_same_with_its_joint_and_without_where_it_is_read_and_where_it_is_written(framework):
+    module, whole = getattr(convert, framework), WHOLE[framework]
+    bare, written = module.from_canonical(C), module.from_canonical(C, prefix=whole)
+    assert list(written) == [whole + name for name in bare]
+    assert list(module.from_canonical(C, prefix=whole[:-1])) == list(written)
+    for prefix in (whole, whole[:-1]):
+        equal_models(module.to_canonical(written | {"other": np.ones(2)}, prefix=prefix, **reading(framework)), C)
+
+
+@pytest.mark.parametrize("framework", WHOLE)
+def test_a_prefix_that_ends_in_something_else_is_taken_as_it_is(framework):
+    module = getattr(convert, framework)
+    written = module.from_canonical(C, prefix="rnn-")
+    assert list(written) == ["rnn-" + name for name in module.from_canonical(C)]
+    equal_models(module.to_canonical(written, prefix="rnn-", **reading(framework)), C)
+
+
+@pytest.mark.parametrize("framework", WHOLE)
+@pytest.mark.parametrize("given", ["", "elsewhere"])
+def test_a_missing_prefix_and_a_wrong_one_name_those_that_are_there(framework, given):
+    module, whole = getattr(convert, framework), WHOLE[framework]
+    arrays = module.from_canonical(C, prefix=whole) | {"other": np.ones(2)}
+    with pytest.raises(ConvertError) as caught:
+        module.to_canonical(arrays, prefix=given)
+    assert str(caught.value).endswith(f"; there is an RNN under the prefix {whole!r}")
+    assert ("there is no key under the prefix 'elsewhere" in str(caught.value)) == bool(given)
+    arrays |= module.from_canonical(C, prefix="second-")
+    with pytest.raises(ConvertError, match=f"under the prefix '{whole}', 'second-'$"):
+        module.to_canonical(arrays, prefix=given)
+
+
+def test_no_prefix_is_named_where_none_would_do():
+    arrays = {f"rnn{name}": array for name, array in convert.pytorch.from_canonical(C).items()}
+    with pytest.raises(ConvertError, match=r"every other key of an RNN$"):
+        convert.pytorch.to_canonical(arrays)
+    with pytest.raises(ConvertError, match=r"there is no key under the prefix 'elsewhere.'$"):
+        convert.pytorch.to_canonical(convert.pytorch.from_canonical(C), prefix="elsewhere")

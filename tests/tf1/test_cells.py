@@ -24,6 +24,7 @@ from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
+from tests.helpers.pairwise import pairwise
 
 ALL = [CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell, CudnnCompatibleRNNTanhCell, CudnnCompatibleRNNReluCell]
 
@@ -65,11 +66,13 @@ def test_cells_with_restored_weights_are_the_layer(spec, seed, ragged, permuted)
 CONFIGURATIONS = [(1, 3, 4, 5, 6), (2, 8, 4, 8, 16), (2, 3, 4, 5, 6), (1, 2, 2, 4, 1)]
 
 
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
-@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
-@pytest.mark.parametrize(("L", "T", "U", "I", "B"), CONFIGURATIONS)
-def test_after_128_training_steps_cells_and_layer_agree_to_1e_12(L, T, U, I, B, mode, direction):
+@pytest.mark.parametrize(
+    ("direction", "mode", "sizes"),
+    pairwise(["unidirectional", "bidirectional"], ["lstm", "gru", "rnn_tanh", "rnn_relu"], CONFIGURATIONS),
+)
+def test_after_128_training_steps_cells_and_layer_agree_to_1e_12(direction, mode, sizes):
     """TF's testCudnnCompatible*: train on cuDNN, save, restore into cells; and here also back again."""
+    L, T, U, I, B = sizes
     spec = RNNSpec(mode, L, U, I, direction=direction, dtype="float64")
     problem = make_problem(ops.from_spec(spec), T, B, None, seed=L * 100 + T)
     problem.params[:] = np.abs(problem.params) * 0.3 if mode == "rnn_relu" else problem.params  # no unit is dead
@@ -88,48 +91,16 @@ def test_after_128_training_steps_cells_and_layer_agree_to_1e_12(L, T, U, I, B, 
     assert not np.allclose(moved, outputs)
 
 
-# TF's ops tests: named cases, then a grid over lengths, layout and projection. Its own fp16 training never ran in fp16.
-CASES = {"xsmall": (1, 1, 1, 1), "small": (4, 4, 4, 4), "medium": (128, 64, 8, 16)}
-MODES = [(case, "gru", None) for case in CASES] + [(case, "lstm", None) for case in CASES]
-MODES += [(case, "lstm", CASES[case][0] // 2) for case in ("small", "medium")]
-
-
-@pytest.mark.parametrize(("case", "mode", "num_proj"), MODES)
-@pytest.mark.parametrize("variable_seq_lengths", [False, True])
-@pytest.mark.parametrize("time_major", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_inference_is_that_of_the_cells(case, mode, num_proj, variable_seq_lengths, time_major, dtype):
-    """TF's test_inference and test_inference_fp16, with its recipe: weights in [-0.01, 0.01], inputs in [0, 1)."""
-    U, I, B, T = CASES[case]
-    rng = np.random.RandomState(0)
-    spec = RNNSpec(mode, 1, U, I, dtype=dtype, num_proj=num_proj)
-    op = ops.from_spec(spec)
-    params = rng.uniform(-0.01, 0.01, op.params_size()).astype(dtype)
-    x, h, c = rng.rand(T, B, I), rng.rand(1, B, spec.state_size), rng.rand(1, B, U)
-    x, h, c = (a.astype(dtype) for a in (x, h, c))
-    lengths = rng.randint(1, T + 1, B) if variable_seq_lengths else None
-    if variable_seq_lengths:
-        lengths[0] = T
-    if not time_major:
-        x = np.ascontiguousarray(x.swapaxes(0, 1))
-    states = (h, c) if mode == "lstm" else (h,)
-    options = {"sequence_lengths": lengths, "time_major": time_major}
-    stack = CellStack(spec)
-    stack.load(saveable_of(params, spec, None).tensors())
-    expected, expected_states = stack(x, states, **options)
-    found = op(x, *states, params, False, **options)
-    rtol, atol = (5e-3, 5e-4) if dtype == "float16" else (1e-6, 1e-6)
-    for ours, theirs in zip(found, (expected, *expected_states), strict=True):
-        assert ours.dtype == theirs.dtype == dtype
-        assert np.allclose(ours, theirs, rtol=rtol, atol=atol)
-
-
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
-@pytest.mark.parametrize(("mode", "num_proj"), [("lstm", None), ("lstm", 2), ("gru", None), ("rnn_tanh", None)])
-@pytest.mark.parametrize("lengths", [None, [5, 1, 0, 3]])
-@pytest.mark.parametrize("time_major", [False, True])
-def test_gradients_are_those_of_the_cells(direction, mode, num_proj, lengths, time_major):
+@pytest.mark.parametrize(
+    ("direction", "kind", "lengths", "time_major"),
+    pairwise(
+        ["unidirectional", "bidirectional"], [("lstm", None), ("lstm", 2), ("gru", None), ("rnn_tanh", None)],
+        [None, (5, 1, 0, 3)], [False, True],
+    ),
+)  # fmt: skip
+def test_gradients_are_those_of_the_cells(direction, kind, lengths, time_major):
     """TF's test_training with autograd over the cells: it had one layer, one direction, and no length of 0."""
+    mode, num_proj = kind
     spec = RNNSpec(mode, 2, 3, 4, direction=direction, dtype="float64", num_proj=num_proj)
     problem = make_problem(ops.from_spec(spec), 5, 4, lengths, 7)
     x, dy = (a if time_major else np.ascontiguousarray(a.swapaxes(0, 1)) for a in (problem.x, problem.dy))
@@ -172,19 +143,6 @@ def test_a_stack_runs_batch_major_and_on_torch():
     assert np.allclose(in_torch.numpy(), expected, atol=1e-14)
     assert np.allclose(h_and_c[1].numpy(), after[1], atol=1e-14)
     assert stack(problem.x[:0], states)[0].shape == (0, 3, 4)
-
-
-@pytest.mark.parametrize("clip", [0.2, (-0.1, 0.4)])
-def test_a_clipped_cell_is_the_clipped_layer(clip):
-    spec = RNNSpec("lstm", 1, 3, 5, dtype="float64", cell_clip=clip)
-    problem = make_problem(ops.from_spec(spec), 4, 3, None, 1)
-    stack = CellStack(spec)
-    stack.load(saveable_of(problem.params, spec, None).tensors())
-    agree(problem, stack, 1e-12)
-    _, (_, c) = stack(problem.x, (problem.hx, problem.cx))
-    low, high = spec.cell_clip
-    assert c.min() == low
-    assert c.max() == high
 
 
 class Namespace:
@@ -303,20 +261,6 @@ def test_each_matrix_of_a_cell_has_draws_of_its_own():
     assert not np.array_equal(into, of)
 
 
-@pytest.mark.parametrize("make", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))])
-def test_copies_of_a_cell_carry_regularizers_and_constraints(make):
-    cell = CudnnCompatibleGRUCell(3, dtype="float64")
-    cell.add_weight("scale", (2,), initializer="ones", regularizer=sum, constraint=abs)
-    cell.activity_regularizer = len
-    twin = make(cell)
-    x = np.ones((4, 2))
-    twin(x, np.zeros((4, 3)))
-    assert twin.losses == [4, 2]
-    twin.variables_by_name()["scale"].assign([3, 4])
-    assert (twin.losses, cell.losses) == ([4, 7], [2])
-    assert twin.variables_by_name()["scale"].constraint is abs
-
-
 @pytest.mark.parametrize("kind", ALL)
 def test_cells_pickle_and_copy_with_their_weights(kind):
     cell = kind(3, seed=2)
@@ -390,9 +334,7 @@ def test_a_gates_slope_is_steepest_in_its_middle():
 LIBRARIES = {"numpy": np.asarray, "torch": torch.from_numpy, "array API": Strict}
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("other", ["float64", "float16", "int64"])
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize(("library", "other", "kind"), pairwise(LIBRARIES, ["float64", "float16", "int64"], ALL))
 def test_a_cell_refuses_inputs_and_states_of_another_dtype_and_names_both(kind, other, library):
     cell, make = kind(3, dtype="float32"), LIBRARIES[library]
     x, state = np.ones((2, 5), "f4"), np.zeros((2, 3), "f4")
@@ -425,16 +367,6 @@ def test_a_stack_refuses_inputs_and_states_of_another_dtype_and_names_both(libra
         states[i] = h.tolist()
         with pytest.raises(ArgumentTypeError, match=rf"Invalid initial_state\[{i}\]: <class 'list'>"):
             stack(make(x), tuple(states))
-
-
-def test_a_stack_says_which_tensor_is_missing_and_takes_none():
-    stack = CellStack(RNNSpec("gru", 1, 2, 3))
-    before = stack.tensors()
-    for name in before:
-        others = {other: array + 1 for other, array in before.items() if other != name}
-        with pytest.raises(ArgumentError, match=name):
-            stack.load(others)
-        assert all(np.array_equal(array, before[own]) for own, array in stack.tensors().items())
 
 
 @pytest.mark.parametrize("mode", ["lstm", "gru"])

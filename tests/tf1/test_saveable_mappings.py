@@ -9,6 +9,7 @@ from pycudnnrnn import RNNSpec, Saver, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from tests.helpers.bundles import write_bundle
+from tests.helpers.pairwise import pairwise
 
 MODES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -79,9 +80,7 @@ def test_a_missing_tensor_is_told_by_its_name_in_the_mapping():
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("source", DTYPES)
-@pytest.mark.parametrize("target", DTYPES)
+@pytest.mark.parametrize(("mode", "source", "target"), pairwise(MODES, DTYPES, DTYPES))
 def test_a_pair_is_compared_with_its_sum_as_written_and_cast_then(mode, source, target):
     spec = RNNSpec(mode, 2, 3, 5, direction="bidirectional", dtype=source)
     params = filled(spec)

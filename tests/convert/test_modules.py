@@ -1,16 +1,11 @@
-"""Flax (linen and nnx), Equinox and jax.experimental.rnn, against themselves on the CPU in float64."""
+"""Modules of the frameworks' own: the names under which they keep their weights, against what they compute."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.errors import ConvertError
-from pycudnnrnn.testing.strategies import specs
-from tests.helpers.examples import examples
 from tests.helpers.oracles import (
-    check_both_directions,
     equal_dicts,
     equal_models,
     need,
@@ -22,21 +17,13 @@ from tests.helpers.oracles import (
     written,
 )
 
-need("jax", "flax", "equinox")
+need("torch", "jax", "flax", "equinox")
 import equinox as eqx  # noqa: E402
 import jax  # noqa: E402
+import torch  # noqa: E402
 from flax import linen, nnx, traverse_util  # noqa: E402
-from jax.experimental import rnn as jax_rnn  # noqa: E402
 
 TOLERANCE = 1e-10
-SIZES = (5, 3)
-"""T and B of every drawn call: JAX compiles each shape, and it is the weights that are converted."""
-
-seeds = st.integers(0, 2**31)
-
-
-def drawn(modes):
-    return specs(modes=modes, input_modes=["linear_input"], clip=False, projection=False, max_layers=2, max_units=3)
 
 
 @pytest.fixture(autouse=True)
@@ -45,34 +32,66 @@ def x64():
         yield
 
 
-@examples(30)
-@given(drawn(["lstm", "gru", "rnn_tanh"]), seeds)
-def test_any_model_computes_the_same_in_linen_cells_and_comes_back(spec, seed):
-    check_both_directions("flax", spec, seed, tolerance=TOLERANCE, lossless=spec.mode != "gru", sizes=SIZES)
+@pytest.mark.parametrize(
+    ("kind", "extra"),
+    [
+        ("LSTM", {"proj_size": 2}),
+        *((kind, extra) for kind in ("LSTM", "GRU", "RNN") for extra in ({}, {"bias": False}, {"bidirectional": True})),
+    ],
+)
+def test_a_module_of_torchs_own_is_read_by_its_state_dict(kind, extra):
+    module = getattr(torch.nn, kind)(3, 5, num_layers=2, dtype=torch.float64, **extra)
+    c = convert.pytorch.to_canonical(module.state_dict())
+    call = random_call(c.spec, 7)
+    x, hx, cx, lengths = call
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.tensor(x), lengths, enforce_sorted=False)
+    with torch.no_grad():
+        y, states = module(packed, (torch.tensor(hx), torch.tensor(cx)) if kind == "LSTM" else torch.tensor(hx))
+    y, _ = torch.nn.utils.rnn.pad_packed_sequence(y)
+    hy, cy = states if kind == "LSTM" else (states, None)
+    assert worst(run_ours(c, *call), (y.numpy(), hy.numpy(), None if cy is None else cy.numpy())) <= 1e-12
+    assert (c.spec.input_size, c.spec.num_units, c.spec.num_layers) == (3, 5, 2)
+    assert c.spec.bias_mode == ("none" if "bias" in extra else "double")
+    assert c.spec.num_proj == extra.get("proj_size")
+    module.load_state_dict({k: torch.from_numpy(v) for k, v in convert.pytorch.from_canonical(c).items()})
+    equal_models(convert.pytorch.to_canonical(module.state_dict()), c)
 
 
-@examples(20)
-@given(drawn(["lstm", "gru"]), seeds)
-def test_any_model_computes_the_same_in_equinox_cells_and_comes_back(spec, seed):
-    check_both_directions("equinox", spec, seed, tolerance=TOLERANCE, lossless=spec.mode != "gru", sizes=SIZES)
+def test_a_prefix_picks_one_module_out_of_a_model():
+    lstm = torch.nn.LSTM(3, 4)
+    model = torch.nn.ModuleDict({"encoder": torch.nn.ModuleDict({"lstm": lstm}), "head": torch.nn.Linear(4, 2)})
+    equal_models(
+        convert.pytorch.to_canonical(model.state_dict(), prefix="encoder.lstm"),
+        convert.pytorch.to_canonical(lstm.state_dict()),
+    )
+    written = convert.pytorch.from_canonical(convert.pytorch.to_canonical(lstm.state_dict()), prefix="encoder.lstm.")
+    assert list(written) == [key for key in model.state_dict() if key.startswith("encoder")]
 
 
-@examples(15)  # each shape is compiled
-@given(drawn(["lstm"]), seeds)
-def test_any_lstm_computes_the_same_in_jax_experimental_rnn_and_comes_back(spec, seed):
-    sizes = {"input_size": spec.input_size, "hidden_size": spec.num_units, "num_layers": spec.num_layers}
-    read = sizes | {"bidirectional": spec.num_dirs == 2}
-    check_both_directions("jax_rnn", spec, seed, read=read, tolerance=TOLERANCE, sizes=SIZES)
+def test_parameters_that_want_gradients_are_read_and_left_alone():
+    module = torch.nn.LSTM(3, 4)
+    parameters = dict(module.named_parameters())
+    c = convert.pytorch.to_canonical(parameters)
+    c.weights[0][:] = 7
+    equal_models(convert.pytorch.to_canonical(module.state_dict()), convert.pytorch.to_canonical(parameters))
+    assert not (module.weight_ih_l0 == 7).any()
 
 
-def test_jax_experimental_rnn_itself_counts_the_elements_that_we_write():
-    spec = RNNSpec("lstm", 2, 5, 3, direction="bidirectional")
-    flat = convert.jax_rnn.from_canonical(random_canonical(spec, 1))["weights"]
-    assert flat.shape == (jax_rnn.get_num_params_in_lstm(3, 5, 2, True),)
-    with pytest.raises(ConvertError, match=r"'weights': expecting shape"):
-        convert.jax_rnn.to_canonical(
-            {"weights": flat[:-1]}, input_size=3, hidden_size=5, num_layers=2, bidirectional=True
-        )
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_every_dtype_goes_through_bit_for_bit(dtype):
+    module = torch.nn.GRU(3, 4, dtype=getattr(torch, dtype))
+    c = convert.pytorch.to_canonical(module.state_dict())
+    assert c.spec.dtype == dtype
+    for name, array in convert.pytorch.from_canonical(c).items():
+        bits = torch.int64 if dtype == "float64" else torch.int32 if dtype == "float32" else torch.int16
+        theirs = module.state_dict()[name].view(bits).numpy()
+        assert np.array_equal(array.view(theirs.dtype), theirs), name
+
+
+def test_numbers_in_the_other_byte_order_are_read_as_numbers():
+    arrays = {name: t.numpy() for name, t in torch.nn.LSTM(3, 4).state_dict().items()}
+    swapped = {name: a.astype(a.dtype.newbyteorder()) for name, a in arrays.items()}
+    equal_models(convert.pytorch.to_canonical(swapped), convert.pytorch.to_canonical(arrays))
 
 
 LINEN = {
@@ -168,23 +187,6 @@ def test_nnx_cells_are_read_by_their_state_and_take_what_we_write(kind):
     equal_dicts({name: written[name] for name in sorted(written)}, {name: theirs[name] for name in sorted(theirs)})
 
 
-def test_nnxs_own_bidirectional_rnn_is_read_with_ragged_lengths():
-    def rnn(k):
-        cell = nnx.LSTMCell(3, 5, rngs=nnx.Rngs(k), dtype="float64", param_dtype="float64")
-        return nnx.RNN(cell, rngs=nnx.Rngs(k))
-
-    module = nnx.Bidirectional(rnn(1), rnn(2))
-    x = np.random.default_rng(1).normal(size=(4, 3, 3))
-    lengths = np.array([4, 2, 3])
-    y = np.asarray(module(jax.numpy.asarray(x.swapaxes(0, 1)), seq_lengths=jax.numpy.asarray(lengths)))
-    c = convert.flax.to_canonical(nnx.to_pure_dict(nnx.state(module, nnx.Param)))
-    assert (c.spec.num_dirs, c.spec.bias_mode) == (2, "single_recurrent")
-    zeros = np.zeros((2, 3, 5))
-    ours = run_ours(c, x, zeros, zeros, lengths)[0]
-    runs = (np.arange(4)[:, None] < lengths)[..., None]
-    assert np.abs(ours - np.where(runs, y.swapaxes(0, 1), 0)).max() <= TOLERANCE
-
-
 def test_nnx_gru_cannot_hold_a_recurrent_bias_of_the_new_gate():
     c = random_canonical(RNNSpec("gru", 1, 5, 3), 1)
     with pytest.raises(ConvertError, match="the recurrent bias of the new gate: nnx GRUCell has no place"):
@@ -212,17 +214,6 @@ def test_equinox_cells_are_read_as_jax_names_their_leaves(kind, use_bias):
     theirs = {key: arrays[f"[{key[0]}][{ways.index(key.split('/')[1])}].{key.split('/')[2]}"] for key in back}
     equal_dicts(back, theirs)
     assert len(back) == len(arrays)
-
-
-def test_cells_whose_names_contradict_one_another_or_the_caller_are_refused():
-    both = convert.flax.from_canonical(random_canonical(RNNSpec("lstm", 1, 5, 3, direction="bidirectional"), 1))
-    with pytest.raises(ConvertError, match="bidirectional: is False, and the names say forward and backward"):
-        convert.flax.to_canonical(both, bidirectional=False)
-    again = {name.replace("forward_rnn", "fw_rnn"): array for name, array in both.items() if "forward" in name}
-    with pytest.raises(ConvertError, match="stands where 'forward_rnn/cell' stands"):
-        convert.flax.to_canonical(both | again)
-    with pytest.raises(ConvertError, match="'cell/if_/kernel': holds the same as 'cell/if/kernel'"):
-        convert.flax.to_canonical(written("flax", "lstm") | {"cell/if_/kernel": np.ones((3, 4), "f4")})
 
 
 @pytest.mark.parametrize(("mode", "optimized"), [("lstm", True), ("lstm", False), ("gru", False), ("rnn_tanh", False)])

@@ -1,4 +1,9 @@
-"""States and lengths that an ONNX model holds, and RNN nodes outside of its main graph: nothing of them is dropped."""
+"""RNN nodes of an ONNX model: which are read, what they may start from, and that nothing of a model is dropped.
+
+Several nodes are read where the caller names them, and only then. States and lengths have to come from the caller.
+"""
+
+import io
 
 import numpy as np
 import pytest
@@ -7,15 +12,128 @@ from pycudnnrnn import convert
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import equal_models, need
 
-need("onnx", "onnxruntime")
+need("onnx", "onnxruntime", "torch")
 import onnx.inliner  # noqa: E402
+import torch  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 
-from tests.helpers.onnx_stacks import B, H, T, op, stack, worst_error  # noqa: E402
+from tests.helpers.onnx_stacks import B, H, I, T, op, stack, worst_error  # noqa: E402
 
 FLOAT32 = 3e-6
 BOTH = ["low", "high"]
-X = op("Squeeze", "Y, 1", "X")
+LISTED = r"model: has 2 RNN nodes: name the nodes of one stack in `nodes`, in its order; .* nodes=\['low', 'high'\]$"
+
+SQUEEZED, X = op("Squeeze", "Y, 1", "s"), op("Squeeze", "Y, 1", "X")
+SIDE_BY_SIDE = op("Transpose", "Y", "Yt", perm=[0, 2, 1, 3])
+RIGHT = {
+    "torch": ([X], {}),
+    "torch, two directions": ([SIDE_BY_SIDE, op("Reshape", "Yt, 0 0 -1", "X")], {"directions": 2}),
+    "tf2onnx": ([SQUEEZED, op("Transpose", "s", "t", perm=[1, 0, 2]), op("Transpose", "t", "X", perm=[1, 0, 2])], {}),
+    "other dtypes": ([SQUEEZED, op("Cast", "s", "d", to=11), op("Cast", "d", "X", to=1)], {}),
+    "Dropout": ([op("Dropout", "Y", "d"), op("Squeeze", "d, 1", "X")], {}),
+}
+WRONG = {
+    "time and batch swapped": ([SQUEEZED, op("Transpose", "s", "X", perm=[1, 0, 2])], {}),
+    "directions over the batch": ([op("Reshape", "Y, T B -1", "X")], {"directions": 2}),
+    "a relu": ([SQUEEZED, op("Relu", "s", "X")], {}),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT | WRONG)
+def test_two_nodes_are_read_where_they_are_named_and_how_they_are_joined_is_the_callers(name):
+    between, options = (RIGHT | WRONG)[name]
+    c, model = stack(between, **options)
+    assert (worst_error(c, model) <= FLOAT32) == (name in RIGHT)
+    with pytest.raises(ConvertError, match=LISTED):
+        convert.onnx.from_model(model)
+    equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
+    one = convert.onnx.from_model(model, nodes=["high"])
+    assert one.weights[0].tobytes() == c.weights[len(c.weights) // 2].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["Dropout", "Squeeze", "Relu"])
+def test_a_model_of_ours_that_was_changed_is_not_read_without_names(kind):
+    model = convert.onnx.to_model(stack([SQUEEZED, op("Identity", "s", "X")])[0])
+    high = next(node for node in model.graph.node if node.name == "layer_1")
+    model.graph.node.append(op(kind, high.input[0], "other"))
+    high.input[0] = "other"
+    with pytest.raises(ConvertError, match=r"nodes=\['layer_0', 'layer_1'\]$"):
+        convert.onnx.from_model(model)
+    assert convert.onnx.from_model(model, nodes=["layer_0", "layer_1"]).spec.num_layers == 2
+
+
+def test_the_names_of_ours_in_the_model_of_another_are_no_proof():
+    _, model = stack([op("Transpose", "Y", "t", perm=[0, 2, 1, 3]), op("Reshape", "t, 0 0 -1", "X")])
+    for k, node in enumerate(node for node in model.graph.node if node.op_type == "LSTM"):
+        node.name = f"layer_{k}"
+    with pytest.raises(ConvertError, match=r"nodes=\['layer_0', 'layer_1'\]$"):
+        convert.onnx.from_model(model)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_one_node_is_read_without_a_name(directions):
+    c, model = stack([], directions=directions)
+    del model.graph.node[1:]
+    assert convert.onnx.from_model(model).spec == c.spec.replace(num_layers=1)
+
+
+def test_with_the_batch_first_the_weights_are_the_same():
+    """By the operator's text alone: onnxruntime does not run this layout."""
+    for directions in (1, 2):
+        c, model = stack([op("Reshape", "Y, 0 0 -1", "X")], layout=1, directions=directions)
+        equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
+
+
+class Started(torch.nn.Module):
+    """Two layers of torch's that start from something, and may have lengths."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.rnn = torch.nn.GRU(I, H, 2)
+        self.learned = torch.nn.Parameter(torch.full((2, 1, H), 0.5))
+        self.start = start
+
+    def forward(self, x, h, lengths):
+        if self.start == "lengths":
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return torch.nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0])[0]
+        starts = {
+            "given": lambda: h,
+            "zeros": lambda: x.new_zeros(2, x.size(1), H),
+            "expanded": lambda: self.learned.expand(-1, x.size(1), -1).contiguous(),
+            "repeated": lambda: self.learned.repeat(1, x.size(1), 1),
+            "computed": lambda: torch.tanh(h),
+        }
+        return self.rnn(x, starts[self.start]())[0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(
+    ("start", "dynamic", "text"),
+    [
+        ("given", True, ""), ("zeros", True, ""), ("lengths", False, ""),
+        ("expanded", False, "'learned' is a constant of the model and not 0"),
+        ("repeated", True, "'learned' is a constant of the model and not 0"),
+        ("computed", False, "got what Tanh '/Tanh' computes"),
+    ],
+)  # fmt: skip
+def test_what_torch_starts_from_is_read_where_the_caller_gives_it_or_it_is_zero(start, dynamic, text):
+    module, file = Started(start).eval(), io.BytesIO()
+    given = (torch.zeros(T, B, I), torch.zeros(2, B, H), torch.tensor([T, 1, 2]))
+    axes = {"x": {0: "T", 1: "B"}, "h": {1: "B"}, "lengths": {0: "B"}} if dynamic else None
+    names = ["x", "h", "lengths"]
+    torch.onnx.export(module, given, file, dynamo=False, input_names=names, dynamic_axes=axes)
+    model = onnx.load_model_from_string(file.getvalue())
+    nodes = [node.name for node in model.graph.node if node.op_type == "GRU"]
+    if text:
+        with pytest.raises(ConvertError) as caught:
+            convert.onnx.from_model(model, nodes=nodes)
+        assert text in str(caught.value)
+        return
+    theirs = {name: tensor.detach().numpy() for name, tensor in module.rnn.state_dict().items()}
+    equal_models(convert.onnx.from_model(model, nodes=nodes), convert.pytorch.to_canonical(theirs))
+
+
 STATE = (1, B, H)
 
 
@@ -35,53 +153,41 @@ def full(kind, value):
 SHAPE = constant("shape", np.array(STATE))
 HALF = constant("half", np.full((1, 1, H), 0.5, "f4"))
 NONE = constant("none", np.zeros((1, 1, H), "f4"))
-ORDER = constant("order", np.array([0, 0, 0]))
-"""Indices of a batch of B that all mean the first row."""
-
 HELD = {
-    "an initializer": ([op("Identity", "half", "i"), op("Expand", "i, shape", "s")], [HALF, SHAPE]),
-    "expanded": ([op("Expand", "half, shape", "s")], [HALF, SHAPE]),
-    "tiled": ([op("Tile", "half, times", "s")], [HALF, constant("times", np.array([1, B, 1]))]),
-    "of a shape": ([full("ConstantOfShape", 0.5)], [SHAPE]),
+    "an initializer": ([op("Identity", "half", "i"), op("Expand", "i, shape", "s")], "'half' is a constant"),
+    "of a shape": ([full("ConstantOfShape", 0.5)], "ConstantOfShape 's' computes"),
     "floats": ([helper.make_node("Constant", [], ["f"], value_floats=[0.5] * H), op("Expand", "f, shape", "s")],
-               [SHAPE]),
-    "a float": ([helper.make_node("Constant", [], ["f"], value_float=0.5), op("Expand", "f, shape", "s")], [SHAPE]),
-    "a value": ([helper.make_node("Constant", [], ["f"], value=HALF), op("Expand", "f, shape", "s")], [SHAPE]),
+               "'f' is a constant"),
     "an int": ([helper.make_node("Constant", [], ["i"], value_int=1), op("Cast", "i", "f", to=1),
-                op("Expand", "f, shape", "s")], [SHAPE]),
-    "cast": ([op("Cast", "d", "s", to=1)], [constant("d", np.full(STATE, 0.5))]),
+                op("Expand", "f, shape", "s")], "'i' is a constant"),
     "joined": ([op("Expand", "none, shape", "e"), op("Slice", "e, 0, 1, 1", "one"), op("Expand", "half, shape", "h"),
-                op("Slice", "h, 1, 3, 1", "two"), op("Concat", "one, two", "s", axis=1)], [NONE, HALF, SHAPE]),
-    "cut": ([op("Expand", "half, shape", "e"), op("Concat", "e, e", "two", axis=0), op("Slice", "two, 1, 2, 0", "s")],
-            [HALF, SHAPE]),
-    "chosen": ([op("Expand", "half, shape", "e"), op("Gather", "e, order", "s", axis=1)], [HALF, SHAPE, ORDER]),
-    "moved": ([op("Expand", "half, shape", "e"), op("Transpose", "e", "t", perm=[1, 0, 2]),
-               op("Reshape", "t, shape", "s")], [HALF, SHAPE]),
+                op("Slice", "h, 1, 3, 1", "two"), op("Concat", "one, two", "s", axis=1)], "'half' is a constant"),
     "parted": ([op("Expand", "half, shape", "e"), helper.make_node("Split", ["e"], ["a", "b"], axis=2, name="p"),
-                op("Concat", "a, b", "s", axis=2)], [HALF, SHAPE]),
-    "computed": ([full("ConstantOfShape", 0.0), op("Cos", "s", "c")], [SHAPE]),
-    "computed of an input": ([op("Slice", "x, 0, 1, 0", "a"), op("Tanh", "a", "s")], []),
-    "the input itself": ([op("Slice", "x, 0, 1, 0", "s")], []),
-}  # fmt: skip
-GIVERS = {
-    "an int": "'i' is a constant", "cast": "'d' is a constant", "a float": "'f' is a constant",
-    "floats": "'f' is a constant", "a value": "'f' is a constant", "of a shape": "ConstantOfShape 's' computes",
-    "computed": "Cos 'c' computes", "computed of an input": "Tanh 's' computes",
-    "the input itself": "an input of the model that X does not come from, got 'x'",
+                op("Concat", "a, b", "s", axis=2)], "'half' is a constant"),
+    "computed of an input": ([op("Slice", "x, 0, 1, 0", "a"), op("Tanh", "a", "s")], "Tanh 's' computes"),
+    "the input itself": ([op("Slice", "x, 0, 1, 0", "s")],
+                         "an input of the model that X does not come from, got 'x'"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_state_that_a_model_holds_is_refused_by_the_name_of_what_gives_it(name):
-    nodes, tensors = HELD[name]
-    c, model = stack([X, *nodes], states="c" if name == "computed" else "s", tensors=tensors)
+    nodes, text = HELD[name]
+    c, model = stack([X, *nodes], states="s", tensors=[HALF, NONE, SHAPE])
     assert worst_error(c, model) > 0.01, "the state counts"
     for given, key, nodes in ((model, "h", BOTH), (alone(model), "h", None), (of_c(model), "c", BOTH)):
         with pytest.raises(ConvertError) as caught:
             convert.onnx.from_model(given, nodes=nodes)
         assert f"initial_{key} of node 'high': " in str(caught.value)
-        assert GIVERS.get(name, "'half' is a constant") in str(caught.value)
-        assert "pass it to the call" in str(caught.value)
+        assert text in str(caught.value)
+        assert f"clear this input of the node (node.input[{5 + (key == 'c')}] = ''), and pass it to" in str(
+            caught.value
+        )
+    assert convert.onnx.from_model(model, nodes=["low"]).spec.num_layers == 1
+    for node in model.graph.node:
+        if node.name == "high":
+            node.input[5] = ""
+    equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
 
 
 def alone(model):
@@ -105,24 +211,19 @@ def of_c(model):
 
 
 ZEROS = {
-    "of a shape": ([op("ConstantOfShape", "shape", "s")], [SHAPE]),
-    "of a shape, written": ([full("ConstantOfShape", 0.0)], [SHAPE]),
-    "torch": ([op("Shape", "x", "sizes"), op("Gather", "sizes, 1", "b"), op("Concat", "1, b, 4", "wide", axis=0),
-               op("Expand", "none, wide", "s")], [NONE]),
-    "torch, two layers": ([op("ConstantOfShape", "two", "both"), op("Slice", "both, 1, 2, 0", "s")],
-                          [constant("two", np.array([2, B, H]))]),
-    "torch, one number": ([helper.make_node("Constant", [], ["f"], value_float=0.0), op("Expand", "f, shape", "s")],
-                          [SHAPE]),
-    "an initializer": ([op("Identity", "zeros", "s")], [constant("zeros", np.zeros(STATE, "f4"))]),
-    "minus 0": ([op("Identity", "zeros", "s")], [constant("zeros", np.full(STATE, -0.0, "f4"))]),
-    "joined": ([op("Expand", "none, shape", "e"), op("Concat", "e", "s", axis=1)], [NONE, SHAPE]),
+    "of a shape": [op("ConstantOfShape", "shape", "s")],
+    "of a shape, written": [full("ConstantOfShape", 0.0)],
+    "torch": [op("Shape", "x", "sizes"), op("Gather", "sizes, 1", "b"), op("Concat", "1, b, 4", "wide", axis=0),
+              op("Expand", "none, wide", "s")],
+    "torch, two layers": [op("ConstantOfShape", "two", "both"), op("Slice", "both, 1, 2, 0", "s")],
+    "an initializer": [op("Identity", "zeros", "s")],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ZEROS)
 def test_a_state_that_is_shown_to_be_zero_is_read(name):
-    nodes, tensors = ZEROS[name]
-    c, model = stack([X, *nodes], states="s", tensors=tensors)
+    tensors = [NONE, SHAPE, constant("two", np.array([2, B, H])), constant("zeros", np.full(STATE, -0.0, "f4"))]
+    c, model = stack([X, *ZEROS[name]], states="s", tensors=tensors)
     assert worst_error(c, model) <= FLOAT32
     equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
 
@@ -133,35 +234,22 @@ def test_a_state_that_the_caller_gives_is_read_wherever_it_is_moved():
     equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
 
 
-SPARSE = helper.make_sparse_tensor(constant("v", np.array([0.5], "f4")), constant("i", np.array([0])), [B * H])
-
-
 @pytest.mark.parametrize(
-    ("nodes", "text"),
+    "node",
     [
-        ([helper.make_node("Constant", [], ["s"], "s", value=NONE, domain="ours")], "what Constant 's' computes"),
-        ([helper.make_node("Constant", [], ["s"], "s", value=NONE, value_float=0.5)], "what Constant 's' computes"),
-        ([helper.make_node("Constant", [], ["s"], "s", sparse_value=SPARSE)], "what Constant 's' computes"),
-        ([helper.make_node("Constant", [], ["s"], "s", value_string="0")], "what Constant 's' computes"),
-        ([op("ConstantOfShape", "shape", "s", domain="ours")], "what ConstantOfShape 's' computes"),
-        ([helper.make_node("Split", ["none"], ["a", "s"], "s", domain="ours")], "what Split 's' computes"),
-        ([helper.make_node("Identity", ["none"], ["a", "s"], "s")], "what Identity 's' computes"),
-        ([op("Add", "none, none", "s")], "what Add 's' computes"),
-        ([], "that X does not come from, got 's'"),
+        helper.make_node("Constant", [], ["s"], "s", value=NONE, domain="ours"),
+        helper.make_node("Constant", [], ["s"], "s", value_string="0"),
+        op("ConstantOfShape", "shape", "s", domain="ours"),
+        helper.make_node("Identity", ["none"], ["a", "s"], "s"),
+        op("Add", "none, none", "s"),
     ],
 )
-def test_a_state_that_is_not_understood_is_refused_by_the_name_of_what_gives_it(nodes, text):
-    _, model = stack([X, *nodes], states="s", given=[floats("given", *STATE)], tensors=[NONE, SHAPE])
+def test_a_state_that_is_not_understood_is_refused_by_the_name_of_what_gives_it(node):
+    _, model = stack([X, node], states="s", tensors=[NONE, SHAPE])
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model, nodes=BOTH)
-    wanted = f" {text}" if text.startswith("that") else f", got {text}"
-    assert f"initial_h of node 'high': expecting zeros or an input of the model{wanted}" in str(caught.value)
-
-
-def test_a_constant_without_a_name_is_no_ones_constant():
-    unnamed = [helper.make_node("Constant", [], [""], value_ints=[2]) for _ in range(2)]
-    c, model = stack([X, *unnamed])
-    equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
+    text = f"initial_h of node 'high': expecting zeros or an input of the model, got what {node.op_type} 's' computes"
+    assert text in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5])
@@ -174,24 +262,6 @@ def test_a_state_that_may_be_left_out_is_read_where_it_is_zero_then(value):
             convert.onnx.from_model(model, nodes=BOTH)
     else:
         equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
-
-
-def test_a_part_that_starts_from_another_one_is_read_once_its_state_is_cleared():
-    c, model = stack([X, op("Identity", "Y_h", "s")], states="s")
-    for nodes in (["high"], BOTH):
-        with pytest.raises(ConvertError, match=r"got what LSTM 'low' computes.*clear this input") as caught:
-            convert.onnx.from_model(model, nodes=nodes)
-    assert "clear this input of the node (node.input[5] = '')" in str(caught.value)
-    (node,) = (node for node in model.graph.node if node.name == "high")
-    node.input[5] = ""
-    assert convert.onnx.from_model(model, nodes=["high"]).weights[0].tobytes() == c.weights[8].tobytes()
-
-
-def test_a_state_that_a_model_holds_is_not_dropped_where_its_node_is_named():
-    _, model = stack([X, op("Expand", "half, shape", "s")], states="s", tensors=[HALF, SHAPE])
-    with pytest.raises(ConvertError, match="'half' is a constant of the model and not 0"):
-        convert.onnx.from_model(model, nodes=["high"])
-    assert convert.onnx.from_model(model, nodes=["low"]).spec.num_layers == 1
 
 
 CUT = constant("cut", np.array([T, 2, 1], "i4"))
@@ -262,18 +332,6 @@ def elsewhere(place):
             [helper.make_tensor_value_info("other", 1, None)],
         )
         model.graph.node.append(helper.make_node("If", ["yes"], ["z"], "choice", then_branch=body(), else_branch=empty))
-    if place == "Loop":
-        loop = helper.make_graph(
-            [helper.make_node("LSTM", ["X", "1/W", "1/R", "1/B"], ["inner"], "inside", hidden_size=H),
-             op("Identity", "go", "still"), op("Identity", "inner", "result")],
-            "loop",
-            [helper.make_tensor_value_info("turn", 7, []), helper.make_tensor_value_info("go", 9, []),
-             floats("before", None, None, None, None)],
-            [helper.make_tensor_value_info("still", 9, []), floats("result", None, None, None, None)],
-        )  # fmt: skip
-        model.graph.initializer.extend([constant("turns", np.array(1)), constant("yes", np.array(True))])
-        model.graph.node.append(op("Unsqueeze", "X, 1", "start"))
-        model.graph.node.append(helper.make_node("Loop", ["turns", "yes", "start"], ["z"], "turns", body=loop))
     if place == "function":
         inner = helper.make_node("LSTM", ["a", "w", "r", "b"], ["y"], "inside", hidden_size=H)
         opset = [helper.make_opsetid("", 17)]
@@ -283,10 +341,6 @@ def elsewhere(place):
     if "." in place:
         domain, _, kind = place.rpartition(".")
         model.graph.node.append(helper.make_node(kind, ["X"], ["z"], "other", domain=domain))
-    if place == "graphs":
-        model.graph.node.append(
-            helper.make_node("Choice", ["X"], ["z"], "choice", domain="ours", ways=[body(), body()])
-        )
     return c, model
 
 
@@ -294,9 +348,7 @@ def elsewhere(place):
     ("place", "text"),
     [
         ("If", "node 'inside': 'LSTM' is not read"),
-        ("Loop", "node 'inside': 'LSTM' is not read"),
         ("function", "node 'inside': 'LSTM' is not read"),
-        ("graphs", "node 'inside': 'LSTM' is not read"),
         ("com.microsoft.DynamicQuantizeLSTM", "'com.microsoft.DynamicQuantizeLSTM' is not read"),
         ("ours.LSTM", "node 'other': 'ours.LSTM' is not read"),
         (".PeepholeLSTM", "node 'other': 'PeepholeLSTM' is not read"),
@@ -304,7 +356,7 @@ def elsewhere(place):
 )
 def test_a_layer_outside_of_the_main_graph_is_not_passed_over(place, text):
     c, model = elsewhere(place)
-    if place in {"If", "Loop", "function"}:
+    if place in {"If", "function"}:
         assert worst_error(c, model) <= FLOAT32, "it is the second layer"
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model)
@@ -332,12 +384,21 @@ def test_names_of_nodes_have_to_be_those_of_one_node_each(nodes):
         convert.onnx.from_model(model, nodes=nodes)
 
 
-def test_names_that_are_no_text_are_names_all_the_same():
-    """Protobuf gives what is no UTF-8 as bytes."""
-    _, model = stack([X, op("Cosine", "Y", "unused")])
-    data = model.SerializeToString().replace(b"high", b"hi\xffh").replace(b"Cosine", b"Cos\xffne")
-    model = onnx.ModelProto.FromString(data)
-    with pytest.raises(ConvertError, match="has 2 RNN nodes: name the nodes of one stack"):
-        convert.onnx.from_model(model)
-    with pytest.raises(ConvertError, match="no such RNN node among"):
-        convert.onnx.from_model(model, nodes=["other"])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            lambda node: node.attribute.append(helper.make_attribute("clip", 3.0)),
+            "the nodes of one stack have equal ones",
+        ),
+        (lambda node: node.attribute.append(helper.make_attribute("zoneout", 3.0)), "unknown: ['zoneout']"),
+        (lambda node: node.input.__setitem__(1, "x"), "is not a constant of the model: fold the nodes"),
+        (lambda node: setattr(node, "op_type", "GRU"), "GRU, LSTM: name the nodes of one stack"),
+    ],
+)
+def test_named_nodes_that_are_no_stack_of_equal_nodes_are_refused(change, text):
+    _, model = stack([X])
+    change(model.graph.node[-1])
+    with pytest.raises(ConvertError) as caught:
+        convert.onnx.from_model(model, nodes=BOTH)
+    assert text in str(caught.value)

@@ -1,0 +1,148 @@
+"""Read this first: what each converter promises, as properties of random models, against the frameworks themselves.
+
+A model that goes out to a framework computes the same numbers there, and comes back bit for bit. `test_orders.py` has
+the frameworks that do not install any more, `test_modules.py` the ways in which the others name their own weights.
+"""
+
+import contextlib
+import importlib
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.cli.convert.runners import run_pytorch
+from pycudnnrnn.testing.strategies import specs
+from tests.helpers.examples import examples
+from tests.helpers.oracles import (
+    check_both_directions,
+    equal_models,
+    need,
+    random_call,
+    random_canonical,
+    run_ours,
+    worst,
+)
+
+pytestmark = pytest.mark.filterwarnings(
+    # keras.Variable.__array__ has not followed NumPy 2
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
+seeds = st.integers(0, 2**31)
+
+
+class Oracle(NamedTuple):
+    """A framework: what has to be installed, the models that it can hold, how closely it computes, and how often."""
+
+    needs: tuple[str, ...]
+    models: st.SearchStrategy[RNNSpec]
+    tolerance: float
+    examples: int
+    sizes: tuple[int, int] | None = None
+    """T and B of every call: JAX compiles each shape."""
+
+
+def drawn(**limits):
+    return specs(input_modes=["linear_input"], clip=False, **limits)
+
+
+def for_jax(*modes):
+    return drawn(modes=modes, projection=False, max_layers=2, max_units=3)
+
+
+ORACLES = {
+    "pytorch": Oracle(("torch",), drawn(), 1e-10, 300),
+    # Keras on torch loops over time in float32, whatever the dtype, where there is a mask or a SimpleRNN.
+    "keras": Oracle(("keras",), drawn(projection=False, max_layers=2), 2e-6, 60),
+    # onnxruntime computes these operators in float32.
+    "onnx": Oracle(("onnx", "onnxruntime"), drawn(projection=False, dtypes=["float32"]), 3e-6, 200),
+    "flax": Oracle(("jax", "flax"), for_jax("lstm", "gru", "rnn_tanh"), 1e-10, 30, (5, 3)),
+    "equinox": Oracle(("jax", "equinox"), for_jax("lstm", "gru"), 1e-10, 20, (5, 3)),
+    "jax_rnn": Oracle(("jax",), for_jax("lstm"), 1e-10, 15, (5, 3)),
+}
+
+
+def reading(framework, spec):
+    """Return the keywords of `to_canonical` for what the arrays do not contain."""
+    if framework == "jax_rnn":
+        sizes = {"input_size": spec.input_size, "hidden_size": spec.num_units, "num_layers": spec.num_layers}
+        return sizes | {"bidirectional": spec.num_dirs == 2}
+    if framework == "onnx" and spec.mode == "gru":
+        return {"linear_before_reset": 1}
+    words = {
+        "pytorch": {"nonlinearity": "relu"}, "keras": {"activation": "relu"},
+        "onnx": {"activations": ["Relu"] * spec.num_dirs},
+    }  # fmt: skip
+    return words[framework] if spec.mode == "rnn_relu" else {}
+
+
+@contextlib.contextmanager
+def in_float64(framework):
+    """Make Keras or JAX compute in float64. Keras's policy remembers the floatx of the first layer ever made."""
+    if framework == "keras":
+        config = importlib.import_module("keras").config
+        before = config.floatx(), config.dtype_policy()
+        config.set_floatx("float64")
+        config.set_dtype_policy("float64")
+        yield
+        config.set_floatx(before[0])
+        config.set_dtype_policy(before[1])
+    elif framework in {"flax", "equinox", "jax_rnn"}:
+        with importlib.import_module("jax").enable_x64(True):
+            yield
+    else:
+        yield
+
+
+@pytest.mark.parametrize("framework", ORACLES)
+def test_any_model_computes_the_same_in_its_framework_and_comes_back(framework):
+    oracle = ORACLES[framework]
+    need(*oracle.needs)
+
+    @examples(oracle.examples)
+    @given(oracle.models, seeds)
+    def check(spec, seed):
+        lossless = spec.mode != "gru" or framework not in {"flax", "equinox"}  # they sum two of the GRU's biases
+        check_both_directions(
+            framework, spec, seed, read=reading(framework, spec), tolerance=oracle.tolerance, lossless=lossless,
+            sizes=oracle.sizes,
+        )  # fmt: skip
+
+    with in_float64(framework):
+        check()
+
+
+@examples(50)
+@given(specs(input_modes=["skip_input"], clip=False), seeds)
+def test_skip_input_becomes_identity_matrices(spec, seed):
+    need("torch")
+    c, call = random_canonical(spec, seed), random_call(spec, seed)
+    assert worst(run_ours(c, *call), run_pytorch(convert.pytorch.from_canonical(c), spec, *call)) <= 1e-10
+
+
+@examples(100)
+@given(specs(clip=False), seeds)
+def test_double_biases_compute_the_same(spec, seed):
+    c = random_canonical(spec, seed)
+    both = c.double_biases()
+    assert both.spec == spec.replace(bias_mode="double")
+    call = random_call(spec, seed)
+    assert worst(run_ours(both, *call), run_ours(c, *call)) <= 1e-14
+
+
+@pytest.mark.parametrize("bias_mode", ["none", "single_input", "single_recurrent"])
+@pytest.mark.parametrize(("framework", "keywords"), [("gluon", {}), ("chainer", {"activation": "relu"})])
+def test_what_always_has_both_biases_gets_zeros_for_those_that_are_absent(framework, keywords, bias_mode):
+    """And Gluon's plain cell is relu, unless another is named."""
+    module, c = getattr(convert, framework), random_canonical(RNNSpec("rnn_relu", 2, 4, 3, bias_mode=bias_mode), 1)
+    equal_models(module.to_canonical(module.from_canonical(c), **keywords), c.double_biases())
+
+
+def test_jax_experimental_rnn_itself_counts_the_elements_that_we_write():
+    need("jax")
+    from jax.experimental import rnn as jax_rnn
+
+    c = random_canonical(RNNSpec("lstm", 2, 5, 3, direction="bidirectional"), 1)
+    assert convert.jax_rnn.from_canonical(c)["weights"].shape == (jax_rnn.get_num_params_in_lstm(3, 5, 2, True),)

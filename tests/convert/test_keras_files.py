@@ -1,0 +1,370 @@
+"""Keras's files: written for Keras and read from it, damaged ones, and such as no program would write."""
+
+import contextlib
+import copy
+import io
+import json
+import os
+import struct
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.convert.keras import read_h5
+from pycudnnrnn.errors import ArgumentError, ConvertError
+from tests.helpers.examples import examples
+from tests.helpers.oracles import equal_dicts, need, random_canonical
+
+need("keras")
+import keras  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(
+    # keras.Variable.__array__ has not followed NumPy 2; Keras's own saving trips over it
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
+MODES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "bidirectional", "dtype"),
+    [("LSTM", True, "float64"), ("GRU", False, "bfloat16"), ("GRU", True, "float32"), ("SimpleRNN", False, "float32")],
+)
+def test_a_file_that_we_write_is_loaded_by_keras_and_comes_back(kind, bidirectional, dtype, tmp_path):
+    """HDF5 has no bfloat16: two bytes, and an attribute that names them."""
+    options = {
+        "return_sequences": True,
+        "dtype": dtype,
+        "recurrent_initializer": "zeros",
+    }  # torch has no QR of bfloat16
+    layers = [getattr(keras.layers, kind)(5, **options) for _ in range(2)]
+    layers = [keras.layers.Bidirectional(layer, dtype=dtype) if bidirectional else layer for layer in layers]
+    model = keras.Sequential([keras.Input((None, 3)), *layers])
+    direction = "bidirectional" if bidirectional else "unidirectional"
+    c = random_canonical(RNNSpec(MODES[kind], 2, 5, 3, direction=direction, dtype=dtype), 4)
+    arrays = convert.keras.from_canonical(c)
+    convert.keras.write_h5(tmp_path / "ours.weights.h5", arrays)
+    model.load_weights(tmp_path / "ours.weights.h5")
+    for theirs, name in zip(model.weights, arrays, strict=True):
+        assert np.array_equal(theirs.value.detach().double().numpy(), arrays[name].astype("f8")), name
+    model.save_weights(tmp_path / "theirs.weights.h5")
+    for name in ("ours", "theirs"):
+        read = convert.keras.to_canonical(read_h5(tmp_path / f"{name}.weights.h5"))
+        assert read.spec.dtype == dtype
+        equal_dicts(convert.keras.from_canonical(read), arrays)
+
+
+@pytest.mark.parametrize("name", ["o.h5", "o.keras", "weights.h5"])
+def test_a_name_from_which_keras_loads_no_weights_is_refused(name, tmp_path):
+    arrays = convert.keras.from_canonical(random_canonical(RNNSpec("lstm", 1, 5, 3), 1))
+    with pytest.raises(ArgumentError, match=r"Invalid path: .*, expecting a name that ends in '.weights.h5'"):
+        convert.keras.write_h5(tmp_path / name, arrays)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_may_be_written_side_by_side(tmp_path, monkeypatch):
+    """They are made in memory, where HDF5 knows a file by its name alone."""
+    arrays = [{"gru/gru_cell/kernel": np.full(3, float(n))} for n in range(2)]
+    real = h5py.File.flush
+
+    def flush(file):
+        monkeypatch.setattr(h5py.File, "flush", real)
+        convert.keras.write_h5(tmp_path / "1.weights.h5", arrays[1])
+        real(file)
+
+    monkeypatch.setattr(h5py.File, "flush", flush)
+    convert.keras.write_h5(tmp_path / "0.weights.h5", arrays[0])
+    for n in range(2):
+        assert read_h5(tmp_path / f"{n}.weights.h5")["layers/gru/cell/vars/0"].tolist() == [n] * 3
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"gru/gru_cell/kernel": np.array(["x"], object)}, "expecting a floating dtype"),
+        ({"gru/gru_cell/kernel": np.ones(3), "gru/gru_cell/bias": [1.0]}, "expecting an array, got list"),
+        ({"gru/gru_cell/kernel": np.ones(3), "mine": np.ones(3)}, "has no place"),
+        ({"./gru_cell/kernel": np.ones(3)}, "has no place"),
+        ({"g\0/gru_cell/kernel": np.ones(3)}, "has no place"),
+        ({"\ud800/gru_cell/kernel": np.ones(3)}, "cannot be written as HDF5"),
+        ({f"g/forward_{n}/gru_cell/kernel": np.ones(3) for n in "ab"}, "name already exists"),
+        ({}, "empty"),
+    ],
+)
+def test_what_cannot_be_written_leaves_the_old_file(arrays, text, tmp_path):
+    path = tmp_path / "m.weights.h5"
+    path.write_bytes(b"precious")
+    with pytest.raises(ConvertError, match=text):
+        convert.keras.write_h5(path, arrays)
+    assert path.read_bytes() == b"precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- HDF5 -------------------------------------------------------------------------------------------------------------
+
+
+def seen_elsewhere(file):
+    view = h5py.VirtualLayout((4,), "f4")
+    view[:] = h5py.VirtualSource("/elsewhere.h5", "kernel", (4,))
+    file.create_virtual_dataset("kernel", view)
+
+
+def never_written(file):
+    for k in range(20):
+        file.create_dataset(f"{k:02}", shape=(100_000,), dtype="f4")
+
+
+def damaged_chunk(file):
+    dataset = file.create_dataset("kernel", shape=(64, 10), chunks=(64, 10), dtype="f4", compression="gzip")
+    dataset.id.write_direct_chunk((0, 0), b"\x78\x9cno such stream")
+
+
+HOSTILE_HDF5 = {
+    "a link out of the file": (
+        lambda file: file.__setitem__("layers", h5py.ExternalLink("/etc/hostname", "/")), "is a link to elsewhere"),
+    "a soft link": (lambda file: file.__setitem__("layers", h5py.SoftLink("/elsewhere")), "is a link to elsewhere"),
+    "an array kept in another file": (
+        lambda file: file.create_dataset("kernel", (4,), "f4", external=[("/etc/hostname", 0, 16)]),
+        "keeps its data in another file"),
+    "an array seen in another file": (seen_elsewhere, "keeps its data in another file"),
+    "an array larger than the file": (
+        lambda file: file.create_dataset("kernel", (10**13,), "f4", chunks=(1024,)),
+        "'kernel': declares more than 100 times the bytes of the file"),
+    "arrays that are too large together": (never_written, "with the arrays before it"),
+    "a damaged chunk": (damaged_chunk, "evil.h5: cannot be read as HDF5: "),
+    "a name that is not text": (
+        lambda file: file.create_dataset(b"kernel\x80", data=np.ones(3)), "cannot be read as HDF5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE_HDF5)
+def test_a_hostile_hdf5_file_is_refused_before_it_does_harm(what, tmp_path):
+    build, text = HOSTILE_HDF5[what]
+    with h5py.File(tmp_path / "evil.h5", "w") as file:
+        build(file)
+    with pytest.raises(ConvertError) as caught:
+        read_h5(tmp_path / "evil.h5")
+    assert text in str(caught.value)
+
+
+def test_a_maze_of_hard_links_is_walked_once(tmp_path):
+    with h5py.File(tmp_path / "maze.h5", "w") as file:
+        group = file
+        for _ in range(30):
+            below = group.create_group("a")
+            group["b"] = below
+            group = below
+        group["kernel"] = np.ones((3, 4), "f4")
+        group["again"] = group["kernel"]
+        group["whole"] = file
+    assert list(read_h5(tmp_path / "maze.h5")) == ["a/" * 30 + "again"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path, patience):
+    os.mkfifo(tmp_path / "pipe.h5")
+    with pytest.raises(ConvertError, match="not a regular file"):
+        read_h5(tmp_path / "pipe.h5")
+
+
+# --- .keras -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keras") / "good.keras"
+    keras.Sequential([keras.Input((None, 3)), keras.layers.GRU(4, name="gru"), keras.layers.Dense(2)]).save(path)
+    return {name: zipfile.ZipFile(path).read(name) for name in ("config.json", "model.weights.h5")}
+
+
+def zipped(members, compression=zipfile.ZIP_STORED):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", compression) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def renamed_in(config, *names):
+    model = json.loads(config)
+    for layer, name in zip(model["config"]["layers"][-2:], names, strict=True):
+        layer["config"]["name"] = name
+    return json.dumps(model)
+
+
+def declares_less(good):
+    data = bytearray(zipped([*good.items()], zipfile.ZIP_DEFLATED))
+    struct.pack_into("<I", data, data.rfind(b"PK\x01\x02") + 24, 100)
+    return bytes(data)
+
+
+def with_(good, **changes):
+    return zipped([*(good | {name.replace("_", "."): content for name, content in changes.items()}).items()])
+
+
+BOMB = "it unpacks to more than 100 times its own size"
+HOSTILE_ZIP = {
+    "text": (lambda good: b"no zip", "File is not a zip file"),
+    "no weights": (lambda good: zipped([("config.json", good["config.json"])]), "no item named 'model.weights.h5'"),
+    "a way out": (
+        lambda good: zipped([("config.json", "{}"), ("../model.weights.h5", good["model.weights.h5"])]),
+        "no item named 'model.weights.h5'"),
+    "a bomb of weights": (
+        lambda good: zipped([("config.json", "{}"), ("model.weights.h5", bytes(10**7))], zipfile.ZIP_DEFLATED), BOMB),
+    "a bomb of configuration": (
+        lambda good: zipped([*(good | {"config.json": bytes(10**7)}).items()], zipfile.ZIP_DEFLATED), BOMB),
+    "less than there is": (declares_less, "Bad CRC-32 for file 'model.weights.h5'"),
+    "no JSON": (lambda good: with_(good, config_json=b"{"), "its configuration cannot be read"),
+    "JSON without a bottom": (lambda good: with_(good, config_json=b"[" * 100_000), "its configuration cannot be read"),
+    "no HDF5": (lambda good: with_(good, model_weights_h5=b"no"), "cannot be read as HDF5"),
+    "two layers of one name": (
+        lambda good: with_(good, config_json=renamed_in(good["config.json"], "x", "x/cell")),
+        "is the name of two layers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE_ZIP)
+def test_a_hostile_keras_file_is_refused_before_it_does_harm(what, good, tmp_path):
+    make, text = HOSTILE_ZIP[what]
+    (tmp_path / "evil.keras").write_bytes(make(good))
+    with pytest.raises(ConvertError) as caught:
+        convert.keras.read_keras(tmp_path / "evil.keras")
+    assert text in str(caught.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["evil.keras"], "and nothing was unpacked"
+
+
+def read_all(path):
+    """Read a file in every way; only a `ConvertError` may come of it."""
+    with contextlib.suppress(ConvertError):
+        convert.keras.read_settings(path)
+    with contextlib.suppress(ConvertError):
+        arrays = (convert.keras.read_keras if path.suffix == ".keras" else read_h5)(path)
+        for layers in (None, ["one"], ["one", "two"], ["part", "two"], ["both", "one"], ["over"], ["gru"]):
+            with contextlib.suppress(ConvertError):
+                convert.keras.to_canonical(arrays, layers=layers)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_damaged_file_is_a_convert_error(suffix, good, tmp_path):
+    whole = zipped([*good.items()], zipfile.ZIP_DEFLATED) if suffix == ".keras" else good["model.weights.h5"]
+
+    @examples(500)
+    @given(st.binary(min_size=1, max_size=32), st.integers(0, 2**31), st.booleans())
+    def check(noise, seed, cut):
+        rng = np.random.default_rng(seed)
+        data = bytearray(whole)
+        for byte in noise:
+            data[int(rng.integers(len(data)))] = byte
+        (tmp_path / f"m{suffix}").write_bytes(bytes(data[: int(rng.integers(len(data)))] if cut else data))
+        read_all(tmp_path / f"m{suffix}")
+
+    check()
+
+
+# --- a configuration is anybody's JSON -------------------------------------------------------------------------------
+
+
+def layer(kind, name, **own):
+    return {"class_name": kind, "config": {"name": name} | own}
+
+
+def rnn(name, **own):
+    own = {"units": 2, "recurrent_initializer": {}, "return_sequences": True, "activation": "tanh"} | own
+    return layer("LSTM", name, **own)
+
+
+def called(entry, *read, **keywords):
+    """Give a layer a call, in Keras 3's spelling."""
+    return entry | {"name": entry["config"]["name"], "inbound_nodes": [{"args": [*read], "kwargs": keywords}]}
+
+
+def tensor(name):
+    return {"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}}
+
+
+IN = layer("InputLayer", "x") | {"inbound_nodes": []}
+PART = layer("Functional", "part", layers=[IN, called(rnn("inside"), tensor("x"))])
+BOTH = layer("Bidirectional", "both", layer=rnn("f"), backward_layer=rnn("b", go_backwards=True), merge_mode="concat")
+CONFIGS = [
+    layer("Functional", "m", layers=[
+        IN, called(rnn("one"), tensor("x"), training=False, mask=tensor("x")), called(PART, tensor("one")),
+        called(rnn("two"), tensor("part"), initial_state=[tensor("x"), tensor("x")]),
+    ]),
+    layer("Model", "m", layers=[IN, rnn("one") | {"inbound_nodes": [[["x", 0, 0, {"mask": ["x", 0, 0]}]]]}]),
+    layer("Sequential", "m", layers=[BOTH, layer("Activation", "linear", activation="linear"), rnn("one")]),
+    layer("Sequential", "m", layers=[layer("RNN", "over", cell=layer("GRUCell", "c", recurrent_initializer={}))]),
+    {"class_name": "Sequential", "config": [rnn("one"), rnn("two")]},
+]  # fmt: skip
+WORDS = ["one", "two", "x", "part", "both", "LSTM", "Sequential", "Dropout", "Bidirectional", "RNN", "a/b", ""]
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from([*WORDS, "\ud800"]) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from([*WORDS, "config", "class_name", "args", "kwargs", "name"]), inner)
+        | st.tuples(st.sampled_from(WORDS), st.integers(-2, 3), inner).map(list)
+    ),
+    max_leaves=8,
+)
+
+
+def places(value, path=()):
+    """Return the path of every value in JSON."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in inside for place in places(item, (*path, key)))]
+
+
+def replaced(config, path, value):
+    if not path:
+        return value
+    config = copy.deepcopy(config)
+    at = config
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return config
+
+
+@st.composite
+def configs(draw):
+    """Draw a configuration with up to three values of it replaced by anything."""
+    config = draw(st.sampled_from(CONFIGS))
+    for _ in range(draw(st.integers(1, 3))):
+        config = replaced(config, draw(st.sampled_from(places(config))), draw(ANYTHING))
+    return config
+
+
+def file_with(path, text):
+    """Write an `.h5` with this configuration, and arrays for every name in `CONFIGS`."""
+    with h5py.File(path, "w") as file:
+        for key in ["one", "two", "part/inside", "both/forward_layer", "both/backward_layer", "over"]:
+            for k, shape in enumerate([(2, 8), (2, 8), (8,)]):
+                file[f"{key}/cell/vars/{k}"] = np.ones(shape, "f4")
+        file.attrs["model_config"] = text
+    return path
+
+
+@examples(150)
+@given(configs())
+@example([])
+@example({"class_name": ["LSTM"], "config": CONFIGS[0]["config"]})
+@example({"class_name": "Sequential", "config": [rnn("one") | {"class_name": ["GRU"]}]})
+@example(replaced(CONFIGS[0], ("config", "layers", 1, "inbound_nodes"), 5))
+@example(replaced(CONFIGS[0], ("config", "layers", 1, "config", "name"), ["one"]))
+def test_any_json_is_read_or_is_a_convert_error(tmp_path_factory, config):
+    read_all(file_with(tmp_path_factory.getbasetemp() / "m.h5", json.dumps(config)))
+
+
+@pytest.mark.parametrize("depth", [200, 300, 5_000])
+@pytest.mark.parametrize("at", [("config", "activation"), ("inbound_nodes",), ("config", "name")])
+def test_json_without_a_bottom_is_read_or_is_a_convert_error(tmp_path, depth, at):
+    text = json.dumps(replaced(CONFIGS[0], ("config", "layers", 1, *at), "HERE"))
+    path = file_with(tmp_path / "m.h5", text.replace('"HERE"', "[" * depth + "]" * depth))
+    read_all(path)
+    if depth == 200:
+        assert convert.keras.read_settings(path)
+    else:
+        with pytest.raises(ConvertError, match="its configuration cannot be read"):
+            convert.keras.read_settings(path)

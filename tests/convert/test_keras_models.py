@@ -1,0 +1,466 @@
+"""Which layers of a Keras model become one RNN: against models that Keras itself builds, saves and runs.
+
+Everything is saved as `.keras` and as the older `.h5` in turns. Keras 2 does not install any more: its spelling of a
+configuration is written by hand, as its `Node.serialize` and `Network.get_config` wrote it.
+"""
+
+import ast
+import itertools
+import json
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn.errors import ConvertError
+from tests.helpers.examples import examples
+from tests.helpers.oracles import equal_models, need, random_canonical, run_ours
+from tests.helpers.pairwise import pairwise
+
+need("keras", "h5py")
+import keras  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(
+    # keras.Variable.__array__ has not followed NumPy 2; Keras's own saving trips over it
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning",
+    "ignore:Layer 'mine' looks like it has unbuilt state",
+)
+L = keras.layers
+TOLERANCE = 5e-6
+"""Keras computes in float32."""
+
+U = 4
+X = np.random.default_rng(1).normal(size=(6, 3, U)).astype(np.float32)
+TO_CANONICAL = convert.keras.to_canonical
+ALONE = "give the arrays alone: dict(arrays), or a .weights.h5 on the command line"
+
+
+def in_turns(rows):
+    """Parametrize rows (the keys of a table) with the two kinds of files in turns."""
+    return pytest.mark.parametrize(
+        ("what", "suffix"), list(zip(rows, itertools.cycle([".keras", ".h5"]), strict=False))
+    )
+
+
+def lstm(name, **keywords):
+    return L.LSTM(U, name=name, **{"return_sequences": True} | keywords)
+
+
+def saved(path, model):
+    """Give a model random weights, let Keras write it, and read the file."""
+    rng = np.random.default_rng(3)
+    model.set_weights([0.5 * rng.normal(size=w.shape) for w in model.get_weights()])
+    model.save(path)
+    return convert.keras.read_keras(path) if path.suffix == ".keras" else convert.keras.read_h5(path)
+
+
+def functional(build):
+    """Make a functional model of what `build` does to an input."""
+    x = keras.Input((6, U), name="x")
+    return keras.Model(x, build(x))
+
+
+def sequential(*layers, name=None):
+    return keras.Sequential([keras.Input((None, U)), *layers], name=name)
+
+
+def keras_says(model, x):
+    found = keras.ops.convert_to_numpy(model(keras.ops.convert_to_tensor(x.swapaxes(0, 1)), training=False))
+    return found.swapaxes(0, 1) if found.ndim == 3 else found
+
+
+def we_say(c, x):
+    zeros = np.zeros((c.spec.num_pseudo_layers, x.shape[1], c.spec.num_units), np.float32)
+    return run_ours(c, x, zeros, zeros, [len(x)] * x.shape[1])[0]
+
+
+def differs(c, model, x=X):
+    return np.abs(we_say(c, x) - keras_says(model, x)).max()
+
+
+def listed(caught):
+    """Return the names that an error lists, from both of its spellings."""
+    text = str(caught.value).partition("the model's are layers=")[2]
+    names = ast.literal_eval(text.partition(", or -s ")[0])
+    assert text.partition(", or -s layers=")[2] == f"{','.join(names)} on the command line"
+    return names
+
+
+@examples(40)
+@given(st.data())
+def test_whatever_is_read_as_a_stack_gives_kerass_own_output(tmp_path_factory, data):
+    """Random Sequential models. Where one is read without names, its last recurrent layer's output is the stack's."""
+    kinds = {"Dropout": L.Dropout, "Dense": L.Dense, "Activation": L.Activation, "model": None}
+    layers = []
+    for name in ["one", "two", "three"][: data.draw(st.integers(1, 3))]:
+        for _ in range(data.draw(st.integers(0, 2))):
+            kind = data.draw(st.sampled_from(["Dropout", "Dropout", "Activation", "Dense", "model"]))
+            argument = {"Dropout": 0.5, "Dense": U, "Activation": data.draw(st.sampled_from(["linear", "relu"]))}
+            layers.append(sequential(L.Dropout(0.5)) if kind == "model" else kinds[kind](argument[kind]))
+        layers.append(lstm(name))
+    model = sequential(*layers)
+    arrays = saved(tmp_path_factory.mktemp("m") / "m.keras", model)
+    try:
+        c = TO_CANONICAL(arrays)
+    except ConvertError as error:
+        assert "name those of one stack" in str(error)  # noqa: PT017  that is one of two right answers
+        return
+    first = model.layers.index(model.get_layer("one"))
+    assert differs(c, model, keras_says(sequential(*model.layers[:first]), X) if first else X) <= TOLERANCE
+
+
+OF_KERAS = pairwise(["LSTM", "GRU", "SimpleRNN"], [True, False], ["variables", ".weights.h5", ".h5", ".keras"])
+
+
+@pytest.mark.parametrize(("kind", "use_bias", "way"), OF_KERAS)
+def test_two_bidirectional_layers_are_read_from_memory_and_from_each_kind_of_file(kind, use_bias, way, tmp_path):
+    make = getattr(L, kind)
+    inner = [make(5, return_sequences=True, use_bias=use_bias, name=name) for name in ("first", "second")]
+    layers = [L.Bidirectional(one, name=name) for one, name in zip(inner, ["b_first", "a_second"], strict=True)]
+    model = sequential(*layers, L.Dense(2))
+    arrays, names = (
+        saved(tmp_path / f"m{way if way in ('.h5', '.keras') else '.keras'}", model),
+        ["b_first", "a_second"],
+    )
+    if way == "variables":
+        arrays = {w.path: w.numpy() for w in model.weights}
+        with pytest.raises(ConvertError, match="the names do not say the order of these layers: give `layers`"):
+            TO_CANONICAL(arrays)
+    elif way == ".weights.h5":
+        model.save_weights(tmp_path / "m.weights.h5")
+        arrays, names = convert.keras.read_h5(tmp_path / "m.weights.h5"), ["bidirectional", "bidirectional_1"]
+    c = TO_CANONICAL(arrays, layers=names)
+    assert (c.spec.num_layers, c.spec.num_dirs, c.spec.num_units, c.spec.input_size) == (2, 2, 5, U)
+    assert c.spec.bias_mode == (("double" if kind == "GRU" else "single_input") if use_bias else "none")
+    assert differs(c, keras.Model(model.inputs, model.layers[-2].output)) <= TOLERANCE
+    if way != "variables":  # the groups of a .weights.h5 are numbered, and a whole model's file has the order
+        equal_models(TO_CANONICAL(arrays), c)
+    with pytest.raises(ConvertError, match="no recurrent cell is under this name; the names here are ") as caught:
+        TO_CANONICAL(arrays, layers=["rnn_9"])
+    assert sorted(ast.literal_eval(f"[{str(caught.value).partition('names here are ')[2]}]")) == sorted(names)
+
+
+def test_a_trained_functional_model_with_models_in_it_and_the_same_classes_twice(tmp_path):
+    """Groups in a .keras file are called by class and number; here the numbers and the order of names disagree."""
+    inputs = keras.Input((None, U))
+    inner = sequential(lstm("inside"), name="part")
+    cell = L.RNN(L.LSTMCell(U), return_sequences=True, name="over_a_cell")
+    both = L.Bidirectional(lstm("l"), name="both")
+    end = L.LSTM(6, dropout=0.5, return_sequences=True, name="a_last")
+    middle = cell(inner(inputs))
+    model = keras.Model(inputs, L.Dense(1)(end(both(L.Dense(U)(middle)))))
+    model.compile("adam", "mse")
+    model.fit(np.ones((2, 3, U)), np.ones((2, 3, 1)), verbose=0)
+    for suffix in (".keras", ".h5"):
+        arrays = saved(tmp_path / f"m{suffix}", model)
+        assert len(arrays) == len(model.weights), "and no optimizer's state"
+        assert [*convert.keras.read_settings(tmp_path / f"m{suffix}")] == ["inside", "over_a_cell", "both", "a_last"]
+        for names, part in (
+            (["inside", "over_a_cell"], keras.Model(inputs, middle)), (["both"], keras.Model(both.input, both.output)),
+        ):  # fmt: skip
+            assert differs(TO_CANONICAL(arrays, layers=names), part) <= TOLERANCE
+        assert TO_CANONICAL(arrays, layers=["a_last"]).spec.num_units == 6
+
+
+def chain(between):
+    return lambda x: lstm("two")(between(lstm("one")(x)))
+
+
+def masked_between(x):
+    y = lstm("one")(x)
+    return lstm("two")(y, mask=keras.ops.any(x > 0, axis=-1))
+
+
+NOT_PLAIN = {
+    "Dense": lambda: sequential(lstm("one"), L.Dense(U), lstm("two")),
+    "relu": lambda: sequential(lstm("one"), L.Activation("relu"), lstm("two")),
+    "the last step alone": lambda: sequential(lstm("one", return_sequences=False), L.RepeatVector(3), lstm("two")),
+    "a model of another class": lambda: sequential(lstm("one"), functional(lambda x: lstm("two")(L.Dense(U)(x)))),
+    "nothing": lambda: functional(chain(lambda x: x)),
+    "Dropout that acts": lambda: functional(chain(lambda x: L.Dropout(0.5)(x, training=True))),
+    "time reversed": lambda: functional(chain(lambda x: keras.ops.flip(x, axis=1))),
+    "another mask": lambda: functional(masked_between),
+    "parallel": lambda: functional(lambda x: L.Concatenate()([lstm("one")(x), lstm("two")(x)])),
+}
+
+
+@in_turns(NOT_PLAIN)
+def test_a_model_that_is_not_plainly_a_stack_is_refused_with_the_names_to_choose_from(what, suffix, tmp_path):
+    arrays = saved(tmp_path / f"m{suffix}", NOT_PLAIN[what]())
+    with pytest.raises(ConvertError, match=r"keras: model: has 2 recurrent layers: name those of one stack") as caught:
+        TO_CANONICAL(arrays)
+    assert listed(caught) == list(convert.keras.read_settings(tmp_path / f"m{suffix}")) == ["one", "two"]
+    for names in (["one"], ["two"], ["one", "two"]):
+        assert TO_CANONICAL(arrays, layers=names).spec.num_layers == len(names)
+    assert TO_CANONICAL(dict(arrays), layers=["one", "two"]).spec.num_layers == 2
+
+
+def decoder(x):
+    y, h, c = lstm("one", return_state=True)(x)
+    return lstm("two")(y, initial_state=[h, c])
+
+
+def called_twice(x):
+    one = lstm("one")
+    return one(one(x))
+
+
+def in_a_model_called_twice(x):
+    part = sequential(lstm("one"), name="part")
+    return lstm("two")(part(part(x)))
+
+
+def stateful(_):
+    x = keras.Input(batch_shape=(3, 6, U))
+    return keras.Model(x, lstm("one", stateful=True)(x))
+
+
+STATE = "expecting an initial state that is an input of the model, got"
+CALLS = {
+    "a constant state": (
+        lambda x: lstm("one")(x, initial_state=[keras.ops.ones((1, U))] * 2), "one", f"'one': {STATE} a constant"),
+    "a state of another layer": (decoder, "two", f"'two': {STATE} what LSTM 'one' computes"),
+    "a computed state": (lambda x: lstm("one")(x, initial_state=[L.Dense(U, name="d")(x[:, 0])] * 2), "one",
+                         f"'one': {STATE} what Dense 'd' computes"),
+    "twice": (called_twice, "one", "'one': LSTM 'one' is called 2 times"),
+    "a model twice": (in_a_model_called_twice, "part/one", "'part/one': Sequential 'part' is called 2 times"),
+    "stateful": (stateful, "one", "'one': is stateful: it starts from the states that its last call ended with"),
+}  # fmt: skip
+
+
+@in_turns(CALLS)
+def test_a_layer_whose_call_is_no_plain_call_is_refused_even_by_name_and_its_arrays_alone_are_read(
+    what, suffix, tmp_path
+):
+    build, name, text = CALLS[what]
+    arrays = saved(tmp_path / f"m{suffix}", build(None) if build is stateful else functional(build))
+    for names in [[name]] + [None] * (len(convert.keras.read_settings(tmp_path / f"m{suffix}")) == 1):
+        with pytest.raises(ConvertError) as caught:
+            TO_CANONICAL(arrays, layers=names)
+        assert text in str(caught.value)
+        assert str(caught.value).endswith(ALONE)
+    assert TO_CANONICAL(dict(arrays), layers=[name]).spec.num_layers == 1
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_masks_and_states_that_a_call_is_given_are_no_part_of_the_stack(suffix, tmp_path):
+    x, h, c = keras.Input((6, U)), keras.Input((U,)), keras.Input((U,))
+    y, *_ = lstm("one", return_state=True)(L.Masking()(x), initial_state=[h, c])
+    model = keras.Model([x, h, c], L.Dense(2)(lstm("two")(L.Dropout(0.5)(y), initial_state=[h, c])))
+    arrays = saved(tmp_path / f"m{suffix}", model)
+    assert TO_CANONICAL(arrays, layers=["one", "two"]).spec.num_layers == 2
+
+
+def test_a_stack_behind_a_mask_computes_the_same_with_lengths(tmp_path):
+    model = sequential(L.Masking(), lstm("one"), L.Dropout(0.5), lstm("two"))
+    c = TO_CANONICAL(saved(tmp_path / "m.keras", model))
+    x, lengths, zeros = X.copy(), [6, 2, 4], np.zeros((2, 3, U), np.float32)
+    for b, length in enumerate(lengths):
+        x[length:, b] = 0
+    ours, theirs = run_ours(c, x, zeros, zeros, lengths)[0], keras_says(model, x)
+    for b, length in enumerate(lengths):
+        assert np.abs(ours[:length, b] - theirs[:length, b]).max() <= TOLERANCE
+
+
+# --- names, settings, and what a file does not have ------------------------------------------------------------------
+
+
+def test_layers_with_numbered_names_need_no_list_of_them():
+    c = random_canonical(RNNSpec("lstm", 12, 4, 3, bias_mode="single_input", dtype="float64"), 1)
+    arrays = convert.keras.from_canonical(c)
+    mixed = dict(sorted(arrays.items()))
+    assert list(mixed) != list(arrays), "lstm_10 sorts before lstm_2 as text"
+    equal_models(TO_CANONICAL(mixed), c)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_layer_is_called_by_its_path_also_where_it_is_the_end_of_anothers(suffix, tmp_path):
+    part = sequential(L.Dense(3), lstm("same"), name="part")
+    arrays = saved(tmp_path / f"m{suffix}", sequential(lstm("same"), part, lstm("part_same")))
+    assert list(convert.keras.read_settings(tmp_path / f"m{suffix}")) == ["same", "part/same", "part_same"]
+    for names, size in ((["same"], U), (["part/same"], 3), (["part"], 3), (["part/same", "part_same"], 3)):
+        c = TO_CANONICAL(arrays, layers=names)
+        assert (c.spec.num_layers, c.spec.input_size) == (len(names), size)
+    with pytest.raises(ConvertError, match="'part/same': its layers are under a name before it, too"):
+        TO_CANONICAL(arrays, layers=["part", "part/same"])
+
+
+def test_arrays_alone_of_two_sizes_are_answered_with_the_layers_to_choose_from(tmp_path):
+    for between, shape in (([], "(4, 24)"), ([L.Dense(7)], "(7, 24)")):
+        model = sequential(lstm("one"), *between, L.LSTM(6, name="two"))
+        model.save_weights(tmp_path / "m.weights.h5")
+        arrays = convert.keras.read_h5(tmp_path / "m.weights.h5")
+        with pytest.raises(ConvertError, match="have no configuration, so all their recurrent layers are") as caught:
+            TO_CANONICAL(arrays)
+        assert f", got {shape}; " in str(caught.value)
+        assert "choose from 'lstm', 'lstm_1' with layers=[...], or -s layers=... on" in str(caught.value)
+        assert [TO_CANONICAL(arrays, layers=[name]).spec.num_units for name in ("lstm", "lstm_1")] == [4, 6]
+
+
+class Mine(keras.Model):
+    """A model whose configuration does not say how it joins its layers."""
+
+    def __init__(self, **keywords):
+        super().__init__(**keywords)
+        self.one, self.two = lstm("one"), lstm("two")
+
+    def call(self, x):
+        return self.two(2 * self.one(x))
+
+
+class Peephole(keras.layers.LSTM):
+    """A class of the user's: nobody knows what it computes."""
+
+
+def test_a_model_and_a_layer_of_the_users_own_classes_are_not_guessed(tmp_path):
+    mine = Mine(name="mine")
+    mine(np.zeros((1, 2, U), "f4"))
+    namesake = type("LSTM", (keras.layers.LSTM,), {"__module__": __name__})
+    for model in (
+        mine, sequential(Peephole(U, name="p")), sequential(namesake(U)),
+        sequential(lstm("one"), type("Dropout", (L.Dropout,), {})(0.5), lstm("two")),
+    ):  # fmt: skip
+        arrays = saved(tmp_path / "m.keras", model)
+        text = "does not say what this recurrent layer was made with|has 2 recurrent layers: name those of one stack"
+        with pytest.raises(ConvertError, match=text) as caught:
+            TO_CANONICAL(arrays)
+        assert "has 2" in str(caught.value) or ALONE in str(caught.value)
+        names = {key.rpartition("/cell/")[0] for key in arrays}
+        assert TO_CANONICAL(dict(arrays), layers=[min(names)]).spec.num_layers == 1
+
+
+def test_layers_that_differ_are_named_with_what_differs_and_the_way_out(tmp_path):
+    both = L.Bidirectional(lstm("in"), name="both")
+    for layers, text in [
+        ([lstm("one"), L.LSTM(U + 1, name="two")], r"one, two \(units: 4 and 5\)"),
+        ([lstm("one"), both], r"one, both \(Bidirectional: None and True\)"),
+        ([lstm("one"), L.SimpleRNN(U, name="two")], r"one, two \(class_name: 'LSTM' and 'SimpleRNN'\)"),
+        ([lstm("one"), L.LSTM(U, activation="relu", name="two")], r"one, two \(activation: 'tanh' and 'relu'\)"),
+    ]:
+        arrays = saved(tmp_path / "m.keras", sequential(*layers))
+        with pytest.raises(ConvertError, match=f"differ in more than their weights: {text}.*-s layers="):
+            TO_CANONICAL(arrays)
+
+
+def test_a_layer_that_shares_the_arrays_of_another_is_refused(tmp_path):
+    shared = lstm("one")
+    x = keras.Input((6, U))
+    arrays = saved(tmp_path / "m.keras", keras.Model(x, sequential(shared, name="part")(shared(x))))
+    with pytest.raises(ConvertError, match="has no arrays in this file: it may share those of another layer"):
+        TO_CANONICAL(arrays)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_the_settings_of_a_layer_come_from_its_file_unless_they_are_given(suffix, tmp_path):
+    relu = [L.SimpleRNN(U, activation="relu", return_sequences=True, name=name) for name in ("z", "a")]
+    model = sequential(*relu)
+    arrays = saved(tmp_path / f"m{suffix}", model)
+    assert differs(TO_CANONICAL(arrays), model) <= TOLERANCE
+    assert TO_CANONICAL(arrays, activation="tanh").spec.mode == "rnn_tanh"
+    gru = sequential(L.GRU(U, reset_after=False, name="g"))
+    with pytest.raises(ConvertError, match="resets before the recurrent product"):
+        TO_CANONICAL(saved(tmp_path / f"m{suffix}", gru))
+    assert convert.keras.read_settings(tmp_path / f"m{suffix}") == {"g": {
+        "activation": "tanh", "recurrent_activation": "sigmoid", "reset_after": False, "go_backwards": False
+    }}  # fmt: skip
+    gru.save_weights(tmp_path / "m.weights.h5")
+    assert convert.keras.read_settings(tmp_path / "m.weights.h5") == {}
+
+
+@pytest.mark.parametrize("keywords", [{"recurrent_activation": "hard_sigmoid"}, {"reset_after": False}])
+def test_a_bidirectional_layer_has_two_equal_layers_that_it_concatenates(keywords, tmp_path):
+    forward, name = L.GRU(U), next(iter(keywords))
+    other = L.Bidirectional(forward, backward_layer=L.GRU(U, go_backwards=True, **keywords), name="both")
+    with pytest.raises(ConvertError, match=f"backward layer of 'both': expecting .* got .*'{name}': "):
+        TO_CANONICAL(saved(tmp_path / "m.keras", sequential(other)))
+    equal = L.Bidirectional(L.GRU(U), backward_layer=L.GRU(U, go_backwards=True))
+    assert TO_CANONICAL(saved(tmp_path / "m.keras", sequential(equal))).spec.num_dirs == 2
+    with pytest.raises(ConvertError, match="is Bidirectional, and does not concatenate"):
+        TO_CANONICAL(saved(tmp_path / "m.h5", sequential(L.Bidirectional(L.GRU(U), merge_mode="sum"))))
+
+
+@pytest.mark.parametrize("config", ["null", "{}", "[]", "3", '{"class_name": "Sequential", "config": {"layers": []}}'])
+def test_a_configuration_that_describes_nothing_is_not_the_same_as_none(tmp_path, config):
+    saved(tmp_path / "m.keras", sequential(lstm("one"), L.Dense(U), lstm("two")))
+    with zipfile.ZipFile(tmp_path / "m.keras") as old, zipfile.ZipFile(tmp_path / "evil.keras", "w") as new:
+        new.writestr("model.weights.h5", old.read("model.weights.h5"))
+        new.writestr("config.json", config)
+    with pytest.raises(ConvertError, match="does not say what this recurrent layer was made with"):
+        TO_CANONICAL(convert.keras.read_keras(tmp_path / "evil.keras"))
+
+
+# --- Keras 2 ----------------------------------------------------------------------------------------------------------
+
+
+def old(kind, name, nodes, **own):
+    """Make a layer of a functional model as Keras 2 wrote it."""
+    return {"class_name": kind, "name": name, "config": {"name": name} | own, "inbound_nodes": nodes}
+
+
+def old_lstm(name, nodes, **own):
+    own = {"recurrent_initializer": {}, "return_sequences": True, "stateful": False, "units": U} | own
+    return old("LSTM", name, nodes, **own)
+
+
+def old_file(path, layers, kind="Model"):
+    """Write a model as Keras 2 did: below the outermost layer it names only the innermost."""
+    config = {"class_name": kind, "config": {"name": "model", "layers": layers}, "keras_version": "2.2.4"}
+    with h5py.File(path, "w") as file:
+        file.attrs["model_config"] = json.dumps(config)
+        for layer in layers:
+            inner = layer["config"].get("layers", [layer])
+            for name in [each["config"]["name"] for each in inner if each["class_name"] in {"LSTM", "GRU"}]:
+                for kernel in ("kernel", "recurrent_kernel"):
+                    file[f"model_weights/{layer['config']['name']}/{name}/lstm_cell/{kernel}:0"] = np.ones((U, 4 * U))
+    return convert.keras.read_h5(path)
+
+
+IN, ONE = old("InputLayer", "x", []), old_lstm("one", [[["x", 0, 0, {}]]])
+WORDS = [
+    ([["one", 0, 0, {}]], None),
+    ([["one", 0, 0, {"initial_state": [["x", 0, 0], ["x", 0, 0]]}]], None),
+    ([["one", 0, 0, {"initial_state": [["one", 0, 1], ["one", 0, 2]]}]], "what LSTM 'one' computes"),
+    ([["one", 0, 0, {"initial_state": ["one", 0, 1]}]], "what LSTM 'one' computes"),
+    ([["one", 0, 0, {"initial_state": [[[1.0, 2.0]]]}]], "a constant"),
+    ([["one", 0, 0, {}], ["one", 0, 1, {}], ["one", 0, 1, {}]], "what LSTM 'one' computes"),
+    ([["one", 0, 0, {}], ["_CONSTANT_VALUE", -1, 3.0, {}], ["_CONSTANT_VALUE", -1, 3.0, {}]], ""),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), WORDS)
+def test_keras_2s_spelling_of_a_call_is_read_too(call, text, tmp_path):
+    arrays = old_file(tmp_path / "m.h5", [IN, ONE, old_lstm("two", [call])])
+    with pytest.raises(ConvertError, match="has 2 recurrent layers: name those of one stack"):
+        TO_CANONICAL(arrays)
+    if text is None:
+        assert TO_CANONICAL(arrays, layers=["one", "two"]).spec.num_layers == 2
+    else:
+        with pytest.raises(ConvertError, match=f"'two': {STATE} {text}"):
+            TO_CANONICAL(arrays, layers=["two"])
+
+
+def test_keras_2s_models_in_models_and_its_grus_are_read_by_what_they_meant(tmp_path):
+    part = old("Functional", "part", [[["x", 0, 0, {}]]], layers=[IN, ONE])
+    arrays = old_file(tmp_path / "m.h5", [IN, part, old_lstm("two", [[["part", 0, 0, {}]]])])
+    assert TO_CANONICAL(arrays, layers=["part", "two"]).spec.num_layers == 2
+    gru = {"class_name": "GRU", "config": {"name": "g", "recurrent_initializer": {}, "units": U}}
+    old_file(tmp_path / "m.h5", [gru], "Sequential")
+    assert convert.keras.read_settings(tmp_path / "m.h5") == {"g": {"reset_after": False}}, "before there was a choice"
+    with h5py.File(tmp_path / "m.h5", "a") as file:
+        file.attrs["model_config"] = json.dumps({"config": [gru, gru]})
+    with pytest.raises(ConvertError, match="'g': is the name of two layers"):
+        convert.keras.read_settings(tmp_path / "m.h5")
+
+
+def test_a_bidirectional_layer_of_one_direction_is_refused(tmp_path):
+    both = {"class_name": "Bidirectional", "config": {"name": "both", "layer": old_lstm("f", [])}}
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": {"layers": [both]}})
+        for kernel in ("kernel", "recurrent_kernel"):
+            file[f"both/forward_f/lstm_cell/{kernel}"] = np.ones((U, 4 * U), "f4")
+    with pytest.raises(ConvertError, match="'both': expecting 2 directions, got the cells "):
+        TO_CANONICAL(convert.keras.read_h5(tmp_path / "m.h5"))
