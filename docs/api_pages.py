@@ -271,9 +271,12 @@ def shown_signature(full: str, value: Any, arguments: str) -> str:
     if inspect.isclass(value) and not is_made(full, value):
         return ""
     arguments = re.sub(r"\b(\w+)\.([A-Z0-9_]+)\b", _word, arguments)
-    return re.sub(
-        r"[~.\w]*Literal\[[^]]*\] \| [~.\w]*\.(?:(Any)|\w+)", lambda m: "str | Any" if m[1] else "str", arguments
-    )
+    # 'relu' | 'tanh' | ~pycudnnrnn.spec.RNNMode: as Sphinx writes words and their enumeration
+    return re.sub(r"(?:'\w+' \| )+(?!None\b)(~[\w.]+)", lambda m: _words_or(m[1]), arguments)
+
+
+def _words_or(kind: str) -> str:
+    return f"str | {kind}" if kind.endswith(".Any") else "str"
 
 
 def _word(found: re.Match[str]) -> str:
