@@ -13,11 +13,11 @@ from pycudnnrnn.passes import RESULTS, UPSTREAM, shapes
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
-PACKINGS_MAX: Final = 64
+SCHEDULES_MAX: Final = 64
 """Most sets of batch sizes, and most sizes of padded batches, whose steps are kept."""
 
 
-_schedules: Recent[Schedule] = Recent(PACKINGS_MAX)
+_schedules: Recent[Schedule] = Recent(SCHEDULES_MAX)
 
 
 class Arguments(NamedTuple):
@@ -93,7 +93,7 @@ class Arguments(NamedTuple):
         return Schedule(T, B, None if set(lengths) == {T} else lengths, packed=True)
 
 
-@functools.lru_cache(maxsize=PACKINGS_MAX)
+@functools.lru_cache(maxsize=SCHEDULES_MAX)
 def _padded(T: int, B: int, time_major: bool) -> Schedule:
     return Schedule(T, B, None, time_major)
 
