@@ -347,10 +347,16 @@ def _folded(summary: str, text: str) -> str:
 
 
 def table(headings: Iterable[Any], lines: Iterable[Iterable[Any]]) -> str:
-    """Return a table in Markdown."""
-    headings = list(headings)
-    rows = [headings, ["---"] * len(headings), *map(list, lines)]
-    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in rows)
+    """Return a table in Markdown, with the columns of numbers on the right."""
+    headings, rows = list(headings), [list(map(str, cells)) for cells in lines]
+    columns = zip(*rows, strict=True) if rows else [()] * len(headings)
+    rules = ["---:" if column and all(map(_is_number, column)) else "---" for column in columns]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [headings, rules, *rows])
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell has a number, or reports that there is none."""
+    return cell[:1].isdigit() or cell in {"", "-", "not run"}
 
 
 def main() -> None:
