@@ -116,6 +116,8 @@ def test_every_status_of_8_has_its_name_and_the_family_of_9_and_codes_of_9_mean_
     assert {code: error.family for code, error in errors.items()} == EIGHT
     assert all((error.code, error.status) == (code, cudnnStatus8_t(code).c_name) for code, error in errors.items())
     assert {eight.status_error("cudnnTest", code).family for code in (15, 2000, 3000, -1)} == {"UNKNOWN"}
+    first_of_9 = Library(Opened(ctypes.CDLL(None), 90000, Path("/9/libcudnn.so.9"), "test", ()))
+    assert first_of_9.status_error("cudnnTest", 3000).status == "CUDNN_STATUS_NOT_SUPPORTED"
 
 
 def test_the_error_pickles_and_is_an_engine_error(lib):
