@@ -1,7 +1,6 @@
 """Every code block of the README and the pages runs."""
 
 import contextlib
-import os
 import re
 import shlex
 import sys
@@ -11,8 +10,10 @@ import pytest
 
 from benchmarks.__main__ import main as benchmarks
 from tests.docs.blocks import PAGES, ROOT, blocks, check_names, commands
+from tests.helpers.oracles import need
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # as tests/helpers/oracles.py does: Keras keeps the first it finds
+ORACLES = ("keras", "onnxruntime", "mpi4py", "IPython")
+"""What pages import that only the dependency group `oracles` has."""
 
 
 def name_of(page):
@@ -97,6 +98,7 @@ def on_shim(shim_path):
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
 @with_blocks("python")
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, on_shim):
+    need(*(name for name in ORACLES if re.search(rf"^(?:import|from) {name}\b", page.read_text(), re.MULTILINE)))
     monkeypatch.chdir(tmp_path)
     FILES.get(name_of(page), lambda _: None)(tmp_path)
     names = {"__name__": "page"}
