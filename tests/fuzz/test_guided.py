@@ -15,7 +15,7 @@ from tests.fuzz.targets import TARGETS
 from tests.helpers.oracles import need
 from tests.helpers.tree import copy_tree, plant
 
-CHANGES = 60
+CHANGES = 20
 """Changed inputs a seed, here; a fuzzer makes thousands a minute."""
 
 
@@ -23,7 +23,6 @@ def test_every_target_has_a_name():
     assert tuple(TARGETS) == NAMES
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_target_takes_its_seeds_and_changes_of_them(name, tmp_path):
     target, rng = TARGETS[name], random.Random(0)
@@ -37,8 +36,8 @@ def test_a_target_takes_its_seeds_and_changes_of_them(name, tmp_path):
 
 BEHIND_THE_HASH = (
     "pycudnnrnn/checkpoint/_items.py",
-    """raise Refusal("metadata", f"{self.name!r} was not an array")""",
-    "raise KeyError(self.name)",
+    """raise Refusal("mismatch", f"{key!r} was another kind of item")""",
+    "raise RuntimeError(key)",
 )
 """One step behind the seeds: of the changes that keep header and hash right, one in ten leads there."""
 
@@ -63,7 +62,7 @@ def test_the_fuzzer_finds_a_wrong_exception_behind_header_and_hash_and_nothing_i
     plant(tmp_path, *BEHIND_THE_HASH)
     done, wrong = guided(tmp_path, "checkpoint", 20_000)
     assert done.returncode == 1
-    assert "KeyError" in wrong["finding"]
+    assert "RuntimeError" in wrong["finding"]
     assert wrong["runs"] < 20_000
     (crasher,) = (tmp_path / "kept" / "checkpoint").glob("crash-*")
     with pytest.raises(CheckpointError):
