@@ -1,39 +1,41 @@
-"""TensorFlow in a child process: it writes once for all workers, and reads when a test asks it to."""
+"""TensorFlow in a child process: it reads ours and writes its own, once for all workers of a run."""
 
 import importlib.util
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
+from pycudnnrnn import Saver
+from tests.checkpoint.tensorflow.arrays import arrays
+from tests.checkpoint.tensorflow.models import CUDNN, INPUT_SIZE, WRITTEN, B, T
+from tests.checkpoint.tensorflow.restored import layer_for
+from tests.helpers.bundles import write_bundle
 from tests.helpers.oracles import missing
 
 ROOT = Path(__file__).parents[3]
 
 
-def run_tensorflow(module, *arguments):
-    """Run a module that uses TensorFlow; return what it printed."""
+def once(tmp_path_factory, kind, write_ours):
+    """Return the folder of a kind: `write_ours` writes what TensorFlow will read, then it has its one process."""
     for name in ("tensorflow", "tf_keras"):
         if importlib.util.find_spec(name) is None:
             missing(name)
-    command = [sys.executable, "-m", f"tests.checkpoint.tensorflow.{module}", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
-def written_once(tmp_path_factory, module):
-    """Return the folder that a module wrote, for all workers of one run."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    folder, done = shared / module, shared / f"{module}.done"
-    with FileLock(shared / f"{module}.lock"):
+    folder, done = shared / kind, shared / f"{kind}.done"
+    with FileLock(shared / f"{kind}.lock"):
         if not done.exists():
-            folder.mkdir()
-            run_tensorflow(module, folder)
+            (folder / "ours").mkdir(parents=True)
+            write_ours(folder)
+            command = [sys.executable, "-m", "tests.checkpoint.tensorflow.child", kind, str(folder)]
+            child = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+            assert child.returncode == 0, child.stderr[-4000:]
             done.touch()
     return folder
 
@@ -41,10 +43,47 @@ def written_once(tmp_path_factory, module):
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
     """The folder of the checkpoints that TensorFlow wrote, with what `tests.checkpoint.tensorflow.arrays` has."""
-    return written_once(tmp_path_factory, "write_files")
+    return once(tmp_path_factory, "files", write_our_files)
+
+
+def write_our_files(folder):
+    """All arrays in one checkpoint: written once, and over one and over two others."""
+    contents = arrays()
+    tensors = {f"{name}/{own}": a for name in ("dtypes", "many", "large") for own, a in contents[name].items()}
+    for over in range(3):
+        for _ in range(over):
+            write_bundle(folder / f"ours/over-{over}", {"before": np.zeros(3)})
+        write_bundle(folder / f"ours/over-{over}", tensors if over == 1 else contents["shards"])
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory):
     """The folder of the checkpoints of `tests.checkpoint.tensorflow.models`, with TensorFlow's outputs."""
-    return written_once(tmp_path_factory, "write_models")
+    return once(tmp_path_factory, "models", write_our_models)
+
+
+def layer_written(model):
+    layer = layer_for(model, **({"num_proj": model.num_proj} if model.num_proj else {}))
+    rng = np.random.default_rng(WRITTEN.index(model))
+    layer.params[...] = rng.normal(scale=0.3, size=layer.params.shape)
+    return layer, rng.normal(size=(T, B, INPUT_SIZE)).astype("f4")
+
+
+def write_our_models(folder):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TensorFlow's cells have one bias per gate")
+        for model in WRITTEN:
+            layer, x = layer_written(model)
+            np.save(folder / f"ours/{model.name}-x.npy", x)
+            saver = Saver({model.scope: layer, "global_step": np.array(model.num_layers)})
+            saver.save(folder / "ours" / model.name, format="tensorflow")
+        (folder / "graph").mkdir()
+        layer, prefix = layer_written(CUDNN[0])[0], folder / "graph/model.ckpt-7"
+        Saver({"encoder": layer, "global_step": np.array(7)}).save(prefix, format="tensorflow")
+        np.savez(f"{prefix}-canonical.npz", **names_in_encoder(layer))
+
+
+def names_in_encoder(layer):
+    """Return what a Cudnn layer's saveable asks for, under the scope that our layer was written under."""
+    tensors = {"encoder/" + name.partition("/")[2]: a for name, a in layer.saveable.tensors().items()}
+    return {name: array for name, array in tensors.items() if "bias_cudnn" not in name}

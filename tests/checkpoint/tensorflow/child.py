@@ -1,0 +1,259 @@
+"""TensorFlow writes and reads: `python -m tests.checkpoint.tensorflow.child files|models FOLDER`, in one process each.
+
+It has a process of its own: it takes the machine's devices, threads and Keras' backend for itself. Its own checkpoints
+are in FOLDER; what it reads of ours is in FOLDER/ours.
+
+- files: each prefix in FOLDER/ours is read; PREFIX.npz gets the arrays, PREFIX.json their names, types and shapes.
+- models: each checkpoint of a training has the canonical tensors, the opaque buffer beside them, a dense layer, the
+  slots of optimizers, averages and the step. NAME.npz has an input, and TensorFlow's outputs for it.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ |= {  # before TensorFlow: quiet, one thread, and the cells of TF 1.x by tf_keras
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_USE_LEGACY_KERAS": "1",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+}
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
+
+from tests.checkpoint.tensorflow.arrays import PARTS, arrays, part
+from tests.checkpoint.tensorflow.models import (
+    BUILT,
+    CUDNN,
+    INPUT_SIZE,
+    LENGTHS,
+    NUM_UNITS,
+    OWN_CELLS,
+    REFUSED,
+    WRITTEN,
+    B,
+    T,
+)
+
+
+def save(prefix, tensors):
+    """Write a checkpoint, under any names, as TensorFlow's `Saver` does under those of variables."""
+    cut = [(name, words, part(value, words)) for name, value in tensors.items() for words in PARTS.get(name, [""])]
+    names, slices, values = zip(*cut, strict=True)
+    tensors = [tf.constant(value) for value in values]
+    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=names, shape_and_slices=slices, tensors=tensors)
+
+
+def save_shards(prefix, tensors, count):
+    """Write as the machines of a cluster do, each its own."""
+    parts = [prefix.with_name(f"{prefix.name}-part-{i}") for i in range(count)]
+    for i, own in enumerate(parts):
+        save(own, dict(list(tensors.items())[i::count]))
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=list(map(str, parts)), destination_prefix=str(prefix))
+
+
+def save_v1(path, tensors):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        data = [tf.constant(value) for value in tensors.values()]
+        session.run(tf.raw_ops.Save(filename=str(path), tensor_names=list(tensors), data=data))
+
+
+def read(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    names = sorted(shapes)
+    np.savez(f"{prefix}.npz", *[np.ascontiguousarray(reader.get_tensor(n)).reshape(-1).view(np.uint8) for n in names])
+    Path(f"{prefix}.json").write_text(json.dumps([[name, dtypes[name].name, shapes[name]] for name in names]))
+
+
+def files(folder):
+    contents = arrays()
+    for name in ("dtypes", "names", "many", "large", "partitioned"):
+        save(folder / name, contents[name])
+    save(folder / "strings", contents["strings"] | {"s": [b"a", b"bc"]})
+    for name, count in (("shards", 3), ("mixed", 2)):
+        save_shards(folder / name, contents[name], count)
+    save_v1(folder / "v1", contents["v1"])
+    (variable,) = contents["object-1"].values()
+    tf.train.Checkpoint(v=tf.Variable(variable)).save(str(folder / "object"))
+    for index in sorted((folder / "ours").glob("*.index")):
+        read(index.with_suffix(""))
+
+
+v1 = tf.compat.v1
+cells = v1.nn.rnn_cell
+
+PLAIN = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+PLAIN.graph_options.rewrite_options.disable_meta_optimizer = True  # a second per graph, for one run of each
+
+
+class CudnnCompatibleGRUCell(cells.RNNCell):
+    """TF 1.x's, of which TF 2 has nothing: the reset gate comes after the recurrent product.
+
+    Source: the equations of cudnnRNNMode_t's CUDNN_GRU; variables of tensorflow/contrib/cudnn_rnn r1.15.
+    """
+
+    state_size = output_size = NUM_UNITS
+
+    def __call__(self, inputs, state, scope=None):
+        U = NUM_UNITS
+        with v1.variable_scope(scope or "cudnn_compatible_gru_cell"):
+            with v1.variable_scope("gates"):
+                both = dense(tf.concat([inputs, state], 1), 2 * U)
+            reset, update = tf.split(tf.sigmoid(both), 2, 1)
+            with v1.variable_scope("candidate"):
+                with v1.variable_scope("input_projection"):
+                    from_input = dense(inputs, U)
+                with v1.variable_scope("hidden_projection"):
+                    from_state = dense(state, U)
+            new = tf.tanh(from_input + reset * from_state)
+            state = (1 - update) * new + update * state
+        return state, state
+
+
+def dense(inputs, columns):
+    kernel = v1.get_variable("kernel", (inputs.shape[1], columns))
+    return inputs @ kernel + v1.get_variable("bias", (columns,))
+
+
+def cell_of(model):
+    """Return a cell; TF 1.x's compatible LSTM is an LSTMCell that adds nothing to its forget gate."""
+    if model.cell:
+        own = {"num_proj": model.num_proj, "forget_bias": 1.0}
+        return {
+            "lstm_cell": lambda: cells.LSTMCell(NUM_UNITS, name="lstm_cell", **own),
+            "basic_lstm_cell": lambda: cells.BasicLSTMCell(NUM_UNITS, name="basic_lstm_cell"),
+            "peephole": lambda: cells.LSTMCell(NUM_UNITS, use_peepholes=True, name="lstm_cell"),
+            "gru_cell": lambda: cells.GRUCell(NUM_UNITS, name="gru_cell"),
+        }[model.cell]()
+    activation = {"rnn_tanh": tf.tanh, "rnn_relu": tf.nn.relu}.get(model.kind)
+    if activation is not None:
+        return cells.BasicRNNCell(NUM_UNITS, activation, name="basic_rnn_cell")
+    if model.kind == "gru":
+        return CudnnCompatibleGRUCell()
+    return cells.LSTMCell(NUM_UNITS, num_proj=model.num_proj, forget_bias=0.0, name="cudnn_compatible_lstm_cell")
+
+
+def run(model, x):
+    """Return the output, and the states of the cells in cuDNN's order."""
+    more = {"sequence_length": list(LENGTHS), "dtype": tf.float32, "time_major": True}
+    if not model.bidirectional:
+        own = [cell_of(model) for _ in range(model.num_layers)]
+        output, states = v1.nn.dynamic_rnn(cells.MultiRNNCell(own) if model.multi else own[0], x, **more)
+        return output, list(states) if model.multi else [states]
+    if not model.multi:
+        outputs, states = v1.nn.bidirectional_dynamic_rnn(cell_of(model), cell_of(model), x, **more)
+        return tf.concat(outputs, 2), list(states)
+    found = []
+    with v1.variable_scope("stack_bidirectional_rnn"):
+        for layer in range(model.num_layers):
+            with v1.variable_scope(f"cell_{layer}"):
+                outputs, states = v1.nn.bidirectional_dynamic_rnn(cell_of(model), cell_of(model), x, **more)
+            x, found = tf.concat(outputs, 2), [*found, *states]
+    return x, found
+
+
+def train(output):
+    """Make what a training leaves beside the model's own variables; gradients are nothing that a checkpoint has."""
+    v1.layers.dense(output, 2, name="dense")
+    own, step = v1.trainable_variables(), v1.train.get_or_create_global_step()
+    gradients = [(tf.zeros(variable.shape), variable) for variable in own]
+    for optimizer in (v1.train.AdamOptimizer(), v1.train.MomentumOptimizer(0.1, 0.9), v1.train.FtrlOptimizer(0.1)):
+        optimizer.apply_gradients(gradients)
+    tf.train.ExponentialMovingAverage(0.9, step).apply(own)
+
+
+def write(folder, model, seed):
+    rng = np.random.default_rng(seed)
+    with tf.Graph().as_default(), v1.Session(config=PLAIN) as session:
+        x = rng.normal(size=(T, B, INPUT_SIZE)).astype("f4")
+        with v1.variable_scope(model.scope):
+            output, states = run(model, tf.constant(x))
+            v1.get_variable("opaque_kernel", (7,))
+        train(output)
+        variables = v1.global_variables()
+        values = {
+            v.initializer.inputs[1]: rng.normal(scale=0.5, size=v.shape).astype(v.dtype.base_dtype.as_numpy_dtype)
+            for v in variables
+        }
+        session.run([variable.initializer for variable in variables], values)
+        path = v1.train.Saver().save(session, str(folder / model.name), write_meta_graph=False)
+        output, states = session.run((output, states))
+    assert path == str(folder / model.name)
+    save_outputs(folder, model, x, output, states)
+
+
+def save_outputs(folder, model, x, output, states):
+    """Write an input, and what TensorFlow makes of it, with the states in cuDNN's order."""
+    if model.kind == "lstm":
+        c, h = (np.stack(part) for part in zip(*states, strict=True))
+    else:
+        c, h = None, np.stack(states)
+    np.savez(folder / f"{model.name}.npz", x=x, output=output, output_h=h, **({} if c is None else {"output_c": c}))
+
+
+def restore(folder, model):
+    x = np.load(folder / f"{model.name}-x.npy")
+    with tf.Graph().as_default(), v1.Session(config=PLAIN) as session:
+        with v1.variable_scope(model.scope):
+            found = run(model, tf.constant(x))
+        step = v1.get_variable("global_step", (), tf.int64)
+        v1.train.Saver().restore(session, str(folder / model.name))
+        assert session.run(step) == model.num_layers
+        save_outputs(folder, model, x, *session.run(found))
+
+
+class Canonical(SaveableObject):
+    """What TF's layers put into `GraphKeys.SAVEABLE_OBJECTS`: it has names of its own, and no variable under them."""
+
+    def __init__(self, name, tensors):
+        self.found = {n: v1.Variable(tf.zeros_like(a), collections=["restored"]) for n, a in tensors.items()}
+        super().__init__(None, [SaveSpec(variable, "", n) for n, variable in self.found.items()], name)
+
+    def restore(self, restored_tensors, restored_shapes):
+        pairs = zip(self.found.values(), restored_tensors, strict=True)
+        return tf.group(*(v1.assign(variable, tensor) for variable, tensor in pairs))
+
+
+def restore_graph(prefix, scope):
+    """Restore into a graph that has a Cudnn layer; PREFIX.npz gets what the saver without `opaque_kernel` restored.
+
+    TensorFlow 2 has no Cudnn layer. What a saver sees of one is built here: the variable `opaque_kernel`, and in the
+    graph's collection a saveable that asks for the tensors of PREFIX-canonical.npz. PREFIX.txt has what the saver of
+    the whole graph says.
+
+    Source: `_create_saveable` of tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py (r1.15).
+    """
+    tensors = dict(np.load(f"{prefix}-canonical.npz"))
+    with tf.Graph().as_default(), v1.Session(config=PLAIN) as session:
+        with v1.variable_scope(scope):
+            v1.get_variable("opaque_kernel", (7,))
+        step = v1.get_variable("global_step", (), tf.int64)
+        saveable = Canonical(f"{scope}/opaque_kernel_saveable", tensors)
+        v1.add_to_collection(v1.GraphKeys.SAVEABLE_OBJECTS, saveable)
+        try:
+            v1.train.Saver().restore(session, prefix)
+        except tf.errors.NotFoundError as error:
+            Path(f"{prefix}.txt").write_text(error.message)
+        others = [variable for variable in v1.global_variables() if "opaque_kernel" not in variable.op.name]
+        v1.train.Saver(others + v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)).restore(session, prefix)
+        found = session.run(saveable.found) | {"global_step": session.run(step)}
+    np.savez(f"{prefix}.npz", **found)
+
+
+def models(folder):
+    for seed, model in enumerate([*CUDNN, *BUILT, *OWN_CELLS, *REFUSED]):
+        write(folder, model, seed)
+    ours = folder / "ours"
+    for model in WRITTEN:
+        restore(ours, model)
+    (ours / "latest.txt").write_text(v1.train.latest_checkpoint(str(ours)))
+    restore_graph(str(folder / "graph/model.ckpt-7"), "encoder")
+
+
+if __name__ == "__main__":
+    {"files": files, "models": models}[sys.argv[1]](Path(sys.argv[2]))
