@@ -103,10 +103,8 @@ def _cells_by_name(named: Named, layers: Sequence[str] | None) -> Used:
     cells, num_dirs = find_cells(named, split_name, layers, None)
     if layers is None and len(cells) > num_dirs:
         names = some(layer_names([cell.path for cell in cells]), shorten)
-        named.advice = (
-            "; these arrays have no configuration, so all their recurrent layers are read as one stack: choose from "
-            f"{names} with layers=[...], or -s layers=... on the command line"
-        )
+        named.advice = "; these arrays have no configuration, so all their recurrent layers are read as one stack: "
+        named.advice += f"choose from {names} with layers=[...], or -s layers=... on the command line"
     return Used(cells, num_dirs, {})
 
 
