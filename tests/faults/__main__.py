@@ -10,6 +10,7 @@ A table is a TOML file next to this one, named for a room of the package:
     old = "(array < 0) | (array > T))"     # text that the file has once
     new = "(array < 0) | (array > T + 1))"
     tests = ["spec_and_layout"]
+    kernels = "numba"                      # of the CPU: "numpy" where it is not given
 
 A fault counts as killed when a test fails, the process dies or the tests do not end. The tests have to pass without it,
 which is tried first.
@@ -49,13 +50,21 @@ class Fault(NamedTuple):
     old: str
     new: str
     tests: tuple[str, ...]
+    kernels: str = "numpy"
 
 
 def faults_of(path):
     """Read one table."""
     table = tomllib.loads(path.read_text())
     return [
-        Fault(row["what"], row["file"], row["old"], row["new"], tuple(row.get("tests") or table["tests"]))
+        Fault(
+            row["what"],
+            row["file"],
+            row["old"],
+            row["new"],
+            tuple(row.get("tests") or table["tests"]),
+            row.get("kernels", "numpy"),
+        )
         for row in table["fault"]
     ]
 
@@ -102,7 +111,7 @@ def run(fault):
         os.utime(file, (run.clock, run.clock))
         run.clock += 2
     try:
-        killed, by = judged(fault.tests)
+        killed, by = judged(fault.tests, fault.kernels)
     finally:
         if fault.file:
             file.write_text(before)
@@ -113,7 +122,7 @@ def run(fault):
 run.clock = 1_000_000_000
 
 
-def judged(tests):
+def judged(tests, kernels):
     """Run tests in a fork until one fails; return whether one did, and its name or what else happened."""
     said = copy / "said"
     said.write_text("")
@@ -123,7 +132,7 @@ def judged(tests):
         with (copy / "out").open("w") as out:
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
-        os._exit(run_pytest(tests, said))
+        os._exit(run_pytest(tests, kernels, said))
     deadline = time.monotonic() + LIMIT_S
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > deadline:
@@ -137,8 +146,9 @@ def judged(tests):
     return code != 0, said.read_text() or ("" if not code else f"status {code}: {(copy / 'out').read_text()[-200:]}")
 
 
-def run_pytest(tests, said):
+def run_pytest(tests, kernels, said):
     """Run pytest here, and write down the first test that fails."""
+    os.environ["PYCUDNNRNN_CPU_KERNELS"] = kernels
     import pytest  # after the copy is in its place
 
     class First:
@@ -147,7 +157,8 @@ def run_pytest(tests, said):
                 said.write_text(report.nodeid)
 
     try:
-        options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-n", "0"]
+        marks = ["-m", "not gpu and not long"] if kernels == "numba" else []
+        options = [*marks, "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-n", "0"]
         return int(pytest.main([*options, *(f"tests/{name}" for name in tests)], [First()]))
     except BaseException:  # noqa: BLE001  whatever it is, the fault did it
         traceback.print_exc()
@@ -174,13 +185,15 @@ def main():
         sys.exit("\n".join(reasons))
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
-    os.environ |= {"PYCUDNNRNN_CPU_KERNELS": "numpy", "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    sound = [Fault("no fault", "", "", "", tests) for tests in sorted({fault.tests for fault in faults})]
+    os.environ |= {"KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    ways = sorted({(fault.tests, fault.kernels) for fault in faults})
+    sound = [Fault("no fault", "", "", "", *way) for way in ways]
     living = []
     with multiprocessing.get_context("fork").Pool(arguments.jobs, make_copy) as pool:
         for fault, failed, by, seconds in pool.imap(run, sound, chunksize=1):
             print(
-                f"{'FAILS' if failed else 'passes':6} {seconds:5.0f} s  without a fault: {fault.tests} {by}", flush=True
+                f"{'FAILS' if failed else 'passes':6} {seconds:5.0f} s  without a fault: {fault[4:]} {by}",
+                flush=True,
             )
             if failed or by:
                 sys.exit("the tests have to pass without a fault")

@@ -4,12 +4,6 @@ Where the environment names NumPy's kernels for the whole run, what compares the
 """
 
 import dataclasses
-import hashlib
-import os
-import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +13,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines.numpy_engine import kernels_in_use, walk
 from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
-from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads, vectors
-from pycudnnrnn.errors import ArgumentError, MissingDependencyError
+from pycudnnrnn.engines.numpy_engine.compiled import threads
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
 from tests.numpy_engine.test_forks import forked
@@ -153,26 +146,6 @@ def test_nan_and_infinity_go_where_numpys_cells_send_them(running, name, where, 
         np.testing.assert_array_equal(np.isnan(found[key]), np.isnan(wanted), err_msg=key)
 
 
-def test_tanh_is_right_to_three_units_in_the_last_place():
-    for dtype in (np.float32, np.float64):
-        x = np.concatenate([np.linspace(-50, 50, 20001), np.linspace(-1e-3, 1e-3, 1001), [1e-30, 0]]).astype(dtype)
-        found, expected = x.copy(), np.tanh(x.astype(np.longdouble))
-        _tanh_rows(found)
-        off = np.abs(found - expected) / np.spacing(np.abs(expected).astype(dtype))
-        assert off.max() <= 3
-        edges = np.array([np.nan, np.inf, -np.inf], dtype)
-        _tanh_rows(edges)
-        np.testing.assert_array_equal(edges, [np.nan, 1, -1])
-
-
-def _tanh_rows(row):
-    """Run `vectors.tanh_of` as the kernels do: a plain cell of one unit, without a product."""
-    steps, empty = np.array([[0, len(row)]]), np.empty((0, 1), row.dtype)
-    h, y, R, bias = (np.zeros(shape, row.dtype) for shape in ((len(row), 1), (len(row), 1), (0, 0, 1), 1))
-    run = kernels.ready(kernels.plain, row.dtype)
-    run(h, row[:, None], R, empty, R, bias, y, empty, False, steps)
-
-
 @pytest.mark.parametrize("offset", [1, 2, 5])
 def test_memory_at_any_address_is_worked_on_as_it_lies(running, offset):
     running("numba")
@@ -232,173 +205,3 @@ def test_a_fork_has_threads_of_its_own(running, monkeypatch):
     problem = problem_of(SPECS["gru"], T=4, B=16)
     problem.forward()
     assert forked(problem.forward) == 0
-
-
-def test_what_is_kept_on_disk_is_found_by_the_whole_source():
-    source = b"".join(Path(module.__file__).read_bytes() for module in (kernels, products, vectors))
-    assert int.from_bytes(hashlib.sha256(source + bytes([products.VECTOR_NBYTES])).digest()[:6], "big") == kernels.STAMP
-    run = kernels.ready(kernels.plain_back, np.dtype("float64"))
-    assert all(f"omitted(default={kernels.STAMP})" in str(signature) for signature in run.signatures)
-
-
-def test_without_a_folder_to_keep_them_in_kernels_are_compiled_all_the_same(monkeypatch):
-    njit, kept = kernels.numba.njit, []
-
-    def refusing(**options):
-        kept.append(options.get("cache", False))
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return njit(**options)
-
-    monkeypatch.setattr(kernels.numba, "njit", refusing)
-    made = kernels.kernel(kernels.plain_back.py_func)
-    assert kept == [True, False]
-    assert made.py_func is kernels.plain_back.py_func
-
-
-def test_long_compilation_is_logged_once_for_all_kernels(monkeypatch, caplog):
-    """Each of five kernels may take less than the time after which a user starts to wonder."""
-    monkeypatch.setattr(compiled, "_compiling", compiled.types.SimpleNamespace(seconds=compiled.NOTICE_S - 0.1))
-    compiled._notice.cache_clear()
-    for _ in range(2):
-        with compiled._noticed():
-            end = time.monotonic() + 60
-            while not caplog.records and time.monotonic() < end:
-                time.sleep(0.01)
-    assert [record.name for record in caplog.records] == ["pycudnnrnn"]
-    assert "compiling the CPU's kernels" in caplog.text
-    assert compiled._compiling.seconds > compiled.NOTICE_S - 0.1
-
-
-OF_A_HOST = """
-from llvmlite import binding
-real = binding.get_host_cpu_features()
-seen = type("Features", (dict,), dict(flatten=real.flatten))({features})
-binding.get_host_cpu_features = lambda: seen
-from pycudnnrnn.engines.numpy_engine.compiled import kernels
-print(kernels.STAMP)
-"""
-
-
-def test_hosts_with_vectors_of_other_sizes_share_no_cached_kernel():
-    """One cache may serve several machines: a home on a network, or an image."""
-    hosts = ({"avx512f": True, "avx2": True}, {"avx2": True}, {})
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", OF_A_HOST.format(features=features)], capture_output=True, text=True, check=True
-        ).stdout
-        for features in hosts
-    ]
-    assert len(set(found)) == len(hosts)
-
-
-def kernels_for(monkeypatch, word=None):
-    monkeypatch.delenv(kernels_in_use.VARIABLE, raising=False)
-    if word is not None:
-        monkeypatch.setenv(kernels_in_use.VARIABLE, word)
-    return kernels_in_use.kernels_in_use.__wrapped__()
-
-
-def test_the_environment_names_the_kernels(monkeypatch):
-    assert kernels_for(monkeypatch).kernels == "numba"
-    assert kernels_for(monkeypatch, "").kernels == "numba"
-    assert kernels_for(monkeypatch, "numba").cells is compiled.CELLS
-    assert kernels_for(monkeypatch, "numpy").cells is CELLS
-    with pytest.raises(ArgumentError, match=r"Invalid PYCUDNNRNN_CPU_KERNELS: 'cython', expecting 'numba' or 'numpy'"):
-        kernels_for(monkeypatch, "cython")
-
-
-def test_without_numba_numpys_kernels_run_and_nothing_is_said(monkeypatch):
-    monkeypatch.setattr(kernels_in_use.importlib.util, "find_spec", lambda _: None)
-    found = kernels_for(monkeypatch)
-    assert (found.kernels, found.why) == ("numpy", "numba is not installed")
-    with pytest.raises(MissingDependencyError, match=r"fast"):
-        kernels_for(monkeypatch, "numba")
-
-
-BROKEN = """
-import numpy as np
-from pycudnnrnn import ops
-op = ops.CudnnGRU(1, 3, 2)
-print(op.forward(np.ones((2, 1, 2), "f"), None, op.init_params(0)).output.shape)
-"""
-
-
-@pytest.mark.parametrize(
-    "text", ["raise RuntimeError('an ABI of another year')", "raise ImportError('Numba needs NumPy 2.4 or less')"]
-)
-def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path, text):
-    (tmp_path / "numba.py").write_text(text)
-    paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": paths}
-    environment.pop(kernels_in_use.VARIABLE, None)
-
-    def ran(**more):
-        return subprocess.run(
-            [sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False, env=environment | more
-        )
-
-    done = ran()
-    assert (done.returncode, done.stdout) == (0, "(2, 1, 3)\n")
-    assert "RuntimeWarning: the CPU runs without compiled kernels, for numba cannot be used" in done.stderr
-    quiet = ran(PYCUDNNRNN_CPU_KERNELS="numpy")
-    assert (quiet.returncode, quiet.stderr) == (0, "")
-    asked = ran(PYCUDNNRNN_CPU_KERNELS="numba")
-    assert asked.returncode == 1
-    assert "EngineError: numba cannot be used" in asked.stderr
-
-
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 15, 400])
-def test_a_product_by_tiles_is_the_matrix_product(monkeypatch, n, dtype, transposed, turned):
-    """Each height of a tile, a last panel that is full and one that is not, sums that are split and not, and shares."""
-    width = products.PANEL_NBYTES // np.dtype(dtype).itemsize
-    monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    monkeypatch.setenv(threads.VARIABLE, "3")
-    rng = np.random.default_rng(n)
-    for depth in (1, 7, 33):
-        for columns in (1, width - 1, width, 9 * width + 3):
-            x, w = rng.normal(size=(n, depth)).astype(dtype), rng.normal(size=(depth, columns)).astype(dtype)
-            rows = np.stack([x.T if turned else x] * 2, axis=1).reshape(depth if turned else n, -1)
-            rows = rows[:, rows.shape[1] // 2 :]  # as the columns of a gate are
-            others = np.ascontiguousarray(w.T).T if transposed else w
-            before = rng.normal(size=(n + 1, columns)).astype(dtype)
-            for adds in (False, True):
-                out = before.copy()
-                compiled._multiply(rows, others, out[:n], transposed=turned, adds=adds)
-                expected = x.astype("longdouble") @ w + (before[:n] if adds else 0)
-                assert np.abs(out[:n] - expected).max() <= 8 * depth * np.finfo(dtype).eps
-                np.testing.assert_array_equal(out[n], before[n])
-
-
-@pytest.mark.parametrize(
-    ("own", "openmp", "count"),
-    [
-        ("3", "2", 3),
-        ("", "2", 2),
-        ("", " 4, 2", 4),
-        ("", "0", 5),
-        ("", "many", 5),
-        ("", "", 5),
-    ],
-)
-def test_threads_are_as_many_as_is_asked_for_or_as_there_are_processors(monkeypatch, own, openmp, count):
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 2, 3, 5, 6}, raising=False)
-    monkeypatch.setattr(threads.os, "cpu_count", lambda: 8)
-    monkeypatch.setenv(threads.VARIABLE, own)
-    monkeypatch.setenv("OMP_NUM_THREADS", openmp)
-    assert threads.number() == count
-    monkeypatch.delattr(threads.os, "sched_getaffinity")
-    assert threads.number() == (8 if count == 5 else count)
-
-
-@pytest.mark.parametrize("word", ["0", "-1", "two", "1.5", "²"])
-def test_a_number_of_threads_that_is_none_is_refused(running, monkeypatch, word):
-    running("numba")
-    problem = problem_of(SPECS["gru"], T=4, B=16)
-    monkeypatch.setenv(threads.VARIABLE, word)
-    expected = f"Invalid PYCUDNNRNN_CPU_THREADS: '{word}', expecting a number of threads, 1 or more"
-    with pytest.raises(ArgumentError, match=re.escape(expected)):
-        problem.forward()

@@ -124,6 +124,16 @@ def test_relu_has_no_slope_where_it_meets_zero_exactly():
     assert not problem.forward().backward(*problem.upstream()).params.any()
 
 
+def test_a_cell_state_at_its_bound_passes_its_gradient_on():
+    """The forget gate is 1 and the input gate 0, so that the state stays exactly where it starts."""
+    problem = make_problem(ops.CudnnLSTM(1, 3, 4, dtype="float64", cell_clip=0.5), 2, 2, None, seed=11)
+    _, biases = problem.op.params_to_canonical(problem.params, copy=False)
+    biases[0][:], biases[1][:], problem.cx[:] = -800, 800, 0.5
+    assert (problem.forward().output_c == 0.5).all()
+    assert_gradients_agree(problem)
+    assert problem.forward().backward(*problem.upstream()).input_c.any()
+
+
 def test_the_clip_of_these_cases_is_really_met():
     op = ops.CudnnLSTM(1, 3, 4, dtype="float64", cell_clip=0.2)
     assert np.abs(make_problem(op, 3, 4, None, seed=11).forward().output_c).max() == op.spec.cell_clip[1]
