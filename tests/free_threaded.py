@@ -25,7 +25,7 @@ EXIT = "tests/abi/test_exits.py::test_the_interpreter_ends_quietly"
 TESTS = (
     "tests/numpy_engine/test_threads.py", "tests/spec_and_layout/test_schedule.py",
     "tests/spec_and_layout/test_layout.py", "tests/spec_and_layout/test_error_texts.py", "tests/ops/test_plan_hold.py",
-    "tests/properties/test_laws.py", "tests/properties/test_numpy_walk.py", "tests/cudnn_engine/test_concurrency.py",
+    "tests/properties/test_laws.py", "tests/properties/test_numpy_engine.py", "tests/cudnn_engine/test_concurrency.py",
     "tests/cudnn_engine/test_plan.py", "tests/cudnn_engine/test_bound.py", "tests/cudnn_engine/test_graphs.py",
     "tests/abi/test_owners.py", "tests/abi/test_status.py", "tests/abi/test_arguments.py",
     f"{EXIT}[made and freed by a daemon thread]", f"{EXIT}[in another thread's frame]",

@@ -106,27 +106,6 @@ def test_an_allocation_that_fails_while_a_gradient_is_added_has_added_nothing(pr
     assert np.array_equal(out, expected)
 
 
-def test_an_allocation_that_fails_while_a_plan_adds_has_added_nothing(problem):
-    spec = problem.spec
-    plan = problem.op.prepare(5, 3, is_training=True, sequence_lengths=problem.lengths)
-    x, dy, hx, cx, dhy, dcy = (np.ascontiguousarray(getattr(problem, n)) for n in ("x", "dy", "hx", "cx", "dhy", "dcy"))
-    cx, dcy = (cx, dcy) if spec.has_cell_state else (None, None)
-    y, reserve = np.empty_like(dy), np.empty(plan.reserve_nbytes, np.uint8)
-    plan.forward(problem.params, x, hx, cx, y, None, None, reserve)
-    plan.backward_data(problem.params, y, dy, hx, dhy, None, cx, dcy, None, np.empty_like(x), reserve)
-    start = np.full_like(problem.params, 2)
-    expected = start.copy()
-    plan.backward_weights(x, hx, y, expected, reserve, accumulate=True)
-    out = start.copy()
-
-    def check():
-        assert np.array_equal(out, start)
-
-    _, failed = until_it_works(lambda: plan.backward_weights(x, hx, y, out, reserve, accumulate=True), check)
-    assert failed >= 2
-    assert np.array_equal(out, expected)
-
-
 def test_a_forward_that_failed_gives_its_masks_back_unless_another_has_drawn_since():
     op = ops.from_spec(SPECS["gru, dropping"])
     problem = make_problem(op, 5, 3, None, seed=3)

@@ -16,6 +16,7 @@ from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import threads
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.pairwise import pairwise
 from tests.numpy_engine.test_forks import forked
 
 pytestmark = pytest.mark.compiled
@@ -27,16 +28,31 @@ EPS_MOST = 32
 
 SPECS = {
     "lstm": RNNSpec("lstm", 2, 11, 6),
-    "lstm projected": RNNSpec("lstm", 2, 11, 6, num_proj=5),
-    "lstm clipped": RNNSpec("lstm", 2, 11, 6, cell_clip=0.3),
-    "lstm projected, clipped, bidirectional": RNNSpec(
-        "lstm", 2, 11, 6, num_proj=5, cell_clip=0.2, direction="bidirectional"
-    ),
+    "lstm projected, clipped": RNNSpec("lstm", 2, 11, 6, num_proj=5, cell_clip=0.2),
+    "lstm bidirectional": RNNSpec("lstm", 2, 11, 6, direction="bidirectional"),
     "gru": RNNSpec("gru", 2, 11, 6),
     "gru bidirectional": RNNSpec("gru", 2, 11, 6, direction="bidirectional"),
     "tanh": RNNSpec("rnn_tanh", 2, 11, 6, direction="bidirectional"),
     "relu": RNNSpec("rnn_relu", 2, 11, 6),
 }
+BATCHES = {
+    "equal": (7, 9, None),
+    "ragged": (7, 9, RAGGED),
+    "one": (1, 1, None),
+    "few": (40, 2, None),
+    "many": (9, 33, None),
+}
+"""Tiles have several heights, and matrices are packed where rows are many."""
+
+LIMITS = {
+    "as they are": {},
+    "R by columns": {"WORK_MIN": 1, "LARGE_NBYTES": 0},
+    "threads": {"WORK_MIN": 1},
+    "blocks": {"BLOCK_ROWS": 9, "BLOCK_ROWS_A_UNIT": 0},
+    "a last block of one row": {"BLOCK_ROWS": 1, "BLOCK_ROWS_A_UNIT": 0},
+}
+"""What decides how work is cut: as small as a test needs."""
+
 CHOICES = {
     "numpy": kernels_in_use.KernelsInUse("numpy", "asked for by a test", CELLS),
     "numba": kernels_in_use.KernelsInUse("numba", "asked for by a test", compiled.CELLS),
@@ -55,8 +71,8 @@ def running(monkeypatch):
     kernels_in_use.cell_of.cache_clear()
 
 
-def problem_of(spec, lengths=None, T=7, B=9, **changed):
-    return dataclasses.replace(make_problem(ops.from_spec(spec), T, B, lengths, seed=1), **changed)
+def problem_of(spec, T=7, B=9, lengths=None):
+    return make_problem(ops.from_spec(spec), T, B, lengths, seed=1)
 
 
 def found_in(problem):
@@ -73,71 +89,28 @@ def assert_alike(found, expected, dtype):
         assert off <= EPS_MOST * np.finfo(dtype).eps, name
 
 
-@pytest.mark.parametrize("lengths", [None, RAGGED], ids=["equal", "ragged"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", SPECS)
-def test_compiled_cells_give_the_numbers_of_numpys(running, name, dtype, lengths):
-    problem = problem_of(SPECS[name].replace(dtype=dtype), lengths)
+@pytest.mark.parametrize(
+    ("name", "batch", "units", "bias_mode", "limit", "dtype"),
+    pairwise(SPECS, BATCHES, (11, 67), ("double", "none", "single_input"), LIMITS, ("float64", "float32")),
+)
+def test_compiled_cells_give_the_numbers_of_numpys(running, monkeypatch, name, batch, units, bias_mode, limit, dtype):
+    problem = problem_of(SPECS[name].replace(num_units=units, bias_mode=bias_mode, dtype=dtype), *BATCHES[batch])
     running("numpy")
     expected = found_in(problem)
+    monkeypatch.setattr(threads, "number", lambda: 3)
+    for constant, value in LIMITS[limit].items():
+        monkeypatch.setattr(walk if constant.startswith("BLOCK") else compiled, constant, value)
     running("numba")
     assert_alike(found_in(problem), expected, dtype)
 
 
-@pytest.mark.parametrize("bias_mode", ["none", "single_input", "single_recurrent"])
-@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
-def test_each_bias_mode(running, mode, bias_mode):
-    problem = problem_of(RNNSpec(mode, 2, 11, 6, bias_mode=bias_mode))
-    running("numpy")
-    expected = found_in(problem)
-    running("numba")
-    assert_alike(found_in(problem), expected, "float32")
-
-
-@pytest.mark.parametrize("B", [1, 2, 5, 16, 33])
-@pytest.mark.parametrize("T", [1, 40])
-@pytest.mark.parametrize("name", ["lstm", "gru"])
-def test_each_number_of_sequences_has_a_product_of_its_own(running, name, T, B):
-    """Tiles have several heights, matrices are packed where rows are many, and many are split among threads."""
-    problem = problem_of(SPECS[name].replace(dtype="float64", num_units=64), T=T, B=B)
-    running("numpy")
-    expected = found_in(problem)
-    running("numba")
-    assert_alike(found_in(problem), expected, "float64")
-
-
-@pytest.mark.parametrize("units", [11, 67])
-@pytest.mark.parametrize("name", SPECS)
-def test_a_matrix_too_large_for_each_thread_to_read_is_split_by_columns(running, monkeypatch, name, units):
-    monkeypatch.setattr(threads, "number", lambda: 3)
-    monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    monkeypatch.setattr(compiled, "LARGE_NBYTES", 0)
-    problem = problem_of(SPECS[name].replace(dtype="float64", num_units=units), RAGGED)
-    running("numpy")
-    expected = found_in(problem)
-    running("numba")
-    assert_alike(found_in(problem), expected, "float64")
-
-
-@pytest.mark.parametrize("kernels_name", CHOICES)
-@pytest.mark.parametrize("name", ["lstm projected, clipped, bidirectional", "gru"])
-def test_gradients_of_many_blocks_are_those_of_one(running, monkeypatch, name, kernels_name):
-    problem = problem_of(SPECS[name].replace(dtype="float64"), RAGGED)
-    running(kernels_name)
-    expected = found_in(problem)
-    monkeypatch.setattr(walk, "BLOCK_ROWS", 9)
-    monkeypatch.setattr(walk, "BLOCK_ROWS_A_UNIT", 0)
-    assert_alike(found_in(problem), expected, "float64")
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["x", "hx", "params", "dy"])
-@pytest.mark.parametrize("name", ["lstm", "lstm clipped", "gru", "relu", "tanh"])
+@pytest.mark.parametrize(
+    ("name", "where", "value"), pairwise(SPECS, ("x", "hx", "params", "dy"), (np.nan, np.inf, -np.inf))
+)
 def test_nan_and_infinity_go_where_numpys_cells_send_them(running, name, where, value):
-    problem = problem_of(SPECS[name], RAGGED)
-    array = getattr(problem, where).copy()
+    problem = problem_of(SPECS[name], *BATCHES["ragged"])
+    array = getattr(problem, where)
     array.reshape(-1)[array.size // 3] = value
-    problem = dataclasses.replace(problem, **{where: array})
     running("numpy")
     expected = found_in(problem)
     running("numba")
@@ -146,10 +119,9 @@ def test_nan_and_infinity_go_where_numpys_cells_send_them(running, name, where, 
         np.testing.assert_array_equal(np.isnan(found[key]), np.isnan(wanted), err_msg=key)
 
 
-@pytest.mark.parametrize("offset", [1, 2, 5])
-def test_memory_at_any_address_is_worked_on_as_it_lies(running, offset):
+def test_memory_at_any_address_is_worked_on_as_it_lies(running):
     running("numba")
-    spec = SPECS["gru bidirectional"]
+    spec, offset = SPECS["gru bidirectional"], 5
     problem = problem_of(spec)
     expected = found_in(problem)
 
@@ -172,7 +144,7 @@ def test_memory_at_any_address_is_worked_on_as_it_lies(running, offset):
 
 def test_params_that_may_only_be_read(running):
     running("numba")
-    problem = problem_of(SPECS["lstm projected"])
+    problem = problem_of(SPECS["lstm projected, clipped"])
     expected = found_in(problem)
     for name in ("params", "x", "hx", "cx", "dy", "dhy", "dcy"):
         getattr(problem, name).flags.writeable = False
@@ -182,7 +154,7 @@ def test_params_that_may_only_be_read(running):
 def test_a_batch_split_among_threads_has_the_same_bits_each_time(running, monkeypatch):
     running("numba")
     monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    problem = problem_of(SPECS["lstm projected"], T=20, B=32)
+    problem = problem_of(SPECS["lstm projected, clipped"], T=20, B=32)
     submitted = []
     pool = compiled._pool()
     submit = pool.submit

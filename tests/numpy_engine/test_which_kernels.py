@@ -112,11 +112,8 @@ print(op.forward(np.ones((2, 1, 2), "f"), None, op.init_params(0)).output.shape)
 """
 
 
-@pytest.mark.parametrize(
-    "text", ["raise RuntimeError('an ABI of another year')", "raise ImportError('Numba needs NumPy 2.4 or less')"]
-)
-def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path, text):
-    (tmp_path / "numba.py").write_text(text)
+def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path):
+    (tmp_path / "numba.py").write_text("raise RuntimeError('an ABI of another year')")
     paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths}
     environment.pop(kernels_in_use.VARIABLE, None)

@@ -1,4 +1,4 @@
-"""The NumPy engine's walk: how steps are cut for its caches changes no number, and every step is met once, in order."""
+"""What the NumPy engine may choose changes no number: how work is cut, and whose memory is read and written."""
 
 from unittest import mock
 
