@@ -83,3 +83,17 @@ def test_what_is_no_finite_number_goes_where_torchs_goes(problem, field, value, 
     theirs = run_torch(odd)
     for name, ours in run_ours(odd).items():
         np.testing.assert_allclose(ours, theirs[name], rtol=1e-9, atol=TOLERANCE, err_msg=name)
+
+
+@pytest.mark.parametrize("field", ["dy", "dhy"])
+@pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu"])
+def test_an_infinite_gradient_makes_nan_and_infinity_where_torchs_does(name, field):
+    """Of dh and z * dh, a GRU's gradient is the difference; dh * (1 - z) would be infinite where that is NaN.
+
+    At the first step: through the product with R, infinity becomes NaN in any case.
+    """
+    problem = make_problem(getattr(ops, name)(2, 3, 2, dtype="float64"), 1, 2, None, seed=1)
+    getattr(problem, field)[0, 0, 1] = np.inf
+    theirs = run_torch(problem)
+    for key, ours in run_ours(problem).items():
+        np.testing.assert_allclose(ours, theirs[key], rtol=1e-9, atol=TOLERANCE, err_msg=key)
