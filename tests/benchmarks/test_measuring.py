@@ -1,6 +1,5 @@
 """How figures are made: percentiles, ratios, sample sizes, and the numeric gate."""
 
-import contextlib
 import functools
 import math
 import types
@@ -9,16 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks import adapters, data, host_cost, timing
-from benchmarks.adapters import NotRun, numpy_engine, torch_eager
+from benchmarks.adapters import NotRun
 from benchmarks.hosts import Failed, Local
 from benchmarks.problems import GROUPS, rows_of
 from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, check, run
-from benchmarks.timing import EventClock, HostClock, Sample
+from benchmarks.timing import HostClock, Sample
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.layout import canonical_shapes
 from tests.benchmarks.rows import smoke
-from tests.stand_in import torch_on_cpu
 
 
 class StillClock:
@@ -48,37 +46,6 @@ def test_an_event_sample_times_as_many_calls_together_as_events_can_resolve():
     assert sample.times_us == pytest.approx([30.0] * len(sample.times_us))
     assert 3 <= len(sample.times_us) <= 5
     assert set(sample.figures) == {"latency_us", "latency_p99_us", "pipelined_us", "host_us"}
-
-
-def test_cuda_events_are_read_in_milliseconds_and_reported_in_microseconds():
-    class Event:
-        def __init__(self, enable_timing=True):
-            self.at = None
-
-        def record(self):
-            self.at = 7.5 if Event.first else 10.0
-            Event.first = False
-
-        def elapsed_time(self, other):
-            return other.at - self.at
-
-    class Cuda:
-        waits = 0
-
-        def get_elapsed_time(self, start, stop):
-            return stop.at - start.at
-
-        def get_current_stream(self):
-            return self
-
-        def synchronize(self):
-            Cuda.waits += 1
-
-    Cuda.Event = Event
-    for clock in (EventClock.of_cupy(Cuda()), EventClock.of_torch(Cuda())):
-        Event.first = True
-        assert timing.elapsed(lambda: None, clock, 1) == pytest.approx(2500.0)
-    assert Cuda.waits == 2
 
 
 def test_a_summary_has_the_median_of_medians_and_percentiles_of_all():
@@ -115,39 +82,6 @@ def test_what_is_drawn_is_the_same_number_in_every_type(dtype):
         assert len(np.unique(array)) > 4
     assert len(drawn.xs) == 4
     assert len({x.tobytes() for x in drawn.xs}) == 4
-
-
-def test_numbers_are_drawn_once_a_process_and_a_problem_once_for_all_its_rows_and_competitors(monkeypatch):
-    drawn, default_rng = [], np.random.default_rng
-    monkeypatch.setattr(np.random, "default_rng", lambda seed: drawn.append(seed) or default_rng(seed))
-    data._block.cache_clear()
-    data._scaled.cache_clear()
-    data.draw.cache_clear()
-    rows = rows_of(["smoke"], lambda row: row.dtype == "float32" and row.which in ("infer", "step"))
-    for row in rows:
-        for name in ("numpy", "torch-cpu"):
-            check(row, Local(name))
-            Local(name).prepare(row)
-    assert len(drawn) == 2, "a block of weights, and one of data"
-    assert data.draw.cache_info().misses == len({row.problem for row in rows}) == 4
-
-
-def test_what_all_competitors_are_given_cannot_be_written():
-    drawn = data.draw(GROUPS["kinds"].problems[0].replace(B=3, T=4, H=5, I=5))
-    for array in (*drawn.xs, drawn.dy, *drawn.canonical.weights, *drawn.canonical.biases):
-        with pytest.raises(ValueError, match="read-only"):
-            array[...] = 1
-
-
-def test_a_block_that_repeats_gives_a_large_problem_no_row_twice():
-    drawn = data.draw(GROUPS["smoke"].problems[0].replace(I=4096, H=4096, input_sets=2))
-    (weight, other), (bias, _) = drawn.canonical.weights, drawn.canonical.biases
-    assert weight.size > 3 * data.BLOCK
-    assert len({row.tobytes() for row in weight}) == 4096
-    assert not np.array_equal(weight, other)
-    assert len(np.unique(bias)) > 200
-    assert np.abs(weight).max() <= 4096**-0.5
-    assert 0.9 < drawn.dy.std() < 1.1
 
 
 def test_a_large_gradient_is_compared_in_every_row_and_column():
@@ -251,33 +185,6 @@ def test_every_cpu_competitor_computes_what_the_numpy_engine_computes(name):
     assert refused <= (14 if name == "onnxruntime" else 4), f"of {len(rows)}"
 
 
-@pytest.mark.parametrize("which", ["infer", "step"])
-def test_a_packed_row_of_ours_in_torch_gives_cudnn_packed_data(which, shim_path, monkeypatch):
-    packed = smoke("lstm", which, "float32").problem.replace(T=9, lengths="unsorted", layout="packed")
-    with contextlib.contextmanager(torch_on_cpu.playing)(shim_path, monkeypatch) as played:
-        adapters.COMPETITORS["torch-ours-cpu"].prepare(packed, which, "float32", data.draw(packed)).call()
-        assert {layout for layout, _ in played.described} == {"SEQ_MAJOR_PACKED"}
-        assert len(played.described) == (3 if which == "step" else 1)
-
-
-@pytest.mark.parametrize("carried", [False, True])
-def test_a_call_goes_on_from_the_states_that_the_last_one_left_where_they_carry(carried):
-    def infer(x, states=None):
-        given.append((x, states))
-        return "y", len(given)
-
-    given = []
-    for call in (
-        numpy_engine.stepping(infer, ["a", "b"], (None,), carried=carried),
-        torch_eager._stepping(infer, ["a", "b"], carried=carried),
-    ):
-        for _ in range(3):
-            call()
-    left = [(1,), (2,), 4, 5] if carried else [None] * 4
-    assert [x for x, _ in given] == ["a", "b", "a"] * 2
-    assert [states for _, states in (*given[1:3], *given[4:])] == left
-
-
 @pytest.mark.parametrize("carried", [False, True])
 def test_ours_in_jax_goes_on_from_the_states_that_its_last_call_left_where_they_carry(carried, monkeypatch):
     (row,) = rows_of(["stream"], lambda r: (r.problem.L, r.problem.H, r.dtype) == (2, 128, "float32"))
@@ -301,22 +208,6 @@ def test_ours_in_jax_goes_on_from_the_states_that_its_last_call_left_where_they_
             assert np.array_equal(came, before if carried and k else np.zeros_like(before))
 
 
-class FakeEvents(timing.HostClock):
-    name = "events"
-
-
-@pytest.mark.parametrize(("clock", "on_gpu", "spins"), [
-    (timing.HostClock(), False, False), (timing.HostClock(), True, True), (FakeEvents(), False, True),
-])  # fmt: skip
-def test_what_runs_on_a_gpu_works_for_a_while_before_it_is_timed(clock, on_gpu, spins, monkeypatch):
-    monkeypatch.setattr(adapters, "SPIN_S", 0.001)
-    calls = []
-    prepared = adapters.Prepared(lambda: calls.append(1), dict, clock, on_gpu=on_gpu)
-    prepared.spin()
-    assert bool(calls) == spins
-    assert prepared.figures["clock"] == clock.name
-
-
 @pytest.mark.parametrize(("on_gpu", "pauses"), [(True, 2), (False, 4)])
 def test_a_gpu_is_brought_up_and_its_host_left_to_settle_at_a_rows_first_sample(on_gpu, pauses, monkeypatch):
     done = []
@@ -338,12 +229,6 @@ def test_a_gpu_is_brought_up_and_its_host_left_to_settle_at_a_rows_first_sample(
     assert [word for word in done if word != "pause"] == ["spin", "sample", "sample"] * 2
     assert done.count("pause") == pauses
     assert done[:2] == ["pause", "spin"]
-
-
-@pytest.mark.parametrize("on_gpu", [True, False])
-def test_what_the_hosts_clock_times_on_a_gpu_is_a_latency_that_events_can_be_compared_with(on_gpu):
-    sample = adapters.Prepared(lambda: None, dict, on_gpu=on_gpu).sample(0.0)
-    assert sample.figures == ({"latency_us": np.median(sample.times_us)} if on_gpu else {})
 
 
 def test_the_hosts_calls_are_timed_in_turn_a_block_of_each_and_the_first_of_a_block_apart(monkeypatch):

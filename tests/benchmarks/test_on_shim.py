@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import data, goals, gpu
 from benchmarks.adapters import ours_cuda, raw_cudnn
-from benchmarks.hosts import Local, Remote
+from benchmarks.hosts import Local
 from benchmarks.problems import GROUPS, rows_of
 from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, check, run
@@ -92,14 +92,6 @@ def test_a_carried_state_is_the_one_that_the_last_call_left(played):
     assert made[2][hx] == made[1][hy]
 
 
-def test_a_step_of_training_puts_three_times_as_much_on_a_stream(played):
-    for name in ("eager", "plan"):
-        row = rows_of(["smoke"], lambda row: row.dtype == "float32" and row.which == "infer")[0]
-        drawn = data.draw(row.problem)
-        infer, step = (ours_cuda.prepare(row.problem, which, "float32", drawn, name) for which in ("infer", "step"))
-        assert (infer.launches, step.launches) == (2 * row.problem.T, 6 * row.problem.T)
-
-
 def test_the_gpu_report_refuses_without_a_gpu_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpu", "--out", str(tmp_path / "out.jsonl")])
     with pytest.raises(SystemExit, match="bench-gpu needs an NVIDIA GPU"):
@@ -160,24 +152,6 @@ def test_a_report_that_is_ended_early_lists_every_row_that_it_was_asked_for(how,
     listed = [(r["group"], r["problem"], r["pass"], r["dtype"], r["competitor"]) for r in written.rows]
     assert listed == [(r.group, r.problem.name, r.which, r.dtype, name) for r, names in gpu.plan() for name in names]
     assert {row["status"] for row in written.rows} == {"not_run"}
-
-
-@pytest.mark.parametrize("grid", [False, True])
-def test_what_may_hang_runs_in_a_process_of_its_own(grid, played, tmp_path, monkeypatch, capsys):
-    """A kernel that waits for itself would end the report with it; and JAX takes a GPU's memory for itself."""
-    taken = {}
-
-    def measure(parts, *_):
-        taken.update({name: host for part in parts for name, _, host in part.hosts})
-        return Results(None, {})
-
-    monkeypatch.setattr(gpu, "measure", measure)
-    monkeypatch.setattr("sys.argv", ["gpu", "--out", str(tmp_path), *(["--grid"] if grid else [])])
-    gpu.main()
-    capsys.readouterr()
-    apart = {name for name, host in taken.items() if isinstance(host, Remote)}
-    persistent = {"rule", "persist_static", "persist_dynamic", "small_h"}
-    assert apart == (persistent | {"standard"} if grid else persistent | {"auto", "jax", "jax-ours"})
 
 
 # --- the C++ program

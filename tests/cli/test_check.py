@@ -1,13 +1,11 @@
 """`pycudnnrnn check`: it passes here, and fails by name where something is wrong."""
 
-import contextlib
 import functools
 import importlib
 import json
 import re
 import subprocess
 import sys
-import types
 
 import pytest
 
@@ -149,25 +147,6 @@ def test_a_function_that_a_library_lacks_fails_by_name(run, only, monkeypatch):
     library = self_test.libcudnn.load()
     monkeypatch.setattr(library.cudnnRNNForward, "_foreign", None)
     assert failed(run)["library", "all functions exist"] == "missing: cudnnRNNForward"
-
-
-def test_it_says_which_check_runs_and_how_many_there_are(only, run, monkeypatch):
-    only("library")
-    said = []
-
-    class Terminal:
-        def __init__(self, *, stderr):
-            assert stderr, "standard output is the report's"
-
-        @contextlib.contextmanager
-        def status(self, text):
-            said.append(text)
-            yield types.SimpleNamespace(update=said.append)
-
-    monkeypatch.setattr(_check, "console", Terminal)
-    run("check")
-    names = list(self_test.GROUPS["library"])
-    assert said == ["checking", *(f"check {i + 1} of {len(names)}: library, {name}" for i, name in enumerate(names))]
 
 
 @pytest.mark.parametrize("attempts", [(), ("wheel: none", "system: not looked at")])

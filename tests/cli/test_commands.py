@@ -1,9 +1,5 @@
 """What all commands share."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from pycudnnrnn import __version__
@@ -51,35 +47,8 @@ def test_an_error_of_several_lines_is_one_line_here(run, monkeypatch, error):
     assert all(line.strip() in err for line in told.splitlines())
 
 
-def test_json_is_alone_on_standard_output_of_a_process():
-    """Of `check`, see test_check."""
-    for arguments in (["info"], ["layout", "lstm", "1", "4", "3"]):
-        command = [sys.executable, "-m", "pycudnnrnn", *arguments, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        json.loads(done.stdout)
-
-
 def test_without_a_command_the_help_is_printed(run):
     assert run() == (0, run("--help")[1], "")
-
-
-def test_the_list_of_commands_has_a_whole_sentence_for_each_in_80_columns(run):
-    _, _, listed = run("--help")[1].partition("\nCommands:\n")
-    lines = listed.splitlines()
-    assert [line.split()[0] for line in lines] == COMMANDS
-    assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in lines)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_fits_in_80_columns(run, command):
-    assert [line for line in run(command, "--help")[1].splitlines() if len(line) > 80] == []
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_has_a_help_text(command):
-    options = [p for p in pycudnnrnn.commands[command].params if p.param_type_name == "option"]
-    assert [option.name for option in options if not option.help] == []
 
 
 def test_an_unknown_command_is_wrong_usage_and_the_version_is_told(run):

@@ -81,21 +81,7 @@ def test_a_console_lets_nothing_through_but_its_own_colours():
     assert one_line("a\n  b\x1b\n") == "a b\\x1b"
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_a_terminal_of_any_encoding_gets_names_that_it_does_not_have(hostile_file, encoding):
-    code, out, err = process(f"inspect '{hostile_file}'", PYTHONIOENCODING=encoding)
-    assert (code, err) == (0, b"")
-    assert ("☃" if encoding == "utf-8" else "\\u2603") in out.decode(encoding)
-    assert process("layout lstm 1 4 3", LC_ALL="C", PYTHONIOENCODING=encoding)[0] == 0
-
-
-def long(arguments):
-    return pytest.param(arguments, marks=pytest.mark.long)
-
-
-@pytest.mark.parametrize(
-    "arguments", ["layout lstm 1 4 3", "--help", long("info"), long("layout lstm 1 4 3 --json"), long("--version")]
-)
+@pytest.mark.parametrize("arguments", ["layout lstm 1 4 3", pytest.param("info --json", marks=pytest.mark.long)])
 def test_closed_and_full_streams_are_one_line_and_an_exit_status(arguments):
     code, out, err = process(arguments, shell=">&-")
     assert (code, out, err) == (1, b"", b"pycudnnrnn: standard output is closed\n")
@@ -124,7 +110,7 @@ def test_what_is_written_does_not_get_the_number_of_a_closed_stream(tmp_path):
     json.loads((tmp_path / "n.safetensors").read_bytes()[8 : 8 + size])
 
 
-@pytest.mark.parametrize("columns", ["0", "-3", "x", "1", "7", "20", "40", "80", "9" * 30])
+@pytest.mark.parametrize("columns", ["x", "1", "40", "9" * 30])
 def test_a_terminal_of_any_width_gets_every_word_and_every_column(run, monkeypatch, columns):
     expected = [line.split() for line in run("layout", "lstm", "1", "4", "3")[1].splitlines() if "forward" in line]
     assert len(expected) == 16
@@ -207,12 +193,3 @@ def test_too_little_memory_ctrl_c_and_a_reader_that_left_are_told_in_a_line_or_n
             "pycudnnrnn.cli.layout.arithmetic_layout", lambda _, error=error: (_ for _ in ()).throw(error)
         )
         assert run("layout", "lstm", "1", "4", "3") == ending
-
-
-def test_a_console_has_the_width_of_the_terminal_and_no_more_than_anything_has(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "33")
-    out = console()
-    print_table(out, ["name", "shape"], [["x" * 50, "y" * 50]])
-    assert out.width == console().width == console(stderr=True).width == 33
-    monkeypatch.setenv("COLUMNS", "9" * 9)
-    assert console().width == 4096

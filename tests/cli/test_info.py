@@ -101,15 +101,6 @@ def test_a_wrong_path_is_the_problem_that_is_reported(tmp_path):
     assert str(damaged) in problem
 
 
-def test_without_cupy_cuda_arrays_have_no_engine():
-    before = (
-        'import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: None if n == "cupy" else f(n, *a)'
-    )
-    cuda = json.loads(report(before))["engines"]["CUDA arrays"]
-    assert cuda["engine"] is None
-    assert "pip install cupy-cuda13x, or," in cuda["why"]
-
-
 def test_tf32_is_off_unless_a_spec_asks_for_it(run, monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     code, out, err = run("info", "--json")

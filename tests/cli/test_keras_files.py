@@ -49,18 +49,6 @@ def in_torch(path, nonlinearity, num_layers):
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
-@pytest.mark.parametrize("names", [["enc/rnn", "dec/rnn"], ["enc", "dec"], None])
-def test_layers_of_one_name_in_two_models_keep_their_own_settings(run, tmp_path, suffix, names):
-    model = saved(tmp_path / f"m{suffix}", part("enc", rnn("relu")), part("dec", rnn("relu")))
-    given = ["-s", f"layers={','.join(names)}"] if names else []
-    code, out, err = run(f"m{suffix}", "new.pt", *given)
-    assert (code, "RNNSpec('rnn_relu', 2, 4, 4" in out) == (0, True), err
-    x = np.random.default_rng(2).normal(size=(2, 5, 4)).astype("f4")
-    ours = in_torch(tmp_path / "new.pt", "relu", 2)(torch.from_numpy(x))[0].detach().numpy()
-    assert np.abs(ours - keras.ops.convert_to_numpy(model(x))).max() <= TOLERANCE
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_layers_of_one_name_that_differ_are_told_apart(run, tmp_path, suffix):
     saved(tmp_path / f"m{suffix}", part("enc", rnn("relu")), part("dec", rnn("tanh")), rnn("gelu"))
     for name, mode in {"enc/rnn": "rnn_relu", "enc": "rnn_relu", "dec/rnn": "rnn_tanh", "dec": "rnn_tanh"}.items():
@@ -69,33 +57,6 @@ def test_layers_of_one_name_that_differ_are_told_apart(run, tmp_path, suffix):
     for given in ([], ["-s", "layers=enc/rnn,dec"]):
         code, _, err = run(f"m{suffix}", "no.pt", *given)
         assert (code, "differ in more than their weights: enc/rnn, dec/rnn" in err) == (1, True), err
-
-
-def test_the_names_that_a_wrong_one_is_answered_with_lead_to_their_settings(run, tmp_path):
-    saved(tmp_path / "m.h5", part("enc", rnn("relu")), part("dec", rnn("tanh")))
-    _, _, err = run("m.h5", "no.pt", "-s", "layers=nowhere")
-    names = [word.strip("',\n") for word in err.partition("the names here are ")[2].split()]
-    assert len(names) == 2
-    for name in names:
-        code, out, _ = run("m.h5", "new.pt", "--force", "-s", f"layers={name}")
-        assert (code, ("rnn_relu" if "enc" in name else "rnn_tanh") in out) == (0, True), name
-
-
-REFUSED = {
-    "recurrent_activation": (layers.LSTM, {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
-    "go_backwards": (layers.LSTM, {"go_backwards": True}, "reverse the input instead"),
-    "reset_after": (layers.GRU, {"reset_after": False, "use_bias": False}, "resets before the recurrent product"),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-@pytest.mark.parametrize("suffix", [".h5", ".keras"])
-@pytest.mark.parametrize("name", ["enc/one", "enc", "one"])
-def test_what_cudnn_does_not_compute_is_refused_under_every_name(run, tmp_path, what, suffix, name):
-    kind, keywords, text = REFUSED[what]
-    saved(tmp_path / f"m{suffix}", part("enc", kind(4, return_sequences=True, name="one", **keywords)))
-    code, _, err = run(f"m{suffix}", "no.pt", "-s", f"layers={name}")
-    assert (code, text in err) == (1, True), err
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])

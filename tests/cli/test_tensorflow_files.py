@@ -48,13 +48,6 @@ def test_inspect_lists_the_tensors_and_the_rnns(run, arrays, given):
     assert "net/cudnn_rnn_relu/: scope net/cudnn_rnn_relu/, cell basic_rnn_cell, num_layers 2, num_dirs 2" in out
 
 
-def test_inspect_tells_rnns_of_one_scope_apart(run, tmp_path):
-    both = (random_canonical(RNNSpec("lstm", 1, 3, 5, direction=way), 0) for way in ("unidirectional", "bidirectional"))
-    write_bundle(tmp_path / "m", {n: a for c in both for n, a in convert.tensorflow.from_canonical(c).items()})
-    items = json.loads(run("inspect", "m", "--json")[1])["items"]
-    assert sorted(item["num_dirs"] for item in items.values()) == [1, 2]
-
-
 def test_inspect_ends_in_one_line_where_a_checkpoint_is_damaged(run, arrays, tmp_path):
     data = tmp_path / "model.ckpt-7.data-00000-of-00001"
     data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
@@ -112,13 +105,3 @@ def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target):
 def test_a_checkpoint_is_of_no_other_framework(run, arrays):
     assert run("convert", "model.ckpt-7", "m.pt", "--from", "keras")[0] == 2
     assert run("convert", "model.ckpt-7.index", "m.index", "--to", "keras")[0] == 2
-
-
-def test_a_checkpoint_that_is_forced_over_has_the_new_weights_and_nothing_is_left_over(run, arrays, tmp_path):
-    run("convert", "model.ckpt-7", "m.safetensors", "-s", "prefix=net/cudnn_rnn_relu", "--to", "pytorch",
-        "-s", "activation=relu")  # fmt: skip
-    for shards in (2, 1):
-        code, _, err = run("convert", "m.safetensors", "model.ckpt-7.index", "-t", "prefix=x", "--force")
-        assert (code, err) == (0, "")
-        assert all(name.startswith("x/") for name in checkpoint.read_tensorflow(tmp_path / "model.ckpt-7"))
-        assert len(list(tmp_path.glob("model.ckpt-7.data-*"))) == shards

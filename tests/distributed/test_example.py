@@ -1,12 +1,9 @@
 """`examples/data_parallel.py` and the block of `docs/scaling.md` on several ranks, and the benchmark of scaling."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
-from benchmarks.results_files import load
 from tests.helpers.mpi import ROOT, mpiexec
 
 EXAMPLE = ROOT / "examples/data_parallel.py"
@@ -41,14 +38,3 @@ def test_the_block_of_the_page_leaves_one_model_on_all_ranks(tmp_path):
     (tmp_path / "train.py").write_text(block + end)
     done = mpiexec(3, tmp_path / "train.py", module=("-m", "mpi4py"))
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-
-
-@pytest.mark.long
-def test_the_benchmark_runs(tmp_path):
-    out = tmp_path / "results.jsonl"
-    command = [sys.executable, "-m", "benchmarks.scaling", "--rounds", "1", "--steps", "2", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    rows = load(out).select(status="ok")
-    cases = {(row["group"], row["ranks"]) for row in rows}
-    assert cases == {(group, ranks) for group in ("weak", "apart", "strong", "all-reduce") for ranks in (1, 2)}

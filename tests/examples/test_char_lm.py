@@ -10,7 +10,6 @@ import types
 from pathlib import Path
 
 import char_lm
-import numpy as np
 import pytest
 from char_lm_model import CharLM
 from rich.console import Console
@@ -119,17 +118,6 @@ def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, 
     assert found[0][0] != found[2][0]
 
 
-def test_it_says_how_long_it_will_take_once_and_in_time(run, clock, tiny):
-    clock(1.0)
-    code, _, err = run(*tiny, "--updates", "60")
-    assert code == 0
-    assert len(re.findall(r"^60 updates will take about \d+ s$", err, re.MULTILINE)) == 1
-    clock(0.0001)
-    code, _, err = run(*tiny, "--updates", "60")
-    assert code == 0
-    assert "will take" not in err, "it is over before anything could be said"
-
-
 def test_the_time_that_is_told_counts_the_compilation_once(monkeypatch, tiny):
     """The first update takes 1,000 s, as where kernels are compiled, and each of the others half a second."""
     now, step = [0.0], CharLM.loss_and_gradients
@@ -146,22 +134,6 @@ def test_the_time_that_is_told_counts_the_compilation_once(monkeypatch, tiny):
     monkeypatch.setattr(console, "print", lambda *words, **_: said.extend(words))
     char_lm.train_model(model, text, updates=61, console=console, batch=2, steps=4)
     assert "61 updates will take about 1030 s" in said
-
-
-def test_it_stops_early_only_when_told_to_and_says_so_beside_the_table(run, clock, tiny):
-    clock(1.0)
-    arguments = [*tiny, "--updates", "1000000", "--seconds"]
-    code, out, err = run(*arguments, "50")
-    assert code == 0, err
-    done = json.loads(out)["updates"]
-    assert 20 < done < 100
-    said = " ".join(err.split())
-    assert re.search(r"1,000,000 updates would take about \d+ s; --seconds stops them after 50 s", said)
-    assert f"stopped early by --seconds 50: {done} of 1,000,000 updates" in said
-    clock(1.0)
-    code, out, err = run(*tiny, "--updates", "30", "--seconds", "10000")
-    assert (code, json.loads(out)["updates"]) == (0, 30)
-    assert "stopped" not in err
 
 
 def test_blas_has_one_thread_while_it_runs_and_what_it_had_before_afterwards(run, monkeypatch, tiny):
@@ -182,65 +154,6 @@ def test_blas_has_one_thread_while_it_runs_and_what_it_had_before_afterwards(run
         assert set(threads()) == {2}
     assert len(seen) == 2
     assert {count for counts in seen for count in counts} == {1}
-
-
-WITHOUT = "import sys; sys.modules[{!r}] = None; sys.path.insert(0, 'examples'); import char_lm; char_lm.main()"
-
-
-@pytest.mark.parametrize(
-    ("package", "word", "pictures"),
-    [
-        ("matplotlib", "no pictures: drawing needs matplotlib, which is not installed", set()),
-        ("threadpoolctl", "threadpoolctl is not installed: BLAS uses", {"loss.png", "layout.png"}),
-    ],
-)
-def test_what_is_missing_is_said_before_it_trains_and_done_without(package, word, pictures, tiny, tmp_path):
-    command = [sys.executable, "-c", WITHOUT.format(package), *tiny, "--updates", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    before, _, _ = " ".join(done.stderr.split()).partition("characters to train on")
-    assert word in before
-    assert json.loads(done.stdout)["restored_equal"] is True
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"char_lm.safetensors", checkpoint.LIST, *pictures}
-
-
-@pytest.mark.parametrize(
-    ("text", "prompt"),
-    [
-        (
-            "rt of a line\n   x = 1\n\n   Here are eight words, and not one less.\nx",
-            "   Here are eight words, and not one less.",
-        ),
-        ("a\nb\n" * 200, ("a\nb\n" * 200)[:160]),
-        ("word " * 100, ("word " * 100)[:160]),
-    ],
-    ids=["prose", "no prose", "one long line"],
-)
-def test_a_sample_begins_with_a_line_of_the_text(text, prompt):
-    assert char_lm.opening(text) == prompt
-
-
-def test_the_demo_takes_a_text_of_ones_own_with_characters_held_out_alone(run, tmp_path):
-    text = "the quick brown fox jumps over the lazy dog. " * 400 + "\N{SNOWMAN} zzz " * 20
-    (tmp_path / "own.txt").write_text(text, encoding="utf-8")
-    code, out, err = run(*QUICK, "--updates", "30", "--out", tmp_path / "out", "--text", tmp_path / "own.txt")
-    assert code == 0, err
-    assert np.isfinite(json.loads(out)["held_out"])
-
-
-def test_a_failed_save_leaves_the_old_checkpoint_and_no_litter(tmp_path, monkeypatch):
-    path = tmp_path / "model.safetensors"
-    CharLM.create("\N{REPLACEMENT CHARACTER}abc", 4, 0, "cpu").save(path)
-    before = path.read_bytes()
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("pycudnnrnn._atomic.os.fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        CharLM.create("\N{REPLACEMENT CHARACTER}abc", 4, 1, "cpu").save(path)
-    assert path.read_bytes() == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == [checkpoint.LIST, "model.safetensors"]
 
 
 INTERRUPTED = """
