@@ -185,6 +185,7 @@ def test_every_cpu_competitor_computes_what_the_numpy_engine_computes(name):
     assert refused <= (14 if name == "onnxruntime" else 4), f"of {len(rows)}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carried", [False, True])
 def test_ours_in_jax_goes_on_from_the_states_that_its_last_call_left_where_they_carry(carried, monkeypatch):
     (row,) = rows_of(["stream"], lambda r: (r.problem.L, r.problem.H, r.dtype) == (2, 128, "float32"))
