@@ -54,6 +54,15 @@ def test_a_state_that_cannot_be_continued_is_refused(play):
             other.prepare(4, 3, is_training=True, device="cuda:0")
 
 
+def test_a_state_that_is_set_is_that_of_its_engine_alone(play):
+    play()
+    op = gru()
+    problem = make_problem(op, 4, 3, None, seed=1)
+    op.forward(problem.x, None, problem.params)
+    op.set_dropout_state(op.dropout_state("cuda:0"))
+    assert (op.dropout_state().position, op.dropout_state("cuda:0").position) == (1, 0)
+
+
 def test_states_are_read_after_the_forward_that_moved_them_on(play):
     _, _, device = play()
     op = gru()

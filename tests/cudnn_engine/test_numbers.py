@@ -43,6 +43,20 @@ def test_every_spec_gives_the_numpy_engines_numbers(play, problem, time_major):
     assert not played.complaints
 
 
+def test_calls_of_one_shape_that_differ_otherwise_share_nothing(play):
+    played, _, device = play()
+    problem = make_problem(ops.CudnnLSTM(2, 3, 4, dtype="float64"), 3, 3, None, seed=3)
+    expected, arrays = problem.results(), on_device(device, problem)
+    names = ("x", "hx", "cx", "params")
+    output, *_ = problem.op(*map(arrays.get, names), is_training=False)
+    assert np.array_equal(host(output), expected["y"])
+    assert_equal(run(problem, arrays), expected)
+    found = run(problem, on_device(device, problem, False), time_major=False)
+    assert np.array_equal(found["y"].swapaxes(0, 1), expected["y"])
+    assert np.array_equal(found["dx"].swapaxes(0, 1), expected["dx"])
+    assert not played.complaints
+
+
 @examples(300)
 @given(problems(specs(max_layers=2), least_time=0), st.booleans())
 def test_empty_batches_and_zero_lengths_give_the_numpy_engines_numbers(play, problem, time_major):

@@ -12,7 +12,7 @@ import weakref
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnGRU
+from pycudnnrnn import CudnnGRU, ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from tests.helpers.kinds import DTYPES, KINDS, address, get, is_a, problem_of, put
@@ -138,6 +138,14 @@ def test_what_is_given_as_out_is_written_and_returned(kind):
     canonical = problem.op.params_to_canonical(given["params"])
     assert problem.op.canonical_to_params(*canonical, out=params) is params
     assert get(params).tobytes() == problem.params.tobytes()
+
+
+def test_a_buffer_may_be_filled_from_its_own_views_in_another_order():
+    op = ops.CudnnGRU(1, 3, 3)
+    params = op.init_params(1)
+    weights, biases = op.params_to_canonical(params, copy=False)
+    expected = op.canonical_to_params([weight.copy() for weight in weights[::-1]], biases[::-1])
+    assert np.array_equal(op.canonical_to_params(weights[::-1], biases[::-1], out=params), expected)
 
 
 @pytest.mark.parametrize("first", KINDS)
