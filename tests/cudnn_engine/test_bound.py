@@ -61,5 +61,11 @@ def test_a_status_is_an_error_and_a_function_that_is_not_there_too(played):
     assert played.counts["cudnnSetStream"] == 2, "again after the failure, and not when it is set"
     handle.use(Stream(0))
     assert played.counts["cudnnSetStream"] == 3
+    played.fail["cudnnSetStream", 4] = 5000
+    before = handle.stream
+    with pytest.raises(CudnnError):
+        handle.use(Stream())
+    handle.use(before)
+    assert played.counts["cudnnSetStream"] == 5, "nobody knows on which one it was left"
     with pytest.raises(EngineError, match="removed"):
         played.library.cudnnGetRNNLinLayerBiasParams.bind()
