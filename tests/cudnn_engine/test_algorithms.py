@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn import ops
+from pycudnnrnn import RNNSpec, ops
 from pycudnnrnn.engines.cudnn.algorithms import ALGORITHMS, ROUNDS, STRICTNESS, candidates
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.passes import CallConfig
@@ -131,3 +131,21 @@ def test_measuring_does_not_move_the_models_dropout(play):
         found, expected = run(problem, on_device(device, problem)), run(twin, on_device(device, twin))
         assert all(np.array_equal(value, expected[name]) for name, value in found.items())
     assert auto.dropout_state("cuda:0").position == 2
+
+
+def test_fp32_that_forbids_tf32_is_measured_without_it_and_16_bits_with_the_math_type_asked_for_alone():
+    def found(spec, lengths=None):
+        return [batch.spec for batch in candidates(CallConfig(spec, Schedule(4, 3, lengths)))]
+
+    assert {c.math_type for c in found(RNNSpec("lstm", 1, 4, 4))} == {"fma"}
+    half = RNNSpec("lstm", 1, 4, 4, dtype="bfloat16")
+    assert [(c.algo, c.math_type) for c in found(half)] == [(algo, "tensor_op") for algo in ALGORITHMS]
+    assert {c.math_type for c in found(half.replace(math_type="fma"))} == {"fma"}
+    assert {c.math_type for c in found(RNNSpec("lstm", 1, 4, 4, math_type="tensor_op"))} == {
+        "tensor_op",
+        "default",
+        "fma",
+    }
+    assert {c.algo for c in found(half, (4, 2, 1))} == {STANDARD}
+    slow = RNNSpec("lstm", 1, 4, 4, dtype="float16", compute_dtype="float16")
+    assert {c.algo for c in found(slow)} == {STANDARD}
