@@ -187,7 +187,7 @@ class Saver:
             failed = []
             for old in too_old:
                 try:
-                    old.delete(kept)
+                    old.delete()
                 except OSError as error:
                     warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
                     failed.append(old)

@@ -69,8 +69,7 @@ def latest(folder: Path) -> Path | None:
             found = listed_latest(folder)
         except FileNotFoundError:
             if is_file(folder / _OLD_LIST):
-                how = "give the path of a checkpoint in the folder"
-                raise Refusal("format", f"{_OLD_LIST} is the list of a development version: {how}") from None
+                raise Refusal("format", f"{_OLD_LIST} is of a development version: give a checkpoint's path") from None
             return None
         there = [path for path in (found, with_suffix(found, INDEX)) if is_file(path)]
         if len(there) == 2:

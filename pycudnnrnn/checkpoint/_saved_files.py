@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -53,12 +53,10 @@ class SavedCheckpoint(NamedTuple):
         else:
             _bundle.write(self.path, data, [listed])
 
-    def delete(self, kept: Iterable[SavedCheckpoint]) -> None:
-        """Delete the files that no kept checkpoint shares."""
-        others = {file for one in kept for file in one.files}
+    def delete(self) -> None:
+        """Delete its files, which no other checkpoint shares: none has the name of another's part."""
         for file in reversed(self.files):
-            if file not in others:
-                file.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
 
 
 def check_name(path: Path) -> None:

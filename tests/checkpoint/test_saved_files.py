@@ -135,7 +135,9 @@ def test_no_list_is_no_error_unless_a_development_version_wrote_it(folder):
     assert checkpoint.latest_checkpoint(folder) is None
     assert checkpoint.latest_checkpoint(folder / "nowhere") is None
     (folder / "checkpoint.json").write_text('{"latest": "m", "all": ["m"]}')
-    with pytest.raises(CheckpointError, match=r"checkpoint\.json is the list of a development version: give the path"):
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint\.json is of a development version: give a checkpoint's path"
+    ):
         checkpoint.latest_checkpoint(folder)
     path = Saver({"a": np.zeros(2)}).save(folder / "m")
     assert checkpoint.latest_checkpoint(folder) == path
@@ -195,14 +197,16 @@ def test_after_a_chdir_a_savers_own_files_are_deleted_and_nobody_elses(folder, t
 
 def test_what_stands_where_an_old_checkpoint_was_stays_unless_it_is_a_file_and_what_is_gone_is_not_listed(folder):
     saver = Saver({"a": np.zeros(2)}, max_to_keep=1)
-    for step, replace in ((1, Path.mkdir), (2, lambda path: path.symlink_to("m-3")), (3, None)):
+    (folder / "precious").write_bytes(b"precious")
+    for step, replace in ((1, Path.mkdir), (2, lambda path: path.symlink_to("precious")), (3, None)):
         path = saver.save(folder / "m", step)
         path.unlink()
         assert saver.last_checkpoints == []
         if replace:
             replace(path)
+            assert saver.last_checkpoints == []
     saver.save(folder / "m", 4)
-    assert names(folder) == ["checkpoint", "m-1", "m-2", "m-4"]
+    assert names(folder) == ["checkpoint", "m-1", "m-2", "m-4", "precious"]
     assert "m-1" not in (folder / "checkpoint").read_text()
 
 
