@@ -82,7 +82,7 @@ class _OnCopies:
         arrays = [np.asarray(array) for array in ins]
         outs = [np.empty(shape.shape, shape.dtype) for shape in self.shapes]
         for source, target in self.aliases:
-            outs[target] = arrays[source] = arrays[source].copy()
+            outs[target] = arrays[source].copy()
         self.run(None, outs, *arrays)
         return outs
 
