@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from pycudnnrnn.engines.numpy_engine import forward  # noqa: E402
 from pycudnnrnn.errors import EngineError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
-from tests.interop.pairs import calls, gradients, make_pair, worst  # noqa: E402
+from tests.interop.pairs import calls, gradients, make_call, make_pair, worst  # noqa: E402
 
 TOLERANCE = 1e-10
 
@@ -41,6 +41,15 @@ def test_outputs_states_and_every_gradient_equal_torch(drawn, evaluates):
     error, where = worst(call(mine), call(theirs))
     target(error)
     assert error <= TOLERANCE, where
+
+
+@pytest.mark.parametrize("kind", ["projected", "GRU"])
+def test_states_of_packed_sequences_are_in_the_callers_order(kind):
+    """The order of these lengths is not its own inverse."""
+    theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
+    call = make_call(theirs, 5, 4, "packed unsorted")
+    call.lengths = [2, 5, 3, 4]
+    assert worst(call(mine), call(theirs))[0] <= TOLERANCE
 
 
 def test_an_output_that_is_not_used_counts_as_zero():
