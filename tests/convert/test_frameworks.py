@@ -110,7 +110,11 @@ def test_any_model_computes_the_same_in_its_framework_and_comes_back(framework):
             sizes=oracle.sizes,
         )  # fmt: skip
 
+    dtype = "float32" if framework == "onnx" else "float64"
     with in_float64(framework):
+        for mode in ("lstm",) if framework == "jax_rnn" else ("lstm", "gru"):  # two biases, whatever is drawn
+            spec = RNNSpec(mode, 2, 3, 2, direction="bidirectional", dtype=dtype)
+            check.hypothesis.inner_test(spec, 1)
         check()
 
 
