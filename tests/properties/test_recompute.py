@@ -63,6 +63,8 @@ def test_outputs_and_all_gradients_are_those_without(problem, every, is_training
 @examples(200)
 @given(problems(dropping_specs(["float16", "bfloat16"]), max_time=12), st.integers(1, 14))
 def test_sixteen_bits_are_near(problem, every):
+    """The states between chunks are rounded to 16 bits: weights that would make more of that are made small."""
+    problem = dataclasses.replace(problem, params=problem.params / 4)
     start = problem.op.dropout_state()
     plain = problem.results()
     problem.op.set_dropout_state(start)
