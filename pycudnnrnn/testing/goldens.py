@@ -17,13 +17,8 @@ from pycudnnrnn.testing.problems import Problem
 __all__ = [
     "KINDS",
     "NVIDIA_CHECKSUMS",
-    "SEEN_SIZES",
-    "SKIP_INPUT_VALUES",
-    "TF_SIZES",
     "TF_VALUES",
     "checksums",
-    "sizes",
-    "skip_input_states",
     "sum_on_ones",
 ]
 __dir__ = __all__.copy
@@ -60,40 +55,6 @@ NVIDIA_CHECKSUMS: Final[dict[ModeLike, dict[str, float]]] = {
 
 Source: the header of NVIDIA's cuDNN RNN sample (RNN_example.cu), the same from cuDNN 5 to 8.
 """
-
-SKIP_INPUT_VALUES: Final[dict[ModeLike, tuple[float, ...]]] = {
-    "gru": (0.20482421,),
-    "rnn_tanh": (0.7615941560,),
-    "rnn_relu": (1.0,),
-    "lstm": (0.3696063529, 0.5567699411),
-}
-"""Final states of one unit: all params 0, x = 1, h = c = 0, skip_input.
-
-Source: tensorflow issue 8311, the GRU's: a user's reading of cuDNN 5.1.5. The others follow from the same rule, that x
-is added to every gate.
-"""
-
-TF_SIZES: Final = {
-    (4, 200, 200): (1286400, 3532800, 964800, 2649600, 321600, 883200),
-    (4, 200, 300): (1366400, 3692800, 1024800, 2769600, 341600, 923200),
-    (4, 200, 100): (1206400, 3372800, 904800, 2529600, 301600, 843200),
-    (1, 100, 200): (120800, 241600, 90600, 181200, 30200, 60400),
-    (2, 200, 100): (563200, 1446400, 422400, 1084800, 140800, 361600),
-    (3, 200, 400): (1124800, 2889600, 843600, 2167200, 281200, 722400),
-}
-"""Elements of params by (L, U, I): LSTM, GRU and the plain cells, each in one and in both directions.
-
-Source: testLSTMParamsSize and testOpaqueParamsSize, in the same file.
-"""
-
-SEEN_SIZES: Final = (
-    ("lstm", (1, 100, 20), "unidirectional", 48800),
-    ("lstm", (1, 100, 20), "bidirectional", 97600),
-    ("lstm", (3, 143, 143), "bidirectional", 1315600),
-    ("gru", (1, 76, 300), "unidirectional", 86184),
-    ("gru", (1, 128, 28), "unidirectional", 60672),
-)
-"""Sizes that users read off real cuDNN buffers: tensorflow issues 9370, 20273, 59281, and the R-Net repository's 47."""
 
 
 def sum_on_ones(
@@ -157,49 +118,3 @@ def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict
     found = Problem(op, params, data, state, state, None, data, state, state).results()
     found["dw"] = found.pop("dparams")
     return {name: float(array.sum(dtype=np.float64)) for name, array in found.items()}
-
-
-def skip_input_states(device: str, mode: ModeLike) -> tuple[float, ...]:
-    """Compute the final states in `SKIP_INPUT_VALUES`.
-
-    Args:
-        device: where to run: "cpu" or "cuda".
-        mode: the cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
-
-    Returns:
-        The final h, and for an LSTM the final c.
-
-    Example:
-        >>> from pycudnnrnn.testing import goldens
-        >>> goldens.skip_input_states("cpu", "rnn_relu")
-        (1.0,)
-        >>> goldens.SKIP_INPUT_VALUES["rnn_relu"]
-        (1.0,)
-    """
-    op, xp = KINDS[mode](1, 1, 1, input_mode="skip_input", dtype="float64"), engine_for(device).xp
-    states = (None, None) if mode == RNNMode.LSTM else (None,)
-    _, *finals = op(xp.ones((1, 1, 1)), *states, xp.zeros(op.params_size(device)))
-    return tuple(float(final.sum()) for final in finals)
-
-
-def sizes(L: int, U: int, inputs: int) -> tuple[int, ...]:
-    """Compute a row of `TF_SIZES`.
-
-    Args:
-        L: number of layers.
-        U: number of units.
-        inputs: width of the input.
-
-    Returns:
-        The elements of the params of an LSTM, a GRU and a tanh RNN, each in one direction and in both.
-
-    Example:
-        >>> from pycudnnrnn.testing import goldens
-        >>> goldens.sizes(1, 100, 200) == goldens.TF_SIZES[1, 100, 200]
-        True
-    """
-    return tuple(
-        KINDS[mode](L, U, inputs, direction=direction).params_size()
-        for mode in ("lstm", "gru", "rnn_tanh")
-        for direction in ("unidirectional", "bidirectional")
-    )

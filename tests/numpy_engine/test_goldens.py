@@ -1,8 +1,43 @@
 """Numbers that others published: TensorFlow's own test values, and the checksums of NVIDIA's cuDNN RNN sample."""
 
+import numpy as np
 import pytest
 
 from pycudnnrnn.testing import goldens
+
+SKIP_INPUT_VALUES = {
+    "gru": (0.20482421,),
+    "rnn_tanh": (0.7615941560,),
+    "rnn_relu": (1.0,),
+    "lstm": (0.3696063529, 0.5567699411),
+}
+"""Final states of one unit: all params 0, x = 1, h = c = 0, skip_input.
+
+Source: tensorflow issue 8311, the GRU's: a user's reading of cuDNN 5.1.5. The others follow from the same rule, that x
+is added to every gate.
+"""
+
+TF_SIZES = {
+    (4, 200, 200): (1286400, 3532800, 964800, 2649600, 321600, 883200),
+    (4, 200, 300): (1366400, 3692800, 1024800, 2769600, 341600, 923200),
+    (4, 200, 100): (1206400, 3372800, 904800, 2529600, 301600, 843200),
+    (1, 100, 200): (120800, 241600, 90600, 181200, 30200, 60400),
+    (2, 200, 100): (563200, 1446400, 422400, 1084800, 140800, 361600),
+    (3, 200, 400): (1124800, 2889600, 843600, 2167200, 281200, 722400),
+}
+"""Elements of params by (L, U, I): LSTM, GRU and the plain cells, each in one and in both directions.
+
+Source: testLSTMParamsSize and testOpaqueParamsSize, in cudnn_rnn_ops_test.py, as `goldens.TF_VALUES`.
+"""
+
+SEEN_SIZES = (
+    ("lstm", (1, 100, 20), "unidirectional", 48800),
+    ("lstm", (1, 100, 20), "bidirectional", 97600),
+    ("lstm", (3, 143, 143), "bidirectional", 1315600),
+    ("gru", (1, 76, 300), "unidirectional", 86184),
+    ("gru", (1, 128, 28), "unidirectional", 60672),
+)
+"""Sizes that users read off real cuDNN buffers: tensorflow issues 9370, 20273, 59281, and the R-Net repository's 47."""
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -32,16 +67,24 @@ def test_there_are_22_checksums():
     assert sum(map(len, goldens.NVIDIA_CHECKSUMS.values())) == 22
 
 
-@pytest.mark.parametrize("mode", goldens.SKIP_INPUT_VALUES)
+@pytest.mark.parametrize("mode", SKIP_INPUT_VALUES)
 def test_skip_input_adds_x_to_every_gate(mode):
-    assert goldens.skip_input_states("cpu", mode) == pytest.approx(goldens.SKIP_INPUT_VALUES[mode], abs=1e-8)
+    op = goldens.KINDS[mode](1, 1, 1, input_mode="skip_input", dtype="float64")
+    states = (None, None) if mode == "lstm" else (None,)
+    _, *finals = op(np.ones((1, 1, 1)), *states, np.zeros(op.params_size()))
+    assert [final.item() for final in finals] == pytest.approx(SKIP_INPUT_VALUES[mode], abs=1e-8)
 
 
-@pytest.mark.parametrize("sizes", goldens.TF_SIZES)
+@pytest.mark.parametrize("sizes", TF_SIZES)
 def test_params_sizes_are_tensorflows(sizes):
-    assert goldens.sizes(*sizes) == goldens.TF_SIZES[sizes]
+    found = (
+        goldens.KINDS[mode](*sizes, direction=direction).params_size()
+        for mode in ("lstm", "gru", "rnn_tanh")
+        for direction in ("unidirectional", "bidirectional")
+    )
+    assert tuple(found) == TF_SIZES[sizes]
 
 
-@pytest.mark.parametrize(("mode", "sizes", "direction", "expected"), goldens.SEEN_SIZES)
+@pytest.mark.parametrize(("mode", "sizes", "direction", "expected"), SEEN_SIZES)
 def test_params_sizes_are_those_users_saw_on_cudnn(mode, sizes, direction, expected):
     assert goldens.KINDS[mode](*sizes, direction=direction).params_size() == expected
