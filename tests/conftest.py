@@ -1,4 +1,4 @@
-"""One BLAS thread a worker, the hypothesis profiles dev (default), ci (CI=true) and nightly, and common fixtures."""
+"""One BLAS thread a worker, the Hypothesis profiles dev (default), ci (CI=true), nightly and faults; common fixtures."""
 
 import gc
 import json
@@ -15,7 +15,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
+from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
 from tests.helpers.examples import PROFILE  # noqa: E402
 
@@ -25,6 +25,8 @@ _common = {"deadline": None, "suppress_health_check": _checks, "print_blob": Tru
 settings.register_profile("dev", **_common, derandomize=True, database=None)
 settings.register_profile("ci", **_common, derandomize=True, database=None)
 settings.register_profile("nightly", **_common)
+# For `make faults`: whether an example fails is all that is asked, not which is the smallest.
+settings.register_profile("faults", settings.get_profile("dev"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(PROFILE)
 
 

@@ -5,7 +5,7 @@ import os
 from hypothesis import settings
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
-_SCALE = {"dev": 0.1, "ci": 1, "nightly": 10}[PROFILE]
+_SCALE = {"dev": 0.1, "faults": 0.1, "ci": 1, "nightly": 10}[PROFILE]
 
 
 def examples(in_ci: int) -> settings:
