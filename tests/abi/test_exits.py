@@ -14,7 +14,7 @@ import pytest
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES, live
 from pycudnnrnn.spec import DType, RNNSpec
-from tests.helpers.exits import FORKS
+from tests.helpers.exits import ENDS, FORKS
 
 CHILD = """
 import atexit, gc, os, sys, threading
@@ -63,7 +63,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_interpreter_ends_quietly(child, shape):
     expected = 3 if shape == "sys.exit with a code" else 0
-    result = child(f"COUNT, EXPECTED = 100, {expected}\n{CHILD}{FORKS}{SHAPES[shape]}\n")
+    result = child(f"COUNT, EXPECTED = {ENDS}, {expected}\n{CHILD}{FORKS}{SHAPES[shape]}\n")
     assert (result.stdout, result.stderr, result.returncode) == ("all ended\n", "", 0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.exits import FORKS
+from tests.helpers.exits import ENDS, FORKS
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +63,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape):
     expected = 3 if shape == "sys.exit with a code" else 0
-    given = f"PATH, COUNT, EXPECTED = {str(shim_path)!r}, 100, {expected}\n"
+    given = f"PATH, COUNT, EXPECTED = {str(shim_path)!r}, {ENDS}, {expected}\n"
     code = f"{given}{IMPORTS}{FORKS}{PLAY}{SHAPES[shape]}\n"
     command = [sys.executable, "-W", "error", "-P", "-c", code]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

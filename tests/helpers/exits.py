@@ -1,5 +1,10 @@
 """Code for a child process: it forks COUNT times, and each fork goes on behind it and has to end with EXPECTED."""
 
+from tests.helpers.examples import PROFILE
+
+ENDS = 100 if PROFILE == "nightly" else 10
+"""How many ends of a process a test looks at: HYPOTHESIS_PROFILE=nightly is the soak."""
+
 FORKS = """
 import os, sys
 

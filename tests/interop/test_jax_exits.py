@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.exits import FORKS
+from tests.helpers.exits import ENDS, FORKS
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ thread.join()
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_interpreter_ends_quietly_with_work_in_flight(shape, platform):
     expected = 3 if shape == "sys.exit with a code" else 0
-    given = f"PLATFORM, COUNT, EXPECTED = {platform!r}, 50, {expected}\n"
+    given = f"PLATFORM, COUNT, EXPECTED = {platform!r}, {ENDS}, {expected}\n"
     code = f"{IMPORTS}{given}{FORKS}{WORK}{SHAPES[shape]}\n"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-c", code]
