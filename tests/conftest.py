@@ -1,4 +1,4 @@
-"""One BLAS thread a worker, the Hypothesis profiles dev (default), ci (CI=true), nightly and faults; common fixtures."""
+"""One BLAS thread a worker, Hypothesis profiles dev (default), ci (CI=true), nightly and faults; common fixtures."""
 
 import gc
 import json
