@@ -65,7 +65,7 @@ saver.save(folder / "saved.ckpt", 7, format="tensorflow")
 checkpoint.save(folder / "one", layer)
 c = convert.Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))
 for suffix, form in FILE_FORMATS.items():
-    if form.write is not None:
+    if form.image is not None:
         framework = form.framework or "flax"
         write(folder / f"c{suffix}", suffix, framework, getattr(convert, framework).from_canonical(c), c)
 for suffix in plot.SUFFIXES:

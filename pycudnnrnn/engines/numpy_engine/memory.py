@@ -13,6 +13,7 @@ from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.engines.numpy_engine.walk import blocks
 from pycudnnrnn.passes import CallConfig
+from pycudnnrnn.spec import RNNMode
 
 STEP_NBYTES: Final = 130
 """What a step takes in a schedule's lists: a tuple, its integers, and references. Measured with CPython 3.11."""
@@ -43,7 +44,9 @@ def memory(config: CallConfig, params_size: int) -> Memory:
     dropping = rows * spec.output_size * 5 if drops else 0  # a float32 and a bool each
     below = [rows * width * inner for width in layers]
     pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
-    back = pairs + (cell.backward_elements(block) + block * max(layers) + states * state_width) * inner
+    # A second product for the same input rows is added: of the other direction, or of a GRU's n gate.
+    added = block * max(layers) if spec.num_dirs == 2 or spec.mode is RNNMode.GRU else 0
+    back = pairs + (cell.backward_elements(block) + added + states * state_width) * inner
     weights = 2 * cell.width * max(spec.input_size, spec.output_size) + (params_size if rounded else 0)
     end = gradients + weights * inner + (below[0] if rounded else 0)
     peak = fixed + packed + max(step + top + dropping, back, end)
