@@ -18,7 +18,10 @@ BAD_CALLS = {
     "two axes": ((X[0], H, C, P), {}, "input_data", ValueError),
     "input_size": ((X[..., :3], H, C, P), {}, "input_data", ValueError),
     "input dtype": ((X.astype("f4"), H, C, P), {}, "input_data", ValueError),
-    "integers": ((X.astype(int), H, C, P), {}, "input_data", ValueError),
+    **{
+        f"input {dtype}": ((np.zeros(X.shape, dtype), H, C, P), {}, "input_data", ValueError)
+        for dtype in ("object", "i8,f8", "longdouble", "complex128", "U3", "M8[s]", "bool", "i8")
+    },
     "byte order": ((X.astype(">f8"), H, C, P), {}, "input_data", ValueError),
     "a list": ((X.tolist(), H, C, P), {}, "input_data", TypeError),
     "None": ((None, H, C, P), {}, "input_data", TypeError),
