@@ -1,5 +1,11 @@
 """CUDA calls on the shim."""
 
+import contextlib
+import sys
+import threading
+import types
+
+import cupy
 import pytest
 
 from pycudnnrnn.engines import use_engine
@@ -29,3 +35,71 @@ def play(shim_path, monkeypatch):
     for device in devices:
         assert all(memory.intact() for memory in device.allocations), "bytes outside an array were written"
     assert not RELEASE_FAILURES
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """In CuPy's place: what a `CudaDevice` asks of it, on a machine with two GPUs.
+
+    `code` is what CUDA fails with, `asked` lists the functions that were called, `order` the events and waits, and
+    `current.stream` is a thread's own.
+    """
+    played = types.SimpleNamespace(code=0, asked=[], order=[], current=threading.local())
+    real, null = cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.Stream.null
+
+    def function(name, result=None):
+        def call(*_):
+            played.asked.append(name)
+            if played.code:
+                raise real(played.code)
+            return result
+
+        return call
+
+    @contextlib.contextmanager
+    def made_current(_index):
+        function("setDevice")()
+        try:
+            yield
+        finally:
+            function("setDevice")()
+
+    class Event:
+        def __init__(self, disable_timing):
+            self.timed = not disable_timing
+
+        def record(self, stream):
+            played.order.append(("record", stream))
+
+    class Stream:
+        is_capturing = staticmethod(function("isCapturing", False))
+        __enter__ = __exit__ = synchronize = begin_capture = lambda self, *_: None
+
+        def __init__(self, ptr=0, non_blocking=True):
+            self.ptr = ptr
+
+        def end_capture(self):
+            played.order.append("end of capture")
+            if played.code:
+                raise real(played.code)
+
+        def wait_event(self, _event):
+            played.order.append(("wait", self))
+
+        @classmethod
+        def from_external(cls, foreign):
+            return cls(foreign.__cuda_stream__()[1])
+
+    Stream.null = null
+    results = {"getDevice": 0, "getDeviceCount": 2, "memGetInfo": (1, 2), "deviceSynchronize": None}
+    runtime = types.SimpleNamespace(
+        CUDARuntimeError=real, streamCaptureModeThreadLocal=1,
+        **{name: function(name, result) for name, result in results.items()},
+    )  # fmt: skip
+    namespace = types.SimpleNamespace(
+        runtime=runtime, Event=Event, Stream=Stream, Device=made_current,
+        get_current_stream=lambda: getattr(played.current, "stream", null),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=namespace, ndarray=cupy.ndarray))
+    played.stream = Stream
+    return played

@@ -1,6 +1,6 @@
 """However the interpreter ends with handles, plans and reserves alive: exit code as asked, nothing on stderr.
 
-Each shape ends 100 times. One child imports everything and forks, and each fork ends as an interpreter does.
+One child imports everything and forks, and each fork ends as an interpreter does.
 """
 
 import os
@@ -15,17 +15,19 @@ from tests.helpers.exits import ENDS, FORKS
 ROOT = Path(__file__).parents[2]
 
 IMPORTS = """
-import atexit, gc, os, sys, threading
+import atexit, contextlib, gc, os, sys, threading
 from pathlib import Path
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
+from pycudnnrnn.errors import DeviceLostError
 from pycudnnrnn.testing.strategies import make_problem
-from tests.stand_in.host_device import host_allocator
+from tests.stand_in.host_device import HostGraph, host_allocator
 from tests.stand_in.problem import on_device
 from tests.stand_in.shim import Shim
 """
 
 PLAY = """
+HostGraph.__del__ = lambda self, write=os.write: write(2, b"destroyed")
 played = Shim(Path(PATH))
 engine, device = played.engine_and_device()
 allocator, running = host_allocator(device), use_engine(engine)
@@ -42,10 +44,15 @@ def forward(lengths=None):
 
 """
 
+GRAPH = "graph = op.prepare(3, 2, device='cuda:0').capture(arrays['params'])\n"
 SHAPES = {
     "a forward with its reserve at module level": "fwd = forward()",
     "a plan at module level": "plan = op.prepare(3, 2, is_training=True, device='cuda:0')",
     "descriptors of ragged lengths, a thread's own": "fwd = forward([3, 1])",
+    "a graph": GRAPH,
+    "a graph on a device that is lost": (
+        f"{GRAPH}device.broken[''] = 700\nwith contextlib.suppress(DeviceLostError):\n    graph.replay()"
+    ),
     "in a cycle": "cycle = [forward()]; cycle.append(cycle); del cycle; gc.disable()",
     "a handle of a thread that has ended": "thread = threading.Thread(target=forward); thread.start(); thread.join()",
     "a handle of a daemon thread that sleeps": (

@@ -1,7 +1,5 @@
 """What fails, fails cleanly: each status at each call, each allocation, each bad argument; the next call is right."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -54,91 +52,64 @@ def test_each_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(pl
     assert injected >= 3 * 8
 
 
-@pytest.mark.parametrize("op", [LSTM, DROPPING], ids=["plain", "dropout"])
-@pytest.mark.parametrize("lengths", [None, [3, 0]], ids=["whole", "in parts"])
-def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(play, op, lengths):
-    """Fail allocation N for every N until nothing fails any more."""
-    _, _, device = play()
-    fresh = ops.from_spec(op.spec)
-    problem = make_problem(fresh, 3, 2, lengths, seed=5)
-    arrays = on_device(device, problem)
-    before = {key: host(array).copy() for key, array in arrays.items()}
+BATCHES = {"one call": (4, None), "a zero length": (4, [3, 0, 2]), "more steps than one call takes": (6, None)}
+
+
+def until_it_works(device, call, check):
+    """Fail allocation N for every N until nothing fails any more; return what came, and how often it failed."""
     for nth in range(200):
         device.fail_at = nth
         try:
-            run(problem, arrays)
+            return call(), nth
         except MemoryError:
-            assert all(np.array_equal(host(arrays[key]), old) for key, old in before.items())
-        else:
-            break
+            device.fail_at = None
+            check()
         finally:
             device.fail_at = None
-    assert nth >= 8, "no more than a few allocations were made to fail"
-    if op is LSTM:
-        assert all(np.allclose(value, problem.results()[key], atol=1e-6) for key, value in run(problem, arrays).items())
-
-
-IN_PARTS = {"a zero length": (4, [3, 0, 2]), "more steps than one call takes": (6, None)}
-
-
-@pytest.fixture(params=IN_PARTS)
-def in_parts(request, monkeypatch):
-    """Steps and lengths of a batch in parts."""
-    T, lengths = IN_PARTS[request.param]
-    if lengths is None:
-        monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 4)
-    return T, lengths
+    raise AssertionError
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_a_batch_in_parts_that_runs_out_of_memory_can_be_tried_again_as_if_nothing_had_been(play, in_parts, dropout):
-    """A forward has moved no dropout. A backward that has begun says that its reserve is used up."""
-    _, _, device = play()
-    T, lengths = in_parts
+@pytest.mark.parametrize("case", BATCHES)
+def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(play, monkeypatch, case, dropout):
+    """A forward has moved no dropout. A backward in parts that has begun says that its reserve is used up."""
+    _, engine, device = play()
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 4)
+    T, lengths = BATCHES[case]
     op = ops.CudnnGRU(2, 3, 4, dtype="float64", dropout=dropout, seed=3)
     problem = make_problem(op, T, 3, lengths, seed=5)
     arrays = on_device(device, problem)
+    before = {key: host(array).copy() for key, array in arrays.items()}
+    out = device.from_host(np.full_like(problem.params, 7))
     start = op.dropout_state("cuda:0")
     expected = run(problem, arrays)
+    after = op.dropout_state("cuda:0")
     op.set_dropout_state(start)
+    engine.runtime.compiled.clear()
 
-    def until_it_works(call):
-        for nth in range(100):
-            device.fail_at = nth
-            try:
-                return call(), nth
-            except MemoryError:
-                device.fail_at = None
-                assert op.dropout_state("cuda:0") == start
-            finally:
-                device.fail_at = None
-        raise AssertionError
+    def unchanged(state):
+        assert op.dropout_state("cuda:0") == state
+        assert (host(out) == 7).all()
+        assert all(np.array_equal(host(arrays[key]), old) for key, old in before.items())
 
+    given, upstream = (arrays["x"], arrays["hx"], arrays["params"]), (arrays["dy"], arrays["dhy"])
     fwd, failures = until_it_works(
-        lambda: op.forward(arrays["x"], arrays["hx"], arrays["params"], sequence_lengths=lengths)
+        device, lambda: op.forward(*given, sequence_lengths=lengths), lambda: unchanged(start)
     )
-    assert failures >= 8
-    start = op.dropout_state("cuda:0")
-    out = device.from_host(np.full_like(problem.params, 7))
-    for nth in range(100):
-        device.fail_at = nth
-        try:
-            data = fwd.backward(arrays["dy"], arrays["dhy"], out=out, accumulate=True, retain=True)
-        except MemoryError:
-            assert (host(out) == 7).all()
-        else:
-            break
-        finally:
-            device.fail_at = None
-    assert nth >= 12
-    assert np.array_equal(host(data.input), expected["dx"])
+    assert failures >= 4
+    found, failures = until_it_works(
+        device, lambda: fwd.backward(*upstream, out=out, accumulate=True, retain=True), lambda: unchanged(after)
+    )
+    assert failures >= 4
+    assert np.array_equal(host(found.input), expected["dx"])
     np.testing.assert_allclose(host(out), expected["dparams"] + 7, rtol=1e-12)
-    device.fail_at = nth - 12
-    with pytest.raises(MemoryError):
-        fwd.backward(arrays["dy"])
-    device.fail_at = None
-    with contextlib.suppress(StateError):
-        assert np.array_equal(host(fwd.backward(arrays["dy"], arrays["dhy"]).input), expected["dx"])
+    try:
+        found, failures = until_it_works(device, lambda: fwd.backward_data(*upstream), lambda: None)
+    except StateError:
+        assert case != "one call"
+    else:
+        assert np.array_equal(host(found.input), expected["dx"])
+        assert failures == 3 or case != "one call", "two gradients and the workspace"
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 0]], ids=["one call", "in parts"])
@@ -154,24 +125,6 @@ def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_u
         fwd.backward_data(arrays["dy"])
     with pytest.raises(StateError, match="before backward_data"):
         fwd.backward_weights()
-
-
-def test_a_backward_that_found_no_memory_can_be_tried_again(play):
-    _, _, device = play()
-    problem = make_problem(LSTM, 3, 2, None, seed=5)
-    arrays = on_device(device, problem)
-    fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
-    for failures in range(20):
-        device.fail_at = failures
-        try:
-            found = fwd.backward_data(arrays["dy"], arrays["dhy"], arrays["dcy"])
-        except MemoryError:
-            continue
-        break
-    device.fail_at = None
-    assert failures == 4, "three gradients and the workspace"
-    assert np.array_equal(host(found.input), problem.results()["dx"])
-    assert np.array_equal(host(fwd.backward_weights()), problem.results()["dparams"])
 
 
 def test_more_steps_in_both_directions_than_one_call_takes_are_refused_with_what_to_do_instead(play, monkeypatch):

@@ -1,5 +1,6 @@
 """`plan.capture` and `layer.capture`: what was captured gives the eager numbers at every replay, on its own memory."""
 
+import gc
 import pickle
 
 import cupy
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
 from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CaptureError, CudnnError
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
@@ -207,6 +209,23 @@ def test_a_refusal_during_the_capture_is_a_capture_error_and_one_before_it_is_cu
     fill(graph := captured(device, problem), problem)
     graph.replay()
     assert np.isfinite(results(graph)["y"]).all()
+
+
+@pytest.mark.parametrize("in_a_cycle", [False, True])
+def test_a_graph_is_destroyed_once_when_its_owner_goes(play, in_a_cycle):
+    """test_exits.py has the end of the interpreter, which destroys none."""
+    _, _, device = play()
+    device.broken["nothing that is ever asked"] = 700  # then the device lists what is asked of it
+    gc.collect()
+    before, graph = owned.live()["CudnnGraph"], [captured(device, make_problem(GRU, 3, 2, None, seed=5))]
+    if in_a_cycle:
+        graph.append(graph)
+    graph[0].replay()
+    assert owned.live()["CudnnGraph"] == before + 1
+    del graph
+    gc.collect()
+    assert device.asked.count("graphExecDestroy") == 1
+    assert owned.live()["CudnnGraph"] == before
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------

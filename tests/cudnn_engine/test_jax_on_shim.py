@@ -20,11 +20,13 @@ from pycudnnrnn.interop import _jax_cudnn
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.pairwise import pairwise
+from tests.interop import jax_problems
+from tests.interop.jax_problems import arguments_of, equal
 from tests.stand_in.host_device import HostDevice
 from tests.stand_in.shim import PASSES
 
 STREAM = 0x7000
-KINDS = {"lstm": ops.CudnnLSTM, "gru": ops.CudnnGRU, "tanh": ops.CudnnRNNTanh, "relu": ops.CudnnRNNRelu}
 
 
 @pytest.fixture(autouse=True)
@@ -38,47 +40,37 @@ def _xla_buffers_are_device_memory(monkeypatch):
         yield
 
 
-def problem_of(kind="lstm", lengths=(5, 2, 4), dtype="float64", **options):
-    op = KINDS[kind](2, 6, 4, direction="bidirectional", dtype=dtype, **options)
-    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=7)
+def problem_of(kind="lstm", lengths=(5, 2, 4), **options):
+    return jax_problems.problem_of(kind, lengths, **options)
 
 
-def arguments_of(problem):
-    states = (problem.hx, problem.cx) if problem.spec.has_cell_state else (problem.hx,)
-    return [jnp.asarray(array) for array in (problem.params, problem.x, *states)]
+def upstream_of(problem):
+    return tuple(map(jnp.asarray, jax_problems.upstream_of(problem)))
 
 
 def run(problem, way=jax.jit, **keywords):
     """Return the results and the gradients of a call for CUDA."""
     options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"} | keywords
-    upstream = tuple(jnp.asarray(array) for array in problem.upstream() if array is not None)
 
     @way
     def both(*arguments):
         results, pullback = jax.vjp(lambda *a: rnn(*a, **options), *arguments)
-        return results, pullback(upstream)
+        return results, pullback(upstream_of(problem))
 
     results, gradients = both(*arguments_of(problem))
-    return [np.asarray(array) for array in (*results, *gradients)]
+    return [*results, *gradients]
 
 
 def expected_of(problem):
-    fwd = problem.forward()
-    grads = fwd.backward(*problem.upstream())
-    found = (fwd.output, fwd.output_h, fwd.output_c, grads.params, grads.input, grads.input_h, grads.input_c)
-    return [array for array in found if array is not None]
+    results, gradients = jax_problems.expected_of(problem)
+    return results + gradients
 
 
-def equal(found, expected):
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.dtype == theirs.dtype
-        assert np.array_equal(ours, theirs)
-
-
-@pytest.mark.parametrize("way", [lambda f: f, jax.jit], ids=["eager", "jit"])
-@pytest.mark.parametrize("lengths", [None, (5, 2, 4)], ids=["equal", "ragged"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "lengths", "way"),
+    pairwise(jax_problems.KINDS, [None, (5, 2, 4)], [lambda f: f, jax.jit]),
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
 def test_every_address_is_in_its_place(play, kind, lengths, way):
     played, _, _ = play()
     problem = problem_of(kind, lengths)
@@ -165,7 +157,6 @@ def first_forwards(problem, count):
 
 def carrying(problem, way=lambda f: f):
     """A call with its gradients, from states to moved states."""
-    upstream = tuple(jnp.asarray(array) for array in problem.upstream() if array is not None)
     options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"}
 
     def both(states, *arguments):
@@ -174,7 +165,7 @@ def carrying(problem, way=lambda f: f):
             return tuple(results), moved
 
         results, pullback, moved = jax.vjp(way(run), *arguments, has_aux=True)
-        return moved, (*results, *pullback(upstream))
+        return moved, (*results, *pullback(upstream_of(problem)))
 
     return both
 
@@ -187,7 +178,7 @@ def test_states_go_from_call_to_call_as_an_ops_do(play, way):
     arguments, states = arguments_of(problem), dropout_states(problem.spec, platform="cuda")
     if way == "scan":
         _, looped = jax.jit(lambda s: jax.lax.scan(lambda s, _: both(s, *arguments), s, length=3))(states)
-        found = [[np.asarray(array[k]) for array in looped] for k in range(3)]
+        found = [[array[k] for array in looped] for k in range(3)]
     else:
         call, found = jax.jit(both) if way == "jit" else both, []
         for _ in range(3):
@@ -195,9 +186,9 @@ def test_states_go_from_call_to_call_as_an_ops_do(play, way):
             moved, once = call(states, *arguments)
             _, again = call(states, *arguments)
             assert np.array_equal(states, before), "a call is pure"
-            equal([*map(np.asarray, once)], [*map(np.asarray, again)])
+            equal(once, again)
             states = moved
-            found.append([*map(np.asarray, once)])
+            found.append(once)
     for ours, theirs in zip(found, first_forwards(problem, 3), strict=True):
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 if way == "zero length" else 0)

@@ -1,11 +1,8 @@
 """Where CUDA has failed for good, the call that meets the error says so, and everything ends quietly."""
 
-import contextlib
 import gc
 import importlib.util
 import re
-import sys
-import types
 from pathlib import Path
 
 import cupy
@@ -16,10 +13,8 @@ from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.lost import STICKY, _function
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError
-from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.every_call import CALLS, EveryCall
 from tests.helpers.oracles import missing
-from tests.stand_in.problem import on_device
 
 ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED = 700, 719, 2, 5000, 3000
 
@@ -149,57 +144,6 @@ def test_a_candidate_that_takes_the_device_with_it_is_the_last_that_is_tried(pla
     assert ops.algorithm_choices() == ()
 
 
-@pytest.mark.parametrize("call", ["forward", "backward_data"])
-def test_a_run_in_chunks_that_meets_the_error_names_it(play, monkeypatch, call):
-    """It takes memory of its own around the native calls."""
-    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 2)
-    _, _, device = play()
-    op = ops.CudnnLSTM(2, 3, 4)
-    problem = make_problem(op, 3, 2, None, seed=0)
-    a = on_device(device, problem)
-    fwd = op.forward(a["x"], None, None, a["params"])
-    device.broken["an allocation"] = ILLEGAL_ADDRESS
-    calls = {
-        "forward": lambda: op.forward(a["x"], None, None, a["params"]),
-        "backward_data": lambda: fwd.backward_data(a["dy"]),
-    }
-    with pytest.raises(DeviceLostError):
-        calls[call]()
-
-
-@pytest.fixture
-def cuda(monkeypatch):
-    """In CuPy's place: what a `CudaDevice` asks of it, on a machine with two GPUs; `code` is what CUDA fails with."""
-    cuda = types.SimpleNamespace(code=0, asked=[])
-
-    def function(name, result):
-        def call(*_):
-            cuda.asked.append(name)
-            if cuda.code:
-                raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
-            return result
-
-        return call
-
-    @contextlib.contextmanager
-    def made_current(_index):
-        functions["setDevice"]()
-        try:
-            yield
-        finally:
-            functions["setDevice"]()
-
-    results = {"getDevice": 0, "getDeviceCount": 2, "memGetInfo": (1, 2), "setDevice": None}
-    functions = {name: function(name, result) for name, result in results.items()}
-    runtime = types.SimpleNamespace(
-        CUDARuntimeError=cupy.cuda.runtime.CUDARuntimeError, streamCaptureModeThreadLocal=1, **functions
-    )
-    namespace = types.SimpleNamespace(ndarray=object, cuda=types.SimpleNamespace(runtime=runtime, Device=made_current))
-    monkeypatch.setitem(sys.modules, "cupy", namespace)
-    cuda.is_capturing = functions["getDevice"]
-    return cuda
-
-
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_cuda_device_is_watched_whether_it_is_the_current_one_or_not(cuda, index):
     device = CudaDevice(index)
@@ -222,31 +166,18 @@ def test_a_cuda_device_is_watched_whether_it_is_the_current_one_or_not(cuda, ind
 
 @pytest.mark.parametrize("at", ["work", "end"])
 def test_a_device_that_is_lost_during_a_capture_is_not_a_call_that_cannot_be_captured(cuda, at):
-    calls = []
-
-    class Stream:
-        """A stream under capture."""
-
-        ptr = 0
-        __enter__ = __exit__ = synchronize = begin_capture = lambda self, *_: None
-
-        def end_capture(self):
-            calls.append("end")
-            raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
-
     def work():
-        calls.append("work")
-        if at == "work" and len(calls) == 2:
+        cuda.order.append("work")
+        if at == "work" and len(cuda.order) == 2:
             raise cupy.cuda.runtime.CUDARuntimeError(cuda.code)
 
     device = CudaDevice(0)
-    device.xp.cuda.Stream = lambda non_blocking: Stream()
-    device.stream = Stream
+    device.stream = cuda.stream
     cuda.code = 901  # cudaErrorStreamCaptureInvalidated
     with pytest.raises(CaptureError, match="cannot be captured"):
         device.capture(work)
-    calls.clear()
+    cuda.order.clear()
     cuda.code = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         device.capture(work)
-    assert calls == ["work", "work", "end"][: 2 if at == "work" else 3]
+    assert cuda.order == ["work", "work", "end of capture"][: 2 if at == "work" else 3]

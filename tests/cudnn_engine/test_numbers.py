@@ -13,13 +13,15 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engine_module
 from pycudnnrnn.errors import LayoutError
+from pycudnnrnn.spec import TIME_MAX
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import host
-from tests.stand_in.problem import on_device, run
+from tests.stand_in.problem import on_device, run, run_on
 
 every_dtype = specs(dtypes=["float16", "bfloat16", "float32", "float64"])
+LSTM = ops.CudnnLSTM(2, 5, 4, dtype="float32", direction="bidirectional")
 
 
 def assert_equal(found, expected, *, exactly=True):
@@ -36,10 +38,7 @@ def assert_equal(found, expected, *, exactly=True):
 @given(problems(every_dtype, least_length=1), st.booleans())
 def test_every_spec_gives_the_numpy_engines_numbers(play, problem, time_major):
     played, _, device = play()
-    found = run(problem, on_device(device, problem, time_major), time_major=time_major)
-    if not time_major:
-        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    assert_equal(found, problem.results())
+    assert_equal(run_on(device, problem, time_major=time_major), problem.results())
     assert not played.complaints
 
 
@@ -51,9 +50,7 @@ def test_calls_of_one_shape_that_differ_otherwise_share_nothing(play):
     output, *_ = problem.op(*map(arrays.get, names), is_training=False)
     assert np.array_equal(host(output), expected["y"])
     assert_equal(run(problem, arrays), expected)
-    found = run(problem, on_device(device, problem, False), time_major=False)
-    assert np.array_equal(found["y"].swapaxes(0, 1), expected["y"])
-    assert np.array_equal(found["dx"].swapaxes(0, 1), expected["dx"])
+    assert_equal(run_on(device, problem, time_major=False), expected)
     assert not played.complaints
 
 
@@ -62,10 +59,7 @@ def test_calls_of_one_shape_that_differ_otherwise_share_nothing(play):
 def test_empty_batches_and_zero_lengths_give_the_numpy_engines_numbers(play, problem, time_major):
     """A zero length never reaches the library, and an empty batch makes no call at all."""
     played, _, device = play()
-    found = run(problem, on_device(device, problem, time_major), time_major=time_major)
-    if not time_major:
-        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    assert_equal(found, problem.results(), exactly=False)
+    assert_equal(run_on(device, problem, time_major=time_major), problem.results(), exactly=False)
     assert not played.complaints
     if not any(problem.full_lengths):
         assert not played.counts["cudnnRNNForward"]
@@ -75,12 +69,10 @@ def test_empty_batches_and_zero_lengths_give_the_numpy_engines_numbers(play, pro
 @given(problems(specs(max_layers=2).filter(lambda s: s.num_dirs == 1), max_time=9), st.integers(1, 4), st.booleans())
 def test_a_run_longer_than_one_call_takes_is_split_in_time_exactly(play, problem, limit, time_major):
     played, _, device = play()
+    assert engine_module.CudnnEngine.steps_max == TIME_MAX
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_module.CudnnEngine, "steps_max", limit)
-        found = run(problem, on_device(device, problem, time_major), time_major=time_major)
-    if not time_major:
-        found["y"], found["dx"] = found["y"].swapaxes(0, 1), found["dx"].swapaxes(0, 1)
-    assert_equal(found, problem.results(), exactly=False)
+        assert_equal(run_on(device, problem, time_major=time_major), problem.results(), exactly=False)
     assert not played.complaints
     assert played.counts["cudnnRNNForward"] == -(-max(problem.full_lengths) // limit)
 
@@ -95,7 +87,7 @@ def test_a_library_with_another_layout_gives_the_same_numbers(play, problem, see
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
         expected = moved.results()
     assert engine.layout(problem.spec) == permuted.layout(problem.spec)
-    assert_equal(run(moved, on_device(device, moved)), expected)
+    assert_equal(run_on(device, moved), expected)
     assert not played.complaints
 
 
@@ -105,7 +97,7 @@ def test_version_8_is_asked_by_both_queries(play, problem):
     played, engine, device = play(version=8907)
     assert engine.layout(problem.spec) == problem.op.layout("cpu")
     assert played.counts["cudnnGetRNNLinLayerMatrixParams"]
-    assert_equal(run(problem, on_device(device, problem)), problem.results())
+    assert_equal(run_on(device, problem), problem.results())
 
 
 def test_two_queries_that_disagree_are_an_error(play):
@@ -114,9 +106,6 @@ def test_two_queries_that_disagree_are_an_error(play):
     played.cudnnGetRNNLinLayerBiasParams = lambda *a: honest(*a[:6], other.get(a[6], a[6]), *a[7:])
     with pytest.raises(LayoutError, match="disagree"):
         engine.layout(ops.CudnnGRU(1, 3, 3).spec)
-
-
-LSTM = ops.CudnnLSTM(2, 5, 4, dtype="float32", direction="bidirectional")
 
 
 def test_a_repeated_call_asks_nothing_and_makes_nothing(play):

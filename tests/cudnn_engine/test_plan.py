@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import types
 
 import cupy
 import numpy as np
@@ -15,109 +16,53 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.ops._take import Taker
 from pycudnnrnn.passes import Slot
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.gpu.prepared import Prepared
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import Stream, host
 
-NAMES = ("y", "hy", "cy", "dx", "dhx", "dcx", "dparams")
+ON_HOST = types.SimpleNamespace(put=np.copy, get=np.asarray)
 
 
-class Buffers:
-    """Everything a plan's calls need, filled with rubbish where they write."""
-
-    def __init__(self, problem, plan, put):
-        spec = problem.spec
-        T, B, _ = problem.x.shape
-        dtype, states = spec.dtype.numpy, (spec.num_pseudo_layers, B)
-
-        def rubbish(*shape, dtype=dtype):
-            return put(np.full(shape, 77, dtype))
-
-        lstm = spec.has_cell_state
-        self.x, self.hx, self.params = put(problem.x), put(problem.hx), put(problem.params)
-        self.dy, self.dhy = put(problem.dy), put(problem.dhy)
-        self.cx, self.dcy = (put(problem.cx), put(problem.dcy)) if lstm else (None, None)
-        self.y, self.dx = rubbish(T, B, spec.output_size), rubbish(T, B, spec.input_size)
-        self.hy, self.dhx = rubbish(*states, spec.state_size), rubbish(*states, spec.state_size)
-        self.cy, self.dcx = (
-            (rubbish(*states, spec.num_units), rubbish(*states, spec.num_units)) if lstm else (None, None)
-        )
-        self.dparams = rubbish(len(problem.params))
-        self.reserve = rubbish(plan.reserve_nbytes, dtype=np.dtype(np.uint8))
-
-    def run(self, plan, accumulate=False):
-        self.forward(plan)
-        self.backward_data(plan)
-        self.backward_weights(plan, accumulate)
-
-    def forward(self, plan):
-        plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
-
-    def backward_data(self, plan):
-        gradients = (self.dhy, self.dhx, self.cx, self.dcy, self.dcx, self.dx)
-        plan.backward_data(self.params, self.y, self.dy, self.hx, *gradients, self.reserve)
-
-    def backward_weights(self, plan, accumulate=False):
-        plan.backward_weights(self.x, self.hx, self.y, self.dparams, self.reserve, accumulate)
-
-    def results(self, get):
-        found = {name: getattr(self, name) for name in NAMES}
-        return {name: get(array).copy() for name, array in found.items() if array is not None}
-
-
-def prepared(problem, device):
-    T, B, _ = problem.x.shape
-    return problem.op.prepare(T, B, is_training=True, sequence_lengths=problem.lengths, device=device)
+def on_cuda(device, problem):
+    return Prepared(types.SimpleNamespace(put=device.from_host, get=host), problem=problem, device="cuda:0")
 
 
 @examples(200)
 @given(problems(specs(dtypes=["float32", "float64", "float16"]), least_length=1))
 def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(play, problem):
+    """properties/test_numpy_engine.py has the NumPy engine's."""
     played, _, device = play()
-    plan = prepared(problem, "cuda:0")
-    buffers = Buffers(problem, plan, device.from_host)
-    buffers.run(plan)
+    buffers = on_cuda(device, problem)
+    buffers.step()
     played.calls.clear()
     allocations = len(device.allocations)
-    buffers.run(plan)
+    buffers.step()
     expected = problem.results()
-    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(host).items())
+    expected["d_params"] = expected.pop("dparams")
+    found = {name: host(getattr(buffers, name)) for name in expected}
+    assert all(np.array_equal(value, expected[name]) for name, value in found.items())
     assert len(device.allocations) == allocations, "a prepared call allocates nothing"
     assert len(played.calls) == 3, "the passes: the stream is as it was"
     assert not played.complaints
-
-
-@examples(200)
-@given(problems(specs(dtypes=["float32", "float64", "float16"])))
-def test_a_numpy_plan_gives_the_eager_numbers_again_and_again(problem):
-    plan = prepared(problem, None)
-    buffers = Buffers(problem, plan, np.copy)
-    buffers.run(plan)
-    buffers.run(plan)
-    expected = problem.results()
-    assert all(np.array_equal(value, expected[name]) for name, value in buffers.results(np.asarray).items())
-    buffers.run(plan, accumulate=True)
-    doubled = buffers.dparams.astype("f8")
-    np.testing.assert_allclose(doubled, 2 * expected["dparams"].astype("f8"), rtol=2e-3, atol=1e-3)
 
 
 def test_a_plan_belongs_to_the_stream_of_its_first_call(play):
     played, _, device = play()
     op = ops.CudnnGRU(1, 4, 3)
     problem = make_problem(op, 3, 2, None, seed=1)
-    plan, home, first, other = prepared(problem, "cuda:0"), device.current, Stream(0x10), Stream(0x20)
-    buffers = Buffers(problem, plan, device.from_host)
+    buffers, home, first, other = on_cuda(device, problem), device.current, Stream(0x10), Stream(0x20)
     device.current = first
-    buffers.run(plan)
+    buffers.step()
     assert device.waits == [(first, home)], "the workspace was taken there when the plan was prepared"
     device.current, launched = other, len(played.launches)
     with pytest.raises(StateError) as caught:
-        buffers.forward(plan)
+        buffers.forward()
     assert str(caught.value) == (
         "this plan belongs to stream 0x10, on which its first call ran, and the current stream is 0x20: "
         "prepare a plan for each stream"
     )
     device.current = Stream(0x10)  # another object for the same stream
-    buffers.forward(plan)
+    buffers.forward()
     assert len(played.launches) == launched + 1
 
 
@@ -133,9 +78,8 @@ def test_a_plan_says_what_it_needs_and_what_runs():
 
 
 def fresh():
-    problem = make_problem(LSTM, 5, 2, None, seed=1)
-    plan = prepared(problem, None)
-    return plan, Buffers(problem, plan, np.copy)
+    b = Prepared(ON_HOST, problem=make_problem(LSTM, 5, 2, None, seed=1), device=None)
+    return b.plan, b
 
 
 def defective(device, good, defect, other):
@@ -173,7 +117,7 @@ DEFECTS = ["shape", "dtype", "host", "strided", "a part with the strides of the 
 PASSES = {
     "forward": (["x", "hx", "cx", "params"], ["y", "hy", "cy", "reserve"]),
     "backward_data": (["params", "y", "dy", "hx", "dhy", "cx", "dcy"], ["dx", "dhx", "dcx", "reserve"]),
-    "backward_weights": (["x", "hx", "y"], ["dparams", "reserve"]),
+    "backward_weights": (["x", "hx", "y"], ["d_params", "reserve"]),
 }
 NULLABLE = {"hx", "cx", "hy", "cy", "dhx", "dcx"}
 
@@ -184,14 +128,13 @@ NULLABLE = {"hx", "cx", "hy", "cy", "dhx", "dcx"}
 def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_crosses(play, name, defect, known):
     played, _, device = play()
     problem = make_problem(ops.CudnnLSTM(2, 4, 6, dtype="float64", num_proj=2), 4, 4, None, seed=1)
-    plan = prepared(problem, "cuda:0")
-    good = Buffers(problem, plan, device.from_host)
+    good = on_cuda(device, problem)
     if known:
-        good.run(plan)
+        good.step()
     else:
-        good.forward(plan)
+        good.forward()
         if name == "backward_weights":
-            good.backward_data(plan)
+            good.backward_data()
     inputs, outputs = PASSES[name]
     tried = 0
     pairs = [("hx", output) for output in outputs] if defect == "overlapping" else [(n, n) for n in (*inputs, *outputs)]
@@ -202,10 +145,10 @@ def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_cr
         setattr(good, array, defective(device, kept, defect, getattr(good, blamed)))
         before = len(played.launches)
         with pytest.raises(ArgumentError) as caught:
-            getattr(good, name)(plan)
+            getattr(good, name)()
         setattr(good, array, kept)
         assert len(played.launches) == before
-        assert caught.value.argument == {"dparams": "d_params"}.get(blamed, blamed)
+        assert caught.value.argument == blamed
         tried += 1
     assert tried >= len(pairs) - (5 if defect == "missing" else 1)
     assert not played.complaints
@@ -239,9 +182,12 @@ def test_what_may_be_null_may_be_none_and_what_may_not_is_named():
     plan, b = fresh()
     plan.forward(b.params, b.x, None, None, b.y, None, None, b.reserve)
     plan.backward_data(b.params, b.y, b.dy, None, b.dhy, None, None, b.dcy, None, b.dx, b.reserve)
-    plan.backward_weights(b.x, None, b.y, b.dparams, b.reserve)
+    plan.backward_weights(b.x, None, b.y, b.d_params, b.reserve)
     fwd = LSTM.forward(b.x, None, None, b.params)
-    assert np.array_equal(fwd.backward(b.dy, b.dhy, b.dcy).params, b.dparams)
+    expected = fwd.backward(b.dy, b.dhy, b.dcy).params
+    assert np.array_equal(expected, b.d_params)
+    plan.backward_weights(b.x, None, b.y, b.d_params, b.reserve, accumulate=True)
+    np.testing.assert_allclose(b.d_params, 2 * expected, rtol=1e-12)
     for missing in ("dhy", "dcy"):
         given_ = {"dhy": b.dhy, "dcy": b.dcy} | {missing: None}
         with pytest.raises(ArgumentError, match=missing):
@@ -257,7 +203,7 @@ def test_a_plan_without_training_has_no_backward():
     inference = LSTM.prepare(5, 2)
     inference.forward(b.params, b.x, None, None, b.y, None, None)
     with pytest.raises(ArgumentError, match="is_training"):
-        inference.backward_weights(b.x, None, b.y, b.dparams, b.reserve)
+        inference.backward_weights(b.x, None, b.y, b.d_params, b.reserve)
 
 
 def test_a_plan_is_for_one_device_and_refuses_to_pickle(play):

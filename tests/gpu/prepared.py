@@ -14,24 +14,30 @@ LSTM = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
 
 
 class Prepared:
-    """A plan with its buffers, and its three passes."""
+    """A plan with its buffers, filled with 77 where they are written, and its three passes.
+
+    `way` is to and from the device for arrays of the caller's kind.
+    """
 
     RESULTS = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")
 
-    def __init__(self, cuda, op=LSTM, lengths=None, seed=5):
-        self.problem = p = make_problem(op, 6, 4, lengths, seed=seed)
+    def __init__(self, way, op=LSTM, lengths=None, seed=5, *, problem=None, device="cuda"):
+        self.problem = p = problem or make_problem(op, 6, 4, lengths, seed=seed)
+        self.device = device
         self.prepare()
-        put, empty = cuda.put, lambda like: cuda.put(np.full_like(like, 77))
-        self.x, self.hx, self.cx, self.params = put(p.x), put(p.hx), put(p.cx), put(p.params)
-        self.dy, self.dhy, self.dcy = put(p.dy), put(p.dhy), put(p.dcy)
-        self.y, self.hy, self.cy, self.dx = empty(p.dy), empty(p.hx), empty(p.cx), empty(p.x)
-        self.dhx, self.dcx, self.d_params = empty(p.hx), empty(p.cx), empty(p.params)
-        self.reserve = put(np.zeros(self.plan.reserve_nbytes, np.uint8))
+        for name in (*ARRAYS, "params"):
+            setattr(self, name, way.put(getattr(p, name)))
+        likes = {"y": p.dy, "hy": p.hx, "cy": p.cx, "dx": p.x, "dhx": p.hx, "dcx": p.cx, "d_params": p.params}
+        for name, like in likes.items():
+            setattr(self, name, way.put(np.full_like(like, 77)))
+        if not p.spec.has_cell_state:
+            self.cx = self.cy = self.dcx = self.dcy = None
+        self.reserve = way.put(np.full(self.plan.reserve_nbytes, 77, np.uint8))
 
     def prepare(self):
         """Make the plan, or another one for another stream."""
-        p = self.problem
-        self.plan = p.op.prepare(6, 4, is_training=True, sequence_lengths=p.lengths, device="cuda")
+        (T, B, _), p = self.problem.x.shape, self.problem
+        self.plan = p.op.prepare(T, B, is_training=True, sequence_lengths=p.lengths, device=self.device)
 
     def forward(self):
         self.plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
@@ -40,8 +46,8 @@ class Prepared:
         gradients = (self.dhy, self.dhx, self.cx, self.dcy, self.dcx, self.dx)
         self.plan.backward_data(self.params, self.y, self.dy, self.hx, *gradients, self.reserve)
 
-    def backward_weights(self):
-        self.plan.backward_weights(self.x, self.hx, self.y, self.d_params, self.reserve)
+    def backward_weights(self, *, accumulate=False):
+        self.plan.backward_weights(self.x, self.hx, self.y, self.d_params, self.reserve, accumulate)
 
     def step(self):
         """A forward, and both backward passes."""
@@ -49,9 +55,10 @@ class Prepared:
         self.backward_data()
         self.backward_weights()
 
-    def results(self, cuda):
+    def results(self, way):
         """Every result, on the host."""
-        return {name: cuda.get(getattr(self, name)).copy() for name in self.RESULTS}
+        found = {name: getattr(self, name) for name in self.RESULTS}
+        return {name: way.get(array).copy() for name, array in found.items() if array is not None}
 
 
 @contextlib.contextmanager

@@ -21,6 +21,14 @@ def on_device(device, problem, time_major=True):
 
 
 def run(problem, arrays, **keywords):
-    """Every result and gradient of a problem computed on the device's arrays; on the host."""
+    """Every result and gradient of a problem computed on the device's arrays; on the host, data by time first."""
     found = dataclasses.replace(problem, **arrays).results(**keywords)
-    return {name: host(array).copy() for name, array in found.items()}
+    found = {name: host(array).copy() for name, array in found.items()}
+    if keywords.get("time_major", True):
+        return found
+    return found | {name: found[name].swapaxes(0, 1) for name in ("y", "dx")}
+
+
+def run_on(device, problem, **keywords):
+    """The same from arrays of its own."""
+    return run(problem, on_device(device, problem, keywords.get("time_major", True)), **keywords)
