@@ -38,6 +38,14 @@ def play(shim_path, monkeypatch):
 
 
 @pytest.fixture
+def played(shim_path, monkeypatch):
+    """Torch on the stand-in."""
+    from tests.stand_in.torch_on_cpu import playing
+
+    yield from playing(shim_path, monkeypatch)
+
+
+@pytest.fixture
 def cuda(monkeypatch):
     """In CuPy's place: what a `CudaDevice` asks of it, on a machine with two GPUs.
 

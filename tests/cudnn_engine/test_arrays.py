@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from pycudnnrnn import ops
-from pycudnnrnn.errors import ArgumentError, StateError
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.stand_in.host_device import HostDevice, host, imported
 
@@ -183,28 +183,6 @@ def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_othe
     else:
         assert not waits
     assert [stream.ptr for stream in device.synchronized] == [main] * (3 if waited_for else 0)
-
-
-def test_a_plan_belongs_to_torchs_stream_of_its_first_call(played, monkeypatch):
-    shim, device = played
-    problem = problem_of()
-    plan = problem.op.prepare(5, 3, sequence_lengths=problem.lengths, device="cuda:0")
-    x, hx, cx, params = (put(device, "torch", getattr(problem, name)) for name in NAMES[:4])
-    expected = problem.forward(is_training=False)
-    y, hy, cy = (
-        put(device, "torch", np.zeros_like(a)) for a in (expected.output, expected.output_h, expected.output_c)
-    )
-    current = types.SimpleNamespace(cuda_stream=0x10)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: current)
-    for _ in range(2):
-        plan.forward(params, x, hx, cx, y, hy, cy)
-    current.cuda_stream = 0x20
-    with pytest.raises(StateError, match=r"belongs to stream 0x10, .* current stream is 0x20: prepare a plan for each"):
-        plan.forward(params, x, hx, cx, y, hy, cy)
-    assert [stream for _, _, stream, _ in shim.launches] == [0x10, 0x10]
-    assert np.array_equal(get(y), expected.output)
-    waits = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
-    assert waits == [(0x10, device.current.ptr)], "its workspace was taken on CuPy's"
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -42,20 +42,6 @@ def test_a_layout_that_differs_is_marked_region_by_region(run, play, tmp_path):
     assert (tmp_path / "a.svg").exists()
 
 
-@pytest.mark.long
-def test_the_self_test_runs_the_whole_cuda_path(run, play, monkeypatch):
-    _, _, device = play()
-    use_host_cupy(device)
-    without = {group: checks for group, checks in self_test.GROUPS.items() if group != "NumPy engine"}
-    monkeypatch.setattr(self_test, "GROUPS", without)  # its checks need no device; tests/cli/test_check.py has them
-    code, out, _ = run("check", "--json")
-    found = {(c["group"], c["name"]): c for c in json.loads(out)["checks"]}
-    cuda = [check for (group, _), check in found.items() if group == "cuDNN engine"]
-    assert [(check["outcome"], check["detail"]) for check in cuda if check["outcome"] != "passed"] == []
-    assert len(cuda) == len(self_test.GROUPS["cuDNN engine"])
-    assert code == 0
-
-
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_self_test_tells_another_layout_from_other_numbers(run, play, monkeypatch, wrong):
     class Other(PermutedLayoutEngine):

@@ -1,5 +1,7 @@
 """What cuDNN's documents leave open, nothing relies on: there the stand-in refuses, or leaves undone."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.prepared import Prepared
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run
 
@@ -21,19 +24,16 @@ def test_a_prepared_backward_fills_the_callers_dx_behind_each_end_and_no_other(p
     _, _, device = play()
     for lengths in (RAGGED, None):
         problem = make_problem(ops.CudnnGRU(1, 3, 4), 4, 3, lengths, seed=5)
-        a = on_device(device, problem)
-        plan = problem.op.prepare(4, 3, is_training=True, sequence_lengths=lengths, device="cuda:0")
-        y, hy, dhx, dx = (device.copy(a[name]) for name in ("dy", "hx", "hx", "x"))
-        reserve = device.empty((plan.reserve_nbytes,), np.dtype(np.uint8))
+        b = Prepared(types.SimpleNamespace(put=device.from_host), problem=problem, device="cuda:0")
         filled, plain = [], device.zero_at
         device.zero_at = lambda *what, plain=plain, filled=filled: filled.append(what[:2]) or plain(*what)
-        plan.forward(a["params"], a["x"], a["hx"], None, y, hy, None, reserve)
-        plan.backward_data(a["params"], y, a["dy"], a["hx"], a["dhy"], dhx, None, None, None, dx, reserve)
+        b.forward()
+        b.backward_data()
         device.zero_at = plain
-        assert filled == ([(dx.data.ptr, dx.nbytes)] if lengths else []), "equal lengths write all of it"
-        for b, length in enumerate(lengths or []):
-            assert host(dx)[:length, b].all()
-            assert not host(dx)[length:, b].any()
+        assert filled == ([(b.dx.data.ptr, b.dx.nbytes)] if lengths else []), "equal lengths write all of it"
+        for i, length in enumerate(lengths or []):
+            assert host(b.dx)[:length, i].all()
+            assert not host(b.dx)[length:, i].any()
 
 
 @pytest.mark.parametrize("lengths", [None, [4, 1, 3], [4, 0, 3]], ids=["equal", "ragged", "in parts"])

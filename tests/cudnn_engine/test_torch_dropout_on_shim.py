@@ -12,12 +12,7 @@ from pycudnnrnn.engines.cudnn.stream_states import KEPT_MAX
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import torch as ours
-from tests.stand_in.torch_on_cpu import equal, first_seed, make, on_numpy, playing, step
-
-
-@pytest.fixture
-def played(shim_path, monkeypatch):
-    yield from playing(shim_path, monkeypatch)
+from tests.stand_in.torch_on_cpu import equal, first_seed, make, on_numpy, step
 
 
 def seedings(played):
@@ -39,61 +34,51 @@ def test_a_hundred_steps_seed_cudnn_once_and_each_has_masks_of_its_own(played):
     assert len({found[k][0].numpy().tobytes() for k in range(100)}) == 100
 
 
-def run_the_same(played, module, x):
-    torch.manual_seed(5)
-    outputs(module, x, 3)
+def forwards(count, batch=3):
+    return lambda _, module, x: outputs(module, x[:, :batch], count)
 
 
-def run_more_than_is_kept(played, module, x):
-    torch.manual_seed(5)
-    outputs(module, x, 2 * KEPT_MAX)
-
-
-def run_another_batch(played, module, x):
-    torch.manual_seed(5)
-    outputs(module, x[:, :2], 9)
-
-
-def run_another_number(played, module, x):
-    torch.manual_seed(6)
-    outputs(module, x, 9)
-
-
-def draw_more_on_the_device_than_before(played, module, x):
-    run_the_same_seeds_from_the_second_on(played, module, x)
-    torch.manual_seed(5)
-    played.generator.set_offset(4000)
-
-
-def run_the_same_seeds_from_the_second_on(played, module, x):
-    torch.manual_seed(5)
+def drawn(played, module, x):
     torch.randint(2**63 - 1, ())
     outputs(module, x, 9)
 
 
-def load_a_state_of_the_generators(played, module, x):
+def an_offset(played, module, x):
+    drawn(played, module, x)
+    torch.manual_seed(5)
+    played.generator.set_offset(4000)
+
+
+def a_state(played, module, x):
     torch.manual_seed(6)
     outputs(module, x, 2)
     played.generator.set_state((5, played.generator.get_offset()))
     torch.default_generator.manual_seed(5)
 
 
-PASTS = [
-    run_the_same, run_more_than_is_kept, run_another_batch, run_another_number, run_the_same_seeds_from_the_second_on,
-]  # fmt: skip
-SETTING = [draw_more_on_the_device_than_before, load_a_state_of_the_generators]
+PASTS = {
+    # the seed of what ran before; what it was; whether torch's seed is set after it
+    "the same": (5, forwards(3), True),
+    "more than is kept": (5, forwards(2 * KEPT_MAX), True),
+    "another batch": (5, forwards(9, batch=2), True),
+    "another number": (6, forwards(9), True),
+    "the same seeds from the second on": (5, drawn, True),
+    "an offset of the device's generator": (5, an_offset, False),
+    "a state of the device's generator": (5, a_state, False),
+}
 
 
-@pytest.mark.parametrize("past", PASTS + SETTING, ids=lambda past: past.__name__)
+@pytest.mark.parametrize("past", PASTS)
 def test_masks_follow_from_what_ran_since_the_generator_was_set(played, past):
     """Compared with the NumPy engine, whose positions are those of a chain that has begun there."""
     module, x = make(dropout=0.5)
-    seed = first_seed(5)
-    past(played, module, x)
-    if past in PASTS:
+    chain, (before, ran, is_set) = first_seed(5), PASTS[past]
+    torch.manual_seed(before)
+    ran(played, module, x)
+    if is_set:
         torch.manual_seed(5)
     for k, y in enumerate(outputs(module, x, KEPT_MAX + 4)):
-        assert torch.equal(y, on_numpy(module, x, run=outputs_of_one, chain=(seed, k)))
+        assert torch.equal(y, on_numpy(module, x, run=outputs_of_one, chain=(chain, k)))
 
 
 def outputs_of_one(module, x):

@@ -17,14 +17,9 @@ from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.permuted import PermutedLayoutEngine
+from tests.helpers.pairwise import pairwise
 from tests.stand_in import shim
-from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, make, on_numpy, playing, step
-
-
-@pytest.fixture
-def played(shim_path, monkeypatch):
-    yield from playing(shim_path, monkeypatch)
-
+from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, make, on_numpy, step
 
 BATCHES = ([5, 4, 1], [5, 2, 2], [5, 5, 3], [5, 4, 1], [5, 5, 5], None, [5, 1, 1])
 
@@ -37,16 +32,14 @@ class Counted:
         self._before = self._of_device()
         init = owned.Owned.__init__
         monkeypatch.setattr(owned.Owned, "__init__", lambda *a: self._count("descriptors") or init(*a))
-        for name in ("__dlpack__", "__dlpack_device__"):
-            self._watch(monkeypatch, torch.Tensor, name, "exchanges")
-        self._watch(monkeypatch, _arrays, "to_engine", "exchanges")
-        self._watch(monkeypatch, _torch_cudnn, "Batch", "kinds")
-        self._watch(monkeypatch, _arrays, "streams", "streams")
-        self._watch(monkeypatch, cupy.cuda, "Event", "events")
-        self._watch(monkeypatch, torch.cuda, "Event", "events")
-        self._watch(monkeypatch, played.device, "wait", "events")
-        self._watch(monkeypatch, torch.cuda, "set_device", "devices")
-        self._watch(monkeypatch, torch.cuda, "device", "devices")
+        watched = [
+            (torch.Tensor, "__dlpack__", "exchanges"), (torch.Tensor, "__dlpack_device__", "exchanges"),
+            (_arrays, "to_engine", "exchanges"), (_torch_cudnn, "Batch", "kinds"), (_arrays, "streams", "streams"),
+            (cupy.cuda, "Event", "events"), (torch.cuda, "Event", "events"), (played.device, "wait", "events"),
+            (torch.cuda, "set_device", "devices"), (torch.cuda, "device", "devices"),
+        ]  # fmt: skip
+        for owner, name, what in watched:
+            self._watch(monkeypatch, owner, name, what)
         played.calls.clear()
 
     def _watch(self, monkeypatch, owner, name, what):
@@ -70,11 +63,14 @@ class Counted:
         return +(self.counts + moved + asked)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
-@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"proj_size": 2}], ids=str)
-def test_every_address_is_in_its_place(played, monkeypatch, dtype, lengths, options):
-    module, x = make(dtype=dtype, **options)
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+OPTIONS = {"plain": {}, "batch first": {"batch_first": True}, "projected": {"proj_size": 2}}
+CASES = pairwise(DTYPES, (None, (5, 2, 4)), OPTIONS)
+
+
+@pytest.mark.parametrize(("dtype", "lengths", "option"), CASES, ids=str)
+def test_every_address_is_in_its_place(played, monkeypatch, dtype, lengths, option):
+    module, x = make(dtype=dtype, **OPTIONS[option])
     x = x.to(dtype)
     x = x.transpose(0, 1).contiguous() if module.batch_first else x
     hx = torch.randn(4, 3, module.proj_size or 6).to(dtype), torch.randn(4, 3, 6).to(dtype)
@@ -182,9 +178,8 @@ def test_more_steps_than_one_native_call_takes_run_without_gradients_only(played
 
 @pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
-@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
-def test_a_compiled_step_is_the_same(played, lengths):
-    module, x = make(dropout=0.5)
+def test_a_compiled_step_is_the_same(played):
+    (module, x), lengths = make(dropout=0.5), [5, 2, 4]
     torch.compiler.reset()
     torch.manual_seed(2)
     expected = step(module, x, lengths)
@@ -225,13 +220,6 @@ def test_autocast_gives_each_weight_to_the_layout_of_its_dtype(played, seed, len
 def test_cuda_graphs_of_a_compiler_leave_the_operators_out(operator):
     assert torch.Tag.cudagraph_unsafe in operator.tags
     assert torch.Tag.pt2_compliant_tag in operator.tags
-
-
-def test_the_operators_by_themselves_refuse_a_backward():
-    module, x = make()
-    y, *_ = _torch_ops.rnn(x, None, None, None, module.params, None, module._spec_json, 0.0, False, False)
-    with pytest.raises(RuntimeError, match=r"interop\.torch's modules"):
-        y.sum().backward()
 
 
 @pytest.mark.parametrize("kind", [ours.LSTM, ours.GRU])

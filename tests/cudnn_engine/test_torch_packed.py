@@ -7,33 +7,23 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from pycudnnrnn.engines.cudnn import native_calls as native_passes
-from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
-from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.interop import _torch_cudnn
-from pycudnnrnn.interop._torch_rules import TorchArgumentError
+from tests.helpers.pairwise import pairwise
 from tests.interop.pairs import KINDS, make_call, make_pair, worst
 from tests.stand_in import shim
-from tests.stand_in.torch_on_cpu import equal, make, playing, step
+from tests.stand_in.torch_on_cpu import equal, make, step
 
 PACKED, UNPACKED = "SEQ_MAJOR_PACKED", "SEQ_MAJOR_UNPACKED"
 
-LENGTHS = ([5, 4, 1], [2, 5, 2], [5, 5, 5], [1, 1, 1], [3], [1], [5, 5, 1], [1, 5, 4])
-
-
-@pytest.fixture
-def played(shim_path, monkeypatch):
-    yield from playing(shim_path, monkeypatch)
+LENGTHS = ((5, 4, 1), (2, 5, 2), (5, 5, 5), (1, 1, 1), (3,), (1,), (5, 5, 1), (1, 5, 4))
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "batch_first": True}], ids=str)
-def test_results_and_every_gradient_are_torchs_in_any_order_of_lengths(played, kind, lengths, options):
-    theirs, mine = make_pair(kind, 3, 6, 2, **options)
+@pytest.mark.parametrize(("kind", "lengths", "both"), pairwise(KINDS, LENGTHS, [False, True]), ids=str)
+def test_results_and_every_gradient_are_torchs_in_any_order_of_lengths(played, kind, lengths, both):
+    theirs, mine = make_pair(kind, 3, 6, 2, bidirectional=both, batch_first=both)
     call = make_call(theirs, max(lengths), len(lengths), "packed unsorted")
-    call.lengths = lengths
+    call.lengths = [*lengths]
     difference, where = worst(call(mine), call(theirs))
     assert difference <= 1e-12, where
     assert played.described == [(PACKED, tuple(sorted(lengths, reverse=True)))] * 3
@@ -78,31 +68,3 @@ def test_packed_and_padded_batches_of_one_size_share_nothing(played, monkeypatch
         equal(found[:3], [output.data, *final])
     expected = [[(PACKED, tuple(b))] * 3 + [(UNPACKED, tuple(b))] for b in batches]
     assert played.described == [described for of_batch in expected for described in of_batch]
-
-
-@pytest.mark.parametrize("lengths", [None, [5, 4, 2]], ids=["padded", "packed"])
-def test_padded_io_goes_with_the_layout(played, monkeypatch, lengths):
-    """The stand-in refuses the other. Padded layouts need it, and for packed data PyTorch turns it off."""
-    module, x = make()
-
-    def turned(*arguments, padded_io, **keywords):
-        return RNNDescriptor(*arguments, padded_io=not padded_io, **keywords)
-
-    monkeypatch.setattr(native_passes, "RNNDescriptor", turned)
-    with pytest.raises(CudnnError, match="BAD_PARAM"):
-        step(module, x, lengths)
-    assert played.complaints
-    while played.complaints:  # of torch's algorithm, and of the standard one after it
-        assert "padded I/O" in played.complaints.pop()
-
-
-@pytest.mark.parametrize("sizes", [[2, 1, 0], [2, 2, 2], [1, 2], [3, 2, 1]], ids=str)
-def test_batch_sizes_that_are_not_those_of_the_data_are_refused_before_the_library_is_asked(played, sizes):
-    module, _ = make()
-    step(module, torch.randn(3, 2, 4, dtype=torch.float64), [3, 2])
-    played.calls.clear()
-    hx = [torch.zeros(4, 2, 6, dtype=torch.float64)] * 2
-    data = PackedSequence(torch.randn(3, 4, dtype=torch.float64), torch.tensor(sizes))
-    with pytest.raises(TorchArgumentError, match=r"Invalid (batch_sizes|hx)"):
-        module(data, tuple(hx))
-    assert not [name for name, *_ in played.calls if name in shim.PASSES]

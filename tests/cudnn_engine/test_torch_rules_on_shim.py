@@ -15,18 +15,13 @@ from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import Gpu
 from pycudnnrnn.testing.permuted import PermutedLayoutEngine
 from tests.stand_in import native, shim
-from tests.stand_in.torch_on_cpu import H200, equal, make, on_numpy, playing, step
+from tests.stand_in.torch_on_cpu import H200, equal, make, on_numpy, step
 
 P100, V100, T4 = Gpu(6, 0, 56), Gpu(7, 0, 80), Gpu(7, 5, 40)
 A100, A30, A40, GB202 = Gpu(8, 0, 108), Gpu(8, 0, 56), Gpu(8, 6, 84), Gpu(12, 0, 170)
 MAXWELL = Gpu(5, 2, 24)
 
 STANDARD, STATIC, SMALL_H = "standard", "persist_static", "persist_static_small_h"
-
-
-@pytest.fixture
-def played(shim_path, monkeypatch):
-    yield from playing(shim_path, monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -71,22 +66,12 @@ F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float6
 
 SMALL_H_CASES = [
     # use_rnn_persist_small_h, forward: relu and tanh hidden_size <= 384, LSTM and GRU <= 192; backward: 256 and 128.
-    (RELU, 384, 8, F32, {}, (SMALL_H, STANDARD)),
-    (RELU, 385, 8, F32, {}, (STANDARD, STANDARD)),
-    (TANH, 384, 8, F32, {}, (SMALL_H, STANDARD)),
-    (TANH, 385, 8, F32, {}, (STANDARD, STANDARD)),
-    (RELU, 256, 8, F32, {}, (SMALL_H, SMALL_H)),
-    (RELU, 257, 8, F32, {}, (SMALL_H, STANDARD)),
-    (TANH, 256, 8, F32, {}, (SMALL_H, SMALL_H)),
-    (TANH, 257, 8, F32, {}, (SMALL_H, STANDARD)),
-    (LSTM, 192, 8, F32, {}, (SMALL_H, STANDARD)),
-    (LSTM, 193, 8, F32, {}, (STANDARD, STANDARD)),
-    (GRU, 192, 8, F32, {}, (SMALL_H, STANDARD)),
-    (GRU, 193, 8, F32, {}, (STANDARD, STANDARD)),
-    (LSTM, 128, 8, F32, {}, (SMALL_H, SMALL_H)),
-    (LSTM, 129, 8, F32, {}, (SMALL_H, STANDARD)),
-    (GRU, 128, 8, F32, {}, (SMALL_H, SMALL_H)),
-    (GRU, 129, 8, F32, {}, (SMALL_H, STANDARD)),
+    *(
+        (kind, units, 8, F32, {}, tuple(SMALL_H if units <= most else STANDARD for most in limits))
+        for kind, limits in ((RELU, (384, 256)), (TANH, (384, 256)), (LSTM, (192, 128)), (GRU, (192, 128)))
+        for most in limits
+        for units in (most, most + 1)
+    ),
     # get_algo looks at neither layers nor directions nor the batch before it; and batch_first is a transpose to it.
     (LSTM, 16, 8, F32, {"layers": 3, "bidirectional": True}, (SMALL_H, SMALL_H)),
     (LSTM, 160, 8, F32, {"layers": 2, "dropout": 0.5}, (SMALL_H, STANDARD)),
@@ -132,28 +117,24 @@ STATIC_CASES = [
     (TANH, 512, 128, F16, {"B": 12}, (STANDARD, STANDARD)),
     (LSTM, 896, 128, F16, {"B": 96}, (STATIC, STATIC)),
     # ... where multiProcessorCount >= 98 and minor != 6.
-    (LSTM, 256, 128, F16, {"B": 8, "gpu": A100}, (STATIC, STATIC)),
-    (LSTM, 256, 128, F16, {"B": 8, "gpu": Gpu(8, 0, 98)}, (STATIC, STATIC)),
-    (LSTM, 256, 128, F16, {"B": 8, "gpu": Gpu(8, 0, 97)}, (STANDARD, STANDARD)),
-    (LSTM, 256, 128, F16, {"B": 8, "gpu": A30}, (STANDARD, STANDARD)),
-    (LSTM, 256, 128, F16, {"B": 8, "gpu": Gpu(8, 6, 128)}, (STANDARD, STANDARD)),
-    (LSTM, 256, 128, F16, {"B": 8, "gpu": A40}, (STANDARD, STANDARD)),
-    (LSTM, 256, 128, F16, {"B": 8, "gpu": GB202}, (STATIC, STATIC)),
+    *((LSTM, 256, 128, F16, {"B": 8, "gpu": gpu}, (STATIC, STATIC)) for gpu in (A100, Gpu(8, 0, 98), GB202)),
+    *(
+        (LSTM, 256, 128, F16, {"B": 8, "gpu": gpu}, (STANDARD, STANDARD))
+        for gpu in (Gpu(8, 0, 97), A30, Gpu(8, 6, 128), A40)
+    ),
     # ... major == 7: no 7.5; bsize % 16 == 0 but 80 and 112, or 8; and as many steps as the batch is large.
     (GRU, 256, 128, F16, {"B": 16, "T": 40, "gpu": V100}, (STATIC, STATIC)),
     (GRU, 256, 128, F16, {"B": 16, "T": 40, "gpu": T4}, (STANDARD, STANDARD)),
     (GRU, 256, 128, F16, {"B": 16, "T": 10, "gpu": V100}, (STATIC, STATIC)),
     (GRU, 256, 128, F16, {"B": 16, "T": 9, "gpu": V100}, (STANDARD, STANDARD)),
-    (RELU, 512, 128, F16, {"B": 32, "T": 10, "gpu": V100}, (STATIC, STATIC)),
-    (RELU, 512, 128, F16, {"B": 48, "T": 19, "gpu": V100}, (STANDARD, STANDARD)),
-    (RELU, 512, 128, F16, {"B": 96, "T": 20, "gpu": V100}, (STATIC, STATIC)),
-    (RELU, 512, 128, F16, {"B": 128, "T": 39, "gpu": V100}, (STANDARD, STANDARD)),
-    (RELU, 512, 128, F16, {"B": 128, "T": 40, "gpu": V100}, (STATIC, STATIC)),
-    (RELU, 512, 128, F16, {"B": 144, "T": 40, "gpu": V100}, (STANDARD, STANDARD)),
-    (RELU, 512, 128, F16, {"B": 8, "T": 10, "gpu": V100}, (STATIC, STATIC)),
-    (RELU, 512, 128, F16, {"B": 24, "T": 40, "gpu": V100}, (STANDARD, STANDARD)),
-    (RELU, 512, 128, F16, {"B": 80, "T": 40, "gpu": V100}, (STANDARD, STANDARD)),
-    (RELU, 512, 128, F16, {"B": 112, "T": 40, "gpu": V100}, (STANDARD, STANDARD)),
+    *(
+        (RELU, 512, 128, F16, {"B": B, "T": T, "gpu": V100}, (STATIC, STATIC))
+        for B, T in ((32, 10), (96, 20), (128, 40), (8, 10))
+    ),
+    *(
+        (RELU, 512, 128, F16, {"B": B, "T": T, "gpu": V100}, (STANDARD, STANDARD))
+        for B, T in ((48, 19), (128, 39), (24, 40), (80, 40), (112, 40), (144, 40))
+    ),
     (RELU, 512, 128, F16, {"B": 16, "T": 40, "gpu": P100}, (STANDARD, STANDARD)),
 ]
 
