@@ -1,6 +1,5 @@
 """TensorFlow's checkpoints without TensorFlow: each thing finds its own, and damaged files are refused."""
 
-import errno
 import os
 import re
 import sys
@@ -18,11 +17,8 @@ from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyE
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 from tests.helpers.bundles import write_bundle
-from tests.helpers.faults import each
-from tests.helpers.faults import refused as refused_call
 from tests.helpers.layers import OF_MODE, built
 from tests.helpers.oracles import random_canonical
-from tests.helpers.together import together
 
 TWO_BIASES = pytest.mark.filterwarnings("ignore:TensorFlow's cells have one bias per gate")
 SPEC = RNNSpec("lstm", 2, 3, 5, dtype="float64")
@@ -61,18 +57,15 @@ def refused(things, path, *, require_finite=False):
 # --- whose tensors are they? ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scope", ["", "encoder/", "cudnn_lstm/", "deep/down/"])
-@pytest.mark.parametrize("things", [lambda layer: {"": layer}, lambda layer: [layer], lambda layer: [layer.saveable]])
-def test_an_rnn_that_nobody_named_is_found_under_any_scope_and_a_warning_says_under_which(tmp_path, scope, things):
-    layer = built()
+@pytest.mark.parametrize("scope", ["encoder/", "deep/down/"])
+def test_an_rnn_that_nobody_named_is_found_under_any_scope_and_a_warning_says_under_which(tmp_path, scope):
     path = written(tmp_path, variables(scope, 3))
-    if scope == "cudnn_lstm/" or (scope == "" and things(layer) == {"": layer}):  # its own, or what its key says
-        Saver(things(layer)).restore(path)
-    else:
+    for things in (lambda layer: {"": layer}, lambda layer: [layer], lambda layer: [layer.saveable]):
+        layer = built()
         with pytest.warns(UserWarning, match=f"takes the only .* that is left: {scope.rstrip('/')!r}$") as said:
             Saver(things(layer)).restore(path)
         assert said[0].filename == __file__
-    assert is_of(layer, 3)
+        assert is_of(layer, 3)
 
 
 @pytest.mark.parametrize(
@@ -126,12 +119,9 @@ def of_layers(count):
 
 MISFITS = [
     (lambda: built(OF_MODE["gru"]), "needs a rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell"),
-    (lambda: built(direction="bidirectional"), "needs a stack_bidirectional_rnn/cell_0/"),
     (lambda: built(dtype="float32"), "is float64 [8, 12], expecting float32 [8, 12]"),
-    (lambda: built(input_size=4), "is float64 [8, 12], expecting float64 [7, 12]"),
     (lambda: of_layers(1), "bias' is a part of that RNN, for which 'cudnn_lstm' has no"),
     (lambda: of_layers(3), "cell_2/cudnn_compatible_lstm_cell/kernel' is not there"),
-    (lambda: built(bias_mode="none"), "cudnn_compatible_lstm_cell/bias' is a part of that RNN"),
 ]  # fmt: skip
 
 
@@ -163,13 +153,14 @@ def test_arrays_variables_and_saveables_are_restored_beside_layers(tmp_path):
     assert is_of(layer, 1)
 
 
-@pytest.mark.parametrize("spaced", [False, True])
-def test_biases_that_tensorflow_1_3_kept_apart_come_back_bit_for_bit(tmp_path, spaced):
-    c, layer = random_canonical(SPEC, 4), built()
+def test_biases_that_tensorflow_1_3_kept_apart_come_back_bit_for_bit(tmp_path):
+    c = random_canonical(SPEC, 4)
     arrays = convert.tensorflow.from_canonical(c, prefix="rnn_scope/")
-    path = written(tmp_path, {n.replace("_cudnn_", "_cudnn ") if spaced else n: a for n, a in arrays.items()})
-    Saver({"rnn_scope": layer}).restore(path)
-    assert all(map(np.array_equal, layer.op.params_to_canonical(layer.params)[1], c.biases))
+    for joint in ("_cudnn_", "_cudnn "):
+        layer = built()
+        path = written(tmp_path, {name.replace("_cudnn_", joint): array for name, array in arrays.items()})
+        Saver({"rnn_scope": layer}).restore(path)
+        assert all(map(np.array_equal, layer.op.params_to_canonical(layer.params)[1], c.biases))
 
 
 def test_what_is_not_finite_is_refused_where_that_is_asked_for(tmp_path):
@@ -184,26 +175,17 @@ def test_what_is_not_finite_is_refused_where_that_is_asked_for(tmp_path):
 # --- damaged files ----------------------------------------------------------------------------------------------------
 
 
-def index_of(path, **changes):
-    """Write an index again with other entries, under checksums that fit."""
-    index = path.parent / f"{path.name}.index"
-    entries = dict(table.read(index.read_bytes()))
-    index.write_bytes(table.written(entries | {k.encode(): change(entries) for k, change in changes.items()}))
-
-
-@pytest.mark.parametrize("kind", ["bool", "uint8", "float16", "float32", "complex128"])
-def test_a_changed_byte_is_seen_however_small_the_tensor_and_in_the_index(tmp_path, kind):
-    path = written(tmp_path, {"a": np.ones(3, kind), "b": np.ones((), kind)})
-    for file in (tmp_path / "model.ckpt-7.data-00000-of-00001", tmp_path / "model.ckpt-7.index"):
+def test_a_changed_byte_is_seen_however_small_the_tensor_and_in_the_index(tmp_path):
+    path = written(tmp_path, {"a": np.ones(3, bool), "b": np.ones((), "f2"), "c": np.ones(2, "c16")})
+    for file in sorted(tmp_path.glob("model*")):
         whole = file.read_bytes()
-        for place in range(len(whole)):
-            file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        changed = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+        for data in (*changed, *(whole[:length] for length in (0, 1, len(whole) // 2, len(whole) - 1))):
+            file.write_bytes(data)
             with pytest.raises(CheckpointError) as raised:
                 checkpoint.read_tensorflow(path)
-            assert raised.value.reason == "hash" or file.suffix == ".index"
-        for cut in {0, 1, len(whole) // 2, len(whole) - 1}:
-            file.write_bytes(whole[:cut])
-            assert refused({"a": np.zeros(3, kind)}, path).startswith(("format: ", "hash: "))
+            is_whole_shard = len(data) == len(whole) and file.suffix != ".index"
+            assert raised.value.reason in ({"hash"} if is_whole_shard else {"hash", "format"})
         file.write_bytes(whole)
 
 
@@ -238,74 +220,86 @@ def test_a_variable_in_parts_comes_together(tmp_path):
     [
         ((6,), [ones((0, 3)), ones((2, 3))], "parts overlap, or leave a hole"),
         ((2, 2), [ones((0, 2), (0, 1)), ones((0, 1), (0, 2))], "parts overlap, or leave a hole"),
-        ((6,), [ones((0, 3)), ones((0, 3))], "parts overlap, or leave a hole"),
-        ((6,), [ones((0, 3)), ones((4, 2))], "parts overlap, or leave a hole"),
         ((6,), [ones((0, 4)), ones((3, 3))], "parts overlap, or leave a hole"),
         ((6,), [ones((0, 3)), ones((4, 3))], r"a part at \[\(4, 3\)\] of a tensor of \[6\]"),
         ((6,), [ones((0, 3), (0, 1)), ones((3, 3), (0, 1))], r"a part at .* of a tensor of \[6\]"),
         ((6,), [ones((0, 3)), ones((3, 3), kind="f2")], r"the part at \[\(3, 3\)\] is .* of another shape or dtype"),
-        ((6,), [((0, 3), np.ones(3, "f4")), ((3, 3), np.ones(2, "f4"))], "of another shape or dtype"),
+        ((6,), [ones((0, 3)), (((3, 3),), np.ones(2, "f4"))], "of another shape or dtype"),
     ],
 )  # fmt: skip
 def test_parts_that_do_not_make_the_variable_are_refused(tmp_path, shape, parts, text):
-    parts = [(place if isinstance(place[0], tuple) else (place,), array) for place, array in parts]
-    assert re.match(
-        f"format: 'v': .*{text}", refused({"v": np.zeros(shape, "f4")}, written_in_parts(tmp_path, shape, parts))
-    )
+    found = refused({"v": np.zeros(shape, "f4")}, written_in_parts(tmp_path, shape, parts))
+    assert re.match(f"format: 'v': .*{text}", found)
 
 
-BAD_INDEX = {
-    "big-endian": ({"": lambda _: field(1, 1) + field(2, 1) + field(3, field(1, 1))}, "on a big-endian machine"),
-    "newer": ({"": lambda _: field(1, 1) + field(3, field(1, 2) + field(2, 2))}, "needs a reader of version 2"),
-    "no shard": ({"": lambda _: field(3, field(1, 1))}, "0 shards"),
-    "many shards": ({"": lambda _: field(1, 4097) + field(3, field(1, 1))}, "4097 shards"),
-    "a truth value of 2": (
-        {"t": lambda own: Entry.read(own[b"t"])._replace(kind=10).written()}, "a truth value other than 0 and 1"),
-    "the same bytes twice": ({"b": lambda own: own[b"a"]}, "lies over another one"),
-    "shared bytes": (
-        {"b": lambda own: Entry.read(own[b"a"])._replace(offset=4).written()}, "lies over another one"),
-    "one shared byte": (
-        {"b": lambda own: Entry.read(own[b"t"])._replace(offset=7, size=1).written()}, "lies over another one"),
-    "a tensor beyond the shard": (
-        {"t": lambda own: Entry.read(own[b"t"])._replace(offset=100).written()}, "shard 0, which is cut short"),
-    "a tensor of another shard": (
-        {"t": lambda own: Entry.read(own[b"t"])._replace(shard=1).written()}, "shard 1, which is cut short"),
-    "fewer bytes than its shape": (
-        {"t": lambda own: Entry.read(own[b"t"])._replace(shape=(3,)).written()}, "2 bytes where"),
-    "an unknown size": (
-        {"t": lambda own: own[b"t"] + field(2, field(2, field(1, 2**64 - 1)))}, "an unknown or negative number"),
-    "65 axes": ({"t": lambda own: Entry.read(own[b"t"])._replace(shape=(2, *[1] * 64)).written()}, "is damaged"),
-    "sizes beside a 0": (
-        {"t": lambda own: Entry.read(own[b"t"])._replace(shape=(0, 2**40, 2**20), size=0).written()}, "is more than"),
-    "a cut message": ({"t": lambda own: own[b"t"][:-1]}, "the index is damaged"),
-}  # fmt: skip
+def test_a_part_that_says_it_is_in_parts_itself_is_refused(tmp_path):
+    """The bytes of such an entry are nowhere checked to be in the files: it could be of any size."""
+    path = written_in_parts(tmp_path, (3,), [ones((0, 3))])
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes()))
+    key = slice_key("v", ((0, 3),))
+    index.write_bytes(table.written(entries | {key: entries[key] + field(7, field(1, field(2, 3)))}))
+    assert "of another shape or dtype" in refused({"v": np.zeros(3, "f4")}, path)
 
 
-@pytest.mark.parametrize("what", BAD_INDEX)
-def test_an_index_that_cannot_be_right_is_refused(tmp_path, what):
+BAD_HEADERS = [
+    (field(1, 1) + field(2, 1) + field(3, field(1, 1)), "on a big-endian machine"),
+    (field(1, 1) + field(3, field(1, 2) + field(2, 2)), "needs a reader of version 2"),
+    (field(3, field(1, 1)), "0 shards"),
+    (field(1, 4097) + field(3, field(1, 1)), "4097 shards"),
+]
+BAD_ENTRIES = [
+    ("t", {"kind": 10}, "a truth value other than 0 and 1"),
+    ("a", {}, "lies over another one"),
+    ("a", {"offset": 4}, "lies over another one"),
+    ("t", {"offset": 7, "size": 1}, "lies over another one"),
+    ("t", {"offset": 100}, "shard 0, which is cut short"),
+    ("t", {"shard": 1}, "shard 1, which is cut short"),
+    ("t", {"shape": (3,)}, "2 bytes where"),
+    ("t", {"shape": (-1,)}, "an unknown or negative number"),
+    ("t", {"shape": (2, *[1] * 64)}, "is damaged"),
+    ("t", {"shape": (0, 2**40, 2**20), "size": 0}, "is more than"),
+]
+"""Of the first tensor or of the second, and what changes of it."""
+
+
+@pytest.mark.parametrize(("like", "changes", "text"), [*((None, *row) for row in BAD_HEADERS), *BAD_ENTRIES])
+def test_an_index_that_cannot_be_right_is_refused(tmp_path, like, changes, text):
     path = written(tmp_path, {"a": np.ones(2, "f4"), "t": np.array([1, 2], "u1"), "z": np.ones(2, "f4")})
-    index_of(path, **{"": lambda _: field(1, 1) + field(3, field(1, 2) + field(2, 1))})
+    index = tmp_path / "model.ckpt-7.index"
+    entries = dict(table.read(index.read_bytes())) | {b"": field(1, 1) + field(3, field(1, 2) + field(2, 1))}
+    index.write_bytes(table.written(entries))
     checkpoint.read_tensorflow(path)  # written by a newer one, for ours as well
-    changes, text = BAD_INDEX[what]
-    index_of(path, **changes)
+    if like is None:
+        entries[b""] = changes
+    else:
+        entries[b"t"] = Entry.read(entries[like.encode()])._replace(**changes).written()
+    index.write_bytes(table.written(entries))
     with pytest.raises(CheckpointError, match=text) as raised:
         checkpoint.read_tensorflow(path)
     assert raised.value.reason == "format"
 
 
-def test_a_name_that_an_index_has_twice_or_that_is_no_utf8_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ([b"", b"a", b"a"], "is not after the one before it"),
+        ([b"", b"\xff"], "a name in the index is damaged"),
+        ([b"", b"cut"], "the index is damaged"),
+    ],
+)
+def test_an_index_whose_keys_or_messages_cannot_be_right_is_refused(tmp_path, keys, text):
     path = written(tmp_path, {"a": np.ones(2)})
     index = tmp_path / "model.ckpt-7.index"
     entries = dict(table.read(index.read_bytes()))
 
-    class Twice(dict):
+    class Keys(dict):
         def __iter__(self):
-            yield from (b"", b"a", b"a")
+            yield from keys
 
-    index.write_bytes(table.written(Twice(entries)))
-    assert re.match("format: .*is not after the one before it", refused({"a": np.zeros(2)}, path))
-    index.write_bytes(table.written({b"": entries[b""], b"\xff": entries[b"a"]}))
-    assert re.match("format: a name in the index is damaged", refused({"a": np.zeros(2)}, path))
+    own = entries | {b"\xff": entries[b"a"], b"cut": entries[b"a"][:-1]}
+    index.write_bytes(table.written(Keys(own)))
+    assert re.match(f"format: .*{text}", refused({"a": np.zeros(2)}, path))
 
 
 def test_a_bundle_is_named_by_its_prefix_or_index_and_a_file_of_that_name_is_what_is_meant(tmp_path):
@@ -372,20 +366,16 @@ def test_a_warning_says_where_two_biases_become_one_and_only_there(tmp_path, rec
 
 
 def test_what_tensorflow_has_no_cell_for_and_what_no_bundle_can_hold_is_refused(tmp_path):
-    layers = [
-        built(input_size=3, input_mode="skip_input"), built(bias_mode="none"), built(OF_MODE["gru"], bias_mode="none"),
-        *(built(OF_MODE["gru"], bias_mode=f"single_{side}") for side in ("input", "recurrent")),
-    ]  # fmt: skip
-    for layer in layers:
+    bad = [built(OF_MODE["gru"], bias_mode=mode) for mode in ("none", "single_input", "single_recurrent")]
+    for layer in (built(input_size=3, input_mode="skip_input"), built(bias_mode="none"), *bad):
         with pytest.raises(ArgumentError, match=f"bias_mode='{layer.spec.bias_mode}', which none has") as raised:
             Saver({"m": layer}).save(tmp_path / "m", format="tensorflow")
         assert raised.value.argument == "items['m']"
     for name in ("a\0", "", "x" * 4097):
         with pytest.raises(ArgumentError, match=r"Invalid name"):
             Saver({name: np.zeros(2)}).save(tmp_path / "m", format="tensorflow")
-    for array in (np.array(["a"]), np.zeros(2, ">f4")):
-        with pytest.raises(ArgumentError, match=r"Invalid x dtype"):
-            write_bundle(tmp_path / "m", {"x": array})
+    with pytest.raises(ArgumentError, match=r"Invalid x dtype"):
+        write_bundle(tmp_path / "m", {"x": np.zeros(2, ">f4")})
     assert not list(tmp_path.glob("[!.]*"))
 
 
@@ -397,48 +387,24 @@ def test_complex_numbers_are_summarised_by_their_absolute_values(tmp_path):
     assert found["narrow"] == checkpoint.Summary(2, 5.0, 6.0, 5.5, 0, 0)
 
 
-def test_a_save_in_which_any_call_fails_leaves_the_old_checkpoint_or_the_new(tmp_path):
-    a, found, outcomes = np.arange(3.0), np.zeros(3), set()
-    saver = Saver({"a": a})
-    path = saver.save(tmp_path / "m", format="tensorflow")
-    for call, error in each(lambda: saver.save(path, format="tensorflow"), refused_call(errno.ENOSPC)):
-        assert error is None or isinstance(error, (OSError, CheckpointError)), (call, error)
-        Saver({"a": found}).restore(tmp_path)
-        outcomes.add("new" if np.array_equal(found, a) else "old")
-        assert found[1] - found[0] == 1, "never a mix"
-        saver.save(path, format="tensorflow")
-        files = {file.name for file in tmp_path.iterdir() if file.suffix != ".lock"}
-        shards = sorted(name for name in files if ".data-" in name)
-        assert files == {"checkpoint", "m.index", *shards}, call
-        assert len(shards) == int(shards[0][-1]), "none is left over"
-        a += 1
-    assert outcomes == {"old", "new"}
-
-
 def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_path, monkeypatch):
-    """The first stops after its first renaming, until the second is done or has waited for it."""
-    path, real, done = tmp_path / "m", os.replace, threading.Event()
-    Saver({"a": np.zeros(3)}).save(path, format="tensorflow")
-    stopped, first = threading.Event(), []
+    """The second comes after the first renaming of the first, and has to wait."""
+    real, second = os.replace, []
+
+    def save(value):
+        Saver({"a": np.full(3, value)}).save(tmp_path / "m", format="tensorflow")
 
     def replace(*arguments, **keywords):
         real(*arguments, **keywords)
-        if threading.current_thread() in first and not stopped.is_set():
-            stopped.set()
-            done.wait(0.5)
+        if not second:
+            second.append(threading.Thread(target=save, args=[2.0]))
+            second[0].start()
+            second[0].join(0.5)
 
+    save(0.0)
     monkeypatch.setattr(os, "replace", replace)
-
-    def save(value):
-        if value == 1:
-            first.append(threading.current_thread())
-        else:
-            stopped.wait()
-        Saver({"a": np.full(3, float(value))}).save(path, format="tensorflow")
-        if value == 2:
-            done.set()
-
-    together(2, lambda number: save(number + 1))
+    save(1.0)
+    second[0].join()
     found = np.zeros(3)
-    Saver({"a": found}).restore(path)
+    Saver({"a": found}).restore(tmp_path / "m")
     assert found.tolist() == [2, 2, 2]

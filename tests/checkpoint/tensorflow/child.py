@@ -23,21 +23,9 @@ os.environ |= {  # before TensorFlow: quiet, one thread, and the cells of TF 1.x
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
 
 from tests.checkpoint.tensorflow.arrays import PARTS, arrays, part
-from tests.checkpoint.tensorflow.models import (
-    BUILT,
-    CUDNN,
-    INPUT_SIZE,
-    LENGTHS,
-    NUM_UNITS,
-    OWN_CELLS,
-    REFUSED,
-    WRITTEN,
-    B,
-    T,
-)
+from tests.checkpoint.tensorflow.models import CUDNN, INPUT_SIZE, LENGTHS, NUM_UNITS, OWN_CELLS, WRITTEN, B, T
 
 
 def save(prefix, tensors):
@@ -123,13 +111,10 @@ def dense(inputs, columns):
 def cell_of(model):
     """Return a cell; TF 1.x's compatible LSTM is an LSTMCell that adds nothing to its forget gate."""
     if model.cell:
-        own = {"num_proj": model.num_proj, "forget_bias": 1.0}
-        return {
-            "lstm_cell": lambda: cells.LSTMCell(NUM_UNITS, name="lstm_cell", **own),
-            "basic_lstm_cell": lambda: cells.BasicLSTMCell(NUM_UNITS, name="basic_lstm_cell"),
-            "peephole": lambda: cells.LSTMCell(NUM_UNITS, use_peepholes=True, name="lstm_cell"),
-            "gru_cell": lambda: cells.GRUCell(NUM_UNITS, name="gru_cell"),
-        }[model.cell]()
+        more = {"num_proj": model.num_proj} if model.num_proj else {}
+        return {"lstm_cell": cells.LSTMCell, "basic_lstm_cell": cells.BasicLSTMCell}[model.cell](
+            NUM_UNITS, name=model.cell, **more
+        )
     activation = {"rnn_tanh": tf.tanh, "rnn_relu": tf.nn.relu}.get(model.kind)
     if activation is not None:
         return cells.BasicRNNCell(NUM_UNITS, activation, name="basic_rnn_cell")
@@ -161,9 +146,7 @@ def train(output):
     """Make what a training leaves beside the model's own variables; gradients are nothing that a checkpoint has."""
     v1.layers.dense(output, 2, name="dense")
     own, step = v1.trainable_variables(), v1.train.get_or_create_global_step()
-    gradients = [(tf.zeros(variable.shape), variable) for variable in own]
-    for optimizer in (v1.train.AdamOptimizer(), v1.train.MomentumOptimizer(0.1, 0.9), v1.train.FtrlOptimizer(0.1)):
-        optimizer.apply_gradients(gradients)
+    v1.train.AdamOptimizer().apply_gradients([(tf.zeros(variable.shape), variable) for variable in own])
     tf.train.ExponentialMovingAverage(0.9, step).apply(own)
 
 
@@ -207,52 +190,13 @@ def restore(folder, model):
         save_outputs(folder, model, x, *session.run(found))
 
 
-class Canonical(SaveableObject):
-    """What TF's layers put into `GraphKeys.SAVEABLE_OBJECTS`: it has names of its own, and no variable under them."""
-
-    def __init__(self, name, tensors):
-        self.found = {n: v1.Variable(tf.zeros_like(a), collections=["restored"]) for n, a in tensors.items()}
-        super().__init__(None, [SaveSpec(variable, "", n) for n, variable in self.found.items()], name)
-
-    def restore(self, restored_tensors, restored_shapes):
-        pairs = zip(self.found.values(), restored_tensors, strict=True)
-        return tf.group(*(v1.assign(variable, tensor) for variable, tensor in pairs))
-
-
-def restore_graph(prefix, scope):
-    """Restore into a graph that has a Cudnn layer; PREFIX.npz gets what the saver without `opaque_kernel` restored.
-
-    TensorFlow 2 has no Cudnn layer. What a saver sees of one is built here: the variable `opaque_kernel`, and in the
-    graph's collection a saveable that asks for the tensors of PREFIX-canonical.npz. PREFIX.txt has what the saver of
-    the whole graph says.
-
-    Source: `_create_saveable` of tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py (r1.15).
-    """
-    tensors = dict(np.load(f"{prefix}-canonical.npz"))
-    with tf.Graph().as_default(), v1.Session(config=PLAIN) as session:
-        with v1.variable_scope(scope):
-            v1.get_variable("opaque_kernel", (7,))
-        step = v1.get_variable("global_step", (), tf.int64)
-        saveable = Canonical(f"{scope}/opaque_kernel_saveable", tensors)
-        v1.add_to_collection(v1.GraphKeys.SAVEABLE_OBJECTS, saveable)
-        try:
-            v1.train.Saver().restore(session, prefix)
-        except tf.errors.NotFoundError as error:
-            Path(f"{prefix}.txt").write_text(error.message)
-        others = [variable for variable in v1.global_variables() if "opaque_kernel" not in variable.op.name]
-        v1.train.Saver(others + v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)).restore(session, prefix)
-        found = session.run(saveable.found) | {"global_step": session.run(step)}
-    np.savez(f"{prefix}.npz", **found)
-
-
 def models(folder):
-    for seed, model in enumerate([*CUDNN, *BUILT, *OWN_CELLS, *REFUSED]):
+    for seed, model in enumerate([*CUDNN, *OWN_CELLS]):
         write(folder, model, seed)
     ours = folder / "ours"
     for model in WRITTEN:
         restore(ours, model)
     (ours / "latest.txt").write_text(v1.train.latest_checkpoint(str(ours)))
-    restore_graph(str(folder / "graph/model.ckpt-7"), "encoder")
 
 
 if __name__ == "__main__":

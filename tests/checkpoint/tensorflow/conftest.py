@@ -13,9 +13,9 @@ from filelock import FileLock
 
 from pycudnnrnn import Saver
 from tests.checkpoint.tensorflow.arrays import arrays
-from tests.checkpoint.tensorflow.models import CUDNN, INPUT_SIZE, WRITTEN, B, T
-from tests.checkpoint.tensorflow.restored import layer_for
+from tests.checkpoint.tensorflow.models import INPUT_SIZE, NUM_UNITS, WRITTEN, B, T
 from tests.helpers.bundles import write_bundle
+from tests.helpers.layers import OF_MODE
 from tests.helpers.oracles import missing
 
 ROOT = Path(__file__).parents[3]
@@ -62,9 +62,18 @@ def models(tmp_path_factory):
     return once(tmp_path_factory, "models", write_our_models)
 
 
+def layer_for(model):
+    layer = OF_MODE[model.kind](
+        model.num_layers, NUM_UNITS, direction=("unidirectional", "bidirectional")[model.bidirectional],
+        **({"num_proj": model.num_proj} if model.num_proj else {}),
+    )  # fmt: skip
+    layer.build((None, None, INPUT_SIZE))
+    return layer
+
+
 def layer_written(model):
-    layer = layer_for(model, **({"num_proj": model.num_proj} if model.num_proj else {}))
-    rng = np.random.default_rng(WRITTEN.index(model))
+    """Return a layer with random weights, and an input."""
+    layer, rng = layer_for(model), np.random.default_rng(WRITTEN.index(model))
     layer.params[...] = rng.normal(scale=0.3, size=layer.params.shape)
     return layer, rng.normal(size=(T, B, INPUT_SIZE)).astype("f4")
 
@@ -77,13 +86,3 @@ def write_our_models(folder):
             np.save(folder / f"ours/{model.name}-x.npy", x)
             saver = Saver({model.scope: layer, "global_step": np.array(model.num_layers)})
             saver.save(folder / "ours" / model.name, format="tensorflow")
-        (folder / "graph").mkdir()
-        layer, prefix = layer_written(CUDNN[0])[0], folder / "graph/model.ckpt-7"
-        Saver({"encoder": layer, "global_step": np.array(7)}).save(prefix, format="tensorflow")
-        np.savez(f"{prefix}-canonical.npz", **names_in_encoder(layer))
-
-
-def names_in_encoder(layer):
-    """Return what a Cudnn layer's saveable asks for, under the scope that our layer was written under."""
-    tensors = {"encoder/" + name.partition("/")[2]: a for name, a in layer.saveable.tensors().items()}
-    return {name: array for name, array in tensors.items() if "bias_cudnn" not in name}

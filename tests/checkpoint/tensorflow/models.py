@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from tests.helpers.pairwise import pairwise
+
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 T, B, INPUT_SIZE, NUM_UNITS, NUM_PROJ = 6, 3, 3, 4, 2
@@ -18,10 +20,10 @@ class Model(NamedTuple):
     kind: str
     num_layers: int = 1
     bidirectional: bool = False
+    scope: str = ""
     cell: str = ""
     multi: bool = True
     num_proj: int | None = None
-    scope: str = ""
 
     @property
     def name(self):
@@ -30,24 +32,21 @@ class Model(NamedTuple):
         return "-".join([*parts, *(word for word, there in more.items() if there)])
 
 
-CUDNN = [Model(kind, L, both, scope=SCOPES[kind]) for kind in KINDS for both in (False, True) for L in (1, 2, 3)]
-"""What `CudnnLSTM` and the others write: every layer, as it was called."""
-
-BUILT = [Model(kind, 2, both) for kind in KINDS for both in (False, True)]
-"""The same, of layers that were built before they were called."""
+CUDNN = [
+    Model(kind, num_layers, both, SCOPES[kind] if called else "")
+    for kind, num_layers, both, called in pairwise(KINDS, (1, 2, 3), (False, True), (False, True))
+]
+"""What `CudnnLSTM` and the others write, by layers that were called, and that were built before they were called."""
 
 OWN_CELLS = [
-    *(Model("lstm", 1, cell=cell, multi=False) for cell in ("lstm_cell", "basic_lstm_cell")),
-    *(Model("lstm", 2, cell=cell) for cell in ("lstm_cell", "basic_lstm_cell")),
+    Model("lstm", 1, cell="lstm_cell", multi=False),
     Model("lstm", 1, True, cell="lstm_cell", multi=False),
     Model("lstm", 2, True, cell="lstm_cell"),
     Model("lstm", 2, cell="lstm_cell", num_proj=NUM_PROJ),
-    *(Model(kind, 1, multi=False) for kind in ("rnn_tanh", "rnn_relu")),
+    Model("lstm", 2, cell="basic_lstm_cell"),
+    Model("rnn_tanh", 1, multi=False),
 ]
 """TF's own cells, which are no layer's but compute what cuDNN does."""
 
-WRITTEN = [*CUDNN, *BUILT, Model("lstm", 2, num_proj=NUM_PROJ)]
+WRITTEN = [*CUDNN, Model("lstm", 2, num_proj=NUM_PROJ)]
 """What is written here, and TensorFlow's saver restores."""
-
-REFUSED = [Model("gru", cell="gru_cell"), Model("lstm", cell="peephole")]
-"""Cells that compute something else."""
