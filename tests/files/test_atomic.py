@@ -3,10 +3,7 @@
 import errno
 import os
 import re
-import resource
-import socket
 import stat
-import threading
 from pathlib import Path
 
 import pytest
@@ -59,16 +56,9 @@ def names(folder):
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def a_socket(path):
-    made = socket.socket(socket.AF_UNIX)
-    made.bind(os.path.relpath(path))  # an address has 108 bytes
-    made.close()
-
-
 SPECIAL = {
     "a folder": Path.mkdir,
     "a FIFO": os.mkfifo,
-    "a socket": a_socket,
     "a symbolic link": lambda path: path.symlink_to("precious"),
     "a symbolic link, which leads nowhere": lambda path: path.symlink_to("nowhere"),
 }
@@ -93,8 +83,8 @@ def test_what_is_no_regular_file_is_refused_and_stays(kind, path, tmp_path, monk
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("/dev/null", "a device"), ("", "a folder"), (".", "a folder"), ("..", "a folder"), ("/", "a folder"),
-        ("x/..", "a folder"), ("a\0b", "null"), ("a\0b/c", "null"), ("\ud800", "surrogates"),
+        ("/dev/null", "a device"), ("", "a folder"), ("..", "a folder"), ("x/..", "a folder"), ("a\0b/c", "null"),
+        ("\ud800", "surrogates"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("call", [lambda path: write_atomically(path, b"new"), check_target])
@@ -181,22 +171,15 @@ def test_every_name_that_a_file_system_takes_is_taken(path, tmp_path):
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
-def test_the_mode_of_an_existing_file_stays_and_a_new_one_has_the_usual(mode, path, tmp_path):
+def test_the_mode_of_an_existing_file_stays_and_a_new_one_has_the_usual(path, tmp_path):
+    """But new bytes never run as the owner of the old."""
     write(path, 1)
     (tmp_path / "plain").touch()
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
-    path.chmod(mode)
-    write(path, 2)
-    assert stat.S_IMODE(path.stat().st_mode) == mode
-
-
-def test_new_bytes_never_run_as_the_owner_of_the_old(tmp_path):
-    path = tmp_path / "m"
-    path.write_bytes(b"old")
-    path.chmod(0o6755)
-    write_atomically(path, b"new")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    for before, after in ((0o600, 0o600), (0o664, 0o664), (0o6755, 0o755)):
+        path.chmod(before)
+        write(path, 2)
+        assert stat.S_IMODE(path.stat().st_mode) == after
 
 
 def test_nobody_reads_the_new_file_before_it_has_the_mode_of_the_old(tmp_path, monkeypatch):
@@ -219,19 +202,13 @@ def test_nobody_reads_the_new_file_before_it_has_the_mode_of_the_old(tmp_path, m
     assert modes[:2] == [0o600, 0o600], "the old file, looked at, and the new one as soon as it is there"
 
 
-def test_another_hard_link_keeps_the_old_contents(path, tmp_path):
+def test_another_hard_link_keeps_the_old_contents_and_a_folder_that_is_a_link_is_gone_through(path, tmp_path):
     write(path, 1)
     before = path.read_bytes()
     os.link(path, tmp_path / "other")
-    write(path, 2)
+    (tmp_path / "linked").symlink_to(tmp_path)
+    write(tmp_path / "linked" / path.name, 2)
     assert (tmp_path / "other").read_bytes() == before != path.read_bytes()
-
-
-def test_a_folder_that_is_a_link_is_gone_through(path, tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "linked").symlink_to("real")
-    write(tmp_path / "linked" / path.name, 1)
-    assert (tmp_path / "real" / path.name).is_file()
     assert (tmp_path / "linked").is_symlink()
 
 
@@ -262,69 +239,19 @@ def test_an_interrupt_at_any_moment_leaves_a_whole_file_and_nothing_beside_it(ov
     assert moment > 300, "there are many moments"
 
 
-# --- a disk that is full ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("share", [0, 0.5])
-def test_a_file_that_finds_no_room_is_an_error_and_the_old_one_stays(share, path, tmp_path):
-    """The kernel refuses to write beyond some byte."""
-    write(path, 1)
-    before = path.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * len(before)), hard))  # Python ignores SIGXFSZ
-    try:
-        with pytest.raises(OSError, match="m") as raised:
-            write(path, 2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(path))
-    assert path.read_bytes() == before
-    assert names(tmp_path) == [path.name]
-    write(path, 2)
-    assert path.read_bytes() != before
-
-
-def test_a_lock_is_given_back_though_a_child_that_was_forked_meanwhile_lives_on(tmp_path):
+def test_a_lock_is_given_back_though_a_child_that_was_forked_meanwhile_lives_on(path, tmp_path):
     """Such as a loader's worker: it has the lock's descriptor, too."""
-    path, asked, got = tmp_path / "f", threading.Event(), threading.Event()
     end, writer = os.pipe()
-
-    def wait():
-        asked.set()
-        with locked(path):
-            got.set()
-
-    waiting = threading.Thread(target=wait)
     with locked(path):
         child = os.fork()
         if not child:
             os.close(writer)
             os.read(end, 1)  # until the parent's end is closed
             os._exit(0)
-        waiting.start()
-        asked.wait()
-        assert not got.wait(0.2)
     try:
-        assert got.wait(60)
+        (file,) = tmp_path.glob("*.lock")
+        FileLock(file).acquire(timeout=0).lock.release()
     finally:
         os.close(writer)
         os.waitpid(child, 0)
-        waiting.join()
         os.close(end)
-    assert [file.suffix for file in tmp_path.iterdir()] == [".lock"]
-
-
-def test_an_interrupt_at_any_moment_leaves_the_lock_free(tmp_path):
-    entered = 0
-
-    def work():
-        nonlocal entered
-        with locked(tmp_path / "f"):
-            entered += 1
-
-    moments = 0
-    for _ in at_every_moment(work, [_atomic.__file__]):
-        moments += 1
-        for file in tmp_path.glob("*.lock"):
-            FileLock(file).acquire(timeout=0).lock.release()
-    assert 0 < entered < moments

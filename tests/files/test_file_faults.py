@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import Saver, checkpoint
+from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.errors import CheckpointError, PycudnnrnnError
 from tests.helpers.faults import cut_short, each, killed_at, refused, reported_late
 from tests.helpers.layers import built
-from tests.helpers.writers import BESIDE, WRITERS
+from tests.helpers.writers import BESIDE
 
 ROOT = Path(__file__).parents[2]
 LEFT_BEHIND = ".pycudnnrnn-"
@@ -29,13 +30,18 @@ FAILURES = {
 }  # fmt: skip
 
 
-def content(path):
-    """What a file holds, None where there is none."""
-    return path.read_bytes() if path.exists() else None
-
-
 def names(folder):
     return sorted(p.name for p in folder.iterdir() if p.name not in BESIDE and not p.name.endswith(".lock"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "m"
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # before it is watched: slow, and nothing pulls the plug here
 
 
 def check_typed(error, path):
@@ -44,77 +50,42 @@ def check_typed(error, path):
     assert str(path.parent) in str(error), repr(error)
 
 
-@pytest.fixture
-def writer(monkeypatch, tmp_path):
+@pytest.mark.parametrize("kind", [*FAILURES, "one byte at a time"])
+def test_a_write_in_which_any_call_fails_leaves_a_whole_file_and_the_next_works(kind, path):
     """All files have one writer: tests/files/test_atomic.py."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # before it is watched: slow, and nothing pulls the plug here
-    write, name = WRITERS["Saver.save"]
-    return write, tmp_path / name
+    images = [b"old" * 99, b"new" * 99]
+    fail, failed = (FAILURES | {"one byte at a time": cut_short})[kind], set()
+    for old in (images[0], None):
 
+        def start(old=old):
+            path.unlink(missing_ok=True)
+            if old is not None:
+                path.write_bytes(old)
 
-def starting(path, old):
-    """Return what puts things back to where there was an old file, or with None no file."""
+        def work():
+            write_atomically(path, images[1])
 
-    def start():
-        path.unlink(missing_ok=True)
-        if old is not None:
-            path.write_bytes(old)
-
-    start()
-    return start
-
-
-def cases(write, path):
-    """Over an old file and where there was none: what puts that back, the work, and what there may be after it."""
-    write(path, 1)
-    for data in (path.read_bytes(), None):
-        start = starting(path, data)
-        old = content(path)
-        write(path, 2)
-        new = content(path)
-        assert new != old
         start()
-        yield start, functools.partial(write, path, 2), old, new
-
-
-@pytest.mark.parametrize("kind", FAILURES)
-def test_a_write_in_which_any_call_fails_leaves_a_whole_file_and_the_next_works(kind, writer, tmp_path):
-    write, path = writer
-    failed = set()
-    for start, work, old, new in cases(write, path):
-        for call, error in each(work, FAILURES[kind]):
+        for call, error in each(work, fail):
             failed.add(call)
-            found = content(path)
-            assert found in {old, new}, call
-            if error is None:
-                assert found == new, call
-            else:
+            assert (path.read_bytes() if path.exists() else None) in ({old, images[1]} if error else {images[1]}), call
+            if error is not None:
                 check_typed(error, path)
-            assert [name for name in names(tmp_path) if name != path.name] == [], call
+                assert kind in FAILURES
+            assert set(names(path.parent)) <= {path.name}, call
             work()
-            assert names(tmp_path) == [path.name], call
+            assert names(path.parent) == [path.name], call
             start()
     assert {"open", "write", "fsync", "close", "replace", "unlink", "stat"} <= failed
-
-
-def test_writes_that_take_one_byte_are_gone_on_with(writer, tmp_path):
-    write, path = writer
-    for start, work, _, new in cases(write, path):
-        for call, error in each(work, cut_short):
-            assert error is None, call
-            assert content(path) == new
-            assert names(tmp_path) == [path.name]
-            start()
 
 
 # --- a saver ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-def test_a_saver_in_whose_save_any_call_fails_keeps_a_checkpoint_and_a_list_that_fit(kind, tmp_path, monkeypatch):
+def test_a_saver_in_whose_save_any_call_fails_keeps_a_checkpoint_and_a_list_that_fit(kind, tmp_path):
     """Two are kept and a third is saved: the latest that the list names is there and whole, whatever fails."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    a, saver, steps = np.zeros(100), None, None
+    a, saver = np.zeros(100), None
 
     def start():
         nonlocal saver
@@ -147,6 +118,22 @@ def test_a_saver_in_whose_save_any_call_fails_keeps_a_checkpoint_and_a_list_that
         assert names(tmp_path) == ["m-2", "m-3"], call
         assert [path.name for path in saver.last_checkpoints] == ["m-2", "m-3"], call
         start()
+
+
+def test_a_save_over_a_tensorflow_checkpoint_in_which_any_call_fails_leaves_the_old_or_the_new(tmp_path):
+    a, found, outcomes = np.arange(3.0), np.zeros(3), set()
+    saver = Saver({"a": a})
+    path = saver.save(tmp_path / "m", format="tensorflow")
+    for call, error in each(lambda: saver.save(path, format="tensorflow"), FAILURES["ENOSPC"]):
+        assert error is None or isinstance(error, (OSError, CheckpointError)), (call, error)
+        Saver({"a": found}).restore(tmp_path)
+        outcomes.add("new" if np.array_equal(found, a) else "old")
+        assert found[1] - found[0] == 1, "never a mix"
+        saver.save(path, format="tensorflow")
+        index, *shards = sorted(names(tmp_path), key=lambda name: ".data-" in name)
+        assert (index, len(shards)) == ("m.index", int(shards[0][-1])), "none is left over"
+        a += 1
+    assert outcomes == {"old", "new"}
 
 
 READERS = {
@@ -182,64 +169,41 @@ def test_a_read_in_which_any_call_fails_is_a_checkpoint_error_and_changes_nothin
 # --- a process that is killed -----------------------------------------------------------------------------------------
 
 
-def die_everywhere(folder):
-    """Write files in children that die at every call, before it and after it; return how many died."""
-    died = 0
-    for name in ("Saver.save", "plot"):
-        write, file_name = WRITERS[name]
-        path = folder / name.replace(" ", "-").replace(".", "-") / file_name
-        path.parent.mkdir()
-        for start, work, old, new in cases(write, path):
-            for after in (False, True):
-                for number in range(500):
-                    if not killed_at(number, work, after):
-                        break
-                    died += 1
-                    found = content(path)
-                    assert found in {old, new}, (name, number, after)
-                    left = [other for other in names(path.parent) if other != path.name]
-                    assert all(other.startswith(LEFT_BEHIND) for other in left)
-                    assert len(left) <= 2
-                    work()
-                    assert content(path) == new
-                    for other in left:
-                        (path.parent / other).unlink()
-                    assert names(path.parent) == [path.name], (name, number, after)
-                    start()
-    return died
-
-
-def die_in_a_bundle(folder):
-    """Save over a bundle of one shard and of two, in children that die at every call; return how many died."""
+def die_everywhere(folder, form):
+    """Save where there was nothing, over one and over two, in children that die at every call; count the dead."""
     died, found, path = 0, np.zeros(3), folder / "m"
-    for shards, after in itertools.product((1, 2), (False, True)):
+    for saves, after in itertools.product((0, 1, 2), (False, True)):
         for number in range(500):
             for file in folder.iterdir():
                 file.unlink()
-            for _ in range(shards):
-                Saver({"a": np.full(3, 1.0)}).save(path, format="tensorflow")
-            work = functools.partial(Saver({"a": np.full(3, 2.0)}).save, path, format="tensorflow")
+            for _ in range(saves):
+                Saver({"a": np.full(3, 1.0)}).save(path, format=form)
+            work = functools.partial(Saver({"a": np.full(3, 2.0)}).save, path, format=form)
             if not killed_at(number, work, after):
                 break
             died += 1
-            Saver({"a": found}).restore(path)
-            assert found.tolist() in ([1] * 3, [2] * 3), (number, after)
+            left = {name for name in names(folder) if not name.startswith(path.name)}
+            assert len(left) <= 4
+            assert all(name.startswith(LEFT_BEHIND) for name in left)
+            if saves:
+                Saver({"a": found}).restore(path)
+                assert found.tolist() in ([1] * 3, [2] * 3), (number, after)
             work()
             Saver({"a": found}).restore(path)
             assert found.tolist() == [2] * 3
-            assert len(list(folder.glob("*.data-*"))) <= 2
+            assert set(names(folder)) - left <= {"m", "m.index", *(file.name for file in folder.glob("m.data-*"))}
     return died
 
 
 @pytest.mark.long  # the tests above are its quick version: the same calls, which fail
-@pytest.mark.parametrize(("work", "least"), [("die_everywhere", 100), ("die_in_a_bundle", 150)])
-def test_a_process_that_dies_at_any_call_leaves_a_whole_file_and_at_most_its_temporary_ones(work, least, tmp_path):
+@pytest.mark.parametrize("form", ["safetensors", "tensorflow"])
+def test_a_process_that_dies_at_any_call_leaves_a_whole_file_and_at_most_its_temporary_ones(form, tmp_path):
     code = f"""
 import os, pathlib
 os.fsync = lambda _: None
-from tests.files.test_file_faults import {work}
-print("died", {work}(pathlib.Path({str(tmp_path)!r})))
+from tests.files.test_file_faults import die_everywhere
+print("died", die_everywhere(pathlib.Path({str(tmp_path)!r}), {form!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.partition("died ")[2]) > least
+    assert int(done.stdout.partition("died ")[2]) > 150
