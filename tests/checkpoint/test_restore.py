@@ -54,7 +54,7 @@ def test_a_checkpoint_of_other_things_is_a_mismatch(tmp_path):
     others = [
         {"m": built(CudnnRNNRelu, input_size=3)},  # whose names and shapes are the same
         *({"m": built(CudnnRNNTanh, **{"input_size": 3, **changes})} for changes in (
-            {"bias_mode": "none"}, {"dtype": "float32"}, {"input_mode": "skip_input"})),
+            {"bias_mode": "none"}, {"dtype": "float32"})),
         {"n": built(CudnnRNNTanh, input_size=3)}, {"m": np.zeros(3)}, {"m": more}, {},
     ]  # fmt: skip
     for things in others:
@@ -64,6 +64,8 @@ def test_a_checkpoint_of_other_things_is_a_mismatch(tmp_path):
     array = Saver({"a": np.zeros((2, 3))}).save(tmp_path / "array")
     for wrong in (np.zeros((3, 2)), np.zeros((2, 3), "f4")):
         assert reason_of(Saver({"a": wrong}).restore, array) == "mismatch"
+    with pytest.raises(CheckpointError, match="input_mode of 'm' is linear_input, expecting skip_input"):
+        Saver({"m": built(CudnnRNNTanh, input_size=3, input_mode="skip_input")}).restore(tanh)
     with pytest.raises(CheckpointError, match="only the file has 'a', only this saver has 'b'"):
         Saver({"b": np.zeros(3)}).restore(array)
     for load in (checkpoint.load, checkpoint.load_op):
@@ -74,7 +76,7 @@ def test_a_checkpoint_of_other_things_is_a_mismatch(tmp_path):
             load(tmp_path / "tf")
 
 
-def test_what_is_no_file_of_ours_is_refused_without_waiting(tmp_path):
+def test_what_is_no_file_of_ours_is_refused_without_waiting(tmp_path, patience):
     saver = Saver({"a": np.zeros(3)})
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -169,7 +171,7 @@ CHANGES = {
     "a spec of nothing": (spec_changed(num_layers=0), "format"),
     "a wider spec": (spec_changed(num_units=3), "mismatch"),
     "a spec of 10**12 elements": (spec_changed(num_units=10**6, input_size=10**6), "mismatch"),
-    "a spec of 2**31 layers": (spec_changed(num_layers=2**31 - 1), "mismatch"),
+    "a spec of 50,000 layers": (spec_changed(num_layers=50_000), "mismatch"),
     "a spec of another dtype": (spec_changed(dtype="float64", math_type="fma", compute_dtype="float64"), "mismatch"),
     "a tensor more": (lambda t, _: t.update(x=np.zeros(3)), "mismatch"),
     "a tensor less": (lambda t, _: t.pop(min(t)) is None, "mismatch"),

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from benchmarks.__main__ import main as benchmarks
-from tests.docs.blocks import PAGES, ROOT, blocks, check_names, commands
+from tests.docs.blocks import PAGES, ROOT, blocks, commands
 from tests.helpers.oracles import need
 
 ORACLES = ("keras", "onnxruntime", "mpi4py", "IPython")
@@ -25,46 +25,26 @@ def with_blocks(language):
     return pytest.mark.parametrize("page", pages, ids=name_of)
 
 
-def torch_model(folder):
-    """What the README reads: the state dict of a torch model whose encoder is an LSTM."""
+def files_to_read(page, folder):
+    """Write what a page reads: torch models of which a part is an LSTM, and what savers of two and of one wrote."""
+    import numpy as np
     import torch
     from safetensors.torch import save_file
 
-    save_file(torch.nn.ModuleDict({"encoder": torch.nn.LSTM(3, 4)}).state_dict(), folder / "model.safetensors")
+    from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver
 
-
-def files_to_convert(folder):
-    """What docs/how-to/convert.md converts: a torch model whose encoder has an LSTM, and what a saver of two wrote."""
-    import torch
-
-    from pycudnnrnn import CudnnGRU, Saver
-
-    model = torch.nn.ModuleDict({"encoder": torch.nn.ModuleDict({"lstm": torch.nn.LSTM(3, 4, 2)})})
-    torch.save(model.state_dict(), folder / "model.pt")
-    encoder, decoder = (CudnnGRU(1, 4) for _ in range(2))
-    for layer in (encoder, decoder):
-        layer.build((None, None, 3))
-    Saver({"encoder": encoder, "decoder": decoder}).save(folder / "saved.safetensors")
-
-
-def tensorflow_checkpoint(folder):
-    """What docs/how-to/tf-checkpoints.md inspects and converts."""
-    import numpy as np
-
-    from pycudnnrnn import CudnnLSTM, Saver
-
-    layer = CudnnLSTM(2, 8)
-    layer.build((None, None, 4))
-    saver = Saver({"cudnn_lstm": layer, "global_step": np.array(1000)})
-    saver.save(folder / "model.ckpt", 1000, format="tensorflow")
-
-
-FILES = {
-    "README.md": torch_model,
-    "docs/how-to/convert.md": files_to_convert,
-    "docs/how-to/tf-checkpoints.md": tensorflow_checkpoint,
-}
-"""What the blocks and the commands of a page find in the folder where they run."""
+    encoder, decoder, layer = CudnnGRU(1, 4), CudnnGRU(1, 4), CudnnLSTM(2, 8)
+    for each in (encoder, decoder, layer):
+        each.build((None, None, 4))
+    if page.name == "README.md":
+        save_file(torch.nn.ModuleDict({"encoder": torch.nn.LSTM(3, 4)}).state_dict(), folder / "model.safetensors")
+    if page.name == "convert.md":
+        model = torch.nn.ModuleDict({"encoder": torch.nn.ModuleDict({"lstm": torch.nn.LSTM(3, 4, 2)})})
+        torch.save(model.state_dict(), folder / "model.pt")
+        Saver({"encoder": encoder, "decoder": decoder}).save(folder / "saved.safetensors")
+    if page.name == "tf-checkpoints.md":
+        saver = Saver({"cudnn_lstm": layer, "global_step": np.array(1000)})
+        saver.save(folder / "model.ckpt", 1000, format="tensorflow")
 
 
 @pytest.fixture
@@ -100,13 +80,10 @@ def on_shim(shim_path):
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, on_shim):
     need(*(name for name in ORACLES if re.search(rf"^(?:import|from) {name}\b", page.read_text(), re.MULTILINE)))
     monkeypatch.chdir(tmp_path)
-    FILES.get(name_of(page), lambda _: None)(tmp_path)
+    files_to_read(page, tmp_path)
     names = {"__name__": "page"}
     for block in blocks(page):
         if block.language != "python":
-            continue
-        if block.how == "names":
-            check_names(block.code, names)
             continue
         assert block.how in {"run", "shim"}, block.how
         with on_shim() if block.how == "shim" else contextlib.nullcontext():
@@ -118,13 +95,13 @@ def test_each_block_of_the_readme_runs_by_itself(block, tmp_path, monkeypatch):
     """A reader copies the one that they need."""
     if block.language == "python":
         monkeypatch.chdir(tmp_path)
-        torch_model(tmp_path)
+        files_to_read(block.page, tmp_path)
         exec(block.compile(), {"__name__": "page"})
 
 
 @with_blocks("console")
 def test_the_commands_of_a_page_run_in_order(page, run, tmp_path):
-    FILES.get(name_of(page), lambda _: None)(tmp_path)
+    files_to_read(page, tmp_path)
     targets = (ROOT / "Makefile").read_text()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for block in blocks(page):
@@ -153,17 +130,3 @@ def test_every_block_is_of_a_kind_that_is_checked():
         assert kinds == [block.language for block in blocks(page)], name_of(page)
         assert set(kinds) <= {"python", "console", "text"}, name_of(page)
         assert not any(fences[1::2]), name_of(page)
-
-
-def test_names_that_are_not_there_are_found():
-    from pycudnnrnn import ops
-
-    names = {"ops": ops}
-    check_names("op = ops.CudnnLSTM(1, 2, 3, num_proj=1)\nop.forward(None)", names)
-    for wrong, error in (
-        ("ops.CudnnLTSM(1)", ImportError),
-        ("lstm(x)", NameError),
-        ("ops.CudnnGRU(clip=1)", TypeError),
-    ):
-        with pytest.raises(error):
-            check_names(wrong, names)

@@ -1,6 +1,5 @@
 """`char_lm.py`, which `make demo` runs, and `char_lm_model.py`: they learn, save, restore, and end well."""
 
-import io
 import itertools
 import json
 import re
@@ -12,13 +11,13 @@ from pathlib import Path
 import char_lm
 import pytest
 from char_lm_model import CharLM
-from rich.console import Console
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pycudnnrnn import checkpoint
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--units", "64", "--json"]
+NAMES = ["unigram", "bigram", "trigram", "LSTM, 64 units"]
 
 
 @pytest.fixture
@@ -38,51 +37,31 @@ def run(monkeypatch, capsys, tmp_path):
     return call
 
 
-def table_of(err):
-    """The rows of the table: the cells of each."""
-    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in err.splitlines() if line.startswith("│")]
-
-
 def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(run, tmp_path):
     code, out, err = run(*QUICK, "--updates", "200", "--out", tmp_path)
     assert code == 0, err
     result = json.loads(out)
-    assert set(result) == {
-        "unigram", "bigram", "trigram", "held_out", "updates", "seconds", "parts", "chars_per_second", "restored_equal"
-    }  # fmt: skip
-    assert result["restored_equal"] is True
-    assert result["unigram"] == pytest.approx(3.24, abs=0.05)
-    assert result["bigram"] == pytest.approx(2.32, abs=0.05)
-    assert result["trigram"] == pytest.approx(1.72, abs=0.05)
+    assert (result["restored_equal"], result["updates"]) == (True, 200)
+    ngrams = [result[name] for name in ("unigram", "bigram", "trigram")]
+    assert ngrams == pytest.approx([3.24, 2.32, 1.72], abs=0.05)
     assert result["held_out"] < result["unigram"], "200 updates beat the unigrams"
     for name in ("loss.png", "layout.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-
-    rows = table_of(err)
-    assert [row[0] for row in rows] == ["unigram", "bigram", "trigram", "LSTM, 64 units"]
-    assert [row[1] for row in rows] == [f"{result[name]:.3f}" for name in ("unigram", "bigram", "trigram", "held_out")]
-    best = min(rows, key=lambda row: float(row[1]))
-    assert [row for row in rows if row[2]] == [best]
-    assert "stopped" not in err
-    assert result["updates"] == 200
-
-    assert list(result["parts"]) == [
-        "text and n-grams", "training", "checkpoint", "held-out text", "sample", "pictures"
-    ]  # fmt: skip
-    for part, seconds in result["parts"].items():
-        assert f"{part} {seconds:.1f} s" in " ".join(err.split())
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in err.splitlines() if line.startswith("│")]
+    losses = [f"{loss:.3f}" for loss in (*ngrams, result["held_out"])]
+    assert [row[:2] for row in rows] == list(map(list, zip(NAMES, losses, strict=True)))
+    assert [row[1] for row in rows if row[2] == "best"] == [min(losses)]
+    parts = ["text and n-grams", "training", "checkpoint", "held-out text", "sample", "pictures"]
+    assert list(result["parts"]) == parts
     assert f"{result['seconds']:.1f} s in all" in err
 
 
 @pytest.mark.long
-def test_the_whole_demo_beats_the_trigrams_by_far_on_any_machine(run, tmp_path):
+def test_a_third_of_the_demo_beats_the_trigrams_on_any_machine(run, tmp_path):
     """The number of updates is fixed, so that this is the verdict of a slow machine, too."""
-    code, out, err = run("--json", "--out", tmp_path)
+    code, out, err = run("--json", "--updates", str(char_lm.UPDATES // 3), "--out", tmp_path)
     assert code == 0, err
-    result = json.loads(out)
-    assert result["updates"] == char_lm.UPDATES
-    assert result["held_out"] <= 1.35
-    assert table_of(err)[-1][2] == "best"
+    assert json.loads(out)["held_out"] < json.loads(out)["trigram"]
 
 
 @pytest.fixture
@@ -93,52 +72,23 @@ def tiny(tmp_path):
     return ["--units", "8", "--json", "--text", str(text), "--out", str(tmp_path / "out")]
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Make the demo's clock run by so many seconds each time that it is read, and no faster."""
-
-    def start(step):
-        ticks = itertools.count()
-        clock = types.SimpleNamespace(perf_counter=lambda: next(ticks) * step)
-        monkeypatch.setattr(char_lm, "time", clock)
-
-    return start
-
-
-def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, clock, tiny):
+def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, monkeypatch, tiny):
     found = []
     for step, seed in ((1e-6, 3), (1000.0, 3), (1.0, 4)):
-        clock(step)
+        ticks = itertools.count()
+        clock = types.SimpleNamespace(perf_counter=lambda ticks=ticks, step=step: next(ticks) * step)
+        monkeypatch.setattr(char_lm, "time", clock)
         code, out, err = run(*tiny, "--updates", "40", "--seed", seed)
         assert code == 0, err
         sample = re.search(r"(?s)the model continues:\n(.*?)\nwritten to", err)[1]
-        result = json.loads(out)
-        found.append((result["held_out"], result["updates"], sample))
+        found.append((json.loads(out)["held_out"], json.loads(out)["updates"], sample))
     assert found[0] == found[1]
     assert found[0][0] != found[2][0]
 
 
-def test_the_time_that_is_told_counts_the_compilation_once(monkeypatch, tiny):
-    """The first update takes 1,000 s, as where kernels are compiled, and each of the others half a second."""
-    now, step = [0.0], CharLM.loss_and_gradients
-
-    def slow(*arguments):
-        now[0] += 1000 if now[0] == 0 else 0.5
-        return step(*arguments)
-
-    monkeypatch.setattr(CharLM, "loss_and_gradients", slow)
-    monkeypatch.setattr(char_lm, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
-    text, _, alphabet = char_lm.load_text(Path(tiny[tiny.index("--text") + 1]))
-    model, said = CharLM.create(alphabet, 4, 0, "cpu"), []
-    console = Console(file=io.StringIO())
-    monkeypatch.setattr(console, "print", lambda *words, **_: said.extend(words))
-    char_lm.train_model(model, text, updates=61, console=console, batch=2, steps=4)
-    assert "61 updates will take about 1030 s" in said
-
-
 def test_blas_has_one_thread_while_it_runs_and_what_it_had_before_afterwards(run, monkeypatch, tiny):
     def threads():
-        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
     seen, step = [], CharLM.loss_and_gradients
 
@@ -148,12 +98,9 @@ def test_blas_has_one_thread_while_it_runs_and_what_it_had_before_afterwards(run
 
     monkeypatch.setattr(CharLM, "loss_and_gradients", watched)
     with threadpool_limits(2, user_api="blas"):
-        assert set(threads()) == {2}
         code, _, err = run(*tiny, "--updates", "2")
         assert code == 0, err
-        assert set(threads()) == {2}
-    assert len(seen) == 2
-    assert {count for counts in seen for count in counts} == {1}
+        assert [*seen, threads()] == [{1}, {1}, {2}]
 
 
 INTERRUPTED = """
@@ -187,14 +134,11 @@ def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
     ("arguments", "code", "text"),
     [
         (["--device", "cuda"], 1, "CuPy finds no CUDA device"),
-        (["--device", "tpu"], 1, "Invalid device: 'tpu'"),
         (["--text", "short.txt"], 1, "expecting at least"),
         (["--text", "binary.txt"], 1, "is not UTF-8"),
         (["--text", "nowhere.txt"], 2, "does not exist"),
-        (["--units", "0"], 2, "--units"),
         (["--out", "binary.txt/out"], 1, "binary.txt"),
         (["--out", "/proc"], 1, "'/proc'"),
-        (["--help"], 0, "python examples/char_lm.py --text book.txt"),
     ],
 )
 def test_a_demo_that_cannot_run_says_so_with_an_exit_code(run, arguments, code, text, tmp_path):
