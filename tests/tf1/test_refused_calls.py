@@ -8,34 +8,22 @@ from pycudnnrnn.cells import CellStack
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from tests.helpers.layers import batch
 
-X, H = batch(2, 5), batch(2, 3)
+X, H, FIRST = batch(2, 5), batch(2, 3), batch(4, 2, 5)
 
 
-def test_a_refused_cast_leaves_an_unbuilt_layer_as_it_was():
-    layer = CudnnGRU(1, 3, algo="persist_static", device="cpu", math_type="tensor_op")
-    before = layer.get_config()
-    with pytest.raises(ArgumentError, match="algo"):
-        layer.to("cuda:1", dtype="float64")
-    assert layer.get_config() == before
-    assert (layer.dtype, layer.device) == ("float32", "cpu")
+@pytest.mark.parametrize("built", [False, True])
+@pytest.mark.parametrize("keywords", [{"device": "cuda:1", "dtype": "float64"}, {"device": "cuda:99", "dtype": "int8"}])
+def test_a_refused_move_or_cast_leaves_a_layer_as_it_was(keywords, built):
+    layer = CudnnGRU(1, 3, algo="persist_static", math_type="tensor_op")
+    if built:
+        layer.build((None, None, 4))
+    before, device, variables = layer.get_config(), layer.device, layer.variables
+    with pytest.raises((TypeError, ArgumentError, EngineError, MissingDependencyError)):
+        layer.to(**keywords)
+    assert (layer.get_config(), layer.device, layer.variables) == (before, device, variables)
     layer.build((None, None, 4))
     assert layer.params.dtype == layer.spec.dtype == "float32"
     assert layer.spec.math_type == "tensor_op"
-
-
-@pytest.mark.parametrize("keywords", [{"dtype": "float64"}, {"device": "cuda:99", "dtype": "float16"}])
-def test_a_refused_move_or_cast_leaves_a_built_layer_as_it_was(keywords):
-    layer = CudnnGRU(1, 3, algo="persist_static", math_type="tensor_op")
-    layer.build((None, None, 4))
-    before, spec, params = layer.get_config(), layer.spec, layer.params
-    with pytest.raises((ArgumentError, EngineError, MissingDependencyError)):
-        layer.to(**keywords)
-    assert layer.get_config() == before
-    assert layer.spec is spec
-    assert layer.params is params
-
-
-FIRST = batch(4, 2, 5)
 
 
 @pytest.mark.parametrize(
@@ -59,55 +47,56 @@ def test_a_refused_first_call_neither_builds_nor_names_a_layer(inputs, more):
     assert (layer.scope_name, layer.variables, layer.device) == ("cudnn_lstm", [], None)
     layer(batch(4, 2, 7), scope="own")
     assert layer.variables[0].name == "own/opaque_kernel"
+    with pytest.raises(TypeError, match="scope"):
+        layer(batch(4, 2, 7), scope=3)
+
+
+def fails_on_the_second(shape, dtype):
+    if shape != (8, 6):
+        raise ValueError("not this one")
+    return np.ones(shape, dtype)
 
 
 @pytest.mark.parametrize(
-    "arguments", [(batch(2), H), (X, None), (X, batch(2, 4)), (X.astype("i4"), H), (X, H.astype("f4"))]
+    ("arguments", "initializer"),
+    [
+        ((batch(2), H), None),
+        ((X, None), None),
+        ((X, batch(2, 4)), None),
+        ((X.astype("i4"), H), None),
+        ((X, H.astype("f4")), None),
+        ((X, H), fails_on_the_second),
+    ],
 )
-def test_a_refused_first_call_neither_builds_nor_names_a_cell(arguments):
-    cell = CudnnCompatibleGRUCell(3)
+def test_a_refused_first_call_neither_builds_nor_names_a_cell(arguments, initializer):
+    cell = CudnnCompatibleGRUCell(3, kernel_initializer=initializer)
+    before = cell.get_config()
     with pytest.raises((ValueError, TypeError)):
         cell(*arguments, scope="refused")
-    assert not cell.built
-    assert (cell.scope_name, cell.dtype, cell.variables) == ("cudnn_compatible_gru_cell", None, [])
-    cell(np.ones((2, 7), "f4"), np.zeros((2, 3), "f4"), scope="own")
-    assert (cell.dtype, cell.variables[0].name) == ("float32", "own/gates/kernel")
-
-
-def test_a_cell_whose_initializer_fails_has_no_variables():
-    def fails_on_the_second(shape, dtype):
-        if shape != (8, 6):
-            raise ValueError("not this one")
-        return np.ones(shape, dtype)
-
-    cell = CudnnCompatibleGRUCell(3, kernel_initializer=fails_on_the_second)
-    before = cell.get_config()
-    with pytest.raises(ValueError, match="not this one"):
-        cell(X, H, scope="refused")
     assert cell.get_config() == before
-    assert (cell.built, cell.scope_name, cell.variables) == (False, "cudnn_compatible_gru_cell", [])
+    assert (cell.built, cell.scope_name, cell.dtype, cell.variables) == (False, "cudnn_compatible_gru_cell", None, [])
+    if initializer is None:
+        cell(np.ones((2, 7), "f4"), np.zeros((2, 3), "f4"), scope="own")
+        assert (cell.dtype, cell.variables[0].name) == ("float32", "own/gates/kernel")
 
 
-def test_a_scope_stays_with_the_variables_that_it_named_though_their_first_call_failed():
+def test_a_scope_stays_with_the_variables_that_it_named():
+    """Though their first call failed after the build, or a later one is refused."""
+
     class Failing(CudnnCompatibleGRUCell):
         def call(self, inputs, state):
             super().call(inputs, state)
             raise ValueError("after the build")
 
-    cell = Failing(3)
+    failed, called = Failing(3), CudnnCompatibleLSTMCell(3)
     with pytest.raises(ValueError, match="after the build"):
-        cell(X, H, scope="own")
-    assert cell.scope_name == "own"
-    assert cell.add_weight("late", (2,)).name == "own/late"
-    assert cell.variables[0].name == "own/gates/kernel"
-
-
-def test_a_scope_that_a_call_named_stays_when_a_later_one_is_refused():
-    cell = CudnnCompatibleLSTMCell(3)
-    cell(X, (H, H), scope="own")
+        failed(X, H, scope="own")
+    called(X, (H, H), scope="own")
     with pytest.raises(ArgumentError):
-        cell(X, (H, X), scope="refused")
-    assert cell.scope_name == "own"
+        called(X, (H, X), scope="refused")
+    for cell in (failed, called):
+        assert cell.add_weight("late", (2,)).name == "own/late"
+        assert cell.variables[0].name.startswith("own/")
 
 
 def test_a_stack_of_cells_takes_all_tensors_or_none():

@@ -1,4 +1,4 @@
-"""Saveables and converters: TF's names and shapes to the letter, and every bit back."""
+"""Saveables and converters: TF's names and shapes to the letter, every bit back, and nothing of others in a mapping."""
 
 import types
 
@@ -9,15 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycudnnrnn as package
-from pycudnnrnn import RNNSpec, ops, saveable
+from pycudnnrnn import RNNSpec, Saver, ops, saveable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, CudnnParamsFormatConverter, RNNParamsSaveable
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import specs
+from tests.helpers.bundles import write_bundle
 from tests.helpers.examples import examples
 from tests.helpers.pairwise import pairwise
 
 KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNNTanh", "rnn_relu": "RNNRelu"}
+DIRECTIONS = ("unidirectional", "bidirectional")
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+ANY = specs(dtypes=DTYPES)
 
 
 def filled(spec, seed=0):
@@ -33,7 +37,8 @@ def canonical(spec, params):
     return [a for arrays in ops.from_spec(spec).params_to_canonical(params) for a in arrays]
 
 
-ANY = specs(dtypes=("float64", "float32", "float16", "bfloat16"))
+def of_tf_alone(tensors):
+    return {name: array.copy() for name, array in tensors.items() if "bias_cudnn" not in name.rpartition("/")[2]}
 
 
 @examples(2000)
@@ -58,19 +63,13 @@ def test_what_is_saved_on_one_layout_is_restored_bit_for_bit_on_another(spec, se
 
 @examples(500)
 @given(ANY)
-def test_shapes_are_known_without_the_tensors(spec):
-    made = of(filled(spec), spec, "s")
+def test_shapes_are_known_without_the_tensors_and_a_spec_is_kept_whole(spec):
+    params = filled(spec)
+    made = of(params, spec, "s")
     assert made.shapes() == {name: array.shape for name, array in made.tensors().items()}
     assert [s.name for s in made.specs] == list(made.shapes())
     assert all(name.startswith("s/") for name in made.shapes())
-    assert [*of(filled(spec), spec, None).shapes()] == [name[2:] for name in made.shapes()]
-
-
-@examples(500)
-@given(ANY)
-def test_of_keeps_all_of_a_spec_and_the_constructor_what_its_arguments_say(spec):
-    params = filled(spec)
-    made = of(params, spec)
+    assert [*of(params, spec, None).shapes()] == [name[2:] for name in made.shapes()]
     assert made.spec == CudnnParamsFormatConverter.of(spec).spec == spec
     sizes = spec.num_layers, spec.num_units, spec.input_size, spec.input_mode, spec.direction
     more = {"num_proj": spec.num_proj, "bias_mode": spec.bias_mode}
@@ -93,8 +92,7 @@ def test_lstm_names_shapes_and_order():
     expected |= {f"{cell}projection/kernel": (3, 2) for cell in cells}
     expected |= {f"{cell}bias_cudnn_{i}": (12,) for cell in cells for i in (0, 1)}
     shapes = of(filled(spec), spec, None).shapes()
-    assert shapes == expected
-    assert list(shapes) == list(expected)
+    assert list(shapes.items()) == list(expected.items())
 
 
 def test_gru_names_shapes_and_order():
@@ -110,29 +108,23 @@ def test_gru_names_shapes_and_order():
         expected |= {f"{cell}candidate/{which}_projection/bias": (3,) for which in ("input", "hidden")}
     expected |= {f"{cell}gates/bias_cudnn_{i}": (6,) for cell in cells for i in (0, 1)}
     shapes = of(filled(spec), spec, None).shapes()
-    assert shapes == expected
-    assert list(shapes) == list(expected)
-
-
-@pytest.mark.parametrize("mode", ["rnn_tanh", "rnn_relu"])
-def test_plain_names_and_a_single_bias_alone(mode):
-    cell = "s/" + UNI.format(0, "basic_rnn_cell")
-    for bias_mode, biases in (("none", []), ("single_input", ["bias"]), ("single_recurrent", ["bias"])):
-        spec = RNNSpec(mode, 1, 3, 5, bias_mode=bias_mode)
-        assert list(of(filled(spec), spec, "s").shapes()) == [f"{cell}{name}" for name in ("kernel", *biases)]
+    assert list(shapes.items()) == list(expected.items())
 
 
 @pytest.mark.parametrize("bias_mode", ["none", "single_input", "single_recurrent"])
-def test_a_gru_with_one_bias_has_that_candidate_bias_alone(bias_mode):
+def test_a_single_bias_is_alone_under_its_name(bias_mode):
     spec = RNNSpec("gru", 1, 3, 3, "skip_input", bias_mode=bias_mode)
     names = {name.partition("gru_cell/")[2]: shape for name, shape in of(filled(spec), spec).shapes().items()}
-    assert names["candidate/input_projection/kernel"] == (0, 3)
-    assert names["gates/kernel"] == (3, 6)
-    which = {"none": set(), "single_input": {"input"}, "single_recurrent": {"hidden"}}[bias_mode]
-    assert {n for n in names if n.startswith("candidate") and n.endswith("bias")} == {
-        f"candidate/{w}_projection/bias" for w in which
-    }
-    assert ("gates/bias" in names) == (bias_mode != "none")
+    matrices = {"gates/kernel": (3, 6), "candidate/input_projection/kernel": (0, 3)}
+    of_one = {"single_input": "input", "single_recurrent": "hidden"}.get(bias_mode)
+    biases = {"gates/bias": (6,), f"candidate/{of_one}_projection/bias": (3,)} if of_one else {}
+    assert names == matrices | {"candidate/hidden_projection/kernel": (3, 3)} | biases
+    for mode in ("rnn_tanh", "rnn_relu"):
+        spec = RNNSpec(mode, 1, 3, 5, bias_mode=bias_mode)
+        cell = "s/" + UNI.format(0, "basic_rnn_cell")
+        assert list(of(filled(spec), spec, "s").shapes()) == [
+            f"{cell}{n}" for n in ("kernel", "bias")[: 1 + bool(of_one)]
+        ]
 
 
 # --- biases that TF sums ----------------------------------------------------------------------------------------------
@@ -143,24 +135,22 @@ def test_without_the_pair_and_after_a_change_the_bias_is_halved(mode):
     spec = RNNSpec(mode, 1, 2, 3, dtype="float64")
     params = filled(spec)
     tensors = of(params, spec).tensors()
-    gates = {"lstm": 4, "gru": 2}.get(mode, 1)
-    for change in (0, 1):
-        given_tensors = {n: a.copy() for n, a in tensors.items() if change or "bias_cudnn" not in n}
-        name = next(n for n in tensors if n.endswith(("gates/bias", "cell/bias")))
-        given_tensors[name] += change
+    name = next(n for n in tensors if n.endswith(("gates/bias", "cell/bias")))
+    alone = of_tf_alone(tensors)
+    for form in (alone, list(alone.values()), tensors | {name: tensors[name] + 1}):
         restored = np.zeros_like(params)
-        of(restored, spec).restore(given_tensors)
-        _, biases = ops.from_spec(spec).params_to_canonical(restored)
-        all_gates = len(biases) // 2
-        order = (0, 2, 1, 3)[:gates] if mode == "lstm" else range(gates)
+        of(restored, spec).restore(form)
+        weights, biases = ops.from_spec(spec).params_to_canonical(restored)
+        original_weights, original = ops.from_spec(spec).params_to_canonical(params)
+        gates, order = len(biases) // 2, {"lstm": (0, 2, 1, 3), "gru": (0, 1)}.get(mode, (0,))
+        total = form[name] if isinstance(form, dict) else tensors[name]
         for place, gate in enumerate(order):
-            half = given_tensors[name][2 * place : 2 * place + 2] / 2
+            half = total[2 * place : 2 * place + 2] / 2
             assert np.array_equal(biases[gate], half)
-            assert np.array_equal(biases[gate + all_gates], half)
+            assert np.array_equal(biases[gate + gates], half)
         if mode == "gru":
-            _, original = ops.from_spec(spec).params_to_canonical(params)
-            assert np.array_equal(biases[2], original[2])
-            assert np.array_equal(biases[5], original[5])
+            assert np.array_equal(biases[2::3], original[2::3])
+        assert all(map(np.array_equal, weights, original_weights))
 
 
 def test_a_pair_with_nan_or_overflow_in_it_comes_back():
@@ -172,23 +162,73 @@ def test_a_pair_with_nan_or_overflow_in_it_comes_back():
     assert restored.tobytes() == params.tobytes()
 
 
+@pytest.mark.parametrize(("mode", "source", "target"), pairwise(KINDS, DTYPES, DTYPES))
+def test_a_pair_is_compared_with_its_sum_as_written_and_cast_then(mode, source, target):
+    spec = RNNSpec(mode, 2, 3, 5, direction="bidirectional", dtype=source)
+    params = filled(spec)
+    cast = spec.replace(dtype=target)
+    restored = np.zeros(params.size, cast.dtype.numpy)
+    of(restored, cast).restore(of(params, spec).tensors())
+    for ours, theirs in zip(canonical(cast, restored), canonical(spec, params), strict=True):
+        assert ours.tobytes() == theirs.astype(cast.dtype.numpy).tobytes()
+
+
+@pytest.mark.parametrize("value", [np.float16(6e-8), np.int64(3), np.float64(np.pi)])
+def test_a_bias_alone_is_halved_in_the_buffers_dtype(value):
+    """Half of float16's least number is none of its own, and half of 3 no integer."""
+    spec = RNNSpec("rnn_tanh", 1, 3, 5)
+    made = of(filled(spec), spec, None)
+    kernel, bias = of_tf_alone(made.tensors())
+    tensors = {kernel: np.ones((8, 3), "f4"), bias: np.full(3, value)}
+    like_the_kernel = tensors | {bias: tensors[bias].astype("f4")}  # a new buffer has no dtype to cast to
+    for restored in (
+        made.restore(tensors),
+        made.format_converter.opaque(like_the_kernel),
+        made.format_converter.tf_canonical_to_opaque(list(like_the_kernel.values())),
+    ):
+        for half in canonical(spec, restored)[2:]:
+            assert half.tobytes() == np.full(3, np.float32(value) / 2).tobytes()
+            assert half[0] != 0
+
+
 # --- what TF wrote ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", list(KINDS))
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
-def test_a_tf_checkpoint_as_a_dictionary_restores_among_other_tensors(mode, direction):
+class Watched(dict):
+    """A mapping that notes what is read, as one over a file would read it."""
+
+    def __init__(self, arrays):
+        super().__init__(arrays)
+        self.read = set()
+
+    def __getitem__(self, name):
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+@pytest.mark.parametrize(("mode", "direction", "scope"), pairwise(KINDS, DIRECTIONS, ["", "model/cudnn"]))
+def test_a_tf_checkpoint_as_a_dictionary_restores_and_what_else_is_in_it_is_not_even_read(mode, direction, scope):
     spec = RNNSpec(mode, 2, 3, 5, direction=direction, dtype="float64")
     params = filled(spec)
-    written = {n: a for n, a in of(params, spec, "model/cudnn").tensors().items() if "bias_cudnn" not in n}
-    written |= {"global_step": np.array(3), "model/cudnn/opaque_kernel": params, "other/kernel": np.ones(3)}
-    target = torch.zeros(params.size)
-    kind = getattr(package, f"Cudnn{KINDS[mode]}Saveable")
-    made = kind(target, 2, 3, 5, direction=direction, scope="model/cudnn")
-    assert made.restore(written) is target
-    found, expected = (of(a, spec.replace(dtype=a.dtype)).tensors() for a in (target.numpy(), params))
-    for name in written.keys() & expected.keys():
-        assert np.allclose(found[name], expected[name], atol=1e-6)
+    tensors = of_tf_alone(of(params, spec, scope).tensors())
+    within = f"{scope}/" if scope else ""
+    others = {
+        f"{within}global_step": np.int64(5),
+        f"{within}_CHECKPOINTABLE_OBJECT_GRAPH": b"\n",
+        f"{within}words": np.array(["a", "b"]),
+        f"{within}nothing": None,
+        f"{within}opaque_kernel": params,
+        f"{within}embedding": np.ones((4, 4), "c16"),
+        f"{next(iter(tensors))}/Adam": "a slot",
+        7: "no name at all",
+    }
+    given, target = Watched(others | of(params + 1, spec, "m2").tensors() | tensors), torch.zeros(params.size)
+    made = getattr(package, f"Cudnn{KINDS[mode]}Saveable")(target, 2, 3, 5, direction=direction, scope=scope)
+    assert made.restore(given) is target
+    assert given.read == tensors.keys()
+    found = of(target.numpy(), spec.replace(dtype="float32"), scope).tensors()
+    for name, array in tensors.items():
+        assert np.allclose(found[name], array, atol=1e-6)
 
 
 def test_a_raw_opaque_kernel_of_dense_order_restores_into_any_layout():
@@ -207,26 +247,15 @@ def test_a_raw_opaque_kernel_of_dense_order_restores_into_any_layout():
         of(kernel.copy(), spec).restore({"m/opaque_kernel": kernel})
 
 
-def test_two_scopes_keep_two_models_apart():
-    """TF's testSaveRestore with two variables, which read the first one twice."""
-    spec = RNNSpec("gru", 2, 3, 5, direction="bidirectional", dtype="float64")
-    first, second = filled(spec, 1), filled(spec, 2)
-    both = of(first, spec, "m1").tensors() | of(second, spec, "m2").tensors()
-    for scope, expected in (("m2", second), ("m1", first)):
-        restored = np.zeros_like(first)
-        of(restored, spec, scope).restore(both)
-        assert np.array_equal(restored, expected)
-
-
 def test_a_restore_that_fails_has_written_nothing():
     spec = RNNSpec("lstm", 2, 3, 5, num_proj=2, dtype="float64")
     params = filled(spec)
     tensors = of(params, spec).tensors()
-    before = params.copy()
-    last = list(tensors)[-1]
-    kernel = next(iter(tensors))
+    before, kernel, last = params.copy(), next(iter(tensors)), list(tensors)[-1]
+    no_numbers = np.full((7, 12), "a"), np.ones((7, 12), "c16"), np.full((7, 12), None), b"bytes", 5.0
     for wrong, text in (
-        ({n: a for n, a in tensors.items() if n != kernel}, "cell_0"),
+        *((tensors | {kernel: bad}, "lstm_cell/kernel") for bad in no_numbers),
+        *(([bad, *list(tensors.values())[1:]], "lstm_cell/kernel") for bad in no_numbers),
         ({n: a for n, a in tensors.items() if not n.endswith("projection/kernel")}, "projection/kernel"),
         (tensors | {last: np.ones(5)}, "bias_cudnn_1 shape"),
         (tensors | {kernel: tensors[kernel].T}, "kernel shape"),
@@ -234,21 +263,21 @@ def test_a_restore_that_fails_has_written_nothing():
         (list(tensors.values())[:4], "4 tensors, expecting 10 tensors"),  # TF's alone, which have no projection
         ({}, "among the names"),
     ):
-        with pytest.raises(ArgumentError, match=text):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=text):
             of(params, spec).restore(wrong)
         assert np.array_equal(params, before)
 
 
-def test_a_list_of_tfs_tensors_alone_is_enough_without_a_projection():
-    spec = RNNSpec("lstm", 1, 3, 5, dtype="float64")
-    params = filled(spec)
-    of_tf = [s.tensor for s in of(params, spec).specs if "bias_cudnn" not in s.name]
-    before = of(params, spec).tensors()
-    params[:] = 0
-    of(params, spec).restore(of_tf)
-    for name, array in of(params, spec).tensors().items():
-        if "bias_cudnn" not in name:
-            assert np.allclose(array, before[name], atol=1e-15)
+def test_a_missing_tensor_is_told_by_its_name_in_the_mapping():
+    op = ops.CudnnGRU(1, 3, 5)
+    params = filled(op.spec)
+    for made in (of(params, op.spec), of_tf_13(params, op, "m")):
+        tensors = made.tensors()
+        for name in of_tf_alone(tensors):
+            with pytest.raises(ArgumentError, match=f"{name} among the names") as raised:
+                made.restore({own: array for own, array in tensors.items() if own != name} | {"m/opaque_kernel": 0})
+            assert raised.value.argument == "restored_tensors"
+            assert ("restore_opaque" in str(raised.value)) == (name == next(iter(tensors)))
 
 
 @pytest.mark.parametrize("mode", list(KINDS))
@@ -265,42 +294,37 @@ def test_saveables_and_converters_of_other_bias_modes_hold_the_biases_that_exist
         assert np.array_equal(found, array)
 
 
-def test_saveables_refuse_what_they_cannot_hold():
+def test_saveables_refuse_what_they_cannot_hold_and_take_a_variable_scope():
+    params = np.zeros(ops.CudnnGRU(1, 3, 5).params_size(), "f4")
     with pytest.raises(ArgumentError, match="shape"):
         package.CudnnLSTMSaveable(np.zeros(7, "f4"), 1, 3, 5)
-    with pytest.raises(ArgumentTypeError, match="scope"):
-        package.CudnnGRUSaveable(np.zeros(ops.CudnnGRU(1, 3, 5).params_size(), "f4"), 1, 3, 5, scope=3)
-    with pytest.raises(ArgumentTypeError, match="one of the four saveables"):
-        CudnnOpaqueParamsSaveable(np.zeros(7, "f4"), 1, 3, 5)
-    with pytest.raises(ArgumentTypeError, match="rnn_mode"):
-        CudnnParamsFormatConverter(1, 3, 5)
-    made = package.CudnnGRUSaveable(np.zeros(ops.CudnnGRU(1, 3, 5).params_size(), "f4"), 1, 3, 5, scope="")
+    for text, call in {
+        "scope": lambda: package.CudnnGRUSaveable(params, 1, 3, 5, scope=3),
+        "one of the four saveables": lambda: CudnnOpaqueParamsSaveable(params, 1, 3, 5),
+        "rnn_mode": lambda: CudnnParamsFormatConverter(1, 3, 5),
+    }.items():
+        with pytest.raises(ArgumentTypeError, match=text):
+            call()
+    made = package.CudnnGRUSaveable(params, 1, 3, 5, scope="")
     assert (made.prefix, made.name, made.op.name) == ("", "cudnn_rnn_saveable", "cudnn_rnn_saveable")
-    scope = types.SimpleNamespace(name="model/rnn")  # as TF's VariableScope has one
-    within = package.CudnnGRUSaveable(np.zeros(ops.CudnnGRU(1, 3, 5).params_size(), "f4"), 1, 3, 5, scope=scope)
-    assert within.prefix == "model/rnn/"
     assert "gru" in repr(made)
-    assert made.format_converter.spec == made.spec
+    scope = types.SimpleNamespace(name="model/rnn")  # as TF's VariableScope has one
+    assert package.CudnnGRUSaveable(params, 1, 3, 5, scope=scope).prefix == "model/rnn/"
 
 
 # --- converters -------------------------------------------------------------------------------------------------------
 
 CASES = {"xsmall": (1, 1), "small": (4, 4), "medium": (128, 64), "large": (128, 128)}
-
-
 CONVERTERS = [(case, kind, None) for case in CASES for kind in ("LSTM", "GRU", "Tanh", "Relu", "Basic")]
 CONVERTERS += [(case, "LSTM", CASES[case][0] // 2) for case in CASES if case != "xsmall"]
 
 
-@pytest.mark.parametrize(
-    ("converter_of", "direction", "num_layers"), pairwise(CONVERTERS, ["unidirectional", "bidirectional"], [1, 2])
-)
+@pytest.mark.parametrize(("converter_of", "direction", "num_layers"), pairwise(CONVERTERS, DIRECTIONS, [1, 2]))
 def test_tf_canonical_to_opaque_and_back_is_the_identity(converter_of, direction, num_layers):
     """TF's CudnnParamsFormatConverterTest, which has one layer alone."""
     case, kind, proj = converter_of
-    U, I = CASES[case]
     converter = getattr(saveable, f"CudnnParamsFormatConverter{kind}")(
-        num_layers, U, I, direction=direction, **({"num_proj": proj} if proj else {})
+        num_layers, *CASES[case], direction=direction, **({"num_proj": proj} if proj else {})
     )
     rng = np.random.default_rng(0)
     op = ops.from_spec(converter.spec)
@@ -310,8 +334,7 @@ def test_tf_canonical_to_opaque_and_back_is_the_identity(converter_of, direction
     opaque = converter.tf_canonical_to_opaque([*lists[0], *lists[1]], *lists[2:])
     assert sum(a.size for arrays in lists for a in arrays) <= opaque.size == op.params_size()
     for ours, theirs in zip(converter.opaque_to_tf_canonical(opaque), lists, strict=True):
-        for a, b in zip(ours, theirs, strict=True):
-            assert np.array_equal(a, b)
+        assert all(map(np.array_equal, ours, theirs))
     weights, biases = converter._opaque_to_cu_canonical(opaque)
     assert np.array_equal(converter._cu_canonical_to_opaque([*weights, *biases]), opaque)
     with pytest.raises(ArgumentError, match="tf_canonicals"):
@@ -323,77 +346,84 @@ def test_tf_canonical_to_opaque_and_back_is_the_identity(converter_of, direction
 @pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
 def test_arrays_of_several_dtypes_are_refused_by_name_and_none_is_cast(library):
     converter = saveable.CudnnParamsFormatConverterLSTM(1, 4, 3, num_proj=2)
-    rng = np.random.default_rng(0)
-    kernel, bias, projection = (rng.normal(size=shape).astype("f2") for shape in ((5, 16), (16,), (4, 2)))
-    assert converter.tf_canonical_to_opaque([kernel, bias], [projection]).dtype == "float16"
-    with pytest.raises(
-        ArgumentError, match=r"tf_canonicals\[1\] dtype: .*float32, expecting float16, as tf_canonicals\[0"
+    kernel, bias, projection = (np.ones(shape, "f2") for shape in ((5, 16), (16,), (4, 2)))
+    foreign = converter.tf_canonical_to_opaque([kernel.astype(">f2"), bias], [projection])
+    assert np.array_equal(foreign, converter.tf_canonical_to_opaque([kernel, bias], [projection]))
+    assert foreign.dtype == "float16"
+    assert foreign.dtype.isnative
+    for wrong, text in (
+        (([kernel, bias.astype("f4")], projection), r"tf_canonicals\[1\] dtype: .*float32, expecting float16, as tf_"),
+        (([kernel, bias], projection.astype("f8")), r"weights_proj\[0\] dtype: .*float64, expecting float16"),
     ):
-        converter.tf_canonical_to_opaque([library(kernel), library(bias.astype("f4"))], [library(projection)])
-    with pytest.raises(ArgumentError, match=r"Invalid weights_proj\[0\] dtype: .*float64, expecting float16"):
-        converter.tf_canonical_to_opaque([library(kernel), library(bias)], [library(projection.astype("f8"))])
-    named = converter.named(rng.normal(size=ops.from_spec(converter.spec).params_size()).astype("f4"))
-    name = next(name for name in named if name.endswith("kernel"))
+        with pytest.raises(ArgumentError, match=text):
+            converter.tf_canonical_to_opaque([library(array) for array in wrong[0]], [library(wrong[1])])
+    named = converter.named(foreign)
     with pytest.raises(ArgumentError, match="dtype: float32, expecting float16, as the first has"):
-        converter.opaque(named | {name: named[name].astype("f2")})
+        converter.opaque({name: a.astype("f2" if name.endswith("kernel") else "f4") for name, a in named.items()})
 
 
-def test_foreign_byte_order_is_no_other_dtype():
-    converter = saveable.CudnnParamsFormatConverterTanh(1, 4, 3)
-    kernel, bias = np.arange(28, dtype="f4").reshape(7, 4), np.arange(4, dtype="f4")
-    expected = converter.tf_canonical_to_opaque([kernel, bias])
-    found = converter.tf_canonical_to_opaque([kernel.astype(">f4"), bias])
-    assert found.dtype.isnative
-    assert np.array_equal(found, expected)
+# --- TF 1.2's form, and 1.3's -----------------------------------------------------------------------------------------
 
 
-# --- TF 1.2's form ----------------------------------------------------------------------------------------------------
+def of_tf_13(params, op, scope):
+    return RNNParamsSaveable(op, op.params_to_canonical, op.canonical_to_params, params, scope)
 
 
 def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
     op = ops.CudnnLSTM(2, 3, 5, direction="bidirectional", num_proj=2)
     params = filled(op.spec)
+    before, both = params.copy(), (op.params_to_canonical, op.canonical_to_params)
     for variables in (params, [params]):
-        made = RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, variables, name="")
+        made = RNNParamsSaveable(*both, variables, name="")
         tensors = made.tensors()
         assert list(tensors)[:2] == ["CudnnRNNParamsToCanonical:0", "CudnnRNNParamsToCanonical:1"]
         assert made.shapes()["CudnnRNNParamsToCanonical:8"] == (2, 3)
-        before = params.copy()
+        assert [s.name for s in made.specs] == list(tensors)
         for form in (tensors, list(tensors.values())):
             params[:] = 0
             assert made.restore(form, None) is params
             assert np.array_equal(params, before)
-        assert [s.name for s in made.specs] == list(tensors)
     with pytest.raises(ArgumentError, match="CudnnRNNParamsToCanonical:3"):
         made.restore({n: a for n, a in tensors.items() if not n.endswith(":3")})
     with pytest.raises(ArgumentError, match="tensors"):
         made.restore(list(tensors.values())[1:])
     with pytest.raises(ArgumentError, match="param_variables"):
-        RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, [params, params])
-    named = RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, params)
-    assert next(iter(named.shapes())) == "params_canonical/CudnnRNNParamsToCanonical:0"
+        RNNParamsSaveable(*both, [params, params])
+    assert next(iter(RNNParamsSaveable(*both, params).shapes())) == "params_canonical/CudnnRNNParamsToCanonical:0"
 
 
-@pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU])
-@pytest.mark.parametrize("scope", ["rnn", None])
-def test_tensorflow_1_3_puts_the_op_first_and_the_cells_of_one_direction_under_a_scope(kind, scope):
+PLACES = [
+    (ops.CudnnGRU, "gates/bias_cudnn_{}", "gates/bias_cudnn {}"),
+    (ops.CudnnGRU, "gates/bias_cudnn_{}", "bias_cudnn {}"),
+    (ops.CudnnLSTM, "bias_cudnn_{}", "bias_cudnn {}"),
+]
+
+
+@pytest.mark.parametrize(("place", "scope"), pairwise(PLACES, [None, "rnn", "bias_cudnn_0"]))
+def test_tensorflow_1_3_puts_the_cells_of_one_direction_under_a_scope_and_a_space_into_pairs(tmp_path, place, scope):
+    kind, written, spaced = place
     op = kind(2, 3, 5, dtype="float64")
-    params = np.random.default_rng(0).normal(size=op.params_size())
-    made = RNNParamsSaveable(op, op.params_to_canonical, op.canonical_to_params, [params], scope, "unused")
-    theirs = CudnnOpaqueParamsSaveable.of(params, op.spec, None, "s").tensors()
-    names = [name.removeprefix("rnn/") if scope is None else name for name in theirs]
-    assert list(made.tensors()) == names
-    assert names[0].startswith("multi_rnn_cell/cell_0/cudnn_compatible_" if scope is None else "rnn/multi_rnn_cell/")
-    before, tensors = params.copy(), made.tensors()
-    for restored in (tensors, list(tensors.values()), {n: a for n, a in tensors.items() if "cudnn_" not in n[-14:]}):
+    params = filled(op.spec)
+    before, made = params.copy(), of_tf_13(params, op, scope)
+    tensors, old = made.tensors(), {}
+    names = of(params, op.spec, None).shapes()
+    assert list(tensors) == [f"{scope or ''}/{name.removeprefix('rnn/')}".lstrip("/") for name in names]
+    for name, array in tensors.items():
+        for i in "01":
+            if name.endswith(written.format(i)):
+                name = name.removesuffix(written.format(i)) + spaced.format(i)  # noqa: PLW2901
+        old[name] = array
+    assert sum(" " in name for name in old) == 4
+    for form in (tensors, list(tensors.values()), old):
         params[...] = 0
-        made.restore(restored)
-        if len(restored) == len(tensors):
-            assert np.array_equal(params, before)
-        weights, _ = op.params_to_canonical(params)
-        assert all(map(np.array_equal, weights, op.params_to_canonical(before)[0]))
-    with pytest.raises(ArgumentError, match="kernel"):
-        made.restore({})
+        made.restore(form)
+        assert np.array_equal(params, before)
+    params[...] = 0
+    write_bundle(tmp_path / "model.ckpt", old)
+    Saver({"any": made}).restore(tmp_path / "model.ckpt")
+    assert np.array_equal(params, before)
+    made.restore(of_tf_alone(tensors))
+    assert all(map(np.array_equal, op.params_to_canonical(params)[0], op.params_to_canonical(before)[0]))
 
 
 def test_tensorflow_1_3_writes_the_lists_of_1_2_for_all_others():

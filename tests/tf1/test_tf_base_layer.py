@@ -80,10 +80,6 @@ def test_an_activity_regularizer_adds_a_loss_at_each_call(kind):
         made.activity_regularizer = 3
 
 
-def test_there_is_no_graph(called):
-    assert called[0].graph is None
-
-
 def test_losses_belong_to_inputs_or_to_none(called):
     made, (x, *_), _ = called
     other = normal(1)
@@ -100,8 +96,9 @@ def test_losses_belong_to_inputs_or_to_none(called):
     assert made.losses == [1.5, 2.5, 3.5, 4.5], "what belongs to two arrays goes with the last of them"
 
 
-def test_updates_are_ignored_as_in_eager_mode(called):
+def test_there_is_no_graph_and_updates_are_ignored_as_in_eager_mode(called):
     made, (x, *_), _ = called
+    assert made.graph is None
     assert made.add_update(lambda: None) is None
     assert made.add_update([lambda: None], inputs=x) is None
     assert made.updates == made.get_updates_for(None) == made.get_updates_for(x) == []
@@ -120,21 +117,16 @@ def test_add_variable_is_add_weight(called):
     assert made.losses == [3], "regularizers see the variable as it is"
 
 
-@pytest.mark.parametrize(
-    "member", ["variables", "weights", "trainable_variables", "trainable_weights", "non_trainable_variables",
-               "non_trainable_weights"],
-)  # fmt: skip
-def test_variables_are_listed_trainable_first(kind, called, member):
+def test_variables_are_listed_trainable_first_and_counted_once_built(kind, called):
     made = called[0]
+    assert made.count_params() == kind.size
     made.add_weight("frozen", (1,), trainable=False)
     made.add_weight("more", (1,))
     trainable, frozen = [*kind.variables, f"{made.scope_name}/more"], [f"{made.scope_name}/frozen"]
-    expected = {"non": frozen, "tra": trainable}.get(member[:3], trainable + frozen)
-    assert [v.name for v in getattr(made, member)] == expected
-
-
-def test_count_params_needs_a_build(kind, called):
-    assert called[0].count_params() == kind.size
+    for word in ("variables", "weights"):
+        assert [v.name for v in getattr(made, word)] == trainable + frozen
+        assert [v.name for v in getattr(made, f"trainable_{word}")] == trainable
+        assert [v.name for v in getattr(made, f"non_trainable_{word}")] == frozen
     with pytest.raises(ValueError):
         kind.fresh().count_params()
 
@@ -149,49 +141,48 @@ def test_a_deep_copy_shares_nothing(called):
     assert not np.allclose(twin(*arguments)[0], before)
 
 
-@pytest.mark.parametrize("member", ["input", "output", "input_shape", "output_shape"])
-def test_the_only_call_is_on_record(kind, called, member):
-    made, (x, *_), outputs = called
-    found = getattr(made, member)
-    if member.endswith("shape"):
-        assert found == (x.shape if member == "input_shape" else [a.shape for a in outputs])
-    elif member == "input":
-        assert found is x
-    else:
-        assert all(a is b for a, b in zip(found, outputs, strict=True))
-    with pytest.raises(AttributeError):
-        getattr(kind.fresh(), member)
-    for more in (1, 0):
-        made(*kind.arguments(more))
-        with pytest.raises(AttributeError):
-            getattr(made, member)
+def recorded(member, arguments, outputs):
+    """What a member gives for one call."""
+    arrays = list(arguments[:1]) if member.startswith("input") else outputs
+    found = [a.shape for a in arrays] if member.endswith("shape") else arrays
+    return None if member.endswith("mask") else found[0] if len(found) == 1 else found
 
 
-@pytest.mark.parametrize("member", ["get_input_at", "get_output_at", "get_input_shape_at", "get_output_shape_at"])
-def test_calls_are_numbered(kind, member):
+@pytest.mark.parametrize("member", ["input", "output", "input_shape", "output_shape", "input_mask", "output_mask"])
+def test_the_only_call_is_on_record_and_several_are_numbered(kind, member):
     made = kind.fresh()
-    ask = getattr(made, member)
+    ask = getattr(made, f"get_{member}_at")
     with pytest.raises(RuntimeError):
         ask(0)
-    given = [kind.arguments(more) for more in (0, 1)]
-    results = [kind.outputs(made(*arguments)) for arguments in given]
-    for index in range(2):
-        expected = [given[index][0]] if "input" in member else results[index]
-        found = ask(index) if "output" in member else [ask(index)]
-        if "shape" in member:
-            assert found == [a.shape for a in expected]
-        else:
-            assert all(a is b for a, b in zip(found, expected, strict=True))
+    with pytest.raises(AttributeError):
+        getattr(made, member)
+    calls = []
+    for more in (0, 1):
+        arguments = kind.arguments(more)
+        calls.append((arguments, kind.outputs(made(*arguments))))
+        if not more:
+            assert_same(getattr(made, member), recorded(member, *calls[0]))
+    with pytest.raises(AttributeError):
+        getattr(made, member)
+    for index, call in enumerate(calls):
+        assert_same(ask(index), recorded(member, *call))
     for index in (2, -1):
         with pytest.raises(ValueError, match="node_index"):
             ask(index)
-    kept = ask(0)
-    del given, results, expected, found
+    kept = member.endswith(("shape", "mask"))
+    expected = recorded(member, *calls[0]) if kept else None
+    del arguments, calls, call
     gc.collect()
-    if "shape" in member:
-        assert ask(0) == kept
+    if kept:
+        assert ask(0) == expected
     else:
-        del kept
-        gc.collect()
         with pytest.raises(RuntimeError, match="gone"):
             ask(0)
+
+
+def assert_same(found, expected):
+    """Assert that both are the same arrays, or equal shapes."""
+    if isinstance(expected, list) and isinstance(expected[0], np.ndarray):
+        assert all(a is b for a, b in zip(found, expected, strict=True))
+    else:
+        assert found is expected or found == expected

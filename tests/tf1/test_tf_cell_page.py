@@ -8,28 +8,19 @@ from pycudnnrnn.testing import reference
 from tests.helpers.tf_pages import B, I, U, normal
 
 
-def values_of(cell):
-    return {variable.name.partition("/")[2]: variable.numpy() for variable in cell.variables}
-
-
-def test_the_cell_takes_its_arguments():
+def test_the_cell_takes_its_arguments_and_says_what_it_is():
     cell = CudnnCompatibleGRUCell(U, None, "zeros")
-    cell.build((None, I))
-    values = values_of(cell)
-    assert all(not values[name].any() for name in values if name.endswith("kernel"))
-    assert (values["gates/bias"] == 1).all()
-    assert not values["candidate/hidden_projection/bias"].any()
-    with pytest.raises(TypeError):
-        CudnnCompatibleGRUCell(U, reuse="yes")
-
-
-@pytest.mark.parametrize("member", ["name", "scope_name", "dtype", "state_size", "output_size"])
-def test_the_cell_says_what_it_is(member):
-    cell = CudnnCompatibleGRUCell(U)
     cell(normal(B, I), normal(B, U))
     expected = {"name": "cudnn_compatible_gru_cell", "scope_name": "cudnn_compatible_gru_cell", "dtype": "float64",
-                "state_size": U, "output_size": U}  # fmt: skip
-    assert getattr(cell, member) == expected[member]
+                "state_size": U, "output_size": U, "built": True}  # fmt: skip
+    assert {member: getattr(cell, member) for member in expected} == expected
+    values = {name: variable.numpy() for name, variable in cell.variables_by_name().items()}
+    assert len(values) == 6
+    assert [name for name in values if values[name].any()] == ["gates/bias"]
+    with pytest.raises(TypeError):
+        CudnnCompatibleGRUCell(U, reuse="yes")
+    with pytest.raises(ValueError, match=r"Expected inputs.shape\[-1\] to be known"):
+        CudnnCompatibleGRUCell(U).build((B, None))
 
 
 @pytest.mark.parametrize("member", ["__call__", "call", "apply"])
@@ -38,15 +29,14 @@ def test_the_cell_computes_the_documented_equations(member):
     cell.build((None, I))
     for variable in cell.variables:
         variable.assign(normal(*variable.shape))
-    v = values_of(cell)
+    v = cell.variables_by_name()
     gates = reference.sigmoid(np.concatenate([x, h], axis=1) @ v["gates/kernel"] + v["gates/bias"])
     r, u = gates[:, :U], gates[:, U:]
     b_input, b_hidden = (v[f"candidate/{which}_projection/bias"] for which in ("input", "hidden"))
     recurrent = h @ v["candidate/hidden_projection/kernel"] + b_hidden
     candidate = np.tanh(x @ v["candidate/input_projection/kernel"] + r * recurrent + b_input)
-    expected = (1 - u) * candidate + u * h
     output, state = getattr(cell, member)(x, h)
-    assert np.allclose(output, expected, atol=1e-14)
+    assert np.allclose(output, (1 - u) * candidate + u * h, atol=1e-14)
     assert np.array_equal(output, state)
     with pytest.raises(ValueError, match="state"):
         getattr(cell, member)(x, normal(B, U + 1))
@@ -58,15 +48,6 @@ def test_the_first_call_may_name_the_scope():
     cell(normal(B, I), normal(B, U), scope="later")
     assert cell.scope_name == "rnn/gru"
     assert cell.variables[0].name == "rnn/gru/gates/kernel"
-
-
-def test_the_cell_needs_a_known_depth():
-    with pytest.raises(ValueError, match=r"Expected inputs.shape\[-1\] to be known"):
-        CudnnCompatibleGRUCell(U).build((B, None))
-    cell = CudnnCompatibleGRUCell(U)
-    cell.build((None, I))
-    assert cell.built
-    assert len(cell.variables) == 6
 
 
 def test_zero_state_takes_an_integer_a_float_or_a_unit_array():
