@@ -12,6 +12,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 # What tests compile is small and runs once or twice: XLA's optimizations take longer than they save.
 # tests/interop/test_jax_buffers.py turns them on again.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")  # for tests/interop/test_jax_sharded.py
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

@@ -10,11 +10,7 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from tests.interop.jax_problems import arguments_of, equal, expected_of, loss_of, problem_of
 
-
-@pytest.fixture(autouse=True)
-def _float64():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def test_dropout_is_a_function_of_the_seed_and_the_position():
@@ -41,12 +37,6 @@ def test_dropout_is_a_function_of_the_seed_and_the_position():
 # --- states, from call to call ----------------------------------------------------------------------------------------
 
 
-def outputs_of(problem, count, seed):
-    """The op's first training forwards with this dropout seed, one after the other."""
-    problem.op.set_dropout_state(DropoutState("numpy", seed, 0))
-    return [problem.forward().output for _ in range(count)]
-
-
 @pytest.mark.parametrize(("platform", "x64", "seed"), [(None, True, 3), (None, False, None), ("host", False, 3)])
 def test_states_give_the_masks_of_an_ops_forwards_one_after_the_other(platform, x64, seed):
     problem = problem_of(dtype="float32", dropout=0.5, seed=2**63 - 5)
@@ -59,26 +49,27 @@ def test_states_give_the_masks_of_an_ops_forwards_one_after_the_other(platform, 
             )
             return states, output
 
-        eager, found = states, []
-        for _ in range(3):
-            eager, output = step(eager, None)
-            found.append(output)
+        found = []
         last, looped = jax.jit(lambda states: jax.lax.scan(step, states, length=3))(states)
-    expected = outputs_of(problem, 3, problem.spec.seed if seed is None else seed)
+        for _ in range(3):
+            states, output = step(states, None)
+            found.append(output)
+    problem.op.set_dropout_state(DropoutState("numpy", problem.spec.seed if seed is None else seed, 0))
+    expected = [problem.forward().output for _ in range(3)]
     assert np.array_equal(found, expected)
     assert np.array_equal(looped, expected)
-    assert np.array_equal(last, eager)
+    assert np.array_equal(last, states)
 
 
 @pytest.mark.parametrize("way", [lambda f: f, jax.jit, jax.checkpoint], ids=["eager", "jit", "checkpoint"])
 def test_gradients_with_states_are_the_ops_and_the_moved_states_come_beside_them(way):
     problem = problem_of(dropout=0.5, seed=11, lengths=None)
-    _, *wanted = [problem.op.set_dropout_state(DropoutState("numpy", 11, 0)), *expected_of(problem)[1]]
-    upstream = [jnp.asarray(d) for d in problem.upstream()]
+    problem.op.set_dropout_state(DropoutState("numpy", 11, 0))
+    _, wanted = expected_of(problem)
 
     def loss(states, *arguments):
         *results, moved = rnn(*arguments, spec=problem.spec, dropout_states=states)
-        return sum((d * a).sum() for d, a in zip(upstream, results, strict=True)), moved
+        return sum((d * a).sum() for d, a in zip(problem.upstream(), results, strict=True)), moved
 
     states = dropout_states(problem.spec)
     gradient = jax.grad(way(loss), argnums=(1, 2, 3, 4), has_aux=True)
@@ -98,11 +89,12 @@ def test_each_element_of_a_vmap_moves_its_own_states_on():
         return rnn(arguments[0], x, *arguments[2:], spec=problem.spec, dropout_states=states)
 
     seeds = [dropout_states(problem.spec, seed) for seed in (1, 2)]
-    for found, *each in zip(jax.vmap(call)(jnp.stack(seeds)), *map(call, seeds), strict=True):
-        assert np.array_equal(found, jnp.stack(each))
     data = jnp.stack([arguments[1], 2 * arguments[1]])
-    for found, *each in zip(jax.vmap(call, (None, 0))(seeds[0], data), *(call(seeds[0], x) for x in data), strict=True):
-        assert np.array_equal(found, jnp.stack(each))
+    for mapped, *each in (
+        (jax.vmap(call)(jnp.stack(seeds)), *map(call, seeds)),
+        (jax.vmap(call, (None, 0))(seeds[0], data), *(call(seeds[0], x) for x in data)),
+    ):
+        jax.tree.map(lambda found, *one: np.testing.assert_array_equal(found, jnp.stack(one)), mapped, *each)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +123,13 @@ def test_states_are_refused_that_are_none():
             call(wrong)
         with pytest.raises(ArgumentError, match="Invalid dropout_states"):
             jax.eval_shape(call, wrong)
-    with pytest.raises(ArgumentTypeError, match=r"Invalid dropout_states: <class 'int'>, expecting what interop\.jax"):
-        call(3)
-    with pytest.raises(ArgumentError, match="Invalid dropout_position: a position, expecting None beside"):
-        call(states, dropout_position=1)
-    with pytest.raises(ArgumentError, match="Invalid seed: -1"):
-        dropout_states(problem.spec, -1)
-    with pytest.raises(ArgumentError, match="Invalid platform: 'tpu'"):
-        dropout_states(problem.spec, platform="tpu")
+    for error, text, wrong in (
+        (ArgumentTypeError, r"dropout_states: <class 'int'>, expecting what interop\.jax", lambda: call(3)),
+        (ArgumentError, "dropout_position: a position, expecting None", lambda: call(states, dropout_position=1)),
+        (ArgumentError, "seed: -1", lambda: dropout_states(problem.spec, -1)),
+        (ArgumentError, "platform: 'tpu'", lambda: dropout_states(problem.spec, platform="tpu")),
+    ):
+        with pytest.raises(error, match=f"Invalid {text}"):
+            wrong()
     with pytest.raises(jax.errors.JaxRuntimeError, match="Invalid position in dropout_states: 18446744073709551615"):
         jax.block_until_ready(jax.jit(call)(jnp.full(16, 255, jnp.uint8)))

@@ -26,18 +26,16 @@ def loss(params, x):
 GRADIENT = jax.grad(loss)(PARAMS, X)
 
 
-@pytest.mark.parametrize("way", [lambda f: f, jax.jit, jax.vmap], ids=["eager", "jit", "vmap"])
+@pytest.mark.parametrize("way", [jax.jit, jax.vmap], ids=["jit", "vmap"])
 @pytest.mark.parametrize("x64", [False, True])
 def test_results_have_a_dtype_of_their_own_whatever_the_type_of_the_arguments_is_like(way, x64):
-    weak = jnp.full((2, 5, 2, 3), 1.0, None if not x64 else jnp.float32)
     with jax.enable_x64(x64):
-        weak = jax.lax.full_like(weak, 0.5) if x64 else weak
+        weak = jax.lax.full_like(jnp.full((2, 5, 2, 3), 1.0, jnp.float32 if x64 else None), 0.5)
         assert x64 or weak.weak_type
-        run = way(lambda x: rnn(PARAMS, x, spec=OP))
-        for result in run(weak if way is jax.vmap else weak[0]):
+        x = weak if way is jax.vmap else weak[0]
+        for result in way(lambda x: rnn(PARAMS, x, spec=OP))(x):
             assert (result.dtype, result.weak_type) == (np.float32, False)
-        gradient = way(jax.grad(lambda x: loss(PARAMS, x)))(weak if way is jax.vmap else weak[0])
-        assert gradient.dtype == np.float32
+        assert way(jax.grad(lambda x: loss(PARAMS, x)))(x).dtype == np.float32
 
 
 def test_shapes_and_dtypes_are_known_without_running():
@@ -100,12 +98,6 @@ def test_linear_maps_go_backward_alone():
     jacobian = jax.jacrev(lambda p: output(p, X)[0, 0])(PARAMS)
     rows = [jax.grad(lambda p, k=k: output(p, X)[0, 0, k])(PARAMS) for k in range(4)]
     np.testing.assert_allclose(jacobian, jnp.stack(rows), atol=1e-7)
-
-
-def test_what_is_stopped_has_no_gradient():
-    np.testing.assert_array_equal(
-        jax.grad(lambda p: loss(jax.lax.stop_gradient(p), X) + p.sum())(PARAMS), 1 + 0 * PARAMS
-    )
 
 
 def test_a_key_is_no_position_but_what_is_drawn_of_it_is():

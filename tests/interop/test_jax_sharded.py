@@ -1,42 +1,138 @@
-"""`interop.jax.rnn` over two devices: `shard_map` with its checks, `pmap`, and what of JAX is used inside them."""
+"""`interop.jax.rnn` over two devices: `shard_map` with its checks, `pmap`, and what of JAX is used inside them.
 
-import functools
-import os
-import subprocess
-import sys
-from pathlib import Path
+`tests/conftest.py` makes two devices of the CPU.
+"""
 
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-ROOT = Path(__file__).parents[2]
-CASES = ("ragged", "by copies on the host", "other transformations", "sharded arrays")
+from pycudnnrnn import ops
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.interop.jax import rnn
+from pycudnnrnn.testing.strategies import make_problem
 
+pytestmark = pytest.mark.usefixtures("float64")
 
-def launch(*cases):
-    """Run cases in a process where JAX's CPU is two devices; return those that were right, and what was said."""
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    command = [sys.executable, "-m", "tests.interop.sharded", *cases]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-    return done.stdout.splitlines(), done.stderr
-
-
-@functools.cache
-def together():
-    """Run every case in one process: importing JAX takes longer than most of them."""
-    return launch(*CASES)
+SHARDED = P(None, "data")
+"""Data and states both have the batch as their second axis."""
 
 
-def test_two_devices_give_what_one_gives():
-    right, error = launch("an LSTM")
-    assert right == ["an LSTM"], error
+@pytest.fixture
+def mesh():
+    return Mesh(np.array(jax.devices()[:2]), ("data",))
+
+
+def problem_of(kind, lengths=None):
+    return make_problem(kind(2, 6, 4, direction="bidirectional", dtype="float64"), 5, 4, lengths, seed=7)
+
+
+def loss_of(problem, lengths=None, platform="cpu"):
+    def loss(params, x, h, c, dy):
+        states = (h, c) if problem.spec.has_cell_state else (h,)
+        results = rnn(params, x, *states, spec=problem.spec, sequence_lengths=lengths, platform=platform)
+        return (dy * results[0]).sum() + sum((state**2).sum() for state in results[1:])
+
+    return loss
+
+
+def assert_close(found, expected):
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lengths", "platform"), [(ops.CudnnLSTM, [5, 2, 5, 2], "cpu"), (ops.CudnnGRU, None, "host")]
+)
+def test_values_and_gradients_of_two_devices_are_those_of_one(mesh, kind, lengths, platform):
+    """With the mesh axes checked, and without; each device has the same lengths, so that one trace is for both."""
+    problem = problem_of(kind, lengths)
+    arguments = [jnp.asarray(a) for a in (problem.params, problem.x, problem.hx, problem.cx, problem.dy)]
+    whole, part = loss_of(problem, lengths, platform), loss_of(problem, lengths and lengths[:2], platform)
+    expected = jax.value_and_grad(whole, argnums=(0, 1, 2))(*arguments)
+    specs = (P(), SHARDED, SHARDED, SHARDED, SHARDED)
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=specs, out_specs=(P(), (P(), SHARDED, SHARDED)))
+    def both(*arguments):
+        return jax.value_and_grad(lambda *a: jax.lax.psum(part(*a), "data"), argnums=(0, 1, 2))(*arguments)
+
+    assert_close(both(*arguments), expected)
+
+    @partial(jax.shard_map, mesh=mesh, in_specs=specs, out_specs=(P(), SHARDED), check_vma=False)
+    def unchecked(*arguments):
+        d_params, dx = jax.grad(part, argnums=(0, 1))(*arguments)
+        return jax.lax.psum(d_params, "data"), dx
+
+    assert_close(unchecked(*arguments), expected[1][:2])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", CASES)
-def test_two_devices_give_what_one_gives_in_every_way(case):
-    """A case that fails ends the process; each case after it runs by itself."""
-    right, error = together()
-    if case not in right:
-        assert case != CASES[len(right)], error
-        right, error = launch(case)
-        assert right == [case], error
+def test_other_transformations_work_inside_of_shard_map_and_so_does_pmap(mesh):
+    problem = problem_of(ops.CudnnGRU)
+    params, x, h, dy = (jnp.asarray(a) for a in (problem.params, problem.x, problem.hx, problem.dy))
+
+    def loss(p, x, h, dy):
+        return loss_of(problem)(p, x, h, None, dy)
+
+    ways = {
+        "vmap": lambda p, x, h, dy: jax.vmap(lambda k: loss(p, k * x, h, dy))(jnp.arange(1.0, 3.0)).sum(),
+        "checkpoint": jax.checkpoint(loss),
+        "scan": lambda p, x, h, dy: jax.lax.scan(
+            lambda s, k: (s, loss(p, k * x, h, dy)), 0, jnp.arange(1.0, 3.0)
+        )[1].sum(),
+    }  # fmt: skip
+    for way in ways.values():
+
+        @partial(jax.shard_map, mesh=mesh, in_specs=(P(), SHARDED, SHARDED, SHARDED), out_specs=(P(), P()))
+        def both(*arguments, way=way):
+            return jax.value_and_grad(lambda *a: jax.lax.psum(way(*a), "data"))(*arguments)
+
+        assert_close(both(params, x, h, dy), jax.value_and_grad(way)(params, x, h, dy))
+    spec = problem.spec.replace(dropout=0.5)
+
+    @partial(jax.shard_map, mesh=mesh, in_specs=(P(), SHARDED), out_specs=SHARDED)
+    def dropping(params, x):
+        return rnn(params, x, spec=spec, dropout_position=jax.lax.axis_index("data"))[0]
+
+    halves = [rnn(params, x[:, 2 * k : 2 * k + 2], spec=spec, dropout_position=k)[0] for k in range(2)]
+    assert_close(dropping(params, x), jnp.concatenate(halves, axis=1))
+
+    def one(x):
+        return jax.value_and_grad(lambda p: loss(p, x, h, dy))(params)
+
+    stacked = jnp.stack([x, 2 * x])
+    assert_close(jax.pmap(one)(stacked), jax.vmap(one)(stacked))
+
+
+def test_sharded_arrays_give_what_whole_ones_give():
+    """Without `shard_map`, by JAX's own choice of axes and by the user's; and on the other device."""
+    problem = problem_of(ops.CudnnGRU)
+    whole = [jnp.asarray(a) for a in (problem.params, problem.x, problem.hx)]
+
+    def loss(params, x, h):
+        return sum((array**2).sum() for array in rnn(params, x, h, spec=problem.spec))
+
+    gradient = jax.value_and_grad(loss, argnums=(0, 1, 2))
+    expected = gradient(*whole)
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        mesh = jax.make_mesh((2,), ("data",), axis_types=(kind,))
+        with jax.set_mesh(mesh):
+            params, *data = (
+                jax.device_put(a, NamedSharding(mesh, spec))
+                for a, spec in zip(whole, (P(), SHARDED, SHARDED), strict=True)
+            )
+            if kind is AxisType.Explicit:
+                with pytest.raises(ArgumentError, match="Invalid input_data sharding: "):
+                    gradient(params, *data)
+                data = [jax.sharding.reshard(array, P()) for array in data]
+            for way in (gradient, jax.jit(gradient)):
+                assert_close(way(params, *data), expected)
+    found = gradient(*(jax.device_put(a, jax.devices()[1]) for a in whole))
+    assert {device for array in jax.tree.leaves(found) for device in array.devices()} == {jax.devices()[1]}
+    assert_close(found, expected)
