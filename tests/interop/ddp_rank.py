@@ -1,11 +1,10 @@
-"""One rank of a data-parallel training: `python ddp_rank.py RANK WORLD STORE OUT [CRASHING_RANK]`.
+"""One rank of a data-parallel training: `python ddp_rank.py RANK WORLD STORE OUT`.
 
 It trains on its share of the batch, and rank 0 writes its weights and what each all-reduce moved.
 """
 
 import contextlib
 import importlib
-import os
 import sys
 import weakref
 
@@ -50,18 +49,16 @@ def batch(step):
     return (torch.randn(6, 8, n, generator=generator, dtype=torch.float64) for n in (3, 10))
 
 
-def train(model, rank, world, crashing=None):
+def train(model, rank, world):
     optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
     for step in range(STEPS):
-        if step == 2 and rank == crashing:
-            os._exit(3)
         x, goal = (data.chunk(world, dim=1)[rank] for data in batch(step))
         optimizer.zero_grad()
         (model(x) - goal).square().mean().backward()
         optimizer.step()
 
 
-def train_in_parallel(rank, world, out, crashing=None):
+def train_in_parallel(rank, world, out):
     model = Model()
     if rank:
         torch.nn.init.zeros_(model.rnn.params)  # DDP has to bring them from rank 0
@@ -73,17 +70,17 @@ def train_in_parallel(rank, world, out, crashing=None):
         return allreduce_hook(state, bucket)
 
     parallel.register_comm_hook(None, hook)
-    train(parallel, rank, world, crashing)
+    train(parallel, rank, world)
     if rank == 0:
         torch.save({"weights": model.rnn.state_dict(), "moved": moved}, out)
 
 
 def main():
-    rank, world, store, out, *crashing = sys.argv[1:]
+    rank, world, store, out = sys.argv[1:]
     torch.set_num_threads(1)
     with gloo_group(int(rank), int(world), store):
         group = weakref.ref(torch.distributed.group.WORLD)
-        train_in_parallel(int(rank), int(world), out, *map(int, crashing))
+        train_in_parallel(int(rank), int(world), out)
     assert group() is None, "somebody holds the group, and its threads race with the interpreter's end"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from torch.nn.utils import prune
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from pycudnnrnn.interop import torch as ours
@@ -18,6 +19,15 @@ KINDS = {
     "tanh": ("RNN", {"nonlinearity": "tanh"}),
     "relu": ("RNN", {"nonlinearity": "relu"}),
 }
+
+TOOLS = {
+    "weight_norm": lambda module: torch.nn.utils.weight_norm(module, "weight_hh_l0"),
+    "spectral_norm": lambda module: torch.nn.utils.spectral_norm(module, "weight_hh_l0"),
+    "prune": lambda module: prune.l1_unstructured(module, "weight_hh_l0", 0.5),
+    "parametrize": lambda module: torch.nn.utils.parametrizations.weight_norm(module, "weight_hh_l0"),
+    "freeze": lambda module: module.weight_hh_l0.requires_grad_(False),
+}
+"""What torch does to one weight of a module."""
 
 
 def build(library, kind, *sizes, **options):
@@ -43,14 +53,15 @@ class Call:
     hx: Any
     form: str
     lengths: list[int]
+    strided: bool = False
 
     def __call__(self, module):
         """Return every result, and the gradient of a random weighting of them for every argument and weight."""
         x = self.x.detach().clone().requires_grad_()
-        states = [] if self.hx is None else [h.detach().clone().requires_grad_() for h in self.hx]
-        data = x
+        leaves = [] if self.hx is None else [h.detach().clone().requires_grad_() for h in self.hx]
+        data, *states = (torch.stack([a, a], -1)[..., 0] if self.strided else a for a in (x, *leaves))
         if self.form.startswith("packed"):
-            data = pack_padded_sequence(x, self.lengths, module.batch_first, enforce_sorted=self.form == "packed")
+            data = pack_padded_sequence(data, self.lengths, module.batch_first, enforce_sorted=self.form == "packed")
         hx = None if not states else tuple(states) if module.mode == "LSTM" else states[0]
         module.zero_grad()
         output, final = module(data, hx)
@@ -66,7 +77,7 @@ class Call:
         weighting = torch.Generator().manual_seed(1)
         loss = sum((r * torch.randn(r.shape, generator=weighting, dtype=r.dtype)).sum() for r in found.values())
         loss.backward()
-        found |= {"d_x": x.grad} | {f"d_hx{i}": state.grad for i, state in enumerate(states)}
+        found |= {"d_x": x.grad} | {f"d_hx{i}": state.grad for i, state in enumerate(leaves)}
         return found | {f"d_{name}": grad for name, grad in gradients(module).items()}
 
 
@@ -106,7 +117,8 @@ def calls(draw, *, kinds=tuple(KINDS)):
     layers, seed = draw(st.integers(1, 3)), draw(st.integers(0, 2**31))
     pair = make_pair(kind, I, U, layers, seed=seed, **options)
     form = draw(st.sampled_from(["batched", "unbatched", "packed", "packed unsorted"]))
-    return pair, make_call(pair[0], draw(st.integers(1, 6)), draw(st.integers(1, 4)), form, draw(st.booleans()))
+    call = make_call(pair[0], draw(st.integers(1, 6)), draw(st.integers(1, 4)), form, draw(st.booleans()))
+    return pair, dataclasses.replace(call, strided=draw(st.booleans()))
 
 
 def make_call(module, T, B, form="batched", with_states=True):

@@ -126,11 +126,6 @@ REFUSED = {
         RuntimeError,
         "double backward",
     ),
-    "gradgradcheck": (
-        lambda run, x: torch.autograd.gradgradcheck(lambda z: run(z)[0], x.clone().requires_grad_()),
-        EngineError,
-        "double backward",
-    ),
     "func.grad of func.grad": (
         lambda run, x: torch.func.grad(lambda z: torch.func.grad(lambda z: run(z)[0].sum())(z).sum())(x),
         EngineError,

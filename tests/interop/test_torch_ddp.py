@@ -1,4 +1,4 @@
-"""DistributedDataParallel over gloo: two ranks are one on the whole batch, and none hangs when the other dies."""
+"""DistributedDataParallel over gloo: ranks train as one does on the whole batch, in one process and in two."""
 
 import os
 import re
@@ -18,13 +18,13 @@ from tests.interop.ddp_rank import STEPS, Model, gloo_group, train, train_in_par
 ROOT = Path(__file__).parents[2]
 
 
-def run(tmp_path, *more):
+def run(tmp_path):
     """Run two ranks; return their exit statuses and error outputs."""
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     script, files = Path(__file__).with_name("ddp_rank.py"), (tmp_path / "store", tmp_path / "out.pt")
     started = [
         subprocess.Popen(
-            [sys.executable, script, str(rank), "2", *files, *more], env=environment, stderr=subprocess.PIPE, text=True
+            [sys.executable, script, str(rank), "2", *files], env=environment, stderr=subprocess.PIPE, text=True
         )
         for rank in range(2)
     ]
@@ -55,14 +55,6 @@ def test_two_ranks_train_as_one_does_on_the_whole_batch(tmp_path):
     statuses, errors = run(tmp_path)
     assert statuses == [0, 0], errors
     assert_trained_as_one(tmp_path / "out.pt")
-
-
-@pytest.mark.long
-def test_a_rank_that_dies_ends_the_other_with_an_error(tmp_path):
-    statuses, errors = run(tmp_path, "1")
-    assert statuses[1] == 3
-    assert statuses[0] not in {0, 3}
-    assert "RuntimeError" in errors[0] or "DistBackendError" in errors[0], errors[0]
 
 
 @pytest.mark.long

@@ -97,17 +97,6 @@ def test_meta_modules_tell_shapes_and_are_materialised_as_torchs(kind):
         assert build(ours, kind, 3, 5).params.is_meta
 
 
-def test_what_is_not_contiguous_is_taken(kind):
-    theirs, mine = make_pair(kind, 3, 5, 2)
-    x = torch.randn(3, 2, 8, dtype=torch.float64).permute(2, 1, 0)[::2]
-    hx = [torch.stack([h, h], -1)[..., 0] for h in make_call(theirs, 4, 2).hx]
-    assert not any(tensor.is_contiguous() for tensor in (x, *hx))
-    for module in (theirs, mine):
-        states = tuple(hx) if module.mode == "LSTM" else hx[0]
-        module(x, states)[0].transpose(0, 1).square().sum().backward()
-    assert worst(gradients(mine), gradients(theirs))[0] <= 1e-10
-
-
 def test_an_empty_batch_is_taken(kind):
     theirs, mine = make_pair(kind, 3, 5, 2, bidirectional=True)
     x = torch.zeros(4, 0, 3, dtype=torch.float64, requires_grad=True)

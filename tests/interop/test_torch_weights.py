@@ -1,5 +1,7 @@
 """One flat parameter under torch's names: drawn, saved, loaded and shared as torch's own weights are."""
 
+import contextlib
+
 import pytest
 
 from tests.helpers.oracles import need
@@ -93,22 +95,18 @@ def test_a_state_dict_is_taken_while_the_device_of_the_weights_is_current(monkey
     """From another one torch exports no CUDA tensor, and raises this."""
     current, export = [], torch.Tensor.__dlpack__
 
-    class DeviceOf:
-        def __init__(self, tensor):
-            self.tensor = tensor
-
-        def __enter__(self):
-            current.append(self.tensor)
-
-        def __exit__(self, *_):
-            current.pop()
+    @contextlib.contextmanager
+    def device_of(tensor):
+        current.append(tensor)
+        yield
+        current.pop()
 
     def export_from_its_device(tensor, **keywords):
         if not current or current[-1] is not tensor:
             raise BufferError("Can't export tensors on a different CUDA device index.")
         return export(tensor, **keywords)
 
-    monkeypatch.setattr(torch.cuda, "device_of", DeviceOf)
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
     monkeypatch.setattr(torch.Tensor, "__dlpack__", export_from_its_device)
     assert ours.GRU(3, 5).state_dict().keys() == torch.nn.GRU(3, 5).state_dict().keys()
 
@@ -177,16 +175,3 @@ def test_an_op_of_ours_runs_them_as_they_are():
     x = torch.randn(4, 2, 3, dtype=torch.float64)
     assert (op.canonical_to_params(c.weights, c.biases) == mine.params.detach().numpy()).all()
     assert torch.equal(op(x, None, None, mine.params.detach(), is_training=False)[0], mine(x)[0])
-
-
-def test_two_modules_may_share_the_buffer():
-    _, mine = make_pair("LSTM", 3, 5)
-    twin = ours.LSTM(3, 5, dtype=torch.float64)
-    twin.params = mine.params
-    x = torch.randn(4, 2, 3, dtype=torch.float64)
-    (mine(x)[0].sum() + twin(x)[0].sum()).backward()
-    both = mine.params.grad.clone()
-    mine.zero_grad()
-    mine(x)[0].sum().backward()
-    assert torch.allclose(both, 2 * mine.params.grad)
-    assert len(list(torch.nn.ModuleList([mine, twin]).parameters())) == 1
