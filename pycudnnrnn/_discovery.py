@@ -3,7 +3,10 @@
 A step is a function that takes a `Context` and returns a candidate, or the reason why it has none. The first candidate
 is opened. If it cannot be used, that is an error and no other is tried, so the choice never depends on which of two
 libraries is damaged. The working directory, PATH and LD_LIBRARY_PATH are not searched, and only absolute, resolved
-paths are passed to dlopen.
+paths are passed to the dynamic loader.
+
+The names and folders are those of Linux (x86-64 and ARM) or of Windows. Source for Windows: the wheel
+nvidia-cudnn-cu13 9.28.0.42 for win_amd64, and the folders that NVIDIA's installer makes. There is no cuDNN for macOS.
 
 cuda-pathfinder is not a step, because it loads cuBLASLt first and fails without it. libcudnn opens without cuBLASLt.
 """
@@ -13,11 +16,12 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import os
+import platform
 import re
 import site
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -47,15 +51,13 @@ for each the function that compares its version with the versions of its depende
 
 WHEELS: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
 
-SONAMES: Final = tuple(f"libcudnn.so.{major}" for major in SUBLIBRARIES)
-
 SYSTEM_FOLDERS: Final = (
     f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}",
     "/usr/lib64",
     "/usr/lib",
     "/usr/local/cuda/lib64",
 )
-"""Where distributions and NVIDIA's own packages put libcudnn."""
+"""Where Linux distributions and NVIDIA's own packages put libcudnn."""
 
 
 class NotFoundError(EngineError):
@@ -94,14 +96,39 @@ class Opened:
 Step = Callable[[Context], "Candidate | str"]
 
 
-def loaded_files(pattern: str) -> list[Path]:
-    """List the files mapped into this process whose name matches `pattern`, each once. Only Linux has such a list."""
+def library_name(major: int, part: str = "") -> str:
+    """Return the name of a sub-library on this system, and without `part` of the library that is linked against."""
+    part = part and f"_{part}"
+    return f"cudnn{part}64_{major}.dll" if sys.platform == "win32" else f"libcudnn{part}.so.{major}"
+
+
+def library_names() -> tuple[str, ...]:
+    """Return the names under which libcudnn is searched, the newest first."""
+    return tuple(library_name(major) for major in SUBLIBRARIES)
+
+
+def loaded_files(names: Iterable[str]) -> list[Path]:
+    """List the files of these names that are loaded in this process. On Linux a name may have a version after it."""
+    if sys.platform == "win32":
+        kernel, paths = ctypes.WinDLL("kernel32"), []
+        kernel.GetModuleHandleW.argtypes, kernel.GetModuleHandleW.restype = (ctypes.c_wchar_p,), ctypes.c_void_p
+        kernel.GetModuleFileNameW.argtypes = ctypes.c_void_p, ctypes.c_wchar_p, ctypes.c_uint32
+        for module in filter(None, map(kernel.GetModuleHandleW, names)):
+            path = ctypes.create_unicode_buffer(32768)  # the longest path that Windows has
+            kernel.GetModuleFileNameW(module, path, len(path))
+            paths.append(Path(path.value))
+        return paths
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
         return []
-    paths = [Path(line.split(maxsplit=5)[5]) for line in lines if line.count("/")]
-    return list(dict.fromkeys(path for path in paths if re.fullmatch(pattern, path.name)))
+    mapped = dict.fromkeys(Path(line.split(maxsplit=5)[5]) for line in lines if line.count("/"))
+    return [path for name in names for path in mapped if is_named(path, name)]
+
+
+def is_named(path: Path, name: str) -> bool:
+    """Whether a file has this name, with a version after it or without."""
+    return re.fullmatch(re.escape(name) + r"(\.\d+)*", path.name) is not None
 
 
 def explicit(context: Context) -> Candidate | str:
@@ -126,7 +153,7 @@ def already_loaded(context: Context) -> Candidate | str:
 
     If there are several, take the one that this package loaded first.
     """
-    found = [path for soname in SONAMES for path in loaded_files(re.escape(soname) + r"(\.\d+)*")]
+    found = loaded_files(library_names())
     found = [path for path in context.own if path in found] or found
     return Candidate(found[0], "already loaded") if found else "already loaded: no libcudnn in this process"
 
@@ -138,32 +165,43 @@ def wheel(_context: Context) -> Candidate | str:
         for distribution in importlib.metadata.distributions(name=name, path=folders):
             for file in distribution.files or ():
                 path = Path(str(distribution.locate_file(file)))
-                if path.name in SONAMES and _is_file(path):
+                if path.name in library_names() and _is_file(path):
                     return Candidate(path, f"wheel {name}")
-    return f"wheel: none of {', '.join(WHEELS)} in {', '.join(folders)} has {' or '.join(SONAMES)}"
+    return f"wheel: none of {', '.join(WHEELS)} in {', '.join(folders)} has {' or '.join(library_names())}"
 
 
 def conda(_context: Context) -> Candidate | str:
     """Search the conda environment that this interpreter belongs to."""
     if not Path(sys.prefix, "conda-meta").is_dir():
         return f"conda: {sys.prefix} is not a conda environment"
-    return _in_folders("conda", [Path(sys.prefix, "lib")])
+    return _below("conda", Path(sys.prefix, "Library") if sys.platform == "win32" else Path(sys.prefix))
 
 
 def cudnn_path(_context: Context) -> Candidate | str:
     """Search the folder in CUDNN_PATH, which must be absolute."""
-    root = os.environ.get("CUDNN_PATH")
+    return _variable("CUDNN_PATH")
+
+
+def cuda_path(_context: Context) -> Candidate | str:
+    """Search the toolkit's folder in CUDA_PATH, which must be absolute."""
+    return _variable("CUDA_PATH")
+
+
+def _variable(name: str) -> Candidate | str:
+    root = os.environ.get(name)
     if not root:
-        return "CUDNN_PATH: not set"
+        return f"{name}: not set"
     if not Path(root).is_absolute():
-        return f"CUDNN_PATH: not an absolute path: {root!r}"
-    return _in_folders("CUDNN_PATH", [Path(root, "lib"), Path(root, "lib64")])
+        return f"{name}: not an absolute path: {root!r}"
+    return _below(name, Path(root))
 
 
 def system(context: Context) -> Candidate | str:
     """Search the system's library folders, if the caller allowed it."""
     if not context.allow_system:
         return "system: not looked at; pycudnnrnn.libcudnn.load(allow_system=True) allows it"
+    if sys.platform == "win32":
+        return _below("system", Path(os.environ.get("PROGRAMFILES", "C:/Program Files"), "NVIDIA", "CUDNN"), "*/")
     return _in_folders("system", [Path(folder) for folder in SYSTEM_FOLDERS])
 
 
@@ -171,15 +209,28 @@ def _is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113  Path.is_file raises an error for a name that no file can have
 
 
+def _below(via: str, root: Path, inner: str = "") -> Candidate | str:
+    """Search the folders that a toolkit or a conda environment has below its root, those of newer versions first.
+
+    CUDA calls ARM servers sbsa. On Windows, NVIDIA's installer adds a folder for the version of CUDA, and CUDA 13 one
+    for the processor.
+    """
+    target = "sbsa" if platform.machine() == "aarch64" else platform.machine()
+    on_linux, on_windows = ("lib", "lib64", f"targets/{target}-linux/lib"), ("bin/", "bin/*/", "bin/*/*/")
+    patterns = on_windows if sys.platform == "win32" else on_linux
+    folders = [folder for pattern in patterns for folder in sorted(root.glob(inner + pattern), reverse=True)]
+    return _in_folders(via, folders or [root])
+
+
 def _in_folders(via: str, folders: list[Path]) -> Candidate | str:
-    for folder in folders:
-        for soname in SONAMES:
-            if _is_file(folder / soname):
-                return Candidate(folder / soname, via)
-    return f"{via}: no {' or '.join(SONAMES)} in {', '.join(repr(str(folder)) for folder in folders)}"
+    for name in library_names():
+        for folder in folders:
+            if _is_file(folder / name):
+                return Candidate(folder / name, via)
+    return f"{via}: no {' or '.join(library_names())} in {', '.join(repr(str(folder)) for folder in folders)}"
 
 
-STEPS: Final[tuple[Step, ...]] = (explicit, already_loaded, wheel, conda, cudnn_path, system)
+STEPS: Final[tuple[Step, ...]] = (explicit, already_loaded, wheel, conda, cudnn_path, cuda_path, system)
 
 
 def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
@@ -189,6 +240,8 @@ def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
         NotFoundError: no step has a candidate.
         EngineError: an explicit path is not absolute.
     """
+    if sys.platform == "darwin":
+        raise NotFoundError("There is no cuDNN for macOS. Models run on NumPy arrays there, on the CPU.")
     attempts: list[str] = []
     for step in STEPS:
         found = step(context)
@@ -213,15 +266,14 @@ def open_library(candidate: Candidate, attempts: tuple[str, ...] = ()) -> Opened
 
 def _open(candidate: Candidate) -> Opened:
     path = candidate.path.resolve()
-    match = re.search(r"\.so\.(\d+)", path.name)
-    if match is None:
-        raise EngineError("the file's name does not end in .so and a major version, as libcudnn.so.9 does")
-    major = int(match[1])
-    if major not in SUBLIBRARIES:
-        raise EngineError(f"its major version is {major}; {_supported()}")
-    parts = tuple(_sublibrary(path.parent, f"libcudnn_{part}.so.{major}") for part in SUBLIBRARIES[major])
+    major = next((major for major in SUBLIBRARIES if is_named(path, library_name(major))), 0)
+    if not major:
+        raise EngineError(f"its name is not {' or '.join(library_names())}; {_supported()}")
+    parts = tuple(_sublibrary(path.parent, library_name(major, part)) for part in SUBLIBRARIES[major])
     _check_alone(path, parts, major)
     # The sub-libraries look for each other by bare name, in LD_LIBRARY_PATH first, unless they are loaded already.
+    if sys.platform == "win32":
+        os.add_dll_directory(str(path.parent))  # for those that cuDNN opens later
     for part in parts:
         _dlopen(part)
     dll = _dlopen(path)
@@ -243,7 +295,7 @@ def _sublibrary(folder: Path, name: str) -> Path:
 def _check_alone(path: Path, parts: tuple[Path, ...], major: int) -> None:
     """Raise an error for a second libcudnn of one major version: its parts would use those of the first."""
     folders = {file.parent for file in (path, *parts)}
-    for other in loaded_files(rf"libcudnn(_\w+)?\.so\.{major}(\.\d+)*"):
+    for other in loaded_files(library_name(major, part) for part in ("", *SUBLIBRARIES[major])):
         if other.parent not in folders:
             raise EngineError(f"{other} is already loaded in this process, and two of them would mix")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from pycudnnrnn import _discovery, libcudnn
 from pycudnnrnn._discovery import Candidate, Context, NotFoundError, find
 from pycudnnrnn.errors import ArgumentTypeError, EngineError
 
-STEPS = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH", "system"]
+STEPS = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH", "CUDA_PATH", "system"]
 
 
 @pytest.fixture
@@ -21,7 +20,8 @@ def nowhere(monkeypatch, tmp_path):
     """No step finds anything, until a test puts something there."""
     monkeypatch.delenv("PYCUDNNRNN_LIBRARY", raising=False)
     monkeypatch.delenv("CUDNN_PATH", raising=False)
-    monkeypatch.setattr(_discovery, "loaded_files", lambda pattern: [])
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setattr(_discovery, "loaded_files", lambda names: [])
     monkeypatch.setattr(_discovery.site, "getsitepackages", lambda: [str(tmp_path / "site")])
     monkeypatch.setattr(_discovery.site, "ENABLE_USER_SITE", False)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
@@ -68,6 +68,8 @@ def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(no
 
     wins("system", put(nowhere / "system", "libcudnn.so.8"))
     wins("system", put(nowhere / "system"))
+    monkeypatch.setenv("CUDA_PATH", str(nowhere / "cuda"))
+    wins("CUDA_PATH", put(nowhere / "cuda" / "lib64"))
     wins("CUDNN_PATH", put(nowhere / "toolkit" / "lib64"))
     wins("CUDNN_PATH", put(nowhere / "toolkit" / "lib"))
     (nowhere / "prefix" / "conda-meta").mkdir(parents=True)
@@ -77,7 +79,7 @@ def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(no
     (nowhere / "site" / "nvidia_cudnn_cu13-9.28.0.dist-info" / "RECORD").write_text("nvidia/cudnn/include/cudnn.h,,\n")
     wins("wheel nvidia-cudnn-cu12", nowhere / "site/nvidia/cudnn/lib/libcudnn.so.9")
     process = put(nowhere / "process")
-    monkeypatch.setattr(_discovery, "loaded_files", lambda pattern: [process])
+    monkeypatch.setattr(_discovery, "loaded_files", lambda names: [process])
     wins("already loaded", process)
     named = put(nowhere / "environment")
     monkeypatch.setenv("PYCUDNNRNN_LIBRARY", str(named))
@@ -136,7 +138,7 @@ def test_a_library_without_its_parts_is_refused_and_the_error_says_what_was_trie
     monkeypatch.setenv("CUDNN_PATH", str(nowhere / "toolkit"))
     with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not in the same folder") as caught:
         libcudnn.load()
-    assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == STEPS[:-1]
+    assert [attempt.partition(":")[0] for attempt in caught.value.attempts] == STEPS[:-2]
     assert caught.value.attempts[-1] == f"CUDNN_PATH: {path}"
 
 
@@ -153,7 +155,7 @@ def test_missing_zlib_is_named_with_the_remedy(monkeypatch):
 def test_of_two_libraries_the_one_that_was_taken_first_is_taken_again(monkeypatch, first):
     """Wherever they are in memory: that tells nothing."""
     paths = Path("/a/libcudnn.so.9"), Path("/b/libcudnn.so.9.28.0")
-    monkeypatch.setattr(_discovery, "loaded_files", lambda pattern: [p for p in paths if re.fullmatch(pattern, p.name)])
+    monkeypatch.setattr(_discovery, "loaded_files", lambda names: [*paths])
     own = paths[first], Path("/c/libcudnn.so.9"), paths[1 - first]
     assert _discovery.already_loaded(Context(own=own)) == Candidate(paths[first], "already loaded")
 

@@ -72,8 +72,8 @@ CASES = {
     **{
         name: (name, 92800, 0, "", f"EngineError.*{text}")
         for name, text in (
-            ("libcudnn.so.7", "its major version is 7"), ("libcudnn.so.10", "its major version is 10"),
-            ("libcudnn.so.99.1", "its major version is 99"), ("libcudnn.so", "name does not end in .so and a major"),
+            (name, "its name is not libcudnn.so.9 or libcudnn.so.8; supported are 8.9.7 to any 9.x")
+            for name in ("libcudnn.so.7", "libcudnn.so.90", "libcudnn.so.99.1", "libcudnn.so")
         )
     },
     "no checks": ("empty/libcudnn.so.9", 92800, 0, "", "EngineError.*does not export cudnnGetVersion.*not complete"),
