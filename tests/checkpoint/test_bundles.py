@@ -92,8 +92,10 @@ def test_what_has_a_name_takes_nobody_elses_weights(tmp_path):
         assert "none is under that name: give its scope as key" in text
     for scope in ("x/", "decoder/"):
         assert f"'{scope}': cudnn_compatible_lstm_cell, 2 x 3 units, unidirectional" in text
+    alone = written(tmp_path, variables("x/"))
+    assert "none is under that name" in refused({"encoder": built()}, alone)
     with pytest.raises(CheckpointError, match="none is under that name"):
-        Saver([built(name="generator")]).restore(path)
+        Saver([built(name="generator")]).restore(alone)
     dense = written(tmp_path, {"dense/kernel": np.zeros(2)})
     assert "none of these is one; the file has no RNN, but 'dense/kernel'" in refused({"m": built()}, dense)
 

@@ -204,26 +204,6 @@ def test_a_pair_counts_while_its_sum_is_the_bias_and_no_longer():
     equal_models(convert.tensorflow.to_canonical(old, prefix="net/"), c)  # the space of TF 1.3
 
 
-def test_names_are_those_of_tensorflows_checkpoints():
-    uni = convert.tensorflow.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 1), keep_biases_apart=False)
-    assert {name: array.shape for name, array in uni.items()} == {
-        "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel": (7, 16),
-        "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/bias": (16,),
-    }
-    both = convert.tensorflow.from_canonical(random_canonical(RNNSpec("gru", 1, 4, 3, direction="bidirectional"), 1))
-    path = "stack_bidirectional_rnn/cell_0/bidirectional_rnn/bw/cudnn_compatible_gru_cell/"
-    assert {name.removeprefix(path): a.shape for name, a in both.items() if name.startswith(path)} == {
-        "gates/kernel": (7, 8),
-        "candidate/input_projection/kernel": (3, 4),
-        "candidate/hidden_projection/kernel": (4, 4),
-        "gates/bias": (8,),
-        "gates/bias_cudnn_0": (8,),
-        "gates/bias_cudnn_1": (8,),
-        "candidate/input_projection/bias": (4,),
-        "candidate/hidden_projection/bias": (4,),
-    }
-
-
 @pytest.mark.parametrize("forget_bias", [0.5, None])
 def test_the_number_that_tfs_own_lstm_cell_adds_when_it_runs_goes_to_the_forget_gate(forget_bias):
     """rnn_cell_impl.py (r1.15): i, j, f, o = split(...); sigmoid(f + forget_bias), which is 1.0 by default."""

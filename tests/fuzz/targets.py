@@ -1,8 +1,8 @@
 """What reads things that somebody else wrote, a function each: the documented error comes out, or none does.
 
 A target gets one input, and the path of a file that it may write; it raises whatever it finds wrong. Its seeds are made
-anew each time. `changed_json` and `changed_checkpoint` change inputs whose parts have to agree, which bytes changed at
-random never do.
+anew each time. `changed_checkpoint` and `changed_bundle` change inputs whose parts have to agree, which bytes changed
+at random never do.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import inspect
 import json
-import math
 import random
 import warnings
 import zipfile
@@ -29,11 +27,10 @@ from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, Saver, checkpoint, convert
 from pycudnnrnn.checkpoint import _models
 from pycudnnrnn.checkpoint._bundle import images as bundle_images
 from pycudnnrnn.cli import _files
-from pycudnnrnn.errors import ArgumentError, CheckpointError, ConvertError, PycudnnrnnError
-from pycudnnrnn.schedule import Schedule, check_lengths, cut
+from pycudnnrnn.errors import CheckpointError, PycudnnrnnError
 from tests.fuzz import bundle_mutants
-from tests.helpers.malformed import MODES, valid
-from tests.helpers.oracles import FRAMEWORKS, random_canonical
+from tests.fuzz.json_mutants import with_a_change
+from tests.helpers.oracles import random_canonical
 
 Change = Callable[[bytes], bytes]
 
@@ -45,14 +42,6 @@ MODEL_CONFIG = {
     ]},
 }  # fmt: skip
 """What Keras writes into a whole model's file, as short as it may be."""
-
-JUNK = [
-    None, True, -1, 0, 1, 2, 2**31, 2**63, 2**64, 10**30, 0.5, 1e308, "", "x", "lstm", "none", "float16", [], {}, [1],
-]  # fmt: skip
-DTYPES = {"f2", "f4", "f8", ">f4", "i4", "c8", "?", "O", "U3", "M8[s]"}
-ELEMENTS_MAX = 1 << 12
-TIME_MAX = 512
-
 
 # --- the targets ------------------------------------------------------------------------------------------------------
 
@@ -102,50 +91,6 @@ def checkpoint_list(data: bytes, path: Path) -> None:
         checkpoint.latest_checkpoint(path.parent)
 
 
-def spec_json(data: bytes, _: Path) -> None:
-    try:
-        spec = RNNSpec.from_json(data.decode("utf-8", "surrogateescape"))
-    except ArgumentError as error:
-        str(error)
-    else:
-        assert RNNSpec.from_json(spec.to_json()) == spec
-
-
-def sequence_lengths(data: bytes, _: Path) -> None:
-    """[what holds them, T, B, lengths]: those that are taken make a schedule whose steps and chunks add up."""
-    try:
-        kind, T, B, given = json.loads(data)
-        T, B = (min(abs(int(n)), TIME_MAX) for n in (T, B))
-        given = {"tuple": tuple, "array": np.array}.get(kind, lambda lengths: lengths)(given)
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return
-    try:
-        lengths = check_lengths(given, T, B)
-    except ArgumentError as error:
-        str(error)
-        return
-    schedule = Schedule(T, B, lengths)
-    total = T * B if lengths is None else sum(lengths)
-    assert schedule.num_rows == total == len(schedule.rows[0]) == sum(last - first for first, last in schedule.steps)
-    chunks = [chunk.schedule for chunk in cut(schedule, 7)]
-    assert sum(chunk.num_rows for chunk in chunks) == total
-    assert all(0 < chunk.T <= 7 and min(chunk.lengths or [1]) > 0 for chunk in chunks)
-
-
-def arrays_to_convert(data: bytes, _: Path) -> None:
-    """{"framework", "arrays": {name: [dtype, shape]}, "keywords"}: names, shapes and keywords to a converter."""
-    try:
-        given = json.loads(data)
-        to_canonical = getattr(convert, given["framework"]).to_canonical
-        keywords = given["keywords"]
-        inspect.signature(to_canonical).bind(None, **keywords)  # other keywords are Python's to refuse
-        arrays = {name: array_of(entry) for name, entry in given["arrays"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return
-    with contextlib.suppress(ConvertError):
-        to_canonical(arrays, **keywords)
-
-
 def keras_file(data: bytes, path: Path) -> None:
     converted(data, path.with_suffix(".keras" if data.startswith(b"PK") else ".h5"), "keras")
 
@@ -175,14 +120,6 @@ def things_to_restore() -> list[Any]:
 
 def small_gru() -> Any:
     return CudnnGRU(1, 2, seed=3, name="a")
-
-
-def array_of(entry: Any) -> Any:
-    """Return what an entry says; anything but [dtype, shape] stands for itself."""
-    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], list) and entry[0] in DTYPES):
-        return entry
-    shape = [min(abs(int(n)), ELEMENTS_MAX) for n in entry[1]][:6]
-    return np.zeros(shape if math.prod(shape) <= ELEMENTS_MAX else shape[:1], entry[0])
 
 
 def bundle_of(data: bytes) -> Any:
@@ -234,32 +171,9 @@ def list_seeds(_: Path) -> Iterator[bytes]:
     yield b'model_checkpoint_path: "data"\nall_model_checkpoint_paths: "d\\303\\274"\n'
 
 
-def spec_seeds(_: Path) -> Iterator[bytes]:
-    yield RNNSpec("lstm", 2, 6, 5, direction="bidirectional", num_proj=3, cell_clip=2.0).to_json().encode()
-    yield RNNSpec("gru", 1, 4, 4, "auto_select", dtype="float16", dropout=0.5, algo="persist_static").to_json().encode()
-
-
-def lengths_seeds(_: Path) -> Iterator[bytes]:
-    for kind in ("list", "tuple", "array"):
-        yield json.dumps([kind, 5, 3, [5, 0, 2]]).encode()
-    yield b'["list", 3, 1, null]'
-
-
-def models(framework: str) -> Iterator[tuple[Any, Any]]:
-    for mode in MODES.get(framework, ["lstm", "gru", "rnn_tanh"]):
-        for layers, direction in ((1, "unidirectional"), (2, "bidirectional")):
-            yield valid(framework, mode, layers, direction, 0)
-
-
-def arrays_seeds(_: Path) -> Iterator[bytes]:
-    for framework in FRAMEWORKS:
-        for arrays, keywords in models(framework):
-            entries = {name: ["f4", list(array.shape)] for name, array in arrays.items()}
-            yield json.dumps({"framework": framework, "arrays": entries, "keywords": keywords}).encode()
-
-
 def keras_seeds(folder: Path) -> Iterator[bytes]:
-    for arrays, _ in models("keras"):
+    for mode, layers, direction in (("lstm", 2, "bidirectional"), ("gru", 1, "unidirectional")):
+        arrays = convert.keras.from_canonical(random_canonical(RNNSpec(mode, layers, 4, 3, direction=direction), 0))
         convert.keras.write_h5(folder / "seed.weights.h5", arrays)
         yield (folder / "seed.weights.h5").read_bytes()
     with h5py.File(folder / "seed.h5", "w", libver="latest") as file:
@@ -304,32 +218,6 @@ def onnx_seeds(_: Path) -> Iterator[bytes]:
 
 
 # --- changing inputs whose parts have to agree ------------------------------------------------------------------------
-
-
-def changed_json(rng: random.Random, data: bytes, change: Change) -> bytes:
-    """Change one thing somewhere in a JSON text, or its bytes."""
-    if not rng.randrange(4):
-        return change(data)
-    return json.dumps(with_a_change(rng, json.loads(data))).encode("utf-8", "surrogatepass")
-
-
-def with_a_change(rng: random.Random, value: Any) -> Any:
-    """Return JSON with one thing in it changed. Text that is JSON itself is walked into."""
-    if not rng.randrange(12):
-        return rng.choice(JUNK)
-    if isinstance(value, str) and value[:1] in "{[":
-        with contextlib.suppress(ValueError):
-            return json.dumps(with_a_change(rng, json.loads(value)))
-    if isinstance(value, (dict, list)) and value:
-        pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
-        at = rng.randrange(len(pairs))
-        key, old = pairs[at]
-        new = [[], [(key, old), (key + "_1" if isinstance(key, str) else key, old)], [(str(key)[1:], old)]]
-        pairs[at : at + 1] = rng.choice(new) if rng.randrange(6) == 0 else [(key, with_a_change(rng, old))]
-        return dict(pairs) if isinstance(value, dict) else [item for _, item in pairs]
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return rng.choice([value + 1, value - 1, -value, value * 2, rng.choice(JUNK)])
-    return rng.choice(JUNK)
 
 
 def changed_checkpoint(rng: random.Random, data: bytes, change: Change) -> bytes:
@@ -389,9 +277,6 @@ class Target(NamedTuple):
 TARGETS = {
     "checkpoint": Target(checkpoint_file, checkpoint_seeds, changed_checkpoint),
     "list": Target(checkpoint_list, list_seeds),
-    "spec": Target(spec_json, spec_seeds, changed_json),
-    "lengths": Target(sequence_lengths, lengths_seeds, changed_json),
-    "arrays": Target(arrays_to_convert, arrays_seeds, changed_json),
     "keras": Target(keras_file, keras_seeds),
     "onnx": Target(onnx_file, onnx_seeds),
     "bundle": Target(bundle_files, bundle_seeds, changed_bundle),
