@@ -105,7 +105,7 @@ def main() -> None:
     asked = parser.parse_args()
     bounds = asked.seconds, asked.runs, asked.seed
     found = [finding(name, (asked.folder / name).resolve(), *bounds) for name in asked.targets]
-    sys.exit("\n".join(filter(None, found)))
+    sys.exit("\n".join(filter(None, found)) or None)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ def test_a_target_takes_its_seeds_and_changes_of_them(name, tmp_path):
 
 
 @pytest.mark.long
-def test_the_fuzzer_finds_nothing_in_two_thousand_runs(tmp_path):
+def test_the_fuzzer_finds_nothing_in_its_first_runs(tmp_path):
     need("atheris")
     names = ["checkpoint", "list", "bundle"]  # Keras's and ONNX's files are read by libraries in C
-    command = [sys.executable, "-m", "tests.fuzz.guided", *names, "--seconds", "0", "--runs", "2000", "--seed", "1"]
+    command = [sys.executable, "-m", "tests.fuzz.guided", *names, "--seconds", "0", "--runs", "500", "--seed", "1"]
     done = subprocess.run([*command, "--folder", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[:2] for line in done.stdout.splitlines()] == [[name, "#2000"] for name in names]
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [[name, "#500"] for name in names]
