@@ -145,29 +145,6 @@ def test_no_list_is_no_error_unless_a_development_version_wrote_it(folder):
     assert checkpoint.latest_checkpoint(folder) == path
 
 
-def test_a_list_that_finds_no_room_leaves_the_old_checkpoint(folder, monkeypatch):
-    """It is on the disk before the checkpoint takes its name."""
-    a = np.zeros(2)
-    saver = Saver({"a": a})
-    path = saver.save(folder / "m")
-    before, real = path.read_bytes(), os.write
-
-    def full(descriptor, data):
-        if bytes(data[:5]) == b"model":
-            raise OSError(errno.ENOSPC, "no room")
-        return real(descriptor, data)
-
-    a += 1
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
-        with pytest.raises(OSError, match="no room") as raised:
-            saver.save(path)
-    assert raised.value.filename == str(folder / "checkpoint")
-    assert path.read_bytes() == before
-    assert names(folder) == ["checkpoint", "m"]
-    assert saver.last_checkpoints == [path]
-
-
 # --- what is deleted --------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ configuration is written by hand, as its `Node.serialize` and `Network.get_confi
 import ast
 import itertools
 import json
-import zipfile
+import re
 
 import h5py
 import numpy as np
@@ -94,13 +94,12 @@ def listed(caught):
 @given(st.data())
 def test_whatever_is_read_as_a_stack_gives_kerass_own_output(tmp_path_factory, data):
     """Random Sequential models. Where one is read without names, its last recurrent layer's output is the stack's."""
-    kinds = {"Dropout": L.Dropout, "Dense": L.Dense, "Activation": L.Activation, "model": None}
+    between = {
+        "Dropout": lambda: L.Dropout(0.5), "Dense": lambda: L.Dense(U), "linear": lambda: L.Activation("linear"),
+        }  # fmt: skip
     layers = []
     for name in ["one", "two", "three"][: data.draw(st.integers(1, 3))]:
-        for _ in range(data.draw(st.integers(0, 2))):
-            kind = data.draw(st.sampled_from(["Dropout", "Dropout", "Activation", "Dense", "model"]))
-            argument = {"Dropout": 0.5, "Dense": U, "Activation": data.draw(st.sampled_from(["linear", "relu"]))}
-            layers.append(sequential(L.Dropout(0.5)) if kind == "model" else kinds[kind](argument[kind]))
+        layers += [between[kind]() for kind in data.draw(st.lists(st.sampled_from(sorted(between)), max_size=2))]
         layers.append(lstm(name))
     model = sequential(*layers)
     arrays = saved(tmp_path_factory.mktemp("m") / "m.keras", model)
@@ -123,10 +122,8 @@ def test_two_bidirectional_layers_are_read_from_memory_and_from_each_kind_of_fil
     inner = [make(5, return_sequences=True, use_bias=use_bias, name=name) for name in ("first", "second")]
     layers = [L.Bidirectional(one, name=name) for one, name in zip(inner, ["b_first", "a_second"], strict=True)]
     model = sequential(*layers, L.Dense(2))
-    arrays, names = (
-        saved(tmp_path / f"m{way if way in ('.h5', '.keras') else '.keras'}", model),
-        ["b_first", "a_second"],
-    )
+    suffix = way if way in {".h5", ".keras"} else ".keras"
+    arrays, names = saved(tmp_path / f"m{suffix}", model), ["b_first", "a_second"]
     if way == "variables":
         arrays = {w.path: w.numpy() for w in model.weights}
         with pytest.raises(ConvertError, match="the names do not say the order of these layers: give `layers`"):
@@ -179,13 +176,10 @@ def masked_between(x):
 NOT_PLAIN = {
     "Dense": lambda: sequential(lstm("one"), L.Dense(U), lstm("two")),
     "relu": lambda: sequential(lstm("one"), L.Activation("relu"), lstm("two")),
-    "the last step alone": lambda: sequential(lstm("one", return_sequences=False), L.RepeatVector(3), lstm("two")),
     "a model of another class": lambda: sequential(lstm("one"), functional(lambda x: lstm("two")(L.Dense(U)(x)))),
     "nothing": lambda: functional(chain(lambda x: x)),
-    "Dropout that acts": lambda: functional(chain(lambda x: L.Dropout(0.5)(x, training=True))),
     "time reversed": lambda: functional(chain(lambda x: keras.ops.flip(x, axis=1))),
     "another mask": lambda: functional(masked_between),
-    "parallel": lambda: functional(lambda x: L.Concatenate()([lstm("one")(x), lstm("two")(x)])),
 }
 
 
@@ -248,21 +242,16 @@ def test_a_layer_whose_call_is_no_plain_call_is_refused_even_by_name_and_its_arr
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
-def test_masks_and_states_that_a_call_is_given_are_no_part_of_the_stack(suffix, tmp_path):
+def test_states_that_a_call_is_given_are_no_part_of_the_stack_and_a_mask_is_its_lengths(suffix, tmp_path):
     x, h, c = keras.Input((6, U)), keras.Input((U,)), keras.Input((U,))
     y, *_ = lstm("one", return_state=True)(L.Masking()(x), initial_state=[h, c])
-    model = keras.Model([x, h, c], L.Dense(2)(lstm("two")(L.Dropout(0.5)(y), initial_state=[h, c])))
-    arrays = saved(tmp_path / f"m{suffix}", model)
-    assert TO_CANONICAL(arrays, layers=["one", "two"]).spec.num_layers == 2
-
-
-def test_a_stack_behind_a_mask_computes_the_same_with_lengths(tmp_path):
-    model = sequential(L.Masking(), lstm("one"), L.Dropout(0.5), lstm("two"))
-    c = TO_CANONICAL(saved(tmp_path / "m.keras", model))
-    x, lengths, zeros = X.copy(), [6, 2, 4], np.zeros((2, 3, U), np.float32)
+    model = keras.Model([x, h, c], lstm("two")(L.Dropout(0.5)(y), initial_state=[h, c]))
+    found = TO_CANONICAL(saved(tmp_path / f"m{suffix}", model), layers=["one", "two"])
+    inputs, lengths, state = X.copy(), [6, 2, 4], np.ones((3, U), "f4")
     for b, length in enumerate(lengths):
-        x[length:, b] = 0
-    ours, theirs = run_ours(c, x, zeros, zeros, lengths)[0], keras_says(model, x)
+        inputs[length:, b] = 0
+    ours = run_ours(found, inputs, *[np.ones((2, 3, U), "f4")] * 2, lengths)[0]
+    theirs = keras.ops.convert_to_numpy(model([inputs.swapaxes(0, 1), state, state])).swapaxes(0, 1)
     for b, length in enumerate(lengths):
         assert np.abs(ours[:length, b] - theirs[:length, b]).max() <= TOLERANCE
 
@@ -313,23 +302,17 @@ class Mine(keras.Model):
         return self.two(2 * self.one(x))
 
 
-class Peephole(keras.layers.LSTM):
-    """A class of the user's: nobody knows what it computes."""
-
-
 def test_a_model_and_a_layer_of_the_users_own_classes_are_not_guessed(tmp_path):
-    mine = Mine(name="mine")
+    mine, own = Mine(name="mine"), {"__module__": __name__}
     mine(np.zeros((1, 2, U), "f4"))
-    namesake = type("LSTM", (keras.layers.LSTM,), {"__module__": __name__})
     for model in (
-        mine, sequential(Peephole(U, name="p")), sequential(namesake(U)),
-        sequential(lstm("one"), type("Dropout", (L.Dropout,), {})(0.5), lstm("two")),
+        mine, sequential(type("Peephole", (L.LSTM,), own)(U, name="p")), sequential(type("LSTM", (L.LSTM,), own)(U)),
+        sequential(lstm("one"), type("Dropout", (L.Dropout,), own)(0.5), lstm("two")),
     ):  # fmt: skip
         arrays = saved(tmp_path / "m.keras", model)
-        text = "does not say what this recurrent layer was made with|has 2 recurrent layers: name those of one stack"
-        with pytest.raises(ConvertError, match=text) as caught:
+        text = f"does not say what this recurrent layer was made with.*{re.escape(ALONE)}|has 2 recurrent layers: name"
+        with pytest.raises(ConvertError, match=text):
             TO_CANONICAL(arrays)
-        assert "has 2" in str(caught.value) or ALONE in str(caught.value)
         names = {key.rpartition("/cell/")[0] for key in arrays}
         assert TO_CANONICAL(dict(arrays), layers=[min(names)]).spec.num_layers == 1
 
@@ -386,12 +369,11 @@ def test_a_bidirectional_layer_has_two_equal_layers_that_it_concatenates(keyword
 
 @pytest.mark.parametrize("config", ["null", "{}", "[]", "3", '{"class_name": "Sequential", "config": {"layers": []}}'])
 def test_a_configuration_that_describes_nothing_is_not_the_same_as_none(tmp_path, config):
-    saved(tmp_path / "m.keras", sequential(lstm("one"), L.Dense(U), lstm("two")))
-    with zipfile.ZipFile(tmp_path / "m.keras") as old, zipfile.ZipFile(tmp_path / "evil.keras", "w") as new:
-        new.writestr("model.weights.h5", old.read("model.weights.h5"))
-        new.writestr("config.json", config)
+    saved(tmp_path / "m.h5", sequential(lstm("one"), L.Dense(U), lstm("two")))
+    with h5py.File(tmp_path / "m.h5", "a") as file:
+        file.attrs["model_config"] = config
     with pytest.raises(ConvertError, match="does not say what this recurrent layer was made with"):
-        TO_CANONICAL(convert.keras.read_keras(tmp_path / "evil.keras"))
+        TO_CANONICAL(convert.keras.read_h5(tmp_path / "m.h5"))
 
 
 # --- Keras 2 ----------------------------------------------------------------------------------------------------------
@@ -422,10 +404,8 @@ def old_file(path, layers, kind="Model"):
 
 IN, ONE = old("InputLayer", "x", []), old_lstm("one", [[["x", 0, 0, {}]]])
 WORDS = [
-    ([["one", 0, 0, {}]], None),
     ([["one", 0, 0, {"initial_state": [["x", 0, 0], ["x", 0, 0]]}]], None),
     ([["one", 0, 0, {"initial_state": [["one", 0, 1], ["one", 0, 2]]}]], "what LSTM 'one' computes"),
-    ([["one", 0, 0, {"initial_state": ["one", 0, 1]}]], "what LSTM 'one' computes"),
     ([["one", 0, 0, {"initial_state": [[[1.0, 2.0]]]}]], "a constant"),
     ([["one", 0, 0, {}], ["one", 0, 1, {}], ["one", 0, 1, {}]], "what LSTM 'one' computes"),
     ([["one", 0, 0, {}], ["_CONSTANT_VALUE", -1, 3.0, {}], ["_CONSTANT_VALUE", -1, 3.0, {}]], ""),

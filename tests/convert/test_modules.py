@@ -14,7 +14,6 @@ from tests.helpers.oracles import (
     randomized,
     run_ours,
     worst,
-    written,
 )
 
 need("torch", "jax", "flax", "equinox")
@@ -57,17 +56,6 @@ def test_a_module_of_torchs_own_is_read_by_its_state_dict(kind, extra):
     equal_models(convert.pytorch.to_canonical(module.state_dict()), c)
 
 
-def test_a_prefix_picks_one_module_out_of_a_model():
-    lstm = torch.nn.LSTM(3, 4)
-    model = torch.nn.ModuleDict({"encoder": torch.nn.ModuleDict({"lstm": lstm}), "head": torch.nn.Linear(4, 2)})
-    equal_models(
-        convert.pytorch.to_canonical(model.state_dict(), prefix="encoder.lstm"),
-        convert.pytorch.to_canonical(lstm.state_dict()),
-    )
-    written = convert.pytorch.from_canonical(convert.pytorch.to_canonical(lstm.state_dict()), prefix="encoder.lstm.")
-    assert list(written) == [key for key in model.state_dict() if key.startswith("encoder")]
-
-
 def test_parameters_that_want_gradients_are_read_and_left_alone():
     module = torch.nn.LSTM(3, 4)
     parameters = dict(module.named_parameters())
@@ -94,33 +82,25 @@ def test_numbers_in_the_other_byte_order_are_read_as_numbers():
     equal_models(convert.pytorch.to_canonical(swapped), convert.pytorch.to_canonical(arrays))
 
 
-LINEN = {
-    "lstm": linen.LSTMCell,
-    "optimized": linen.OptimizedLSTMCell,
-    "gru": linen.GRUCell,
-    "rnn_tanh": linen.SimpleCell,
-}
-NNX = {"lstm": nnx.LSTMCell, "optimized": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell, "rnn_tanh": nnx.SimpleCell}
+CELLS = {"lstm": "LSTMCell", "optimized": "OptimizedLSTMCell", "gru": "GRUCell", "rnn_tanh": "SimpleCell"}
+WIDE = {"dtype": "float64", "param_dtype": "float64"}
 
 
 @pytest.mark.parametrize(
     ("kind", "bidirectional"),
     [
-        *((kind, True) for kind in LINEN),
-        *(pytest.param(kind, False, marks=() if kind == "lstm" else pytest.mark.long) for kind in LINEN),
+        *((kind, True) for kind in CELLS),
+        *(pytest.param(kind, False, marks=() if kind == "lstm" else pytest.mark.long) for kind in CELLS),
     ],
 )
 def test_linens_own_rnn_modules_are_read_by_their_params(kind, bidirectional):
     def layer():
-        rnn = [linen.RNN(LINEN[kind](5, dtype="float64", param_dtype="float64"), return_carry=True) for _ in range(2)]
+        rnn = [linen.RNN(getattr(linen, CELLS[kind])(5, **WIDE), return_carry=True) for _ in range(2)]
         return linen.Bidirectional(*rnn, return_carry=True) if bidirectional else rnn[0]
 
     x = np.random.default_rng(1).normal(size=(4, 6, 3))  # [T, B, I]
     lengths = np.array([4, 1, 3, 2, 4, 2])
-    c = below = None
-    found = {}
-    results = []
-    below = x.swapaxes(0, 1)
+    found, results, below = {}, [], x.swapaxes(0, 1)
     for k in range(2):
         module = layer()
         params = module.init(jax.random.key(k), below)["params"]
@@ -151,7 +131,7 @@ def test_linen_cells_that_a_compact_module_named_need_to_be_told_their_direction
         @linen.compact
         def __call__(self, x):
             for _ in range(2):
-                cells = [linen.RNN(linen.GRUCell(5, dtype="float64", param_dtype="float64")) for _ in range(2)]
+                cells = [linen.RNN(linen.GRUCell(5, **WIDE)) for _ in range(2)]
                 x = linen.Bidirectional(*cells)(x)
             return x
 
@@ -166,15 +146,14 @@ def test_linen_cells_that_a_compact_module_named_need_to_be_told_their_direction
         convert.flax.to_canonical(flat)  # four layers of one direction do not fit
 
 
-@pytest.mark.parametrize("kind", NNX)
+@pytest.mark.parametrize("kind", CELLS)
 def test_nnx_cells_are_read_by_their_state_and_take_what_we_write(kind):
-    cell = NNX[kind](3, 5, rngs=nnx.Rngs(0), dtype="float64", param_dtype="float64")
+    cell = getattr(nnx, CELLS[kind])(3, 5, rngs=nnx.Rngs(0), **WIDE)
     pure = traverse_util.flatten_dict(nnx.to_pure_dict(nnx.state(cell, nnx.Param)))
     state = randomized({path: np.asarray(array) for path, array in pure.items()}, 4)
     nnx.update(cell, nnx.from_flat_state({p: nnx.Param(jax.numpy.asarray(a)) for p, a in state.items()}))
     c = convert.flax.to_canonical(state)
-    wanted = {"lstm": "single_recurrent", "optimized": "single_recurrent", "gru": "single_input"}
-    assert c.spec.bias_mode == wanted.get(kind, "single_input")
+    assert c.spec.bias_mode == ("single_recurrent" if c.spec.has_cell_state else "single_input")
     rng = np.random.default_rng(2)
     x, h, cell_state = rng.normal(size=(1, 2, 3)), rng.normal(size=(1, 2, 5)), rng.normal(size=(1, 2, 5))
     carry, y = cell((cell_state[0], h[0]) if c.spec.has_cell_state else h[0], x[0])
@@ -225,10 +204,3 @@ def test_cells_without_a_bias_are_read_without_one(mode, optimized, api):
     found = {name: array for name, array in written.items() if not name.endswith("bias")}
     assert len(found) < len(written)
     equal_models(convert.flax.to_canonical(found), c)
-
-
-def test_a_relu_simple_cell_is_read_when_it_is_said():
-    assert convert.flax.to_canonical(written("flax", "rnn_tanh"), activation="relu").spec.mode == "rnn_relu"
-    equal_models(
-        convert.flax.to_canonical({"a": written("flax", "lstm")}), convert.flax.to_canonical(written("flax", "lstm"))
-    )

@@ -105,25 +105,6 @@ def test_a_stack_of_more_than_ten_layers_is_in_the_order_of_their_numbers():
     equal_models(convert.onnx.to_canonical(shuffled), c)
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({b"linear_before_reset": b"linear_before_re\xffet", b"hidden_size": b"hidden_sizf"}, "unknown: "),
-        ({b"bidirectional": b"bidirectiona\xff"}, "direction"),
-        ({b"bidirectional\xa0\x01\x03": b"bidirectional\xa0\x01\x02"}, "direction"),  # of the type INT
-    ],
-)
-def test_attributes_that_are_damaged_are_named(changes, text):
-    c = random_canonical(RNNSpec("gru", 1, 4, 3, direction="bidirectional"), 1)
-    data = convert.onnx.to_model(c).SerializeToString()
-    for old, new in changes.items():
-        assert old in data
-        data = data.replace(old, new)
-    with pytest.raises(ConvertError) as caught:
-        convert.onnx.from_model(onnx.ModelProto.FromString(data))
-    assert text in str(caught.value)
-
-
 def test_an_attribute_that_a_function_would_be_given_is_refused():
     model = convert.onnx.to_model(random_canonical(RNNSpec("gru", 1, 4, 3), 1))
     next(node for node in model.graph.node if node.op_type == "GRU").attribute[0].ref_attr_name = "outer"
@@ -131,14 +112,9 @@ def test_an_attribute_that_a_function_would_be_given_is_refused():
         convert.onnx.from_model(model)
 
 
-def test_what_the_operators_do_not_take_is_not_written():
-    for changes, text in (
-        ({"dtype": "bfloat16"}, "not bfloat16"),
-        ({"num_proj": 2}, "num_proj"),
-        ({"cell_clip": 1.0}, "cell_clip"),
-    ):
-        with pytest.raises(ConvertError, match=text):
-            convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3, **changes), 1))
+def test_a_dtype_that_the_operators_do_not_take_is_not_written():
+    with pytest.raises(ConvertError, match="not bfloat16"):
+        convert.onnx.to_model(random_canonical(RNNSpec("lstm", 1, 4, 3, dtype="bfloat16"), 1))
 
 
 def test_external_data_is_never_opened(tmp_path):
@@ -163,7 +139,9 @@ def backend_cases():
         from onnx.backend.test.case.node import gru, lstm, rnn  # noqa: F401  imported, each adds its cases alone
 
     kinds = ("test_lstm_", "test_gru_", "test_simple_rnn_", "test_rnn_")
-    return [case for case in node._NodeTestCases if case.name.startswith(kinds) and "expanded" not in case.name]
+    found = [case for case in node._NodeTestCases if case.name.startswith(kinds) and "expanded" not in case.name]
+    assert len(found) >= 18
+    return found
 
 
 NOT_CUDNN = {"test_lstm_with_peepholes": "peepholes", "test_gru_seq_length": "linear_before_reset"}
@@ -197,7 +175,3 @@ def test_the_operators_own_cases_give_their_results(case):
             if attributes.get("layout"):
                 ours = ours.swapaxes(0, 1) if ours.ndim == 3 else ours.transpose(2, 0, 1, 3)  # noqa: PLW2901
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-7)
-
-
-def test_there_are_as_many_cases_as_there_were():
-    assert len(backend_cases()) >= 18

@@ -165,10 +165,10 @@ PROJECTED, CLIPPED = lstm(num_proj=2), lstm(cell_clip=2.0)
 @pytest.mark.parametrize(
     ("framework", "spec", "keywords", "text"),
     [
-        *((name, PROJECTED, {}, "num_proj") for name in ("keras", "flax", "jax_rnn", "chainer")),
+        *((name, PROJECTED, {}, "num_proj") for name in ("keras", "flax", "jax_rnn", "chainer", "onnx")),
         *(
             (name, CLIPPED, {}, "cell_clip")
-            for name in ("pytorch", "keras", "jax_rnn", "chainer", "gluon", "tensorflow")
+            for name in ("pytorch", "keras", "jax_rnn", "chainer", "gluon", "tensorflow", "onnx")
         ),
         ("keras", RNNSpec("rnn_tanh", 1, 4, 3), {"cudnn": True}, "only CuDNNLSTM and CuDNNGRU"),
         ("keras", RNNSpec("gru", 2, 4, 3), {"layers": ["one"]}, "expecting 2 different names"),

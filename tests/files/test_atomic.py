@@ -7,10 +7,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from pycudnnrnn import _atomic
-from pycudnnrnn._atomic import check_target, locked, write_atomically, write_together
+from pycudnnrnn._atomic import check_target, write_atomically, write_together
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 from tests.helpers.interrupts import at_every_moment
 from tests.helpers.writers import BESIDE, WRITERS
@@ -237,21 +236,3 @@ def test_an_interrupt_at_any_moment_leaves_a_whole_file_and_nothing_beside_it(ov
     old = b"old" if over else None
     assert outcomes == {(old, old), (b"new", old), (b"new", b"new")}
     assert moment > 300, "there are many moments"
-
-
-def test_a_lock_is_given_back_though_a_child_that_was_forked_meanwhile_lives_on(path, tmp_path):
-    """Such as a loader's worker: it has the lock's descriptor, too."""
-    end, writer = os.pipe()
-    with locked(path):
-        child = os.fork()
-        if not child:
-            os.close(writer)
-            os.read(end, 1)  # until the parent's end is closed
-            os._exit(0)
-    try:
-        (file,) = tmp_path.glob("*.lock")
-        FileLock(file).acquire(timeout=0).lock.release()
-    finally:
-        os.close(writer)
-        os.waitpid(child, 0)
-        os.close(end)

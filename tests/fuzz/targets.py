@@ -185,26 +185,6 @@ def keras_seeds(folder: Path) -> Iterator[bytes]:
         archive.writestr("config.json", json.dumps(MODEL_CONFIG))
         archive.write(folder / "seed.h5", "model.weights.h5")
     yield (folder / "seed.keras").read_bytes()
-    for attack in (hard_links, link_to_elsewhere):
-        with h5py.File(folder / "seed.h5", "w") as file:
-            attack(file)
-        yield (folder / "seed.h5").read_bytes()
-
-
-def hard_links(file: Any) -> None:
-    """30 groups with two names each: 2**30 ways to the last."""
-    group = file
-    for _ in range(30):
-        below = group.create_group("a")
-        group["b"] = below
-        group = below
-    group["lstm/kernel"] = np.ones((3, 16), "f4")
-    group["up"] = file
-
-
-def link_to_elsewhere(file: Any) -> None:
-    file["lstm/kernel"] = h5py.SoftLink("/lstm/recurrent_kernel")
-    file["lstm/bias"] = h5py.ExternalLink("other.h5", "/bias")
 
 
 def onnx_seeds(_: Path) -> Iterator[bytes]:
