@@ -4,6 +4,7 @@ The NumPy engine computes both. Float64 is equal to 1e-12 of the largest number,
 chunk are added in another order, so that the last bits differ.
 """
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -22,13 +23,11 @@ NEAR = {"float64": 1e-12, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}
 """By dtype: how far a number may be from that without, as a share of the largest. 16-bit states are rounded where a
 chunk begins."""
 
-ONE_DIRECTION = specs().filter(lambda spec: spec.num_dirs == 1)
-
 
 @st.composite
-def dropping_specs(draw, dtypes=("float64", "float32")):
-    """Every spec of one direction, and where dropout can act, often with it."""
-    spec = draw(specs(dtypes=list(dtypes)).filter(lambda spec: spec.num_dirs == 1))
+def dropping_specs(draw):
+    """Every spec of one direction and every dtype, and where dropout can act, often with it."""
+    spec = draw(specs(dtypes=["float64", "float32", "float16", "bfloat16"]).filter(lambda spec: spec.num_dirs == 1))
     return spec.replace(dropout=draw(st.sampled_from([0.0, 0.3, 1.0])) if spec.num_layers > 1 else 0.0, seed=7)
 
 
@@ -44,53 +43,48 @@ def assert_near(found, expected, dtype):
             )
 
 
-@examples(600)
-@given(problems(dropping_specs(), max_time=12, least_time=0), st.integers(1, 14), st.booleans(), st.booleans())
-def test_outputs_and_all_gradients_are_those_without(problem, every, is_training, time_major):
-    if not time_major:
-        swapped = {name: np.ascontiguousarray(getattr(problem, name).swapaxes(0, 1)) for name in ("x", "dy")}
-        problem = dataclasses.replace(problem, lengths=problem.full_lengths, **swapped)
+@examples(800)
+@given(
+    problems(dropping_specs(), max_time=12, least_time=0), st.integers(1, 14), st.booleans(), st.booleans(),
+    st.sampled_from([None, None, 1, 2]),
+)  # fmt: skip
+def test_outputs_and_all_gradients_are_those_without(problem, every, is_training, time_major, layout):
+    """In 16 bits the states between chunks are rounded: weights that would make more of that are made small."""
     keywords = {"is_training": is_training, "keep_reserve": True, "time_major": time_major}
-    start = problem.op.dropout_state()
-    plain = problem.results(**keywords)
-    after = problem.op.dropout_state()
-    problem.op.set_dropout_state(start)
-    assert_near(problem.results(checkpoint_every=every, **keywords), plain, problem.spec.dtype)
-    assert problem.op.dropout_state() == after
+    with use_engine(PermutedLayoutEngine(layout)) if layout else contextlib.nullcontext():
+        if layout:
+            problem = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, layout)
+        if not time_major:
+            swapped = {name: np.ascontiguousarray(getattr(problem, name).swapaxes(0, 1)) for name in ("x", "dy")}
+            problem = dataclasses.replace(problem, lengths=problem.full_lengths, **swapped)
+        if problem.spec.dtype in {"float16", "bfloat16"}:
+            problem = dataclasses.replace(problem, params=problem.params / 4)
+        start = problem.op.dropout_state()
+        plain = problem.results(**keywords)
+        after = problem.op.dropout_state()
+        problem.op.set_dropout_state(start)
+        assert_near(problem.results(checkpoint_every=every, **keywords), plain, problem.spec.dtype)
+        assert problem.op.dropout_state() == after
     assert (after == start) == (not is_training or not problem.spec.dropout)
 
 
-@examples(200)
-@given(problems(dropping_specs(["float16", "bfloat16"]), max_time=12), st.integers(1, 14))
-def test_sixteen_bits_are_near(problem, every):
-    """The states between chunks are rounded to 16 bits: weights that would make more of that are made small."""
-    problem = dataclasses.replace(problem, params=problem.params / 4)
-    start = problem.op.dropout_state()
-    plain = problem.results()
-    problem.op.set_dropout_state(start)
-    assert_near(problem.results(checkpoint_every=every), plain, problem.spec.dtype)
-
-
-@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
-def test_many_chunks_are_no_further_from_float64_than_the_whole_is(mode):
-    kind = {"lstm": ops.CudnnLSTM, "gru": ops.CudnnGRU, "rnn_tanh": ops.CudnnRNNTanh}[mode]
-    lengths = [1500, *np.random.default_rng(1).integers(0, 1500, 2).tolist()]
+@pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU, ops.CudnnRNNTanh])
+def test_many_chunks_are_no_further_from_float64_than_the_whole_is(kind):
     found = {}
     for dtype in ("float64", "float32"):
         op = kind(2, 33, 17, dtype=dtype, dropout=0.2)
-        problem = make_problem(op, 1500, 3, lengths, seed=2)
-        start = op.dropout_state()
-        for every in (None, 7, 61, 1000):
+        problem, start = make_problem(op, 600, 3, [600, 512, 60], seed=2), op.dropout_state()
+        for every in (None, 7, 61):
             op.set_dropout_state(start)
             found[dtype, every] = problem.results(checkpoint_every=every)
-    exact = found["float64", None]
+    exact = {name: array for name, array in found["float64", None].items() if array is not None}
 
     def error(results, name):
-        return 0 if exact[name] is None else np.abs(results[name] - exact[name]).max() / np.abs(exact[name]).max()
+        return np.abs(results[name] - exact[name]).max() / np.abs(exact[name]).max()
 
-    for every in (7, 61, 1000):
-        assert_near(found["float64", every], exact, "float64")
+    for every in (7, 61):
         for name in exact:
+            assert error(found["float64", every], name) <= 1e-12
             assert error(found["float32", every], name) <= max(1e-6, 2 * error(found["float32", None], name)), name
 
 
@@ -114,14 +108,6 @@ def test_a_backward_in_two_halves_adds_retains_and_is_used_up_as_without(problem
         assert_near(outs[1], outs[0], problem.spec.dtype)
     with pytest.raises(StateError, match="used up"):
         fwd.backward_data(*problem.upstream())
-
-
-@examples(100)
-@given(problems(ONE_DIRECTION, max_time=9), st.integers(1, 6), st.integers(0, 2**16))
-def test_an_engine_with_another_layout_gets_its_gradient_there(problem, every, seed):
-    with use_engine(PermutedLayoutEngine(seed)):
-        moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
-        assert_near(moved.results(checkpoint_every=every), moved.results(), moved.spec.dtype)
 
 
 @examples(200)
@@ -150,10 +136,8 @@ def test_upstream_gradients_may_be_missing():
 
 
 def test_a_layer_recomputes_too():
-    layer = CudnnLSTM(2, 24, seed=1, dtype="float64")
-    x = np.random.default_rng(1).normal(size=(600, 2, 5))
-    dy = np.random.default_rng(2).normal(size=(600, 2, 24))
-    results = []
+    layer, results = CudnnLSTM(2, 24, seed=1, dtype="float64"), []
+    x, dy = (np.random.default_rng(seed).normal(size=(600, 2, size)) for seed, size in ((1, 5), (2, 24)))
     for every in (None, 64):
         fwd = layer.forward(x, checkpoint_every=every)
         grads = fwd.backward(dy)
@@ -165,28 +149,23 @@ def test_a_layer_recomputes_too():
 
 def test_both_directions_are_refused_with_what_to_do_instead_and_take_no_mask():
     op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dropout=0.5)
-    problem = make_problem(op, 5, 2, None, seed=3)
     text = r"Invalid checkpoint_every: 9, expecting None with both directions, .*: use an op for each direction"
-    with pytest.raises(ArgumentError, match=text):
-        problem.forward(checkpoint_every=9)
-    with pytest.raises(ArgumentError, match=text):
-        op.memory(5, 2, True, 9)
+    for call in (lambda: make_problem(op, 5, 2, None, 3).forward(checkpoint_every=9), lambda: op.memory(5, 2, True, 9)):
+        with pytest.raises(ArgumentError, match=text):
+            call()
     assert op.dropout_state().position == 0
 
 
-@pytest.mark.parametrize(
-    ("value", "keywords", "error", "text"),
-    [
+def test_what_cannot_be_done_is_refused_and_dropout_stays():
+    op = ops.CudnnLSTM(2, 3, 2, dropout=0.5)
+    for value, keywords, error, text in (
         (True, {}, ArgumentTypeError, "expecting an integer"),
         (2.0, {}, ArgumentTypeError, "expecting an integer"),
         (0, {}, ArgumentError, "an integer from 1 to 2147483647"),
         (2**31, {}, ArgumentError, "an integer from 1 to 2147483647"),
         (2, {"is_training": False}, ArgumentError, "None: nothing is kept for a backward"),
         (2, {"keep_reserve": False}, ArgumentError, "None: nothing is kept for a backward"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_and_dropout_stays(value, keywords, error, text):
-    op = ops.CudnnLSTM(2, 3, 2, dropout=0.5)
-    with pytest.raises(error, match=f"checkpoint_every.*{text}"):
-        make_problem(op, 5, 2, None, 1).forward(checkpoint_every=value, **keywords)
+    ):
+        with pytest.raises(error, match=f"checkpoint_every.*{text}"):
+            make_problem(op, 5, 2, None, 1).forward(checkpoint_every=value, **keywords)
     assert op.dropout_state().position == 0
