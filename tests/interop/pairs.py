@@ -113,7 +113,7 @@ def calls(draw, *, kinds=tuple(KINDS)):
     """Draw a pair and a call of it."""
     kind = draw(st.sampled_from(list(kinds)))
     I, U = draw(st.integers(1, 5)), draw(st.integers(3, 6))
-    options = {name: draw(st.booleans()) for name in ("bias", "batch_first", "bidirectional")}
+    options = {name: draw(st.booleans()) for name in ("bias", "batch_first", "bidirectional", "flat")}
     layers, seed = draw(st.integers(1, 3)), draw(st.integers(0, 2**31))
     pair = make_pair(kind, I, U, layers, seed=seed, **options)
     form = draw(st.sampled_from(["batched", "unbatched", "packed", "packed unsorted"]))

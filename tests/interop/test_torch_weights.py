@@ -12,35 +12,37 @@ import torch  # noqa: E402
 
 from pycudnnrnn import convert, ops  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
+from tests.helpers.pairwise import pairwise  # noqa: E402
 from tests.interop.pairs import KINDS, build, gradients, make_call, make_pair, worst  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
-OPTIONS = [
-    {},
-    {"num_layers": 2, "bidirectional": True},
-    {"num_layers": 2, "bias": False, "batch_first": True},
-    {"num_layers": 3, "dropout": 0.25, "bidirectional": True, "bias": False},
-]
+OPTIONS = {
+    "plain": {},
+    "both directions": {"num_layers": 2, "bidirectional": True},
+    "batch first": {"num_layers": 2, "bias": False, "batch_first": True},
+    "dropout": {"num_layers": 3, "dropout": 0.25, "bidirectional": True, "bias": False},
+}
 MEMBERS = ("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional", "proj_size")
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_is_drawn_shown_saved_and_loaded_as_torchs_module_is(kind, options):
+@pytest.mark.parametrize(("kind", "case", "flat"), pairwise(KINDS, OPTIONS, [True, False]))
+def test_it_is_drawn_shown_saved_and_loaded_as_torchs_module_is(kind, case, flat):
     """One seed draws the same weights, and state dicts go both ways bit for bit."""
+    options = OPTIONS[case]
     drawn = []
-    for library in (torch.nn, ours):
+    for library, more in ((torch.nn, {}), (ours, {"flat": flat})):
         torch.manual_seed(5)
-        module = build(library, kind, 3, 5, **options)
+        module = build(library, kind, 3, 5, **options, **more)
         module.reset_parameters()
         drawn.append((module, torch.rand(3)))
     (theirs, following), (mine, our_following) = drawn
     assert worst(mine.state_dict(), theirs.state_dict())[0] == 0
     assert torch.equal(our_following, following)
-    assert repr(mine) == repr(theirs)
+    assert repr(mine).replace(", flat=False", "") == repr(theirs)
     assert [getattr(mine, name) for name in MEMBERS] == [getattr(theirs, name) for name in MEMBERS]
     assert mine.flatten_parameters() is None
+    assert flat or [name for name, _ in mine.named_parameters()] == list(theirs.state_dict())
     for library, target in ((torch.nn, mine), (ours, theirs)):
         source = build(library, kind, 3, 5, **options)
         assert str(target.load_state_dict(source.state_dict())) == "<All keys matched successfully>"
@@ -155,16 +157,19 @@ def test_a_part_of_a_model_keeps_its_prefix_and_what_a_subclass_adds():
 
 def test_loading_by_assignment_takes_dtype_and_device_and_works_from_meta():
     theirs, _ = make_pair("GRU", 3, 5, 2)
-    mine, frozen, half = (build(ours, "GRU", 3, 5, 2, device=device) for device in ("meta", "meta", "cpu"))
-    mine.load_state_dict(theirs.state_dict(), assign=True)
-    assert (mine.params.dtype, mine.params.device.type) == (torch.float64, "cpu")
-    call = make_call(theirs, 4, 2)
-    assert worst(call(mine), call(theirs))[0] <= 1e-10
-    frozen.requires_grad_(False).load_state_dict(theirs.state_dict(), assign=True)
-    assert not frozen.params.requires_grad
-    some = dict(list(theirs.state_dict().items())[:1])
-    with pytest.raises(RuntimeError, match="takes every weight"):
-        half.load_state_dict(some, assign=True, strict=False)
+    call, state = make_call(theirs, 4, 2), theirs.state_dict()
+    for flat in (True, False):
+        mine, frozen, half = (
+            build(ours, "GRU", 3, 5, 2, device=device, flat=flat) for device in ("meta", "meta", "cpu")
+        )
+        mine.load_state_dict(state, assign=True)
+        assert {(p.dtype, p.device.type, p.requires_grad) for p in mine.parameters()} == {(torch.float64, "cpu", True)}
+        assert worst(call(mine), call(theirs))[0] <= 1e-10
+        frozen.requires_grad_(False).load_state_dict(state, assign=True)
+        assert not any(parameter.requires_grad for parameter in frozen.parameters())
+        if flat:
+            with pytest.raises(RuntimeError, match="takes every weight"):
+                half.load_state_dict(dict([*state.items()][:1]), assign=True, strict=False)
 
 
 def test_an_op_of_ours_runs_them_as_they_are():
