@@ -19,6 +19,7 @@ from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.pairwise import pairwise
 from tests.interop.jax_problems import KINDS, RAGGED, arguments_of, equal, expected_of, loss_of, problem_of, upstream_of
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("float64")
 
 WAYS = {
@@ -209,9 +210,8 @@ def test_derivatives_that_no_engine_has_are_refused_by_name(way):
 
 @pytest.mark.long
 def test_the_example_learns():
-    path = Path(__file__).parents[2] / "examples/jax_training.py"
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=path.parents[1])
-    assert done.returncode == 0, done.stderr
-    losses = [float(line.split()[-1]) for line in done.stdout.splitlines()]
+    command = [sys.executable, ROOT / "examples/jax_training.py"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    losses = [float(line.split()[-1]) for line in out.splitlines()]
     assert len(losses) == 6
     assert losses[-1] < losses[0] / 2

@@ -59,20 +59,14 @@ def test_buffers_may_be_donated():
 
 
 def test_without_jit_everything_is_as_with_it():
-    with jax.enable_x64(True):
-        problem = problem_of(dropout=0.5)
-        found = loss_of(problem, dropout_states=None, dropout_position=3)
-        expected = jax.jit(jax.value_and_grad(found, argnums=(0, 1, 2, 3)))(*arguments_of(problem))
-        with jax.disable_jit():
-            own = jax.value_and_grad(found, argnums=(0, 1, 2, 3))(*arguments_of(problem))
-            for one, other in zip(jax.tree.leaves(own), jax.tree.leaves(expected), strict=True):
-                np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
-            _, moved = jax.lax.scan(
-                lambda s, _: (rnn(*arguments_of(problem), spec=problem.spec, dropout_states=s)[-1], s),
-                dropout_states(problem.spec),
-                length=2,
-            )
-            assert not np.array_equal(moved[0], moved[1])
+    problem = problem_of(dtype="float32", dropout=0.5)
+    gradient = jax.value_and_grad(loss_of(problem, dropout_position=3), argnums=(0, 1, 2, 3))
+    expected = jax.jit(gradient)(*arguments_of(problem))
+    with jax.disable_jit():
+        own = gradient(*arguments_of(problem))
+        *_, moved = rnn(*arguments_of(problem), spec=problem.spec, dropout_states=dropout_states(problem.spec))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-4), own, expected)
+    assert not np.array_equal(moved, dropout_states(problem.spec))
 
 
 def test_control_flow_takes_it():

@@ -133,9 +133,8 @@ def test_two_ranks_train_as_one_does_on_the_whole_batch(tmp_path):
 def test_the_example_trains_alike_with_both():
     need("ml_dtypes")
     command = [sys.executable, ROOT / "examples/torch_drop_in.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    found = re.findall(r"^(\S+): loss (\S+) -> (\S+)$", done.stdout, re.MULTILINE)
+    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    found = re.findall(r"^(\S+): loss (\S+) -> (\S+)$", out, re.MULTILINE)
     assert [name for name, *_ in found] == ["torch.nn.modules.rnn.LSTM", "pycudnnrnn.interop.torch.LSTM"]
     theirs, ours = ([float(loss) for loss in losses] for _, *losses in found)
     assert ours == pytest.approx(theirs, rel=1e-3)
