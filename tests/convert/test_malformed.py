@@ -95,10 +95,10 @@ def test_only_a_canonical_is_written(framework, given_instead):
 @given(st.integers(0, 15), junk_arrays | junk_dicts)
 def test_a_canonical_that_is_none_is_not_made(index, junk):
     c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
-    weights, biases, kernel = list(c.weights), list(c.biases), c.weights[0]
-    bad_weights, bad_biases = [*weights], [*biases]
-    bad_weights[index % 8], bad_biases[index % 8] = junk, kernel
-    for parts in ((junk, weights, biases), *((c.spec, w, b) for w, b in
-                  ((junk, biases), (bad_weights, biases), (weights, bad_biases)))):  # fmt: skip
+    weights, biases, bad_weights, bad_biases = ([*arrays] for arrays in (c.weights, c.biases) * 2)
+    bad_weights[index % 8], bad_biases[index % 8] = junk, c.weights[0]
+    narrow = [c.weights[0][:, 1:], *weights[1:]]
+    pairs = [(junk, biases), (bad_weights, biases), (narrow, biases), (weights, bad_biases)]
+    for parts in ((junk, weights, biases), *((c.spec, *pair) for pair in pairs)):
         with pytest.raises(ConvertError):
             convert.Canonical(*parts)

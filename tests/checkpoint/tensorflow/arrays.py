@@ -55,7 +55,6 @@ def arrays():
             "narrow": rng.normal(size=5).astype(ml_dtypes.bfloat16),
         },
         "strings": {"x": np.arange(3)},
-        "v1": {"x": np.arange(5.0)},
         "object-1": {"v/.ATTRIBUTES/VARIABLE_VALUE": np.arange(4.0)},
     }
 

@@ -44,12 +44,6 @@ def save_shards(prefix, tensors, count):
     tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=list(map(str, parts)), destination_prefix=str(prefix))
 
 
-def save_v1(path, tensors):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        data = [tf.constant(value) for value in tensors.values()]
-        session.run(tf.raw_ops.Save(filename=str(path), tensor_names=list(tensors), data=data))
-
-
 def read(prefix):
     reader = tf.train.load_checkpoint(str(prefix))
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
@@ -65,7 +59,6 @@ def files(folder):
     save(folder / "strings", contents["strings"] | {"s": [b"a", b"bc"]})
     for name, count in (("shards", 3), ("mixed", 2)):
         save_shards(folder / name, contents[name], count)
-    save_v1(folder / "v1", contents["v1"])
     (variable,) = contents["object-1"].values()
     tf.train.Checkpoint(v=tf.Variable(variable)).save(str(folder / "object"))
     for index in sorted((folder / "ours").glob("*.index")):
@@ -79,35 +72,6 @@ PLAIN = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_thre
 PLAIN.graph_options.rewrite_options.disable_meta_optimizer = True  # a second per graph, for one run of each
 
 
-class CudnnCompatibleGRUCell(cells.RNNCell):
-    """TF 1.x's, of which TF 2 has nothing: the reset gate comes after the recurrent product.
-
-    Source: the equations of cudnnRNNMode_t's CUDNN_GRU; variables of tensorflow/contrib/cudnn_rnn r1.15.
-    """
-
-    state_size = output_size = NUM_UNITS
-
-    def __call__(self, inputs, state, scope=None):
-        U = NUM_UNITS
-        with v1.variable_scope(scope or "cudnn_compatible_gru_cell"):
-            with v1.variable_scope("gates"):
-                both = dense(tf.concat([inputs, state], 1), 2 * U)
-            reset, update = tf.split(tf.sigmoid(both), 2, 1)
-            with v1.variable_scope("candidate"):
-                with v1.variable_scope("input_projection"):
-                    from_input = dense(inputs, U)
-                with v1.variable_scope("hidden_projection"):
-                    from_state = dense(state, U)
-            new = tf.tanh(from_input + reset * from_state)
-            state = (1 - update) * new + update * state
-        return state, state
-
-
-def dense(inputs, columns):
-    kernel = v1.get_variable("kernel", (inputs.shape[1], columns))
-    return inputs @ kernel + v1.get_variable("bias", (columns,))
-
-
 def cell_of(model):
     """Return a cell; TF 1.x's compatible LSTM is an LSTMCell that adds nothing to its forget gate."""
     if model.cell:
@@ -118,8 +82,6 @@ def cell_of(model):
     activation = {"rnn_tanh": tf.tanh, "rnn_relu": tf.nn.relu}.get(model.kind)
     if activation is not None:
         return cells.BasicRNNCell(NUM_UNITS, activation, name="basic_rnn_cell")
-    if model.kind == "gru":
-        return CudnnCompatibleGRUCell()
     return cells.LSTMCell(NUM_UNITS, num_proj=model.num_proj, forget_bias=0.0, name="cudnn_compatible_lstm_cell")
 
 
