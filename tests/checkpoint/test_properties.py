@@ -17,7 +17,7 @@ from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
 from tests.helpers.kinds import DTYPES, KINDS, put
-from tests.helpers.layers import OF_MODE, built, layer_of
+from tests.helpers.layers import built, layer_of
 
 RECORDED = Path(__file__).parent / "files/format-1.safetensors"
 
@@ -34,21 +34,29 @@ def test_a_model_of_any_layout_comes_back_bit_for_bit(tmp_path_factory, spec, la
     plain = layer_of(spec)
     plain.build((None, None, spec.input_size))
     with use_engine(PermutedLayoutEngine(layout)):
-        layer = layer_of(spec)
+        layer = layer_of(spec, name="my/rnn")
         layer.build((None, None, spec.input_size))
         params = rng.normal(size=layer.params.size).astype(spec.dtype.numpy)
         odd = rng.random(params.size) < 0.2
         params[odd] = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], odd.sum())
         layer.params[...] = params
+        layer.add_weight("more", (1,))
         op = ops.from_spec(spec)
         expected = canonical_bytes(op, params)
         Saver({"m": layer}).save(folder / "saver")
         checkpoint.save(folder / "op", op, params)
+        checkpoint.save(folder / "layer", layer)
+    plain.add_weight("more", (1,))
     Saver({"m": plain}).restore(folder / "saver")
     assert canonical_bytes(plain.op, plain.params) == expected
     loaded, found = checkpoint.load_op(folder / "op")
     assert (type(loaded), loaded.spec, found.dtype) == (type(op), spec, spec.dtype.numpy)
     assert canonical_bytes(loaded, found) == expected
+    again = checkpoint.load(folder / "layer")
+    assert (type(again), again.spec, again.name) == (type(layer), spec, "my/rnn")
+    assert list(again.variables_by_name()) == ["opaque_kernel"]
+    assert canonical_bytes(again.op, again.params) == expected
+    assert checkpoint.load(folder / "op").name == f"cudnn_{spec.mode}"
 
 
 def things(seed):
@@ -98,29 +106,6 @@ def test_arrays_are_saved_and_restored_by_their_elements_however_they_lie_in_mem
         found = array.detach().numpy() if name in {"torch", "parameter"} else array
         assert np.array_equal(found, values[name]), name
     assert not whole[1::2].any()
-
-
-def test_one_model_is_loaded_from_its_file_alone_as_a_layer_or_as_an_op(tmp_path):
-    extra = {
-        "lstm": {"num_proj": 2, "cell_clip": (-1.0, 0.5)},
-        "gru": {"bias_mode": "single_input"},
-        "rnn_tanh": {"algo": "persist_dynamic", "math_type": "default"},
-        "rnn_relu": {"dtype": "float16", "compute_dtype": "float16", "dropout": 0.5},
-    }
-    for mode, kind in OF_MODE.items():
-        layer = built(kind, direction="bidirectional", name=f"my/{mode}", **extra[mode])
-        layer.add_weight("more", (1,))
-        path, expected = checkpoint.save(tmp_path / mode, layer), canonical_bytes(layer.op, layer.params)
-        with use_engine(PermutedLayoutEngine(3)):
-            loaded = checkpoint.load(path)
-            assert (type(loaded), loaded.spec, loaded.name) == (kind, layer.spec, f"my/{mode}")
-            assert list(loaded.variables_by_name()) == ["opaque_kernel"]
-            assert canonical_bytes(loaded.op, loaded.params) == expected
-        op, params = checkpoint.load_op(path)
-        assert (type(op).__name__, op.spec) == (kind.__name__, layer.spec)
-        assert np.array_equal(params, layer.params)
-    checkpoint.save(tmp_path / "op", op, params)
-    assert checkpoint.load(tmp_path / "op").name == "cudnn_rnn_relu"
 
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
