@@ -55,6 +55,7 @@ READ = {
     ],
     "keras": [
         (keras(bias=f4(12)), {}, "resets before the recurrent product"),
+        (keras(), {"reset_after": False}, "resets before the recurrent product"),
         (keras(), {"activation": "relu"}, "no 'gru' with 'relu'"),
         (keras(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
         (keras(), {"go_backwards": True}, "reverse the input instead"),
