@@ -1,25 +1,12 @@
-"""Problems for `interop.jax.rnn`, and what an op finds for them."""
+"""The arrays of a problem for `interop.jax.rnn`, and what an op finds for them."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pycudnnrnn import ops
 from pycudnnrnn.interop.jax import rnn
-from pycudnnrnn.testing.strategies import make_problem
 
-KINDS = {
-    "lstm": ops.CudnnLSTM,
-    "gru": ops.CudnnGRU,
-    "tanh": ops.CudnnRNNTanh,
-    "relu": ops.CudnnRNNRelu,
-}
 RAGGED = (5, 2, 0)
-
-
-def problem_of(kind="lstm", lengths=RAGGED, dtype="float64", **options):
-    op = KINDS[kind](2, 6, 4, direction="bidirectional", dtype=dtype, **options)
-    return make_problem(op, 5, 3, None if lengths is None else [*lengths], seed=7)
 
 
 def arguments_of(problem):

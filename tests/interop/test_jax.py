@@ -16,8 +16,9 @@ from pycudnnrnn import convert, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.kinds import problem_of
 from tests.helpers.pairwise import pairwise
-from tests.interop.jax_problems import KINDS, RAGGED, arguments_of, equal, expected_of, loss_of, problem_of, upstream_of
+from tests.interop.jax_problems import RAGGED, arguments_of, equal, expected_of, loss_of, upstream_of
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("float64")
@@ -28,6 +29,7 @@ WAYS = {
     "checkpoint": jax.checkpoint,
     "jit of checkpoint": lambda f: jax.jit(jax.checkpoint(f)),
 }
+KINDS = [ops.CudnnLSTM, ops.CudnnGRU, ops.CudnnRNNTanh, ops.CudnnRNNRelu]
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
@@ -37,7 +39,7 @@ DTYPES = ["float16", "bfloat16", "float32", "float64"]
 )
 def test_results_and_every_gradient_are_the_ops(kind, lengths, time_major, way, dtype, platform):
     """To the bit, in XLA's own buffers and on copies."""
-    problem = problem_of(kind, lengths, dtype)
+    problem = problem_of(dtype, lengths, kind)
     results, gradients = expected_of(problem)
     params, x, *states = arguments_of(problem)
     upstream = [jnp.asarray(d) for d in upstream_of(problem)]

@@ -8,7 +8,8 @@ import pytest
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.interop.jax import dropout_states, rnn
-from tests.interop.jax_problems import arguments_of, equal, expected_of, loss_of, problem_of
+from tests.helpers.kinds import problem_of
+from tests.interop.jax_problems import arguments_of, equal, expected_of, loss_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,7 +8,8 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop.jax import dropout_states, rnn
-from tests.interop.jax_problems import arguments_of, equal, expected_of, loss_of, problem_of
+from tests.helpers.kinds import problem_of
+from tests.interop.jax_problems import arguments_of, equal, expected_of, loss_of
 
 OP = ops.CudnnGRU(1, 4, 3)
 PARAMS = jnp.asarray(OP.init_params(seed=1))

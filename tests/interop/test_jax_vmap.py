@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pycudnnrnn.interop.jax import rnn
-from tests.interop.jax_problems import RAGGED, arguments_of, loss_of, problem_of
+from tests.helpers.kinds import problem_of
+from tests.interop.jax_problems import RAGGED, arguments_of, loss_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -91,8 +92,8 @@ def gradients(one, axes=(None, 0), more=()):
 OWN = {
     "grad": gradients,
     "of scan": lambda one: gradients(lambda p, x: scanned(one, p, x)),
-    "of checkpoint": lambda one: gradients(jax.checkpoint(one)),
     "of a condition": lambda one: gradients(lambda *a: conditional(one, *a), (None, 0, 0), (WANTED,)),
+    "of checkpoint": lambda one: gradients(jax.checkpoint(one)),
     # one forward, and a backward for each upstream
     "pulled back": lambda one: lambda p, many: jax.vmap(jax.vjp(one, p, many[0])[1])(jnp.arange(4.0)),
 }
