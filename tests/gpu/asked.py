@@ -1,4 +1,4 @@
-"""What is asked of a device both by the triage, which reports it, and by tests, which hold the code to it."""
+"""What several tests and checks ask of a device."""
 
 import ctypes
 import dataclasses
@@ -83,24 +83,6 @@ def null_states(cuda, lengths):
     return off, {name: bool(np.array_equal(null[name], zero[name])) for name in null}
 
 
-def batch_major(cuda, lengths):
-    """By result: how far [B, T, ...] is from [T, B, ...]."""
-    op, found = lstm(), []
-    p = problem_of(op, lengths)
-    states = cuda.put(p.hx), cuda.put(p.cx), cuda.put(p.params)
-    for time_major in (True, False):
-
-        def turn(array, time_major=time_major):
-            return array if time_major else np.ascontiguousarray(array.swapaxes(0, 1))
-
-        fwd = op.forward(cuda.put(turn(p.x)), *states, sequence_lengths=p.lengths, time_major=time_major)
-        grads = fwd.backward(cuda.put(turn(p.dy)), cuda.put(p.dhy), cuda.put(p.dcy))
-        of_data = {"output": turn(cuda.get(fwd.output)), "input": turn(cuda.get(grads.input))}
-        of_states = {"output_h": fwd.output_h, "output_c": fwd.output_c, "input_h": grads.input_h}
-        found.append(of_data | {name: cuda.get(a) for name, a in (of_states | {"params": grads.params}).items()})
-    return largest_differences(*found)
-
-
 def unaligned(cuda, dtype, inputs, units):
     """By result: how far arrays that begin one element behind an aligned address are from those that begin on it."""
     op, found = ops.CudnnLSTM(1, units, inputs, dtype=dtype), []
@@ -111,18 +93,6 @@ def unaligned(cuda, dtype, inputs, units):
         results = {"output": fwd.output, "output_h": fwd.output_h, "input": grads.input, "params": grads.params}
         found.append({name: cuda.get(array) for name, array in results.items()})
     return largest_differences(*found)
-
-
-def padding(cuda):
-    """Whether y and dx are zero past the sequences' ends, where the memory they are given was NaN before."""
-    op = ops.CudnnGRU(2, 24, 17, direction="bidirectional")
-    p = problem_of(op, RAGGED)
-    put = {name: cuda.put(getattr(p, name)) for name in ("x", "hx", "params", "dy", "dhy")}
-    used = [cuda.put(np.full(size, np.nan, "f4")) for size in 8 * (p.x.size, p.dy.size)]
-    del used  # the pool gives these blocks out again
-    fwd = op.forward(put["x"], put["hx"], put["params"], sequence_lengths=p.lengths)
-    found = {"y": cuda.get(fwd.output), "dx": cuda.get(fwd.backward(put["dy"], put["dhy"]).input)}
-    return {name: all(not a[n:, b].any() for b, n in enumerate(RAGGED)) for name, a in found.items()}
 
 
 def reserves(cuda, *, packed=False):

@@ -1,10 +1,34 @@
-"""What the triage asks of the engine on a device: each check runs in a process of its own, and says what it saw."""
+"""What the triage asks: of the machine and its libraries, and whether a first call is right.
 
-import collections
+Each check runs in a process of its own, and says what it saw.
+"""
+
+import contextlib
+import importlib.metadata
 import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
 import time
+from pathlib import Path
 
-from tests.gpu import asked, children
+import numpy as np
+
+from tests.gpu import asked, sanitize
+from tests.gpu.children import ROOT, started
+from tests.gpu.machine import ON_SHIM
+from tests.gpu.numbers import run, run_numpy, worst
+
+PACKAGES = (
+    "numpy", "safetensors", "cupy-cuda13x", "cuda-pathfinder", "ml-dtypes", "torch", "triton", "jax", "jaxlib",
+    "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cuda-nvrtc", "nvidia-nccl-cu13", "pytest", "hypothesis", "click",
+    "rich",
+)  # fmt: skip
+LIBRARIES = ("libcudnn", "libcublas", "libnvrtc", "libcudart", "libnccl", "libcuda.")
+KEPT = 3000
+"""Characters of a log that are kept, of its beginning and of its end."""
 
 
 def say(mend="", **facts):
@@ -12,208 +36,170 @@ def say(mend="", **facts):
     print(json.dumps(facts | ({"mend": mend} if mend else {}), default=str), flush=True)  # noqa: T201
 
 
-def kernels(cuda):
-    """CuPy's kernels for each type that the engine copies; each is compiled at its first use."""
-    import numpy as np
-
-    for dtype in ("float16", "bfloat16", "float32", "float64"):
-        started = time.perf_counter()
-        if dtype == "bfloat16":
-            import ml_dtypes
-
-            element = ml_dtypes.bfloat16
-        else:
-            element = np.dtype(dtype)
-        device, ones = cuda.device, np.ones((4, 3, 2), element)
-        array = device.zeros((4, 3, 2), np.dtype(element))
-        device.add_into(array, cuda.put(ones))
-        array = device.take(array, cuda.put(np.array([2, 0])), 1)
-        right = bool((cuda.get(device.copy(array[::2])).astype("f4") == 1).all())
-        say(
-            mend="" if right else f"CuPy's {dtype}", dtype=dtype, right=right, s=round(time.perf_counter() - started, 1)
-        )
-
-
-def errors_of(cuda, kind, lengths, **options):
-    """The largest error of a call, as a share of what `numbers.worst` allows, with what came."""
-    from pycudnnrnn.testing.goldens import KINDS
-    from tests.gpu.numbers import run, run_numpy, worst
-
-    op = KINDS[kind](**{"num_layers": 2, "num_units": 24, "input_size": 17} | options)
-    problem = asked.problem_of(op, lengths)
-    found = run(cuda, problem)
-    return found, round(worst(found, run_numpy(problem), problem)[0], 3)
-
-
 def first(cuda):
     """One forward and backward of two layers: before anything else works."""
-    ratio = errors_of(cuda, "lstm", None)[1]
+    problem = asked.problem_of(asked.lstm(), None)
+    ratio = round(worst(run(cuda, problem), run_numpy(problem), problem)[0], 3)
     say(mend="" if ratio <= 1 else "wrong numbers", share_of_what_is_allowed=ratio)
 
 
-def types(cuda):
-    """Each type, equal and ragged."""
-    for dtype in ("float16", "bfloat16", "float32", "float64"):
-        for lengths in (None, asked.RAGGED):
-            ratio = errors_of(cuda, "gru", lengths, dtype=dtype, direction="bidirectional")[1]
-            say(mend="" if ratio <= 1 else f"{dtype}: wrong numbers", dtype=dtype, lengths=lengths, ratio=ratio)
+def kernels(cuda):
+    """CuPy's kernels for each type that the engine copies; each is compiled at its first use."""
+    for dtype in asked.DTYPES:
+        began, device, ones = time.perf_counter(), cuda.device, np.ones((4, 3, 2), asked.lstm(dtype).dtype.numpy)
+        array = device.zeros(ones.shape, ones.dtype)
+        device.add_into(array, cuda.put(ones))
+        array = device.take(array, cuda.put(np.array([2, 0])), 1)
+        right = bool((cuda.get(device.copy(array[::2])).astype("f4") == 1).all())
+        took = round(time.perf_counter() - began, 1)
+        say(mend="" if right else f"CuPy's {dtype}", dtype=dtype, right=right, s=took)
 
 
-def layouts(cuda):
-    """The layout that cuDNN has beside the one by arithmetic."""
-    from pycudnnrnn.errors import PycudnnrnnError
-    from pycudnnrnn.layout import arithmetic_layout
+def callbacks():
+    """The thread that each call of XLA's comes on, and what a thread-local had kept of the calls before."""
+    import jax
+    from jax.experimental.buffer_callback import buffer_callback
 
-    refused, different = collections.Counter(), []
-    for spec in asked.GRID:
-        try:
-            different += [repr(spec)] if cuda.engine.layout(spec) != arithmetic_layout(spec) else []
-        except PycudnnrnnError as error:
-            refused[f"{type(error).__name__}: {error}"[:150]] += 1
-    mend = f"{len(different)} layouts are not what arithmetic says" if different else ""
-    say(mend, compared=len(asked.GRID), different=different[:5], refused=refused)
+    kept, seen = threading.local(), []
 
+    def called(context, out, given):
+        kept.calls = getattr(kept, "calls", 0) + 1
+        seen.append({"thread": threading.get_native_id(), "calls_kept": kept.calls})
 
-def padding(cuda):
-    """What y and dx hold past a sequence's end, in memory that was NaN."""
-    zero = asked.padding(cuda)
-    say(mend="" if all(zero.values()) else "fill dx, or y, with zeros before a ragged call", zero=zero)
+    shape = jax.ShapeDtypeStruct((4,), "float32")
+    once = jax.jit(buffer_callback(called, shape, has_side_effect=True))
+    for _ in range(3):
+        jax.block_until_ready(once(jax.numpy.zeros(4)))
+    say(this_thread=threading.get_native_id(), callbacks=seen)
 
 
-def null_states(cuda):
-    """Whether NULL states are zeros in all three calls."""
-    for lengths in (None, asked.RAGGED):
-        off, same = asked.null_states(cuda, lengths)
-        mend = "" if max(off.values()) <= 1e-5 else "pass zeros of our own for NULL states"
-        say(mend=mend, lengths=lengths, off=off, to_the_bit=same)
+def where():
+    """Who may write to libcudnn and the folders above it: where others may, it is refused, and all else fails."""
+    from pycudnnrnn import _discovery, libcudnn
+    from pycudnnrnn.errors import EngineError
+
+    try:
+        candidate, _ = _discovery.find(_discovery.Context())
+        path = candidate.path.resolve()
+        places = [
+            {"place": str(p), "mode": oct(p.stat().st_mode), "owner": p.stat().st_uid} for p in (path, *path.parents)
+        ]
+        say(library=str(path), user=os.geteuid(), places=places)
+        libcudnn.load()
+    except EngineError as error:
+        say(mend=error.reason, tried=error.attempts)
+    smi = shutil.which("nvidia-smi")
+    clocks = started([smi, "-q", "-d", "CLOCK,MEMORY"], 20)[0] if smi else "no nvidia-smi"
+    say(clocks_and_memory=clocks[: 2 * KEPT])
 
 
-def batch_major(cuda):
-    """Whether [B, T, ...] gives the same numbers."""
-    for lengths in (None, asked.RAGGED):
-        found = asked.batch_major(cuda, lengths)
-        say(mend="" if max(found.values()) <= 1e-5 else "time_major=False", lengths=lengths, differences=found)
+def tools():
+    """What the machine has, and whether `tests` is ours: another package of that name in its site folder would win."""
+    import tests
+
+    folders = os.pathsep.join([os.environ["PATH"], "/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer"])
+    programs = ("git", "make", "timeout", "nvcc", "g++", "nvidia-smi", "compute-sanitizer")
+    say(programs={name: shutil.which(name, path=folders) for name in programs})
+    versions = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    missing = [name for name in ("pytest", "hypothesis", "click", "rich") if name not in versions]
+    say(mend=f"{', '.join(missing)} missing: their tests cannot run" if missing else "", versions=versions)
+    found = list(tests.__path__)
+    say(mend="" if found[0] == str(ROOT / "tests") else "`tests` is another package", tests=found)
 
 
-def reserves(cuda):
-    """Whether some lengths take more reserve than a ragged call is given."""
-    found = asked.reserves(cuda)
-    more = max(found.values()) > found["given"]
-    say(mend="some lengths take more reserve: size it by them" if more else "", reserve_nbytes=found)
+def library(cuda):
+    """Without torch: which libcudnn, whether it opens what it needs, how long its first handle takes; and NCCL."""
+    began = time.perf_counter()
+    cuda.engine.runtime.handles.on(cuda.device.stream())
+    first_handle_s = round(time.perf_counter() - began, 2)
+    say(library=str(cuda.engine.library), first_handle_s=first_handle_s, libraries=in_this_process())
+    say(nccl_available=asked.nccl_of(cuda.device.xp).available)
 
 
-def clip(cuda):
-    """Cells that are clipped in float64, to a bound that is a float and to one that is rounded to a float."""
-    for bound in (0.3, 0.25):
-        found, ratio = errors_of(cuda, "lstm", None, cell_clip=bound, dtype="float64", num_layers=1)
-        mend = "" if ratio <= 1 else f"cell_clip={bound} in float64"
-        say(mend, bound=bound, ratio=ratio, largest_cy=repr(float(abs(found["cy"]).max())))
+def loaded():
+    """Which of NVIDIA's libraries are in a process behind torch and JAX, and whether ours can then be one of them."""
+    from pycudnnrnn import libcudnn
+    from pycudnnrnn.errors import EngineError
 
-
-def graph(cuda):
-    """Capture and replay."""
-    import numpy as np
-
-    from tests.gpu.prepared import captured, eager, fill
-
-    for lengths in (None, asked.RAGGED):
-        problem = asked.problem_of(asked.lstm(), lengths)
-        made = captured(cuda, problem)
-        expected = eager(cuda, problem, made.params)
-        fill(cuda, made, problem)
-        different = set()
-        for _ in range(20):
-            made.replay()
-            different |= {n for n, a in expected.items() if not np.array_equal(cuda.get(getattr(made, n)), a)}
-        say(
-            mend=f"replays differ: {sorted(different)}" if different else "",
-            lengths=lengths,
-            different=sorted(different),
-        )
-
-
-def threads(cuda):
-    """Eight threads with handles of their own, on the descriptors of one plan."""
-    from tests.gpu.prepared import in_threads
-
-    assert not in_threads(cuda)
-    say(threads="equal")
-
-
-PERSIST_WITHIN_S = 20
-"""For one algorithm's process: persistent kernels wait for each other on the device, perhaps for ever."""
-
-
-def persist():
-    """One training step by each algorithm, in a process of its own, and how long cuDNN takes to make each ready."""
-    for algo in asked.ALGORITHMS:
-        lines, code, err = children.child(children.trained, algo, timeout_s=PERSIST_WITHIN_S)
-        ended = {0: "", None: f"no end within {PERSIST_WITHIN_S} s"}.get(code, f"exit code {code}: {err[-400:]}")
-        wrong = [line["dtype"] for line in lines if line.get("ratio", 0) > 1]
-        mend = f"{algo}: {ended}" if ended else f"{algo}: wrong numbers in {', '.join(wrong)}" if wrong else ""
-        if "nvrtc" in f"{lines} {err}".lower():
-            mend = f"{algo}: NVRTC, see load_nvrtc in engines/cudnn/native_calls.py"
-        say(mend, algo=algo, steps=lines, code=code)
-
-
-def nccl(cuda):
-    """Whether CuPy finds NCCL."""
-    say(available=asked.nccl_of(cuda.device.xp).available)
-
-
-def dropout(cuda):
-    """What it costs to seed cuDNN's random states, and a forward that drops. Microseconds, medians."""
-    import numpy as np
-
-    from pycudnnrnn import ops
-
-    device, runtime = cuda.device, cuda.engine.runtime
-    states = device.zeros((cuda.engine.dropout_states_nbytes(),), np.dtype(np.uint8))
-    handle = runtime.handles.on(device.stream())
-    at = runtime.dropout_at(handle, device.address(states), 0.5)
-    say(states_nbytes=states.nbytes, cudnnSetDropoutDescriptor=times_of(cuda, lambda: at.start(handle, 1)))
-    T, B, units = (5, 2, 4) if cuda.on_shim else (100, 64, 512)
-    x = device.zeros((T, B, units), np.dtype("f4"))
-    for rate in (0.0, 0.5):
-        op = ops.CudnnLSTM(2, units, units, dropout=rate)
-        params = device.zeros((op.params_size("cuda"),), np.dtype("f4"))
-        say(rate=rate, forward_of_an_op=times_of(cuda, lambda op=op, p=params: op.forward(x, None, None, p)))
-    if cuda.on_shim:
-        say(skipped="the torch module: CUDA tensors are torch's own")
-        return
+    say(after="nothing", libraries=in_this_process())
     import torch
 
-    from pycudnnrnn.interop import torch as ours
+    if torch.cuda.is_available():
+        torch.nn.LSTM(4, 4, device="cuda")(torch.zeros(1, 1, 4, device="cuda"))
+    missing = not ON_SHIM and not torch.cuda.is_available()
+    say("this torch has no CUDA" if missing else "", after="torch", libraries=in_this_process())
+    import jax
 
-    given = torch.zeros(T, B, units, device="cuda")
-    for rate in (0.0, 0.5):
-        module = ours.LSTM(units, units, 2, dropout=rate, device="cuda")
-        torch.cuda.synchronize()
-        say(rate=rate, forward_of_the_torch_module=times_of(cuda, lambda module=module: module(given), torch=torch))
-
-
-def times_of(cuda, work, torch=None, rounds=20):
-    """Median microseconds until a call comes back to the host, and until the device is done with it."""
-
-    def wait():
-        torch.cuda.synchronize() if torch is not None else cuda.device.synchronize(cuda.device.stream())
-
-    work()
-    wait()
-    host, done = [], []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        work()
-        host.append(time.perf_counter() - started)
-        wait()
-        done.append(time.perf_counter() - started)
-    return {name: round(1e6 * sorted(found)[rounds // 2], 1) for name, found in (("host", host), ("done", done))}
+    missing = not ON_SHIM and jax.default_backend() != "gpu"
+    devices = [str(device) for device in jax.devices()]
+    say("this JAX has no CUDA" if missing else "", after="JAX", devices=devices, libraries=in_this_process())
+    try:
+        libcudnn.load()
+        mend = ""
+    except EngineError as error:
+        mend = f"behind torch and JAX: {error.reason}"
+    say(mend, after="ours", libraries=in_this_process())
 
 
-def lost():
-    """What a process with a lost device leaves on stderr; last, for it takes the device from its own process."""
-    lines, code, err = children.child(children.lost, "found")
-    errors = sorted({str(line.get("error")) for line in lines if "call" in line})
-    left = children.without_cupys(err)
-    mend = "" if (errors, code, left) == (["DeviceLostError"], 0, "") else "a lost device is not reported as one"
-    say(mend, code=code, errors=errors, stderr=err[-600:], without_cupys=left[-600:])
+def in_this_process():
+    """The paths of NVIDIA's libraries that are loaded."""
+    paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    return sorted(path for path in paths if Path(path).name.startswith(LIBRARIES))
+
+
+def collect():
+    """Whether pytest can read the whole suite."""
+    words = ["-c", "tests/gpu/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", "tests/gpu", "--collect-only"]
+    plain = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYCUDNNRNN_GPU_RESULTS": ""}
+    out, err, code = started([sys.executable, "-m", "pytest", *words, "-q"], 100, plain)
+    say(mend=f"the suite cannot be read: {out[-KEPT:]}{err[-400:]}" if code else "", last=out.splitlines()[-1:])
+
+
+def benchmarks():
+    """One row of the benchmarks, by everyone who runs it: the C++ program is built for it, and everything imported."""
+    module = "tests.stand_in.bench_gpu" if ON_SHIM else "benchmarks.gpu"
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", module, "--rows", "1", "--seconds", "60", "--out", folder]
+        out, err, code = started(command, 110)
+        lines = [json.loads(line) for path in Path(folder).rglob("*.jsonl") for line in path.read_text().splitlines()]
+    rows = [line for line in lines if "status" in line]
+    failed = sorted({f"{row.get('competitor')}: {row.get('reason')}" for row in rows if row["status"] == "failed"})
+    mend = f"exit code {code}: {err[-800:]}" if code != 0 else "; ".join(failed) if failed or rows else "no row came"
+    say(
+        mend,
+        rows=[{name: row.get(name) for name in ("competitor", "status", "reason")} for row in rows],
+        table=out[-KEPT:],
+    )
+
+
+def sanitizer(tool):
+    """Run one case under one tool, and keep what the tool wrote: its format is known then."""
+    try:
+        program = [sanitize.program(), "--tool", tool, "--show-backtrace=no", *sanitize.TOOLS[tool]]
+    except FileNotFoundError as error:
+        say(skipped=str(error))
+        return
+    command = [*program, sys.executable, "-m", "tests.gpu.cases", "lstm float32 unidirectional ragged"]
+    out, err, code = started(command, 80)
+    log = out + err
+    whole = "cases: all" in log and sanitize.summary_of(log) is not None
+    kept = log if len(log) <= 2 * KEPT else f"{log[:KEPT]}\n...\n{log[-KEPT:]}"
+    say(mend="" if whole else f"{tool} did not get to the end, or its count cannot be read", code=code, log=kept)
+
+
+def memcheck():
+    """One case under memcheck."""
+    sanitizer("memcheck")
+
+
+def initcheck():
+    """One case under initcheck."""
+    sanitizer("initcheck")
+
+
+def racecheck():
+    """One case under racecheck."""
+    sanitizer("racecheck")

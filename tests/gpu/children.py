@@ -206,29 +206,6 @@ def small_h(cuda, kind):
         say(**row)
 
 
-def trained(cuda, algo):
-    """Make one algorithm ready for training, which for some compiles, and run a step: seconds, and how right it is."""
-    from pycudnnrnn import ops
-    from pycudnnrnn.errors import PycudnnrnnError
-    from pycudnnrnn.testing.strategies import make_problem
-    from tests.gpu.numbers import run, run_numpy, worst
-
-    units = 8 if cuda.on_shim else 128
-    for dtype in ("float16", "float32"):
-        line, began = {"dtype": dtype}, time.perf_counter()
-        try:
-            problem = make_problem(ops.CudnnLSTM(1, units, units, dtype=dtype, algo=algo), 10, 8, None, seed=3)
-            problem.op.prepare(10, 8, is_training=True, device="cuda")
-            line["ready_s"] = round(time.perf_counter() - began, 2)
-            say(**line)
-            found = run(cuda, problem)
-            line |= {"step_s": round(time.perf_counter() - began - line["ready_s"], 2)}
-            line["ratio"] = round(worst(found, run_numpy(problem), problem)[0], 3)
-        except PycudnnrnnError as error:
-            line["refused"] = f"{type(error).__name__}: {error}"[:200]
-        say(**line)
-
-
 KINDS_AND_SIZES = [
     {},
     *({"num_units": n} for n in (64, 96, 256, 384, 512, 1024, 2048)),

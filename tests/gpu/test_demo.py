@@ -40,7 +40,7 @@ def test_a_checkpoint_of_the_cpu_is_restored_here(cuda, whole_cupy, answer):
 
 
 def test_a_checkpoint_is_written_here_for_the_cpu(cuda, whole_cupy, beside, tmp_path):
-    """Committed with the results, it is restored without a GPU by tests/gpu_suite/test_gpu_files.py."""
+    """Committed with the results, it is restored without a GPU by tests/gpu_suite/test_gpu_tools.py."""
     path = Path(write(tmp_path / "from_gpu.safetensors", "cuda", cuda.device.xp.asarray, cuda.get))
     if beside is not None and not cuda.on_shim:
         shutil.copy(path, beside)

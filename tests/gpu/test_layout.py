@@ -29,10 +29,10 @@ def test_the_order_of_the_regions_is_that_of_the_arithmetic(cuda, answer):
 
 
 def test_the_queried_layout_equals_arithmetic_on_drawn_specs(cuda, answer):
-    counts, different = collections.Counter(), {}
+    counts, different, examples = collections.Counter(), {}, 30 if cuda.on_shim else 300
 
     @seed(1)
-    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(specs(algorithms=ALGORITHMS, dtypes=DTYPES, max_units=160, max_layers=3))
     def compare(spec):
         key = f"{spec.algo} {spec.dtype} bias={spec.bias_mode} {spec.input_mode} proj={bool(spec.num_proj)}"
@@ -48,5 +48,5 @@ def test_the_queried_layout_equals_arithmetic_on_drawn_specs(cuda, answer):
 
     compare()
     answer("layout", {"compared": sum(counts.values()), "counts": dict(counts), "first_differences": different})
-    assert sum(counts.values()) >= 200
+    assert sum(counts.values()) >= 2 * examples // 3
     assert not [key for key in different if key.startswith("standard")], different

@@ -25,16 +25,9 @@ def test_null_states_are_zeros_in_all_three_calls(cuda, answer, lengths):
     assert max(off.values()) <= 1e-5
 
 
-@LENGTHS
-def test_batch_major_data_gives_the_time_major_numbers(cuda, answer, lengths):
-    found = asked.batch_major(cuda, lengths)
-    answer(f"batch major, {'ragged' if lengths else 'equal'}: largest differences", found)
-    assert max(found.values()) <= 1e-5
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @LENGTHS
-def test_batch_major_data_is_near_the_numpy_engines(cuda, kind, lengths):
+def test_batch_major_data_is_near_the_numpy_engines(cuda, answer, kind, lengths):
     """Each sequence by itself would do; all at once have the layout that is asked for."""
     op = KINDS[kind](2, 24, 17, direction="bidirectional")
     problem = asked.problem_of(op, lengths)
@@ -42,7 +35,9 @@ def test_batch_major_data_is_near_the_numpy_engines(cuda, kind, lengths):
     turned = dataclasses.replace(problem, x=turn(problem.x), dy=turn(problem.dy))
     found = run(cuda, turned, time_major=False)
     found |= {name: turn(found[name]) for name in ("y", "dx")}
-    assert worst(found, run_numpy(problem), problem)[0] <= 1
+    ratio, errors = worst(found, run_numpy(problem), problem)
+    answer(f"batch major {kind}, {'ragged' if lengths else 'equal'}", errors)
+    assert ratio <= 1
 
 
 @pytest.mark.parametrize("sizes", [(17, 24), (64, 64)], ids=str)
@@ -72,10 +67,6 @@ def test_what_cudnn_leaves_behind_a_sequences_end(cuda, answer):
     assert reached_cudnn(lines, code, err), err
 
 
-def test_gradients_past_a_sequences_end_are_zero_in_memory_that_was_not(cuda):
-    assert asked.padding(cuda) == {"y": True, "dx": True}
-
-
 def test_gradients_past_a_sequences_end_are_zero_in_the_callers_own_buffers(cuda):
     """A prepared call writes where the caller says; Prepared fills that with 77."""
     b = Prepared(cuda, lengths=list(asked.RAGGED))
@@ -91,14 +82,6 @@ def test_no_lengths_take_more_reserve_than_a_ragged_call_is_given(cuda, answer, 
     found = asked.reserves(cuda, packed=layout == "packed")
     answer(f"reserve by lengths, {layout}", found)
     assert max(found.values()) == found["given"]
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_without_dropout_runs_whatever_stands_for_its_descriptor(cuda, kind, layers):
-    """PyTorch passes a descriptor of dropout 0 with NULL states; a NULL descriptor is not documented."""
-    problem = make_problem(KINDS[kind](layers, 24, 17), 6, 4, None, seed=3)
-    assert worst(run(cuda, problem), run_numpy(problem), problem)[0] <= 1
 
 
 def test_threads_with_prepared_calls_of_their_own_share_descriptors(cuda):
@@ -164,9 +147,7 @@ def test_an_accumulated_gradient_is_what_was_there_and_the_new_one(cuda, answer,
     """ADD is the mode that is used; what comes on zeros, and on what was there, is the same gradient."""
     op = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
     b = Prepared(cuda, op, lengths)
-    b.forward()
-    b.backward_data()
-    b.backward_weights()
+    b.step()
     alone = cuda.get(b.d_params).copy()
     before = np.random.default_rng(0).normal(size=alone.shape)
     target = cuda.put(before)

