@@ -180,7 +180,7 @@ def test_states_go_from_call_to_call_as_an_ops_do(play, way):
         _, looped = jax.jit(lambda s: jax.lax.scan(lambda s, _: both(s, *arguments), s, length=3))(states)
         found = [[array[k] for array in looped] for k in range(3)]
     else:
-        call, found = jax.jit(both) if way == "jit" else both, []
+        call, found = both if way == "eager" else jax.jit(both), []
         for _ in range(3):
             before = np.asarray(states).copy()
             moved, once = call(states, *arguments)

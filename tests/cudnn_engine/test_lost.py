@@ -50,7 +50,8 @@ def test_every_error_after_which_cuda_asks_for_a_new_process_is_one():
     if package is None:
         missing("tensorflow")
     header = Path(package.origin).parent / "include/external/cuda_cudart/include/driver_types.h"
-    entries = re.findall(r"/\*\*(.*?)\*/\s*(cudaError\w+)\s*=\s*(\d+)", header.read_text(), re.DOTALL)
+    errors = re.search(r"enum \S*\s*cudaError\s*\{.*?\n\};", header.read_text(), re.DOTALL)[0]
+    entries = re.findall(r"/\*\*(.*?)\*/\s*(cudaError\w+)\s*=\s*(\d+)", errors, re.DOTALL)
     texts = {int(code): (name, " ".join(text.replace("*", " ").split())) for text, name, code in entries}
     last = {code: name for code, (name, text) in texts.items() if "must be terminated and relaunched" in text}
     assert len(last) >= 10
