@@ -1,4 +1,4 @@
-"""Streams, threads and forks, as the shim saw them."""
+"""Threads and forks, as the shim saw them; test_stream_memory.py has the streams."""
 
 import os
 
@@ -13,25 +13,13 @@ from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
 from tests.helpers.exits import ENDS
 from tests.helpers.together import together
-from tests.stand_in.host_device import Stream, host
+from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run
 
 LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float32")
 
 ROUNDS = 1250 if PROFILE == "nightly" else 10
 """Forwards with their backwards, a thread: at night 10,000 in all."""
-
-
-def test_a_backward_on_another_stream_waits_for_the_forward_and_is_waited_for(play):
-    played, _, device = play()
-    problem = make_problem(LSTM, 3, 2, None, seed=1)
-    arrays = on_device(device, problem)
-    there, here = device.current, Stream()
-    fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"])
-    device.current = here
-    fwd.backward_data(arrays["dy"])
-    assert device.waits == [(here, there), (there, here)]
-    assert [stream for _, _, stream, _ in played.launches] == [there.ptr, here.ptr]
 
 
 def test_threads_have_handles_of_their_own_and_equal_results(play):

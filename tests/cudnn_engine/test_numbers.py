@@ -108,17 +108,6 @@ def test_two_queries_that_disagree_are_an_error(play):
         engine.layout(ops.CudnnGRU(1, 3, 3).spec)
 
 
-def test_a_repeated_call_asks_nothing_and_makes_nothing(play):
-    played, _, device = play()
-    problem = make_problem(LSTM, 4, 3, [4, 2, 1], seed=3)
-    arrays = on_device(device, problem)
-    first = run(problem, arrays)
-    played.calls.clear()
-    assert_equal(run(problem, arrays), first)
-    names = [name for name, _, _ in played.calls]
-    assert names == ["cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8"]
-
-
 def test_inference_reserves_nothing(play):
     played, _, device = play()
     problem = make_problem(LSTM, 4, 3, None, seed=3)

@@ -13,7 +13,7 @@ from tests.gpu.asked import ALGORITHMS, DTYPES, GRID
 def test_the_order_of_the_regions_is_that_of_the_arithmetic(cuda, answer):
     """Per (algorithm, dtype, bias mode, skip, projection): equal, or the order in which cuDNN has its regions."""
     orders = {}
-    for spec in GRID:
+    for spec in GRID[:: 5 if cuda.on_shim else 1]:
         key = f"{spec.mode} {spec.algo} {spec.dtype} bias={spec.bias_mode} {spec.input_mode} proj={spec.num_proj}"
         try:
             found, expected = cuda.engine.layout(spec), arithmetic_layout(spec)

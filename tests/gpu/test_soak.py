@@ -46,7 +46,7 @@ def cycle(cuda, number):
 def test_ten_thousand_models_leave_no_device_memory(cuda, answer, measured):
     """What CUDA and cuDNN load at first use, and keep, is there after a round through all kinds."""
     kinds = 4 * 3 * 5 * 7
-    warm, cycles, samples, page = (20, 60, 20, 0) if cuda.on_shim else (kinds, 10_000, SAMPLES, PAGE_NBYTES)
+    warm, cycles, samples, page = (8, 24, 8, 0) if cuda.on_shim else (kinds, 10_000, SAMPLES, PAGE_NBYTES)
     for number in range(warm):
         cycle(cuda, number)
     (pool_before, _), natives, used = used_nbytes(cuda), live(), []
