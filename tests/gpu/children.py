@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.gpu import asked
 from tests.gpu.machine import ON_SHIM
@@ -28,6 +29,12 @@ def child(function, *arguments, timeout_s=120):
     # On the stand-in there is no device to hang, and the machine may be busy.
     out, err, code = started(command, None if ON_SHIM else timeout_s)
     return list(lines_of(out)), code, err
+
+
+def once_on_the_shim(wanted):
+    """Skip a test on the stand-in, where one child of each kind shows that its code runs, unless it is the one."""
+    if ON_SHIM and not wanted:
+        pytest.skip("on the stand-in one child process of each kind is enough")
 
 
 def started(command, timeout_s, environment=None):

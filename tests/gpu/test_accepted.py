@@ -5,7 +5,7 @@ In child processes: a kernel that fails may take its device with it, and one tha
 
 import pytest
 
-from tests.gpu.children import accepted, child, reached_cudnn, zero_length
+from tests.gpu.children import accepted, child, once_on_the_shim, reached_cudnn, zero_length
 
 ALGORITHMS = ["standard", "persist_static", "persist_dynamic", "persist_static_small_h"]
 
@@ -13,6 +13,7 @@ ALGORITHMS = ["standard", "persist_static", "persist_dynamic", "persist_static_s
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_what_each_algorithm_accepts(cuda, answer, algo):
     """Every row has the status of the size query and, where sizes came, that of the run."""
+    once_on_the_shim(algo == "standard")
     rows, code, err = child(accepted, algo, timeout_s=60)
     answer(f"accepted {algo}", {"rows": rows, "exit code": code, "stderr": err[-1000:]})
     assert rows, err
@@ -25,6 +26,7 @@ def test_what_each_algorithm_accepts(cuda, answer, algo):
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_what_cudnn_makes_of_an_empty_sequence(cuda, answer, mode):
     """The engine leaves them out of every native call; what they would do there is asked, and not relied on."""
+    once_on_the_shim(mode == "training")
     lines, code, err = child(zero_length, mode)
     answer(f"native zero length, {mode}", {"lines": lines, "exit code": code, "stderr": err[-500:]})
     assert reached_cudnn(lines, code, err), err

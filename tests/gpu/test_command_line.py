@@ -1,4 +1,4 @@
-"""The commands that ask a GPU: the layout that cuDNN has, the devices, and the self-test."""
+"""The commands that ask a GPU: the devices, and the self-test."""
 
 import json
 import sys
@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from pycudnnrnn.cli import main
-from pycudnnrnn.cli.check import self_test
 
 
 @pytest.fixture
@@ -23,14 +22,9 @@ def run(whole_cupy, monkeypatch, capsys):
     return call
 
 
-def test_the_layout_command_asks_cudnn(run, answer):
-    code, report = run("layout", "lstm", "2", "40", "24", "--direction", "bidirectional", "--queried", "--json")
-    answer("layout_command", {name: report["queried"][name] for name in ("size", "equal", "differences")})
-    assert code == 0
-    assert report["queried"]["equal"] is True
-
-
 def test_the_self_test_passes_with_nothing_left_out(cuda, run, answer, monkeypatch):
+    from pycudnnrnn.cli.check import self_test
+
     if cuda.on_shim:  # what needs no device is in tests/cli, and NVIDIA's checksums take NumPy half a minute
         checks = {name: each for name, each in self_test.GROUPS["cuDNN engine"].items() if "NVIDIA" not in name}
         monkeypatch.setattr(self_test, "GROUPS", {"cuDNN engine": checks})

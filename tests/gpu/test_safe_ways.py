@@ -11,7 +11,7 @@ from pycudnnrnn.errors import ArgumentError, CudnnError
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu import asked
-from tests.gpu.children import child, fill, reached_cudnn, small_h, unaligned
+from tests.gpu.children import child, fill, once_on_the_shim, reached_cudnn, small_h, unaligned
 from tests.gpu.numbers import run, run_numpy, worst
 from tests.gpu.prepared import Prepared, run_all
 
@@ -52,6 +52,7 @@ def test_data_may_begin_on_any_element(cuda, dtype, sizes):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_what_cudnn_makes_of_data_that_begin_on_any_element(cuda, answer, dtype):
     """If it reads them right, nothing need be copied, nor refused in a prepared call."""
+    once_on_the_shim(dtype == "float32")
     lines, code, err = child(unaligned, dtype)
     answer(
         f"cuDNN itself on data that are not aligned, {dtype}", {"lines": lines, "exit code": code, "err": err[-300:]}
@@ -137,6 +138,7 @@ def test_the_small_h_algorithm_refuses_training_when_it_is_prepared_and_not_in_b
 @pytest.mark.parametrize("kind", ["lstm", "rnn_tanh"])
 def test_what_cudnn_makes_of_training_by_the_small_h_algorithm(cuda, answer, kind):
     """Whether more units than PyTorch trains with it have a backward."""
+    once_on_the_shim(kind == "lstm")
     lines, code, err = child(small_h, kind)
     answer(f"cuDNN itself training small H, {kind}", {"lines": lines, "exit code": code, "stderr": err[-300:]})
     assert reached_cudnn(lines, code, err), err

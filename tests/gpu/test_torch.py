@@ -157,8 +157,9 @@ def test_masks_come_again_with_the_seed_and_in_a_checkpoint():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_autocast_runs_in_half_as_torchs_own_module_does(dtype, answer):
-    x, found = torch.randn(5, 4, 8, device="cuda"), {}
-    for name, module in zip(("torch", "ours"), make_pair("GRU", 8, 16, 2, dtype=torch.float32), strict=True):
+    pair, found = make_pair("GRU", 8, 16, 2, dtype=torch.float32), {}
+    x = torch.randn(5, 4, 8, device="cuda")
+    for name, module in zip(("torch", "ours"), pair, strict=True):
         module.cuda()
         with torch.autocast("cuda", dtype):
             y, _ = module(x)
