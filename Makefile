@@ -9,7 +9,7 @@ CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
 .PHONY: demo test test-all test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check \
-	gpu-sanitize fuzz faults free-threaded clean
+	gpu-sanitize fuzz faults test-python test-arm clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/char_lm.py $(ARGS)
@@ -97,16 +97,19 @@ faults: $(VENV)/.test $(VENV)/.oracles $(VENV)/.cudnn
 fuzz: $(VENV)/.test $(VENV)/.oracles
 	$(BIN)/python -m tests.fuzz.guided $(ARGS)
 
-# What threads matter to, with the GIL off: make free-threaded PYTHON=python3.14t. Has an environment of its own, without
-# the package's own requirements: safetensors has no wheel for such a Python.
-FREE := build/free-threaded
-free-threaded:
-	$(PYTHON) -m venv $(FREE)
-	$(FREE)/bin/pip install --quiet --disable-pip-version-check \
-		'numpy>=2.4' 'cupy-cuda13x==14.2.0' 'ml_dtypes>=0.6' 'click>=8.1' 'rich>=13' \
-		'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
-	$(FREE)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
-	$(FREE)/bin/python -m tests.free_threaded $(ARGS)
+# The quick tests on another Python: make test-python PYTHON=python3.13. Also python3.14t, without the GIL, for which
+# safetensors has no wheel. Then the same on an emulated ARM processor, which takes about an hour.
+ELSEWHERE := build/$(notdir $(PYTHON))
+test-python:
+	$(PYTHON) -m venv --clear $(ELSEWHERE)
+	$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check 'numpy>=2.4' 'cupy-cuda13x==14.2.0' 'ml_dtypes>=0.6' \
+		'click>=8.1' 'rich>=13' 'filelock>=3.12' 'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
+	-$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --only-binary=:all: 'safetensors>=0.4.3'
+	$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
+	COMMIT=$$(git rev-parse --short HEAD) $(ELSEWHERE)/bin/python -m tests.systems.elsewhere $(notdir $(PYTHON)) $(ARGS)
+
+test-arm:
+	COMMIT=$$(git rev-parse --short HEAD) tests/systems/arm.sh '$(CUDNN)' $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist

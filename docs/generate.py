@@ -11,7 +11,7 @@ import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from docs.api import MOCKED
 from docs.api_pages import REFERENCE, api_pages
@@ -202,9 +202,8 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         (
             "Python",
             project["requires-python"],
-            "all tests on 3.11; `make dist` installs the wheel on every other installed Python",
+            "all tests on 3.11; the others [below](#systems-processors-and-pythons)",
         ),
-        ("Python without the GIL", "3.14t, without checkpoints", _free_threaded()),
         ("NumPy", _version(project["dependencies"], "numpy"), "the newest on PyPI when CI runs"),
         ("safetensors", _version(project["dependencies"], "safetensors"), "the newest on PyPI when CI runs"),
         *(
@@ -218,7 +217,6 @@ def compatibility(results: list[dict[str, Any]]) -> str:
             f"{_version(extras['torch'], 'torch')} for the modules and `.pt` files; any with DLPack for tensors in ops",
             f"{_version(tested, 'torch').removeprefix('==')}, on the CPU",
         ),
-        ("System", "Linux, x86-64 and aarch64", "x86-64"),
     ]
     accepted = (
         f"Accepted versions: {version_text(_discovery.OLDEST)} and every 9.x. Version 10 raises an error, because a "
@@ -239,20 +237,44 @@ def compatibility(results: list[dict[str, Any]]) -> str:
         "bfloat16 needs cuDNN 9.13 or newer: 8.9.7, 9.0.0 and 9.12.0 reject the descriptor (observed).\n",
         "## Everything else\n",
         table(("what", "accepted", "tested"), rows),
+        "## Systems, processors and Pythons\n",
+        table(("system", "processor", "run", "played", "nobody has run"), SYSTEMS),
+        PLAYED,
+        elsewhere(),
         "## GPUs\n",
         gpus,
     ]
     return "\n".join(parts)
 
 
-def _free_threaded() -> str:
-    """Return what ran without the GIL, and what could not."""
-    found = json.loads((ROOT / "tests" / "free_threaded.json").read_text(encoding="utf-8"))
-    return (
-        f"{found['python']}, {found['date']}: {found['tests']} tests (`make free-threaded`), {found['failed']} failed; "
-        f"the GIL was {'on' if found['gil'] else 'off'} with {found['modules']} modules imported. Not tested: "
-        "checkpoints, the command, and what needs torch or JAX"
-    )
+SYSTEMS: Final = (
+    ("Linux", "x86-64", "all tests, in CI", "", "see [GPUs](#gpus)"),
+    ("Linux", "ARM (aarch64)", "the quick tests, on an emulated processor", "", "an ARM processor, a GPU of one"),
+    ("macOS", "any", "", "the CPU part", "macOS itself; there is no cuDNN for it"),
+    ("Windows", "x86-64", "", "the CPU part, the search for libcudnn", "Windows itself, a GPU"),
+)
+PLAYED: Final = """\
+*Played* means: tests take from Python on Linux what the system lacks, then run, train, save, restore and convert, and
+run every command (`tests/systems`). This cannot show what the system does differently. On Windows a file that another
+program has open cannot be replaced: saving over it raises `PermissionError`, and the old file stays. The
+`cudnn64_9.dll` of NVIDIA's wheel for Windows exports every function of cuDNN 9 that the binding calls (9.28.0, compared
+on 2026-11-25).
+
+These ran the quick tests (`make test-python`, `make test-arm`). `make dist` also installs the wheel on each Python.
+"""
+
+
+def elsewhere() -> str:
+    """Return what ran on other Pythons and processors, from `tests/systems/results`."""
+    rows = []
+    for path in sorted((ROOT / "tests" / "systems" / "results").glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        ran = f"{found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped"
+        python = found["python"] if found["gil"] else f"{found['python']} without the GIL"
+        cudnn = found["cudnn"] or "not there"
+        missing = ", ".join(found["not_run"]) or "nothing"
+        rows.append((python, found["machine"], found["kernels"], cudnn, found["date"], ran, missing))
+    return table(("Python", "processor", "kernels", "cuDNN", "date", "tests", "not run"), rows)
 
 
 def _version(requirements: list[Any], name: str) -> str:

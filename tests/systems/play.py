@@ -140,6 +140,25 @@ def train_and_save(tmp):
     np.testing.assert_array_equal(checkpoint.load(tmp / "m.safetensors").params, layer.params)
 
 
+def save_over_an_open_file(tmp):
+    import pycudnnrnn as rnn
+    from pycudnnrnn import checkpoint
+
+    layer, path = rnn.CudnnGRU(1, 8), tmp / "m.safetensors"
+    layer.build((None, None, 4))
+    checkpoint.save(path, layer)
+    before = path.read_bytes()
+    with path.open("rb"):
+        if sys.platform == "win32":
+            with pytest.raises(PermissionError) as refused:
+                checkpoint.save(path, layer)
+            assert refused.value.filename == str(path)
+        else:
+            checkpoint.save(path, layer)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp.glob("*safetensors")] == [path.name]
+
+
 def convert_files(tmp):
     import numpy as np
     import onnx
@@ -197,7 +216,7 @@ def find_libcudnn(tmp):
         libcudnn.load()
 
 
-CASES = [run, train_and_save, convert_files, commands, find_libcudnn, self_test]
+CASES = [run, train_and_save, save_over_an_open_file, convert_files, commands, find_libcudnn, self_test]
 
 
 def main():
