@@ -19,7 +19,9 @@ from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
 from pycudnnrnn.interop import _jax_cudnn
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing import PermutedLayoutEngine
+from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers import kinds
 from tests.helpers.pairwise import pairwise
 from tests.interop import jax_problems
 from tests.interop.jax_problems import arguments_of, equal
@@ -41,7 +43,7 @@ def _xla_buffers_are_device_memory(monkeypatch):
 
 
 def problem_of(kind="lstm", lengths=(5, 2, 4), **options):
-    return jax_problems.problem_of(kind, lengths, **options)
+    return kinds.problem_of(lengths=lengths, kind=KINDS[kind], **options)
 
 
 def upstream_of(problem):
@@ -68,7 +70,7 @@ def expected_of(problem):
 
 @pytest.mark.parametrize(
     ("kind", "lengths", "way"),
-    pairwise(jax_problems.KINDS, [None, (5, 2, 4)], [lambda f: f, jax.jit]),
+    pairwise(KINDS, [None, (5, 2, 4)], [lambda f: f, jax.jit]),
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_every_address_is_in_its_place(play, kind, lengths, way):
