@@ -104,7 +104,7 @@ def run_instructions(wheel):
     as it will be when that is published. What an index has to have is asked of it, and not downloaded: some are large.
     Then a command that needs an extra runs, after what its error asks for has been installed.
     """
-    wanted = sorted({found.arguments for found in instructions()})
+    wanted = sorted(set(instructions()))
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))
