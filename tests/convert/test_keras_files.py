@@ -35,11 +35,8 @@ MODES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh"}
 )
 def test_a_file_that_we_write_is_loaded_by_keras_and_comes_back(kind, bidirectional, dtype, tmp_path):
     """HDF5 has no bfloat16: two bytes, and an attribute that names them."""
-    options = {
-        "return_sequences": True,
-        "dtype": dtype,
-        "recurrent_initializer": "zeros",
-    }  # torch has no QR of bfloat16
+    # torch has no QR of bfloat16
+    options = {"return_sequences": True, "dtype": dtype, "recurrent_initializer": "zeros"}
     layers = [getattr(keras.layers, kind)(5, **options) for _ in range(2)]
     layers = [keras.layers.Bidirectional(layer, dtype=dtype) if bidirectional else layer for layer in layers]
     model = keras.Sequential([keras.Input((None, 3)), *layers])

@@ -4,7 +4,6 @@ Everything is saved as `.keras` and as the older `.h5` in turns. Keras 2 does no
 configuration is written by hand, as its `Node.serialize` and `Network.get_config` wrote it.
 """
 
-import ast
 import itertools
 import json
 import re
@@ -82,14 +81,6 @@ def differs(c, model, x=X):
     return np.abs(we_say(c, x) - keras_says(model, x)).max()
 
 
-def listed(caught):
-    """Return the names that an error lists, from both of its spellings."""
-    text = str(caught.value).partition("the model's are layers=")[2]
-    names = ast.literal_eval(text.partition(", or -s ")[0])
-    assert text.partition(", or -s layers=")[2] == f"{','.join(names)} on the command line"
-    return names
-
-
 @examples(40)
 @given(st.data())
 def test_whatever_is_read_as_a_stack_gives_kerass_own_output(tmp_path_factory, data):
@@ -137,9 +128,9 @@ def test_two_bidirectional_layers_are_read_from_memory_and_from_each_kind_of_fil
     assert differs(c, keras.Model(model.inputs, model.layers[-2].output)) <= TOLERANCE
     if way != "variables":  # the groups of a .weights.h5 are numbered, and a whole model's file has the order
         equal_models(TO_CANONICAL(arrays), c)
-    with pytest.raises(ConvertError, match="no recurrent cell is under this name; the names here are ") as caught:
+    either_way = "|".join(", ".join(map(repr, order)) for order in (names, names[::-1]))
+    with pytest.raises(ConvertError, match=f"no recurrent cell is under this name; the names here are ({either_way})$"):
         TO_CANONICAL(arrays, layers=["rnn_9"])
-    assert sorted(ast.literal_eval(f"[{str(caught.value).partition('names here are ')[2]}]")) == sorted(names)
 
 
 def test_a_trained_functional_model_with_models_in_it_and_the_same_classes_twice(tmp_path):
@@ -188,7 +179,8 @@ def test_a_model_that_is_not_plainly_a_stack_is_refused_with_the_names_to_choose
     arrays = saved(tmp_path / f"m{suffix}", NOT_PLAIN[what]())
     with pytest.raises(ConvertError, match=r"keras: model: has 2 recurrent layers: name those of one stack") as caught:
         TO_CANONICAL(arrays)
-    assert listed(caught) == list(convert.keras.read_settings(tmp_path / f"m{suffix}")) == ["one", "two"]
+    assert str(caught.value).endswith("the model's are layers=['one', 'two'], or -s layers=one,two on the command line")
+    assert list(convert.keras.read_settings(tmp_path / f"m{suffix}")) == ["one", "two"]
     for names in (["one"], ["two"], ["one", "two"]):
         assert TO_CANONICAL(arrays, layers=names).spec.num_layers == len(names)
     assert TO_CANONICAL(dict(arrays), layers=["one", "two"]).spec.num_layers == 2

@@ -30,8 +30,10 @@ def by_gate(c):
     return found
 
 
-# gluon/rnn/rnn_layer.py and rnn_cell.py, 1.9.1: i, f, c (in_transform), o; r, z (update), o (next_h_tmp)
-GLUON_GATES = {
+GATES = {
+    # Gluon's rnn/rnn_layer.py and rnn_cell.py, 1.9.1: i, f, c (in_transform), o; r, z (update), o (next_h_tmp).
+    # Chainer's n_step_lstm.py, 7.8, the code: w0 i, w1 f, w2 c (tanh), w3 o; its docstring has w2 and w3 the other way;
+    # its functions/rnn/n_step_gru.py: r, z, h_bar.
     "lstm": ["input", "forget", "new", "output"],
     "gru": ["reset", "update", "new"],
     "rnn_tanh": ["hidden"],
@@ -49,7 +51,7 @@ def test_gluon_by_recorded_names_and_gate_order(spec, seed):
         name = f"{'lr'[p % spec.num_dirs]}{p // spec.num_dirs}_"
         for kind, word in (("weight", "weight"), ("bias", "bias")):
             for side, half in (("W", "i2h"), ("R", "h2h")):
-                parts = [gate[p, kind, side, g] for g in GLUON_GATES[spec.mode]]
+                parts = [gate[p, kind, side, g] for g in GATES[spec.mode]]
                 expected[f"{name}{half}_{word}"] = np.concatenate(parts)
         if spec.num_proj:
             expected[f"{name}h2r_weight"] = gate[p, "weight", "P", "projection"]
@@ -57,15 +59,6 @@ def test_gluon_by_recorded_names_and_gate_order(spec, seed):
     equal_dicts(found, {f"rnn0_{name}": array for name, array in expected.items()})
     equal_models(convert.gluon.to_canonical(found, prefix="rnn0_", activation=spec.mode.removeprefix("rnn_")
                  if spec.mode.startswith("rnn") else "relu"), c)  # fmt: skip
-
-
-CHAINER_IDS = {
-    # n_step_lstm.py, 7.8, the code: w0 i, w1 f, w2 c (tanh), w3 o; its docstring has w2 and w3 the other way
-    "lstm": ["input", "forget", "new", "output"],
-    "gru": ["reset", "update", "new"],  # functions/rnn/n_step_gru.py: r, z, h_bar
-    "rnn_tanh": ["hidden"],
-    "rnn_relu": ["hidden"],
-}
 
 
 @examples(200)
@@ -76,7 +69,7 @@ def test_chainer_by_recorded_numbers(spec, seed):
     expected = {}
     for p in range(spec.num_pseudo_layers):
         for letter, kind in (("w", "weight"), ("b", "bias")):
-            names = [(side, g) for side in "WR" for g in CHAINER_IDS[spec.mode]]
+            names = [(side, g) for side in "WR" for g in GATES[spec.mode]]
             expected |= {f"{p}/{letter}{j}": gate[p, kind, side, g] for j, (side, g) in enumerate(names)}
     found = convert.chainer.from_canonical(c)
     equal_dicts(found, expected)
