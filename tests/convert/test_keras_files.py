@@ -292,16 +292,3 @@ def test_any_json_is_read_or_is_a_convert_error(tmp_path):
         read_all(file_with(tmp_path / "m.h5", json.dumps(config)))
 
     check()
-
-
-@pytest.mark.parametrize(("depth", "is_read"), [(200, True), (5_000, False)])
-@pytest.mark.parametrize("where", ["config", "activation", "name"])
-def test_json_without_a_bottom_is_read_or_is_a_convert_error(depth, is_read, where, tmp_path):
-    config, deep = configurations()[1], "[" * depth + "]" * depth
-    at = config if where == "config" else config["config"]["layers"][-1]["config"]
-    at[where + "_"] = at[where] = "HERE"
-    path = file_with(tmp_path / "m.h5", json.dumps(config).replace('"HERE"', deep))
-    read_all(path)
-    if not is_read:
-        with pytest.raises(ConvertError, match="its configuration cannot be read"):
-            convert.keras.read_settings(path)
