@@ -208,27 +208,6 @@ def test_a_restored_dropout_descriptor_keeps_the_states_seed(shim, handle):
         assert dropout.read(handle) == {"dropout": 0.5, "states": 64, "seed": 77}
 
 
-def test_eight_threads_make_and_free_descriptors(lib):
-    failures = []
-
-    def work(make):
-        barrier.wait()
-        try:
-            for _ in range(300):
-                with make(lib) as owner:
-                    owner.read()
-        except Exception as error:  # noqa: BLE001  shown by the assertion below
-            failures.append(error)
-
-    barrier = threading.Barrier(8)
-    threads = [threading.Thread(target=work, args=[make]) for make in [*MAKERS.values()] * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-
-
 def test_a_forked_child_frees_nothing_of_its_parent(child):
     """Nor what another thread alone owns: Python drops its locals in the child before any hook of ours runs there."""
     code = """

@@ -9,9 +9,7 @@ import sys
 
 import pytest
 
-from pycudnnrnn import _discovery
 from pycudnnrnn._discovery import NotFoundError
-from pycudnnrnn.cli import info
 from pycudnnrnn.cli.check import self_test
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
@@ -147,33 +145,6 @@ def test_a_function_that_a_library_lacks_fails_by_name(run, only, monkeypatch):
     library = self_test.libcudnn.load()
     monkeypatch.setattr(library.cudnnRNNForward, "_foreign", None)
     assert failed(run)["library", "all functions exist"] == "missing: cudnnRNNForward"
-
-
-@pytest.mark.parametrize("attempts", [(), ("wheel: none", "system: not looked at")])
-def test_a_missing_library_leaves_no_sentence_open(run, monkeypatch, attempts):
-    """Wherever a reason is quoted without the places that were looked at, nothing announces them."""
-
-    def load(*_):
-        raise NotFoundError(not_found.reason, attempts)
-
-    monkeypatch.setattr(_discovery, "STEPS", ())
-    with pytest.raises(NotFoundError) as caught:
-        _discovery.find(_discovery.Context())
-    not_found = caught.value
-    monkeypatch.setattr(self_test.libcudnn, "load", load)
-    monkeypatch.setattr(self_test, "engine_for", load)
-    monkeypatch.setattr(self_test, "GROUPS", {g: c for g, c in self_test.GROUPS.items() if g != "NumPy engine"})
-    code, found = outcomes(run)
-    assert code == 0
-    for check in found.values():
-        assert check["outcome"] == "not run"
-        assert check["detail"].startswith("No libcudnn was found: pip install ")
-        assert check["detail"].endswith("`pycudnnrnn info` lists the places that were searched")
-    monkeypatch.setattr(info._discovery, "find", load)
-    report = info.library()
-    assert (report["problem"], report["tried"]) == (not_found.reason, list(attempts))
-    assert not report["problem"].endswith(":")
-    assert "found: pip" in info.engines(report)["CUDA arrays"]["why"]
 
 
 def test_any_exception_is_a_line_of_the_report(run, only, monkeypatch):

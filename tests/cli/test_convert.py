@@ -19,6 +19,7 @@ from tests.helpers.oracles import equal_dicts, need, random_canonical
 
 need("torch", "keras", "onnx", "onnxruntime", "flax", "h5py")
 import h5py  # noqa: E402
+import keras  # noqa: E402
 import onnx  # noqa: E402
 import torch  # noqa: E402
 
@@ -378,3 +379,23 @@ def test_it_ends_with_an_exit_code_and_one_line(run, model, arguments, code, tex
     assert text in " ".join((out + err).split())
     if code == 1:
         assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_a_model_with_a_dense_between_its_layers_is_refused_and_what_the_error_offers_works(run, tmp_path, suffix):
+    one, two = (keras.layers.SimpleRNN(4, "relu", return_sequences=True, name=name) for name in ("one", "two"))
+    model = keras.Sequential([keras.Input((None, 4)), one, keras.layers.Dense(4, name="dense"), two])
+    model.save(tmp_path / f"m{suffix}")
+    code, _, err = run(f"m{suffix}", "no.pt", "--verify")
+    assert (code, "has 2 recurrent layers: name those of one stack" in err) == (1, True), err
+    assert not (tmp_path / "no.pt").exists()
+    offered = err.partition("layers=['one', 'two'], or ")[2].split()[:2]
+    assert offered == ["-s", "layers=one,two"]
+    assert run(f"m{suffix}", "both.pt", *offered)[0] == 0
+    assert run(f"m{suffix}", "two.pt", "--verify", "-s", "layers=two")[0] == 0
+    x = np.random.default_rng(2).normal(size=(2, 5, 4)).astype("f4")
+    before = keras.Model(model.inputs[0], model.get_layer("dense").output)
+    module = torch.nn.RNN(4, 4, nonlinearity="relu", batch_first=True)
+    module.load_state_dict(torch.load(tmp_path / "two.pt", weights_only=True))
+    ours = module(torch.tensor(keras.ops.convert_to_numpy(before(x))))[0].detach().numpy()
+    np.testing.assert_allclose(ours, keras.ops.convert_to_numpy(model(x)), atol=5e-6)

@@ -3,28 +3,13 @@
 import os
 import pickle
 
-import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from pycudnnrnn import RNNSpec, convert
 from tests.helpers.oracles import need, random_canonical
 
 need("torch", "onnx", "h5py")
 import torch  # noqa: E402
-
-
-@pytest.mark.parametrize("suffix", [".pt", ".h5", ".onnx", ".safetensors"])
-def test_convert_refuses_a_pipe_and_waits_for_nobody(run, tmp_path, suffix, patience):
-    os.mkfifo(tmp_path / f"m{suffix}")
-    (tmp_path / f"link{suffix}").symlink_to(f"m{suffix}")
-    for name in ("m", "link"):
-        code, out, err = run("convert", name + suffix, "n.safetensors", "--to", "pytorch", *_from(suffix))
-        assert (code, out, len(err.splitlines())) == (1, "", 1)
-        assert "not a regular file" in err
-
-
-def _from(suffix):
-    return ["--from", "pytorch"] if suffix == ".safetensors" else []
 
 
 class Exploit:
@@ -49,18 +34,6 @@ def test_a_refused_pt_file_is_never_advised_to_be_run(run, tmp_path, recwarn):
     assert "posix.system" in run("convert", "code.pt", "x.onnx")[2]
 
 
-@pytest.mark.parametrize("prefix", ["0", "none", "true", "1.5"])
-def test_a_prefix_is_text_whatever_it_looks_like(run, tmp_path, prefix):
-    arrays = convert.pytorch.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 0), prefix=f"{prefix}.")
-    save_file(arrays, tmp_path / "m.safetensors")
-    options = ["--from", "pytorch", "--to", "pytorch", "-s", f"prefix={prefix}", "-t", f"prefix={prefix}."]
-    code, _, err = run("convert", "m.safetensors", "n.safetensors", *options)
-    assert (code, err) == (0, "")
-    assert {k: v.tolist() for k, v in load_file(tmp_path / "n.safetensors").items()} == {
-        k: v.tolist() for k, v in arrays.items()
-    }
-
-
 def test_values_of_other_kinds_are_read_by_kind(run, tmp_path):
     c = random_canonical(RNNSpec("lstm", 2, 4, 3), 0)
     save_file(convert.keras.from_canonical(c, layers=["1", "none"]), tmp_path / "m.safetensors")
@@ -71,13 +44,3 @@ def test_values_of_other_kinds_are_read_by_kind(run, tmp_path):
     assert (code, err) == (0, "")
     for wrong in ("num_layers=true", "num_layers=2.0", "num_layers=٢", "bidirectional=1"):
         assert run("convert", "n.safetensors", "o.pt", "--from", "jax_rnn", *sizes, f"-s{wrong}")[0] == 1
-
-
-def test_too_deep_a_layout_says_its_size_and_lists_nothing(run):
-    code, out, err = run("layout", "lstm", "1000000", "4", "4")
-    assert code == 1
-    assert "160,000,000 elements" in out
-    assert "1000000 layers have 16000000 regions, and at most 262144 are listed" in err
-    code, out, _ = run("layout", "lstm", "100", "4", "4")
-    assert code == 0
-    assert "and 600 more rows: --json prints all of them" in out

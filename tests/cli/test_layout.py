@@ -65,15 +65,6 @@ def test_a_layout_in_python_prints_the_same_rows(run):
     assert [line.split() for line in printed[1:]] == table
 
 
-@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_it_draws_to_the_format_of_the_name(run, tmp_path, suffix, start):
-    code, out, _ = run("layout", "lstm", "1", "8", "4", "--output", f"a.{suffix}")
-    assert code == 0
-    assert f"drawn: a.{suffix}" in out
-    assert (tmp_path / f"a.{suffix}").read_bytes().startswith(start)
-    assert [path.name for path in tmp_path.iterdir()] == [f"a.{suffix}"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [

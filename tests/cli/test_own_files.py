@@ -40,22 +40,6 @@ def test_a_savers_file_of_one_model_converts_without_an_option(run, tmp_path, wh
     assert {array["name"] for array in report["arrays"]} == found.keys()
 
 
-WAYS = {
-    "checkpoint.save": checkpoint.save,
-    "no key": (lambda path, layer: Saver({"": layer}).save(path)),
-    "a list of saveables": (lambda path, layer: Saver([layer.saveable]).save(path)),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_however_it_was_saved_the_model_is_found(run, tmp_path, way):
-    layer = built(CudnnGRU)
-    WAYS[way](tmp_path / "own.safetensors", layer)
-    assert run("convert", "own.safetensors", "own.pt")[::2] == (0, "")
-    found = {name: tensor.numpy() for name, tensor in torch.load(tmp_path / "own.pt", weights_only=True).items()}
-    equal_dicts(found, convert.pytorch.from_canonical(canonical(layer)))
-
-
 def test_of_several_models_the_error_says_which_there_are_and_prefix_takes_one(run, tmp_path):
     things = {"encoder": built(), "decoder": built(CudnnGRU, seed=2), "step": np.array(1)}
     Saver(things).save(tmp_path / "own.safetensors")

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnCompatibleGRUCell, CudnnGRU, ops
-from pycudnnrnn._tf1.nodes import Nodes
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
-from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
@@ -124,26 +122,3 @@ def test_a_dropout_that_is_asked_for_or_set_while_another_thread_makes_it_is_one
     else:
         other.result()
         assert dropouts.on(engine).state() == later
-
-
-def test_a_call_that_is_recorded_while_another_is_leaves_no_more_than_are_kept(monkeypatch):
-    other, nodes_of, array = Other(), "pycudnnrnn._tf1.nodes.NODES_KEPT", np.zeros((2, 3))
-    with other.watching():
-        nodes = Nodes("a layer")
-    nodes.add([array], [array])
-
-    class Limit(int):
-        def __eq__(self, count):
-            monkeypatch.setattr(nodes_of, 2)
-            other.comes(lambda: nodes.add([array], [array]))
-            return int(self) == count
-
-        __hash__ = int.__hash__
-
-    monkeypatch.setattr(nodes_of, Limit(2))
-    nodes.add([array], [array])
-    other.result()
-    assert len(nodes.list()) == 2
-    assert nodes.at(2, "input_shapes") == (2, 3)
-    with pytest.raises(ArgumentError):
-        nodes.at(3, "input_shapes")
