@@ -29,12 +29,7 @@ TESTS = (
     "spec_and_layout/test_properties.py", "spec_and_layout/test_schedule.py", "tf1/test_layers.py",
     "tf1/test_tf_cell_page.py", "abi/test_arguments.py", "abi/test_descriptors.py", "abi/test_status.py",
 )  # fmt: skip
-NEED_SAFETENSORS = (
-    "checkpoint/test_bundles.py",
-    "checkpoint/test_saved_files.py",
-    "files/test_atomic.py",
-    "files/test_source.py",
-)
+NEED_SAFETENSORS = ("checkpoint/test_bundles.py", "checkpoint/test_saved_files.py")
 NEED_CUPY = (
     "cudnn_engine/test_concurrency.py", "cudnn_engine/test_plan.py", "cudnn_engine/test_bound.py",
     "cudnn_engine/test_graphs.py", "abi/test_owners.py",
