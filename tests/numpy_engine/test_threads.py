@@ -18,7 +18,7 @@ from tests.helpers.examples import PROFILE
 from tests.helpers.together import Other, together
 
 THREADS = 8
-ROUNDS = {"dev": 10, "ci": 100, "nightly": 1000}[PROFILE]
+ROUNDS = 1000 if PROFILE == "nightly" else 10
 BATCHES = ((5, 3, None), (7, 2, [7, 0]), (1, 4, None))
 
 
