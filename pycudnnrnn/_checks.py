@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import os
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
 
 _Enum = TypeVar("_Enum", bound=StrEnum)
 
@@ -94,6 +96,15 @@ def one_of(names: list[str]) -> str:
     """Join names for an error text: 'a', 'b' or 'c'."""
     quoted = [repr(name) for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+@contextlib.contextmanager
+def needs(package: str, extra: str, purpose: str, install: str | None = None) -> Iterator[None]:
+    """Raise a `MissingDependencyError`, which has these arguments, if an import in the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependencyError(package, extra, purpose, install) from error
 
 
 def is_file_name(name: str) -> bool:

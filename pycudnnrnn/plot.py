@@ -17,21 +17,19 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._atomic import check_target, write_atomically
-from pycudnnrnn._checks import check_int, check_text, one_of
-from pycudnnrnn.errors import ArgumentError, MissingDependencyError
+from pycudnnrnn._checks import check_int, check_text, needs, one_of
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout._html import GATE_COLOURS
 from pycudnnrnn.spec import GATES, RNNMode, RNNSpec
 from pycudnnrnn.testing import reference
 
-try:
+with needs("matplotlib", "plot", "drawing"):
     from matplotlib import rc_context
     from matplotlib.colors import LogNorm, to_rgb
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
     from matplotlib.patheffects import withStroke
-except ImportError as error:
-    raise MissingDependencyError("matplotlib", "plot", "drawing") from error
 
 __all__ = [
     "PSEUDO_LAYERS_MAX",

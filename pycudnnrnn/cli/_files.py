@@ -14,12 +14,13 @@ import click
 
 from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
+from pycudnnrnn._checks import needs
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _bundle, _models, _paths
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert.keras import files as keras_files
-from pycudnnrnn.convert.onnx.model import read_nodes
-from pycudnnrnn.errors import MissingDependencyError, PycudnnrnnError
+from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
+from pycudnnrnn.errors import PycudnnrnnError
 
 _FRAMEWORK: Final = "framework"
 """The key in a safetensors file's metadata under which `write` records the framework."""
@@ -91,10 +92,8 @@ def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], mo
     """
     image = FILE_FORMATS[format_of].image
     try:
-        if format_of == INDEX:
+        if image is None:  # a TensorFlow checkpoint: other formats that are only read are no target
             _bundle.write(_prefix(path), arrays)
-        elif image is None:
-            raise PycudnnrnnError(f"{format_of} files are only read")
         else:
             _atomic.write_atomically(path, image(arrays, framework, model))
     except OSError as error:
@@ -177,7 +176,7 @@ def _read_safetensors(path: Path, _: object) -> FileWeights:
 
 
 def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
-    onnx = _onnx("reading a .onnx file")
+    onnx = onnx_package()
     with Source(path) as source:
         image = source.whole(ONNX_MAX)
     try:
@@ -188,19 +187,9 @@ def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
 
 
 def _torch(purpose: str) -> Any:
-    try:
+    with needs("torch", "torch", purpose):
         import torch  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingDependencyError("torch", "torch", purpose) from error
     return torch
-
-
-def _onnx(purpose: str) -> Any:
-    try:
-        import onnx  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingDependencyError("onnx", "convert", purpose) from error
-    return onnx
 
 
 FILE_FORMATS: Final = {

@@ -14,14 +14,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._checks import check_int, plain, shorten
+from pycudnnrnn._checks import check_int, needs, plain, shorten
 from pycudnnrnn.engines import POSITION_MAX, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._take import check_size
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import SEED_MAX, TIME_MAX, Algorithm, DType, RNNSpec
 
-try:
+with needs("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'"):
     import jax
     import jax.numpy as jnp
     from jax.core import Tracer
@@ -30,8 +30,6 @@ try:
     from pycudnnrnn.interop._jax_numpy import NumpyRunner
     from pycudnnrnn.interop._jax_passes import Runner, Traced, axes_of, varying, wait_at_exit
     from pycudnnrnn.interop._jax_rules import run
-except ImportError as error:
-    raise MissingDependencyError("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'") from error
 
 __all__ = ["PLATFORMS", "dropout_states", "rnn"]
 __dir__ = __all__.copy

@@ -12,19 +12,17 @@ import math
 import warnings
 from typing import Any, Literal
 
-from pycudnnrnn._checks import check_int, check_real, check_text, shorten
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
+from pycudnnrnn._checks import check_int, check_real, check_text, needs, shorten
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.spec import INT32_MAX, BiasMode, Direction, RNNMode, RNNSpec
 
-try:
+with needs("torch", "torch", "pycudnnrnn.interop.torch"):
     import torch
     from torch.nn.utils.rnn import PackedSequence
 
     from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
     from pycudnnrnn.interop._torch_params import FlatParams
-except ImportError as error:
-    raise MissingDependencyError("torch", "torch", "pycudnnrnn.interop.torch") from error
 
 __all__ = ["GRU", "LSTM", "RNN"]
 __dir__ = __all__.copy

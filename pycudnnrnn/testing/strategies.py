@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pycudnnrnn import ops
-from pycudnnrnn.errors import ArgumentError, MissingDependencyError
+from pycudnnrnn._checks import needs
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import (
     AlgorithmLike,
     BiasMode,
@@ -26,11 +27,8 @@ from pycudnnrnn.testing.problems import Problem, make_problem
 
 __all__ = ["Problem", "make_problem", "problems", "sequence_lengths", "specs"]
 
-try:
+with needs("hypothesis", "testing", "pycudnnrnn.testing.strategies"):
     from hypothesis import strategies as st
-except ImportError as error:
-    raise MissingDependencyError("hypothesis", "testing", "pycudnnrnn.testing.strategies") from error
-
 
 Words = tuple[tuple[str, tuple[Any, ...]], ...]
 """Fields of a spec with their possible values, in the order in which they are drawn."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pycudnnrnn.errors import MissingDependencyError
+from pycudnnrnn._checks import needs
 
 PIECE_NBYTES: Final = 1 << 22
 """Bytes that are copied at a time: the library takes nothing but `bytes`."""
@@ -24,10 +24,8 @@ def checksum(data: Any) -> int:
     Raises:
         MissingDependencyError: google-crc32c is not installed.
     """
-    try:
+    with needs("google-crc32c", "tf", "a checkpoint of TensorFlow's format"):
         import google_crc32c  # noqa: PLC0415  optional
-    except ImportError as error:
-        raise MissingDependencyError("google-crc32c", "tf", "a checkpoint of TensorFlow's format") from error
     crc = 0
     for at in range(0, len(data), PIECE_NBYTES):
         crc = google_crc32c.extend(crc, bytes(data[at : at + PIECE_NBYTES]))

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn._atomic import write_atomically
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn._source import Source
 from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.convert.keras.config import FileArrays, Layer, model_of, parsed
-from pycudnnrnn.errors import ArgumentError, ConvertError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import DType
 
 _MOST_EXPANSION: Final = 100
@@ -210,10 +210,8 @@ def _is_floating(dataset: Any) -> bool:
 
 
 def _h5py() -> Any:
-    try:
+    with needs("h5py", "convert", "reading or writing Keras files"):
         import h5py  # noqa: PLC0415  optional
-    except ImportError as error:
-        raise MissingDependencyError("h5py", "convert", "reading or writing Keras files") from error
     return h5py
 
 

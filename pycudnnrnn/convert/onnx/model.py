@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert.onnx.call import check_call_inputs
 from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph
-from pycudnnrnn.errors import ConvertError, MissingDependencyError
+from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
 _OPERATORS: Final = {RNNMode.LSTM: "LSTM", RNNMode.GRU: "GRU", RNNMode.RNN_TANH: "RNN", RNNMode.RNN_RELU: "RNN"}
@@ -41,7 +41,7 @@ _WRITTEN: Final = frozenset({
 
 def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays of the nodes as `to_canonical` reads them, and the attributes that are its keywords."""
-    onnx = _onnx()
+    onnx = onnx_package()
     if not isinstance(model, onnx.ModelProto):
         raise ConvertError("onnx", "model", f"expecting an onnx.ModelProto, got {type(model).__name__}")
     graph = Graph(onnx, model)
@@ -97,7 +97,7 @@ def _named_nodes(graph: Graph, names: Any) -> list[Any]:
 
 def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) -> Any:
     """Write the model around the arrays that `onnx.from_canonical` returns for a spec."""
-    onnx = _onnx()
+    onnx = onnx_package()
     if spec.dtype == "bfloat16":
         raise ConvertError("onnx", "dtype", "the operators take float16, float32 and float64, not bfloat16")
     helper = onnx.helper
@@ -183,12 +183,10 @@ def _text(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _onnx() -> Any:
-    try:
+def onnx_package() -> Any:
+    with needs("onnx", "convert", "reading or writing ONNX models"):
         import onnx  # noqa: PLC0415  optional
         import onnx.checker  # noqa: PLC0415
         import onnx.helper  # noqa: PLC0415
         import onnx.numpy_helper  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingDependencyError("onnx", "convert", "reading or writing ONNX models") from error
     return onnx

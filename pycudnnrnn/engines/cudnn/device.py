@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import needs
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.lost import lost
-from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError, MissingDependencyError
+from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -135,10 +136,8 @@ class CudaDevice:
     """
 
     def __init__(self, index: int | None = None) -> None:
-        try:
+        with needs("CuPy", "cuda13", "a CUDA device", "cupy-cuda13x"):
             import cupy  # noqa: PLC0415  optional, and slow to import
-        except ImportError as error:
-            raise MissingDependencyError("CuPy", "cuda13", "a CUDA device", "cupy-cuda13x") from error
         self.xp: Any = cupy
         try:
             self.index = cupy.cuda.runtime.getDevice() if index is None else index
