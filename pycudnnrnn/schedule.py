@@ -25,9 +25,6 @@ Step = tuple[int, int]
 LENGTHS_MAX: Final = 64
 """Sets of lengths that are remembered."""
 
-_DLPACK_CPU = 1
-"""Source: dlpack.h, kDLCPU."""
-
 _BOOLS = frozenset({bool, np.bool_})
 
 
@@ -180,7 +177,9 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
     if lengths is None:
         return None
     if not isinstance(lengths, (list, tuple, np.ndarray)):
-        raise _no_list(name, lengths)
+        expected = f"host integers (a list or a NumPy array): {name}.tolist() makes them of an array of another library"
+        why = "reading a device array here would synchronise each call"
+        raise ArgumentTypeError(name, f"{expected}, and {why}", type(lengths))
     if isinstance(lengths, np.ndarray):
         array = plain(name, lengths)
     elif not _BOOLS.isdisjoint(map(type, lengths)):
@@ -205,24 +204,3 @@ def _within(T: int, dtype: np.dtype[Any], lengths: bytes) -> tuple[int, ...] | N
     if bad.size:
         raise ArgumentError(f"sequence_lengths[{bad[0]}]", f"a length from 0 to T={T}", array[bad[0]])
     return None if (array == T).all() else tuple(array.tolist())
-
-
-def _no_list(name: str, lengths: Any) -> ArgumentTypeError:
-    """Say what to give instead of lengths that are neither in a list nor NumPy's, and why not these."""
-    expected = "host integers (a list or a NumPy array)"
-    if hasattr(lengths, "tolist"):
-        expected += f": {name}.tolist() makes them"
-    if _is_on_device(lengths):
-        expected += ", and waits" if hasattr(lengths, "tolist") else ""
-        expected += ": reading a device array would synchronise each call"
-    return ArgumentTypeError(name, expected, type(lengths))
-
-
-def _is_on_device(array: Any) -> bool:
-    """Say whether an array says that it is elsewhere than in host memory, in CUDA's words or those of the array API."""
-    try:
-        if hasattr(array, "__cuda_array_interface__"):
-            return True
-        return bool(array.__dlpack_device__()[0] != _DLPACK_CPU)
-    except Exception:  # noqa: BLE001  none to ask, or any library's own way to say that it is on no one device
-        return False
