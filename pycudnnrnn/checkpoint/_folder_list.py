@@ -23,9 +23,6 @@ LIST: Final = "checkpoint"
 LIST_MAX: Final = 1 << 20
 """Most bytes of it."""
 
-_OLD_LIST: Final = "checkpoint.json"
-"""The list of development versions."""
-
 _LATEST: Final = re.compile(
     r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\\n]|\\[abfnrtv"\'\\]|\\[0-3][0-7]{2})*)"', re.MULTILINE
 )
@@ -61,15 +58,12 @@ def latest(folder: Path) -> Path | None:
     """Return the latest checkpoint of a folder, or None if there is none.
 
     Raises:
-        CheckpointError: the folder's list is damaged, or has a development version's name, or what it names may be
-            two checkpoints.
+        CheckpointError: the folder's list is damaged, or what it names may be two checkpoints.
     """
     with refused(folder / LIST):
         try:
             found = listed_latest(folder)
         except FileNotFoundError:
-            if is_file(folder / _OLD_LIST):
-                raise Refusal("format", f"{_OLD_LIST} is of a development version: give a checkpoint's path") from None
             return None
         there = [path for path in (found, with_suffix(found, INDEX)) if is_file(path)]
         if len(there) == 2:

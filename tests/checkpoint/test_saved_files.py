@@ -133,14 +133,9 @@ def test_a_list_that_is_no_regular_file_is_refused_and_stays(folder):
         (folder / "checkpoint").unlink()
 
 
-def test_no_list_is_no_error_unless_a_development_version_wrote_it(folder):
+def test_no_list_is_no_error(folder):
     assert checkpoint.latest_checkpoint(folder) is None
     assert checkpoint.latest_checkpoint(folder / "nowhere") is None
-    (folder / "checkpoint.json").write_text('{"latest": "m", "all": ["m"]}')
-    with pytest.raises(
-        CheckpointError, match=r"checkpoint\.json is of a development version: give a checkpoint's path"
-    ):
-        checkpoint.latest_checkpoint(folder)
     path = Saver({"a": np.zeros(2)}).save(folder / "m")
     assert checkpoint.latest_checkpoint(folder) == path
 

@@ -55,10 +55,3 @@ def test_an_unknown_command_is_wrong_usage_and_the_version_is_told(run):
     code, _, err = run("dmeo")
     assert (code, "No such command" in err) == (2, True)
     assert run("--version") == (0, f"pycudnnrnn, version {__version__}\n", "")
-
-
-@pytest.mark.parametrize(("name", "instead"), [("bench", "python -m benchmarks"), ("demo", "make demo")])
-def test_a_command_that_moved_is_refused_with_what_to_run_instead(run, name, instead):
-    code, out, err = run(name, "--any", "option")
-    assert (code, out) == (2, "")
-    assert f"Error: {name!r} is not a command any more: run `{instead}` in a checkout" in err
