@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, overload
@@ -23,6 +22,7 @@ from pycudnnrnn import _arrays, _locks, layers
 from pycudnnrnn._atomic import resolve, write_atomically
 from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten
 from pycudnnrnn._overwriting import write_all
+from pycudnnrnn._text import warn
 from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn.checkpoint import _file, _tensorflow
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
@@ -189,7 +189,7 @@ class Saver:
                 try:
                     old.delete()
                 except OSError as error:
-                    warnings.warn(f"an old checkpoint could not be deleted: {error}", stacklevel=2)
+                    warn(f"an old checkpoint could not be deleted: {error}")
                     failed.append(old)
             self._saved = [*failed, *kept]
         return target

@@ -7,7 +7,6 @@ belong to one item.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn._text import warn
 from pycudnnrnn._tf1.models import FoundRNN, find_models, is_below
 from pycudnnrnn._tf1.tensors import cell_scope, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint._bundle import Bundle, opened
@@ -70,7 +70,7 @@ def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) ->
         if require_finite:
             check_finite({place.theirs: arrays[key][name] for key, own in plan.items() for name, place in own.items()})
     for text in guesses:
-        warnings.warn(f"{path}: {text}", UserWarning, stacklevel=3)
+        warn(f"{path}: {text}")
     return [write for key, item in items.items() for write in item.writes(arrays[key])]
 
 
@@ -93,7 +93,7 @@ def tensors(items: Mapping[str, Item]) -> dict[str, Array]:
     found = merged(parts)
     if summed:
         text = "TensorFlow's cells have one bias per gate: of two that differ the sum is written, restored in halves"
-        warnings.warn(f"{text}, in {', '.join(summed)}", UserWarning, stacklevel=3)
+        warn(f"{text}, in {', '.join(summed)}")
     return found
 
 

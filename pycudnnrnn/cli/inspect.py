@@ -61,7 +61,9 @@ def inspect(file: Path, as_json: bool) -> None:
         [name, list(spec.shape), spec.dtype, *map(_number, summary[1:4]), summary.nan or "", summary.infinite or ""]
         for name, spec, summary in ((name, spec, found.summaries[name]) for name, spec in sorted(found.tensors.items()))
     ]
-    print_table(out, ["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"], rows)
+    columns = ["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"]
+    shown = len(columns) if any(row[-2] or row[-1] for row in rows) else len(columns) - 2
+    print_table(out, columns[:shown], [row[:shown] for row in rows])
     elements = sum(summary.size for summary in found.summaries.values())
     nbytes = sum(spec.nbytes for spec in found.tensors.values())
     counts = f"{elements:,} elements ({sum(found.non_finite.values()):,} not finite), {nbytes:,} bytes"

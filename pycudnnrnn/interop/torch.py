@@ -9,10 +9,10 @@ view of `params` if the engine stores the gates of a matrix next to each other, 
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, Literal
 
 from pycudnnrnn._checks import check_int, check_real, check_text, needs, shorten
+from pycudnnrnn._text import warn
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.spec import INT32_MAX, BiasMode, Direction, RNNMode, RNNSpec
@@ -62,7 +62,7 @@ class _RNN(FlatParams):
         if not 0 <= self.dropout <= 1:
             raise ArgumentError("dropout", "a probability of dropping, from 0 to 1", dropout)
         if self.dropout and num_layers == 1:
-            warnings.warn(f"dropout={dropout} has no effect with one layer: it acts between layers", stacklevel=2)
+            warn(f"dropout={dropout} has no effect with one layer: it acts between layers")
         self.proj_size = check_int("proj_size", proj_size, 0, hidden_size - 1)
         if self.proj_size and self._mode is not RNNMode.LSTM:
             raise ArgumentError("proj_size", "0: only the LSTM projects", proj_size)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._tf1.initializers import InitializerLike
 from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.layers._forward import LayerForward, LayerGradients, Stream
+from pycudnnrnn.layers._forward import LayerForward, LayerGradients
 from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layers._layer import RNNLayer
+from pycudnnrnn.ops import Stream
 from pycudnnrnn.spec import (
     AlgorithmLike,
     BiasModeLike,

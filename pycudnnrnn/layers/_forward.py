@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.ops._forward import Forward, Gradients, Names, shapes
+from pycudnnrnn.ops._forward import Forward, Gradients, Names
 
 LAYER_NAMES: Final = Names(
     "inputs", "initial_state[0]", "initial_state[1]", "training", "d_outputs", "d_states[0]", "d_states[1]"
@@ -96,42 +96,3 @@ class LayerForward(Forward[ArrayT]):
         finally:
             self._names = before
         return LayerGradients(found.input, found.input_h, found.input_c, found.params)
-
-
-class _Layer(Protocol):
-    def call(self, inputs: Any, initial_state: Any, training: bool) -> tuple[Any, tuple[Any, ...]]: ...
-
-
-class Stream:
-    """Run a layer on input that comes piece by piece, without dropout. `layer.stream()` makes it.
-
-    Each call continues from the states of the previous one, which are in `states` (None: zeros). The outputs are those
-    of one call on the whole sequence.
-    """
-
-    def __init__(self, layer: _Layer, initial_state: tuple[Any, ...] | None) -> None:
-        self._layer = layer
-        self._initial = initial_state
-        self.states = initial_state
-
-    def __call__(self, inputs: ArrayT) -> ArrayT:
-        """Run the next piece.
-
-        Args:
-            inputs: [T, B, I], or [B, I] for one step.
-
-        Returns:
-            The outputs, [T, B, U] or [B, U]; P instead of U with a projection.
-        """
-        one_step = inputs.ndim == 2
-        outputs, self.states = self._layer.call(inputs[None] if one_step else inputs, self.states, False)
-        result: ArrayT = outputs[0] if one_step else outputs
-        return result
-
-    def reset(self) -> None:
-        """Return to the states that the stream began with."""
-        self.states = self._initial
-
-    def __repr__(self) -> str:
-        states = shapes(self, ("states",)) or "states zeros"
-        return f"<Stream of a {type(self._layer).__name__}; {states}>"

@@ -29,9 +29,10 @@ from pycudnnrnn.errors import (
     StateError,
 )
 from pycudnnrnn.layers._configured import ConfiguredLayer
-from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward, Stream
+from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward
 from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layout import canonical_shapes
+from pycudnnrnn.ops._stream import check_forward_only
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 
@@ -90,7 +91,7 @@ class RNNLayer(ConfiguredLayer):
     def params(self, value: Any) -> None:
         own = self.params
         if value is not own:
-            self._variables[OPAQUE_KERNEL].assign(value)
+            self._variables[OPAQUE_KERNEL].assigning("params", value)()
 
     @property
     def saveable(self) -> CudnnOpaqueParamsSaveable | None:
@@ -338,7 +339,7 @@ class RNNLayer(ConfiguredLayer):
         )
         return fwd.outputs, fwd.states
 
-    def stream(self, initial_state: tuple[Any, ...] | None = None) -> Stream:
+    def stream(self, initial_state: tuple[Any, ...] | None = None) -> ops.Stream:
         """Return a `Stream`, which runs this layer on input that comes piece by piece.
 
         Args:
@@ -356,10 +357,9 @@ class RNNLayer(ConfiguredLayer):
             >>> [stream(np.ones((4, 3), "float32")).shape for _ in range(3)]
             [(4, 8), (4, 8), (4, 8)]
         """
-        if self.num_dirs == 2:
-            raise ArgumentError("direction", "'unidirectional': the other way starts at the end", str(self.direction))
+        check_forward_only(self.direction)
         self._states(initial_state)
-        return Stream(self, initial_state)
+        return ops.Stream(lambda x, states: self.call(x, states, False), type(self).__name__, initial_state)
 
     def capture(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
@@ -15,6 +14,7 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._recent import Recent
+from pycudnnrnn._text import warn
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -23,6 +23,7 @@ from pycudnnrnn.ops import _chunks
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
 from pycudnnrnn.ops._plan import Plan
+from pycudnnrnn.ops._stream import Stream, check_forward_only
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import INPUTS, CallConfig, slots
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -59,9 +60,7 @@ class CudnnRNN:
 
     def __init__(self, spec: RNNSpec) -> None:
         if spec.dropout and spec.num_layers == 1:
-            warnings.warn(
-                f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only", stacklevel=4
-            )
+            warn(f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only")
         self.__setstate__({"spec": spec, "dropout": {}})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -469,6 +468,34 @@ class CudnnRNN:
         def forward(self, input_data: ArrayT, *arguments: Any, **keywords: Any) -> Forward[ArrayT]: ...
 
         def __call__(self, input_data: ArrayT, *arguments: Any, **keywords: Any) -> tuple[ArrayT, ...]: ...
+
+    def stream(self, params: Any, initial_state: tuple[Any, ...] | None = None) -> Stream:
+        """Return a `Stream`, which runs this op on input that comes piece by piece.
+
+        Args:
+            params: the params buffer, as in `forward`. The stream keeps it.
+            initial_state: the states before the first piece: the pair (h, c) for the LSTM, the tuple (h,) for the
+                others, with the shapes of `input_h` and `input_c` of `forward`. None: zeros. Default: None.
+
+        Raises:
+            ArgumentError: the op is bidirectional: its backward direction starts at the end of the input.
+
+        Example:
+            >>> import numpy as np
+            >>> from pycudnnrnn import ops
+            >>> op = ops.CudnnGRU(1, num_units=8, input_size=3)
+            >>> stream = op.stream(op.init_params(seed=1))
+            >>> [stream(np.ones((4, 3), "float32")).shape for _ in range(3)]
+            [(4, 8), (4, 8), (4, 8)]
+        """
+        check_forward_only(self.spec.direction)
+
+        def run(x: Any, states: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
+            hx, cx = (*(states or ()), None, None)[:2]
+            found = self.run(x, hx, cx, params, False)
+            return found.output, (found.output_h,) if found.output_c is None else (found.output_h, found.output_c)
+
+        return Stream(run, f"ops.{type(self).__name__}", initial_state)
 
     def run(
         self, x: ArrayT, hx: Any, cx: Any, params: Any, is_training: Any, sequence_lengths: Any = None,

@@ -195,7 +195,7 @@ RIGHT = {
 EXCUSED = {
     r"\.testing\.": "helpers of tests",
     r"engines\.(Memory|cudnn|numpy_engine)": "results, and what an op calls with checked arguments",
-    r"ops\._plan\.Plan\.__init__": "made by `prepare`",
+    r"ops\.(_plan\.Plan|_stream\.Stream)\.__init__": "made by `prepare` and `stream`",
     r"\.layout\.": "what arithmetic and engines make",
     r"spec\.RNNSpec\.layer_input_size|spec\._words\.parse_dtype": "below the checks",
     r"_configured\.ConfiguredLayer\.__init__": "the base of the classes",

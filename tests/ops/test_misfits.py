@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNTanh, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNTanh, RNNSpec, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 L, G = ops.CudnnLSTM(1, 4, 3), ops.CudnnGRU(1, 4, 3)
@@ -118,7 +118,9 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     assert "->" not in taken, "names and defaults, and no types"
 
 
-def test_a_warning_of_a_constructor_points_to_its_caller():
-    with pytest.warns(UserWarning, match="has no effect with one layer") as caught:
-        ops.CudnnGRU(1, 4, 3, dropout=0.5)
-    assert caught[0].filename == __file__
+def test_a_warning_points_to_the_callers_line():
+    spec = RNNSpec("gru", 1, 4, 3, dropout=0.5)
+    for make in (lambda: ops.CudnnGRU(1, 4, 3, dropout=0.5), lambda: ops.from_spec(spec)):
+        with pytest.warns(UserWarning, match="has no effect with one layer") as caught:
+            make()
+        assert caught[0].filename == __file__

@@ -208,3 +208,26 @@ def test_a_canonical_comes_without_biases_and_lists_with_them():
         op.canonical_to_params(canonical, canonical.biases)
     with pytest.raises(ArgumentTypeError, match="Invalid biases: None, expecting a list of arrays"):
         op.canonical_to_params(canonical.weights)
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
+    problem = make_problem(kind(2, 3, 4, dtype="float64", dropout=0.5), 6, 2, None, seed=1)
+    op, x, start = problem.op, problem.x, (problem.hx, problem.cx)[: 1 + (kind is ops.CudnnLSTM)]
+    whole = op(x, *start, problem.params, is_training=False)
+    stream = op.stream(problem.params, start)
+    for _ in range(2):
+        pieces = [stream(x[:3]), stream(x[3])[None], stream(x[4:])]
+        for found, expected in zip((np.concatenate(pieces), *stream.states), whole, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-14)
+        stream.reset()
+    fresh = op.stream(problem.params)
+    np.testing.assert_allclose(fresh(x[0])[None], op(x[:1], *[None] * len(start), problem.params, is_training=False)[0])
+    for wrong, text in ((x[:, :1], "number of sequences: 1, expecting 2, those of the states"), (x[0, 0], r"\[B, I\]")):
+        with pytest.raises(ArgumentError, match=text):
+            fresh(wrong)
+    with pytest.raises(ArgumentError, match="'unidirectional': a backward direction starts at the end of the input"):
+        kind(1, 3, 4, direction="bidirectional").stream(problem.params)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from pycudnnrnn._atomic import locked, write_together
 from pycudnnrnn._checks import check_text, shorten
 from pycudnnrnn._source import Source
+from pycudnnrnn._text import warn
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, header, read_header, slice_key
@@ -80,7 +80,7 @@ def read(path: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
         found = {check_text("names", n): bundle.read(n) for n in (bundle.numbers if wanted is None else wanted)}
         left = [name for name in bundle.others if name != OBJECT_GRAPH] if wanted is None else []
     if left:
-        warnings.warn(f"{path}: left out, as they hold no numbers: {some(left, shorten)}", UserWarning, stacklevel=2)
+        warn(f"{path}: left out, as they hold no numbers: {some(left, shorten)}")
     return found
 
 

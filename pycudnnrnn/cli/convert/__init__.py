@@ -98,7 +98,7 @@ def convert(
             "verify": [verdict._asdict() for verdict in verdicts],
         })  # fmt: skip
         return
-    out.say(f"{'not written' if dry_run else 'written'}: {target}, {len(arrays)} arrays of {target_framework}")
+    out.say(f"{'not written' if dry_run else 'written'}: {target} ({target_framework}), {len(arrays)} arrays")
 
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:

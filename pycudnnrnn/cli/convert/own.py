@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._text import warn
 from pycudnnrnn._tf1.tensors import from_tf
 from pycudnnrnn.checkpoint._models import Model
 from pycudnnrnn.convert import Canonical
@@ -28,7 +28,7 @@ def to_canonical(models: dict[str, Model | None], arrays: dict[str, Any], *, pre
     key, model = _chosen(models, prefix)
     others = [other for other in models if other != key]
     if others:
-        warnings.warn(f"left out, since one model is converted at a time: {_names(others)}", stacklevel=2)
+        warn(f"left out, since one model is converted at a time: {_names(others)}")
     weights, biases = from_tf(model.spec, model.take(arrays))
     return Canonical(model.spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
 

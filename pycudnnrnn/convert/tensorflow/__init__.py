@@ -8,13 +8,13 @@ and `bias_cudnn_1`. Layers and saveables use the same names and shapes.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, Literal
 
 import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
+from pycudnnrnn._text import warn
 from pycudnnrnn._tf1.models import LSTM_CELLS
 from pycudnnrnn._tf1.tensors import STACKED_GATES, from_tf, tf_tensors
 from pycudnnrnn._tf1.tensors import to_tf as stitched
@@ -76,7 +76,7 @@ def to_canonical(
     """
     spec, cell, tensors, aside = read(arrays, prefix, activation)
     if aside:
-        warnings.warn(f"left out, since they are of no cell: {aside}", UserWarning, stacklevel=2)
+        warn(f"left out, since they are of no cell: {aside}")
     dtype = next(iter(tensors.values())).dtype
     weights, biases = from_tf(spec, tensors, halve=False)
     if cell in LSTM_CELLS:
@@ -126,7 +126,7 @@ def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None)
         text = (
             f"{cell} adds forget_bias to its forget gate when it runs: 1.0, its default, was added to that gate's bias"
         )
-        warnings.warn(f"{text}; forget_bias=... says another", UserWarning, stacklevel=3)
+        warn(f"{text}; forget_bias=... says another")
     if not isinstance(forget_bias, (int, float)) or isinstance(forget_bias, bool) or not math.isfinite(forget_bias):
         raise ConvertError("tensorflow", f"forget_bias {shorten(forget_bias)}", "expecting a finite number")
     each = len(STACKED_GATES[RNNMode.LSTM])

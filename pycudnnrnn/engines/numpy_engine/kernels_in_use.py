@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from pycudnnrnn._checks import one_of, shorten
+from pycudnnrnn._text import warn
 from pycudnnrnn.engines.numpy_engine import cells
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.spec import DType, RNNMode, RNNSpec
@@ -55,7 +55,7 @@ def kernels_in_use() -> KernelsInUse:
         why = f"numba cannot be used: {type(error).__name__}: {error}"
         if asked:
             raise EngineError(why) from error
-        warnings.warn(f"the CPU runs without compiled kernels, for {why}", RuntimeWarning, stacklevel=2)
+        warn(f"the CPU runs without compiled kernels, for {why}", RuntimeWarning)
         return KernelsInUse("numpy", why, cells.CELLS)
     return KernelsInUse("numba", f"{VARIABLE}={asked}" if asked else "numba is installed", compiled.CELLS)
 

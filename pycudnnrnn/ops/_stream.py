@@ -1,0 +1,62 @@
+"""Input that comes piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pycudnnrnn._arrays import ArrayT
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.spec import Direction
+
+States = tuple[Any, ...]
+
+
+def check_forward_only(direction: Direction) -> None:
+    """Raise an error for a direction that starts at the end of the input."""
+    if direction is not Direction.UNIDIRECTIONAL:
+        expected = "'unidirectional': a backward direction starts at the end of the input"
+        raise ArgumentError("direction", expected, repr(str(direction)))
+
+
+class Stream:
+    """Run a layer or an op on input that comes piece by piece, without dropout. Its method `stream` makes it.
+
+    Each call continues from the states of the previous one, which are in `states` (None: zeros). The outputs are those
+    of one call on the whole sequence.
+    """
+
+    def __init__(self, run: Callable[[Any, States | None], tuple[Any, States]], what: str, initial_state: Any) -> None:
+        self._run, self._what, self._initial = run, what, initial_state
+        self.states: States | None = initial_state
+
+    def __call__(self, inputs: ArrayT) -> ArrayT:
+        """Run the next piece.
+
+        Args:
+            inputs: [T, B, I], or [B, I] for one step.
+
+        Returns:
+            The outputs, [T, B, U] or [B, U]; P instead of U with a projection.
+
+        Raises:
+            ArgumentError: another number of sequences than before, or another shape.
+        """
+        if inputs.ndim not in (2, 3):
+            raise ArgumentError("inputs", "[T, B, I], or [B, I] for one step", tuple(inputs.shape), aspect="shape")
+        before = None if self.states is None else self.states[0].shape[1]
+        if before not in (None, inputs.shape[-2]):
+            expected = f"{before}, those of the states: reset the stream, or make another one"
+            raise ArgumentError("inputs", expected, inputs.shape[-2], aspect="number of sequences")
+        one_step = inputs.ndim == 2
+        outputs, self.states = self._run(inputs[None] if one_step else inputs, self.states)
+        result: ArrayT = outputs[0] if one_step else outputs
+        return result
+
+    def reset(self) -> None:
+        """Return to the states that the stream began with."""
+        self.states = self._initial
+
+    def __repr__(self) -> str:
+        states = "zeros" if self.states is None else ", ".join(str([*state.shape]) for state in self.states)
+        return f"<Stream of a {self._what}; states {states}>"
