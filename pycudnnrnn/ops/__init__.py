@@ -1,4 +1,4 @@
-"""The RNNs of TF 1.x as stateless ops, and the functions of TF's `cudnn_rnn_ops`.
+"""LSTM, GRU and plain RNNs as ops, which hold no weights, and the functions of TF 1.x's `cudnn_rnn_ops`.
 
 An op has a description and a dropout state, but no weights: you own the flat buffer `params` and pass it to each call.
 CUDA arrays run on cuDNN (not yet run on a GPU), CPU arrays on the NumPy engine.
@@ -78,7 +78,7 @@ if not TYPE_CHECKING:  # type checkers would take any name for an attribute
 
 
 class CudnnLSTM(CudnnRNN):
-    """Run an LSTM: TF 1.x's `CudnnLSTM` op, with cuDNN's projection, cell clipping and bias modes.
+    """Run an LSTM over a batch of sequences, with all gradients; optionally with a projection and a clipped cell state.
 
     Each step computes, from the input x, the hidden state h and the cell state c::
 
@@ -393,7 +393,7 @@ class _WithoutCellState(CudnnRNN):
 
 
 class CudnnGRU(_WithoutCellState):
-    """Run a GRU: TF 1.x's `CudnnGRU` op, with cuDNN's bias modes.
+    """Run a GRU over a batch of sequences, with all gradients.
 
     Each step computes, from the input x and the hidden state h::
 
@@ -474,7 +474,7 @@ class CudnnGRU(_WithoutCellState):
 
 
 class CudnnRNNTanh(_WithoutCellState):
-    """Run a plain RNN with tanh: TF 1.x's `CudnnRNNTanh` op, with cuDNN's bias modes.
+    """Run a plain RNN with tanh over a batch of sequences, with all gradients.
 
     Each step computes, from the input x and the hidden state h::
 
@@ -550,7 +550,7 @@ class CudnnRNNTanh(_WithoutCellState):
 
 
 class CudnnRNNRelu(_WithoutCellState):
-    """Run a plain RNN with relu: TF 1.x's `CudnnRNNRelu` op, with cuDNN's bias modes.
+    """Run a plain RNN with relu over a batch of sequences, with all gradients.
 
     Each step computes, from the input x and the hidden state h::
 
