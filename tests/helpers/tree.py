@@ -1,4 +1,4 @@
-"""A copy of the tree, with a fault planted in it."""
+"""A copy of the tree."""
 
 import shutil
 from pathlib import Path
@@ -17,10 +17,3 @@ def copy_tree(target: Path) -> Path:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)
     return target
-
-
-def plant(folder: Path, path: str, old: str, new: str) -> None:
-    """Replace the first `old` in a file of the copy by `new`."""
-    text = (folder / path).read_text()
-    assert old in text, f"{path} no longer contains {old!r}: plant another fault"
-    (folder / path).write_text(text.replace(old, new, 1))
