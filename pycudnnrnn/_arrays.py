@@ -166,12 +166,6 @@ def check_dtype(name: str, array: Any, dtype: np.dtype[Any]) -> None:
         raise ArgumentError(name, f"{dtype}, the model's", array.dtype, aspect="dtype")
 
 
-def check_mutable(name: str, kind: ArrayKind, why: str) -> None:
-    """Raise an error for arrays of a library whose arrays cannot be written to."""
-    if kind.library == "jax":
-        raise ArgumentError(name, f"a CuPy array or a torch tensor: {why}, and nobody writes to JAX's", "a JAX array")
-
-
 def check_writable(name: str, array: Any, native: Any) -> None:
     """Raise an error for a caller's array that cannot be written to; `native` is the engine's array over it."""
     library = library_of(array)

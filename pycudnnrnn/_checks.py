@@ -70,6 +70,14 @@ def check_real(name: str, value: Any) -> float:
     return number
 
 
+def check_dropout(value: Any) -> float:
+    """Return a probability of dropping."""
+    dropout = check_real("dropout", value)
+    if not 0.0 <= dropout <= 1.0:
+        raise ArgumentError("dropout", "a probability of dropping, from 0 to 1", dropout)
+    return dropout
+
+
 def shorten(value: Any, most: int = 80) -> str:
     """Return a repr that is short enough for an error message. Values in errors are shown through this."""
     try:

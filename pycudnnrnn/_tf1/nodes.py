@@ -64,7 +64,7 @@ class Nodes:
         self._one_shape = {"input_shapes": True, "output_shapes": True}
         self._lock = _locks.lock()  # threads may share a layer
 
-    def add(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Node:
+    def add(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record a call."""
         node = Node(inputs, outputs)
         with self._lock:
@@ -76,7 +76,6 @@ class Nodes:
                 self._kept.pop(self._count - NODES_KEPT + 1, None)
             self._kept[self._count] = node
             self._count += 1
-        return node
 
     def list(self) -> list[Node]:
         with self._lock:
@@ -90,11 +89,12 @@ class Nodes:
             ArgumentError: fewer calls than that.
         """
         if not self._count:
-            raise StateError(f"the layer {self._layer!r} has never been called: it has no {which.replace('_', ' ')}")
+            raise NodeError(f"the layer {self._layer!r} has never been called: it has no {which.replace('_', ' ')}")
         index = check_int("node_index", index, 0, self._count - 1)
         if index not in self._kept:
             raise StateError(f"the record of call {index} was dropped: the first and the latest calls are kept")
-        return _single(getattr(self._kept[index], which))
+        items = getattr(self._kept[index], which)
+        return items[0] if len(items) == 1 else items
 
     def only(self, which: str) -> Any:
         """Return an attribute of the only call.
@@ -102,7 +102,6 @@ class Nodes:
         Raises:
             AttributeError: no call, or several.
         """
-        self._check_any(which)
         if self._count > 1:
             raise NodeError(
                 f"the layer {self._layer!r} was called {self._count} times, so its {which.replace('_', ' ')} are not "
@@ -116,15 +115,6 @@ class Nodes:
         Raises:
             AttributeError: no call, or calls with different shapes.
         """
-        self._check_any(which)
         if not self._one_shape[which]:
             raise NodeError(f"the layer {self._layer!r} was called with several {which.replace('_', ' ')}")
         return self.at(0, which)
-
-    def _check_any(self, which: str) -> None:
-        if not self._count:
-            raise NodeError(f"the layer {self._layer!r} has never been called: it has no {which.replace('_', ' ')}")
-
-
-def _single(items: list[Any]) -> Any:
-    return items[0] if len(items) == 1 else items

@@ -241,11 +241,8 @@ class Cell(TF1Layer):
             "input_mode": str(self._spec.input_mode),
             "bias_mode": str(self._spec.bias_mode),
         }
-        return config | ({"num_proj": self._spec.num_proj, "cell_clip": self._spec.cell_clip} if self._is_lstm else {})
-
-    @property
-    def _is_lstm(self) -> bool:
-        return self._mode is RNNMode.LSTM
+        only = {"num_proj": self._spec.num_proj, "cell_clip": self._spec.cell_clip}
+        return config | (only if self._spec.has_cell_state else {})
 
     def __getstate__(self) -> dict[str, Any]:
         """Return configuration and variables, without recorded calls and losses."""

@@ -86,13 +86,8 @@ def check_layers(framework: str, layers: Any) -> None:
     Raises:
         ConvertError: it is neither.
     """
-    if layers is None:
-        return
-    if (
-        not isinstance(layers, (list, tuple))
-        or not layers
-        or not all(isinstance(n, str) and n.strip("/") for n in layers)
-    ):
+    names = layers if isinstance(layers, (list, tuple)) else ()
+    if layers is not None and not (names and all(isinstance(n, str) and n.strip("/") for n in names)):
         raise ConvertError(framework, "layers", f"expecting a list of names, got {shorten(layers)}")
 
 
@@ -135,11 +130,8 @@ def _by_direction(
         for place, pair in pairs.items():
             if len(pair) != 2:
                 there = next(iter(pair.values())).path
-                raise ConvertError(
-                    framework,
-                    shorten(place),
-                    f"has only one direction, {there!r}: add the other, or give `layers` without it",
-                )
+                why = f"has only one direction, {there!r}: add the other, or give `layers` without it"
+                raise ConvertError(framework, shorten(place), why)
     ordered = _in_order(framework, {pair[min(pair)].path: pair for pair in pairs.values()}, layers)
     return [pair[key] for pair in ordered for key in sorted(pair)], 1 + both
 

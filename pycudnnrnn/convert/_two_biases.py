@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from pycudnnrnn._forms import Array, Form, stack
@@ -40,7 +39,7 @@ def read(
     if activation == "relu" and mode in (RNNMode.LSTM, RNNMode.GRU) and framework == "pytorch":
         raise ConvertError(framework, "nonlinearity", f"'relu' belongs to the plain cell, and this is {str(mode)!r}")
     form = form_of(framework, mode, biases=has_biases, projection=projection in named)
-    keys = [functools.partial(_at, name, *divmod(p, num_dirs)) for p in range(num_layers * num_dirs)]
+    keys = [lambda kind, p=p: name(kind, *divmod(p, num_dirs)) for p in range(num_layers * num_dirs)]
     sizes = rows // U, named.shape(name("W", 0, 0), 2)[1], U, P
     return assemble(framework, mode, take_layers(named, form, keys, sizes, num_dirs), num_dirs)
 
@@ -54,7 +53,3 @@ def write(framework: str, c: Canonical, name: Naming) -> dict[str, Array]:
     layers = split(framework, c, projection=True)
     form = form_of(framework, c.spec.mode, biases=bool(c.biases), projection=bool(c.spec.num_proj))
     return {name(t.name, *divmod(p, c.spec.num_dirs)): t.of(layer) for p, layer in enumerate(layers) for t in form}
-
-
-def _at(name: Naming, layer: int, direction: int, kind: str) -> str:
-    return name(kind, layer, direction)

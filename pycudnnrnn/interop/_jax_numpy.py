@@ -92,9 +92,7 @@ def _numpy(buffers: Sequence[Any]) -> list[Array]:
     try:
         return [np.asarray(buffer) for buffer in buffers]
     except jax.errors.JaxRuntimeError as error:
-        raise EngineError(
-            "this was traced for the CPU and runs on another device: platform='cuda' says so where a trace cannot tell"
-        ) from error
+        raise EngineError("this was traced for the CPU and runs on another device: platform= says which") from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,10 +80,6 @@ def _derivative(primals: Sequence[Any], tangents: Sequence[Any], *, call: Traced
     return results, [*found, *carried]
 
 
-def _second_of_tangents(*_: Any, call: Traced, **__: Any) -> Any:
-    return _second(call)
-
-
 def _tangent_avals(*given: Any, call: Traced, **_: Any) -> list[Any]:
     return _avals(*given, call=call)[: 1 + len(call.there("hx", "cx"))]
 
@@ -111,7 +107,7 @@ def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Trac
     They differ if params are mapped, since each element then has its own, and with dropout, since a larger batch has
     other masks.
     """
-    size = _size(arguments, axes)
+    size = next(array.shape[axis] for array, axis in zip(arguments, axes, strict=True) if axis is not None)
     if not size:
         none = [jnp.zeros((0, *shape.shape), shape.dtype) for shape in call.results]
         found = [*varying_like(none, arguments)]
@@ -148,11 +144,6 @@ def _looped(
     return found, [0] * len(found)
 
 
-def _size(arguments: Sequence[Any], axes: Sequence[int | None]) -> int:
-    size: int = next(array.shape[axis] for array, axis in zip(arguments, axes, strict=True) if axis is not None)
-    return size
-
-
 def _joined(array: Any, axis: int) -> Any:
     """[N, ...] to one array with the N side by side along `axis`."""
     moved = jnp.moveaxis(array, 0, axis)
@@ -171,7 +162,7 @@ for _primitive, _run, _shapes in ((_rnn, _forward, _avals), (_tangent, _pushed, 
     _primitive.def_abstract_eval(_shapes)
     mlir.register_lowering(_primitive, mlir.lower_fun(_run, multiple_results=True))
 ad.primitive_jvps[_rnn] = _derivative
-ad.primitive_jvps[_tangent] = _second_of_tangents
+ad.primitive_jvps[_tangent] = lambda *_, call, **__: _second(call)
 ad.primitive_transposes[_tangent] = _transposed
 batching.primitive_batchers[_rnn] = _batched
 batching.primitive_batchers[_tangent] = functools.partial(_looped, _tangent)

@@ -150,6 +150,10 @@ _below_autograd: Final = getattr(torch._C, "_AutoDispatchBelowAutograd", context
 """The guard under which a call bypasses autograd, since an autograd function replaces it."""
 
 
+def _refuse_vmap(*_: Any) -> Any:
+    raise EngineError("vmap: an RNN takes one batch; fold the mapped axis into the batch axis instead")
+
+
 class _Eager(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not looked at
     """The forward operator with its gradient, if only autograd is active.
 
@@ -198,9 +202,7 @@ class _Transformable(torch.autograd.Function):  # type: ignore[misc]
         run = rnn_backward if torch.compiler.is_compiling() else _Backward.apply
         return _gradients(ctx, run, (dy, dhy, dcy))
 
-    @staticmethod
-    def vmap(*_: Any) -> Any:
-        return _refuse_vmap()
+    vmap = staticmethod(_refuse_vmap)
 
 
 def _set_up(ctx: Any, arguments: tuple[Any, ...], y: Any, reserve: Any) -> None:
@@ -234,13 +236,7 @@ class _Backward(torch.autograd.Function):  # type: ignore[misc]
     def backward(*_: Any) -> Any:
         raise EngineError("double backward: no engine differentiates an RNN's backward, nor does cuDNN")
 
-    @staticmethod
-    def vmap(*_: Any) -> Any:
-        return _refuse_vmap()
-
-
-def _refuse_vmap() -> Any:
-    raise EngineError("vmap: an RNN takes one batch; fold the mapped axis into the batch axis instead")
+    vmap = staticmethod(_refuse_vmap)
 
 
 _PARAMS: Final = 4

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import torch
 
-from pycudnnrnn._recent import Recent
 from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
@@ -226,20 +225,18 @@ class FlatParams(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             self._parameters = own
 
 
-_compared: Recent[tuple[ParamLayout | None]] = Recent(COMPARED_MAX)
-
-
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _other_layout(spec_json: str, device: str, old: Any, new: Any) -> ParamLayout | None:
     """Return a device's layout in a new dtype, or None if the old dtype has the same; compared once per pair."""
-    engine = engine_for(device)
-    key = engine, spec_json, old, new
-    found = _compared.get(key)
-    if found is None:
-        spec = RNNSpec.from_json(spec_json)
-        before, after = (engine.layout(spec.replace(dtype=dtype)) for dtype in (old, new))
-        found = _compared.keep(key, (None if before == after else after,))
-    return found[0]
+    engine: Any = engine_for(device)
+    return _compared(engine, spec_json, old, new)
+
+
+@functools.lru_cache(maxsize=COMPARED_MAX)
+def _compared(engine: Any, spec_json: str, old: Any, new: Any) -> ParamLayout | None:
+    spec = RNNSpec.from_json(spec_json)
+    before, after = (engine.layout(spec.replace(dtype=dtype)) for dtype in (old, new))
+    return None if before == after else after
 
 
 def _with_own_storage(weight: Any) -> Any:

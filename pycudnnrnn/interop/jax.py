@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._checks import check_int, needs, plain, shorten
+from pycudnnrnn._checks import check_bool, check_int, needs, plain, shorten
 from pycudnnrnn.engines import POSITION_MAX, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._take import check_size
@@ -110,7 +110,7 @@ def rnn(
         True
     """
     spec = _spec_of(spec)
-    time_major, is_training = _flag("time_major", time_major), _flag("is_training", is_training)
+    time_major, is_training = check_bool("time_major", time_major), check_bool("is_training", is_training)
     arrays = [array for array in (params, input_data, input_h, input_c) if array is not None]
     params, input_data = _array("params", params, spec), _array("input_data", input_data, spec)
     if input_data.ndim != 3 or input_data.shape[2] != spec.input_size:
@@ -242,27 +242,17 @@ def _spec_of(spec: Any) -> RNNSpec:
     return spec
 
 
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(name, "a Python bool: it is fixed while a trace is made", shorten(value))
-    return bool(value)
-
-
 def _array(name: str, array: Any, spec: RNNSpec) -> Any:
     if not isinstance(array, (jax.Array, np.ndarray)):
         raise ArgumentTypeError(name, "a JAX or NumPy array", type(array))
     if isinstance(array, np.ndarray):
         array = plain(name, array)
-    if array.dtype != spec.dtype.numpy:
-        raise ArgumentError(name, f"{spec.dtype}, the model's", array.dtype, aspect="dtype")
+    _arrays.check_dtype(name, array, spec.dtype.numpy)
     array = jnp.asarray(array)
-    sharded: Any = jax.typeof(
-        array
-    ).sharding.spec  # over axes that the user looks after: those of a mesh that is Explicit
+    # Over axes that the user looks after: those of a mesh that is Explicit.
+    sharded: Any = jax.typeof(array).sharding.spec
     if any(axis is not None for axis in sharded):
-        expected = (
-            "no axis: jax.shard_map divides the work over a mesh, and jax.sharding.reshard brings an array together"
-        )
+        expected = "no axis: jax.shard_map divides work over a mesh, and jax.sharding.reshard brings an array together"
         raise ArgumentError(name, expected, sharded, aspect="sharding")
     return array
 
@@ -323,9 +313,8 @@ def _position(call: Traced, position: Any) -> Any:
     """Check the dropout position; return an int, or an array with one integer."""
     if position is None:
         if call.drops:
-            raise ArgumentError(
-                "dropout_position", "an integer that differs from step to step, or dropout_states", None
-            )
+            expected = "an integer that differs from step to step, or dropout_states"
+            raise ArgumentError("dropout_position", expected, None)
         return 0
     if not isinstance(position, (jax.Array, np.ndarray)):
         return check_int("dropout_position", position, 0, _position_max(np.int64))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from pycudnnrnn._checks import check_int, check_real, check_text, needs, shorten
+from pycudnnrnn._checks import check_bool, check_dropout, check_int, check_text, needs, shorten
 from pycudnnrnn._text import warn
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
@@ -52,15 +52,12 @@ class _RNN(FlatParams):
         super().__init__()
         flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "flat": flat}
         for name, flag in flags.items():
-            if not isinstance(flag, bool):
-                raise ArgumentTypeError(name, "a bool", shorten(flag))
+            check_bool(name, flag)
         self.input_size = check_int("input_size", input_size, 1, INT32_MAX)
         self.hidden_size = check_int("hidden_size", hidden_size, 1, INT32_MAX)
         self.num_layers = check_int("num_layers", num_layers, 1, INT32_MAX)
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
-        self.dropout = check_real("dropout", dropout)
-        if not 0 <= self.dropout <= 1:
-            raise ArgumentError("dropout", "a probability of dropping, from 0 to 1", dropout)
+        self.dropout = check_dropout(dropout)
         if self.dropout and num_layers == 1:
             warn(f"dropout={dropout} has no effect with one layer: it acts between layers")
         self.proj_size = check_int("proj_size", proj_size, 0, hidden_size - 1)
@@ -464,8 +461,6 @@ def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
         got = f"{tuple(batch_sizes.shape)} of {kind[0]} on {kind[1]}"
         raise TorchArgumentError("batch_sizes", "an int64 tensor on the CPU, one number per step", got)
     count: int = int(batch_sizes[0]) if order is None else order.size(0)
-    if order is None and not torch.compiler.is_compiling() and count < 0:  # the operator checks the rest
-        raise TorchArgumentError("batch_sizes", "numbers from 0 on", count)
     return count
 
 

@@ -183,7 +183,7 @@ class ParamLayout:
         return tuple(r for r in self.regions if r.kind == "bias")
 
     @functools.cached_property
-    def _index(self) -> dict[tuple[int, int, str], Region]:
+    def _index(self) -> dict[Any, Region]:
         return {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self.regions}
 
     def region(
@@ -219,13 +219,9 @@ class ParamLayout:
             >>> region.slice
             slice(63, 66, None)
         """
-        if pseudo_layer is not None and lin_layer_id is not None and kind is not None:
-            key = pseudo_layer, lin_layer_id, kind
-            if (layer, direction, gate, side) == (None, None, None, None):  # the usual call is one look-up
-                try:
-                    return self._index[key]
-                except KeyError:
-                    raise ArgumentError("region", "a (pseudo_layer, lin_layer_id, kind) of this layout", key) from None
+        key = pseudo_layer, lin_layer_id, kind
+        if key in self._index and (layer, direction, gate, side) == (None,) * 4:  # the usual call is one look-up
+            return self._index[key]
         return _only(
             self.regions, pseudo_layer=pseudo_layer, layer=layer, direction=direction, lin_layer_id=lin_layer_id,
             gate=gate, kind=kind, side=side,

@@ -33,7 +33,7 @@ def html(layout: ParamLayout) -> str:
     shown = layout.regions[:ROWS_MAX]
     scale = WIDTH / max(layout.size, 1)
     boxes = "".join(
-        f'<rect x="{r.offset * scale:.3f}" y="0" width="{r.size * scale:.3f}" height="24" fill="{_colour(r)}"'
+        f'<rect x="{r.offset * scale:.3f}" y="0" width="{r.size * scale:.3f}" height="24" fill="{_colour(r.gate)}"'
         f' fill-opacity="{0.85 if r.kind == "weight" else 0.45}"><title>{escape(_words(r))}</title></rect>'
         for r in shown
     )
@@ -52,7 +52,7 @@ def html(layout: ParamLayout) -> str:
 
 
 def _cell(column: str, text: str) -> str:
-    sample = f'<span style="background:{_gate_colour(text)}">&emsp;</span> ' if column == "gate" else ""
+    sample = f'<span style="background:{_colour(text)}">&emsp;</span> ' if column == "gate" else ""
     return f"<td>{sample}{escape(text)}</td>"
 
 
@@ -61,9 +61,5 @@ def _words(region: Region) -> str:
     return f"{region.symbol} {region.gate}: {region.kind} {region.lin_layer_id} of {place}, {region.shape}"
 
 
-def _colour(region: Region) -> str:
-    return _gate_colour(region.gate)
-
-
-def _gate_colour(gate: str) -> str:
+def _colour(gate: str) -> str:
     return GATE_COLOURS.get(gate, "#000000")

@@ -175,8 +175,9 @@ class Plan:
         if check_bool("carry_state", carry_state) and self._spec.num_dirs == 2:
             raise ArgumentError("carry_state", "False with both directions: one of them starts at the end", carry_state)
         kind = _arrays.kind_of("params", params)
-        if kind.device != "cpu":
-            _arrays.check_mutable("params", kind, "the graph's arrays are of its kind")
+        if kind.library == "jax" and kind.device != "cpu":
+            expected = "a CuPy array or a torch tensor: the graph's arrays are of its kind, and nobody writes to JAX's"
+            raise ArgumentError("params", expected, "a JAX array")
         with _arrays.streams(self._engine, kind.library, frozenset({kind.library})):
             native = take_params(self._engine, self._spec, "params", params)
             return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)

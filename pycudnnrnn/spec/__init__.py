@@ -9,7 +9,7 @@ import math
 from enum import StrEnum
 from typing import Any, Final
 
-from pycudnnrnn._checks import check_int, check_real, check_word, one_of, shorten
+from pycudnnrnn._checks import check_dropout, check_int, check_real, check_word, one_of, shorten
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec._clip import as_float32, bound_source
 from pycudnnrnn.spec._words import (
@@ -180,7 +180,7 @@ class RNNSpec:
             input_size=check_int("input_size", input_size, 1, INT32_MAX),
             direction=check_word(Direction, "direction", direction),
             dtype=parse_dtype("dtype", dtype),
-            dropout=_checked_dropout(dropout),
+            dropout=check_dropout(dropout),
             seed=check_int("seed", seed, 0, SEED_MAX),
             bias_mode=check_word(BiasMode, "bias_mode", bias_mode),
             algo=check_word(Algorithm, "algo", algo),
@@ -204,11 +204,9 @@ class RNNSpec:
             names = one_of([*map(str, InputMode), AUTO_SELECT])
             raise ArgumentError("input_mode", names, shorten(value)) from None
         if mode is InputMode.SKIP_INPUT and self.input_size != self.num_units:
-            raise ArgumentError(
-                "input_mode",
-                "input_size == num_units with 'skip_input' (the input is added to every gate as it is)",
-                f"'skip_input' with input_size={self.input_size} and num_units={self.num_units}",
-            )
+            expected = "input_size == num_units with 'skip_input' (the input is added to every gate as it is)"
+            got = f"'skip_input' with input_size={self.input_size} and num_units={self.num_units}"
+            raise ArgumentError("input_mode", expected, got)
         return mode
 
     def _checked_projection(self, value: int | None) -> int | None:
@@ -218,11 +216,8 @@ class RNNSpec:
         if self.mode is not RNNMode.LSTM:
             raise ArgumentError("num_proj", f"None for mode {str(self.mode)!r} (only the LSTM projects)", num_proj)
         if num_proj >= self.num_units:
-            raise ArgumentError(
-                "num_proj",
-                f"less than num_units={self.num_units} (cuDNN takes projSize == hiddenSize for no projection)",
-                num_proj,
-            )
+            expected = f"less than num_units={self.num_units} (cuDNN takes projSize == hiddenSize for no projection)"
+            raise ArgumentError("num_proj", expected, num_proj)
         return num_proj
 
     def _checked_clip(self, value: float | tuple[float, float] | None) -> tuple[float, float] | None:
@@ -419,13 +414,6 @@ class RNNSpec:
             if getattr(spec, name) != value:  # to_json writes no value that is still to be chosen, such as None
                 raise ArgumentError(name, "what to_json writes", shorten(value))
         return spec
-
-
-def _checked_dropout(value: float) -> float:
-    dropout = check_real("dropout", value)
-    if not 0.0 <= dropout <= 1.0:
-        raise ArgumentError("dropout", "a probability of dropping, from 0 to 1", dropout)
-    return dropout
 
 
 def _source(value: Any) -> str:
