@@ -242,12 +242,11 @@ class CudnnError(EngineError):
         self.hint = hint
 
 
-_NO_DEVICE: Final = "no GPU can be used, its driver is missing or too old, or its memory is full: see nvidia-smi"
 _MIXED: Final = "libraries of several cuDNN versions are mixed: reinstall cuDNN, and look at LD_LIBRARY_PATH"
 _MEMORY: Final = "memory is exhausted: a smaller batch, or fewer arrays kept alive, needs less"
 
 _HINTS: Final[dict[int, str]] = {
-    1001: _NO_DEVICE,
+    1001: "no GPU can be used, its driver is missing or too old, or its memory is full: see nvidia-smi",
     1002: _MIXED,
     1008: _MIXED,
     3000: "this GPU or version has no kernel for it: algorithm 'standard' supports the most",

@@ -392,9 +392,7 @@ def _read_model(path: Path, require_finite: bool) -> tuple[RNNSpec, str, Callabl
         with parsing("the metadata"):
             states = states_in(file.metadata)
             if states.keys() != {_MODEL}:
-                raise Refusal(
-                    "mismatch", f"not of checkpoint.save, but of a Saver of {_some(states)}: restore it there"
-                )
+                raise Refusal("mismatch", f"of a Saver of {_some(states)}, not of checkpoint.save: restore it there")
             spec, dropout = spec_in(states[_MODEL]), dropout_in(states[_MODEL])
             name = check_text("name", states[_MODEL]["name"])
             check_has_room(file.specs, spec)

@@ -74,9 +74,8 @@ def to_canonical(
     U, inputs = named.shape(first.key(of), 2)[0 if stacked else 1], named.shape(first.key(into), 2)[0]
     sizes = len(GATES[mode]), inputs, U, U
     sums: Literal["bW", "bR"] = "bR" if mode is RNNMode.LSTM else "bW"
-    return assemble(
-        "flax", mode, take_layers(named, form, [c.key for c in cells], sizes, num_dirs, sums=sums), num_dirs
-    )
+    found = take_layers(named, form, [cell.key for cell in cells], sizes, num_dirs, sums=sums)
+    return assemble("flax", mode, found, num_dirs)
 
 
 def from_canonical(

@@ -60,11 +60,8 @@ class ConfiguredLayer(TF1Layer):
     ) -> None:
         kind = type(self).__name__
         if isinstance(input_mode, (int, np.integer)) and not isinstance(input_mode, bool):
-            raise ArgumentTypeError(
-                "input_mode",
-                f"a string: this {kind} is the layer; with input_size it is ops.{kind}",
-                shorten(input_mode),
-            )
+            expected = f"a string: this {kind} is the layer; with input_size it is ops.{kind}"
+            raise ArgumentTypeError("input_mode", expected, shorten(input_mode))
         check_words(input_mode, direction)
         super().__init__(name, layer_dtype(dtype))
         self._input_mode: InputModeLike = cast("InputModeLike", str(input_mode))

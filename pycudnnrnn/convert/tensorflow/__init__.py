@@ -123,9 +123,7 @@ def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None)
     """Add the number that the cell adds at run time to the forget gate's input bias."""
     if forget_bias is None:
         forget_bias = 1.0
-        text = (
-            f"{cell} adds forget_bias to its forget gate when it runs: 1.0, its default, was added to that gate's bias"
-        )
+        text = f"{cell} adds forget_bias to its forget gate when it runs: 1.0, its default, was added to the bias"
         warn(f"{text}; forget_bias=... says another")
     if not isinstance(forget_bias, (int, float)) or isinstance(forget_bias, bool) or not math.isfinite(forget_bias):
         raise ConvertError("tensorflow", f"forget_bias {shorten(forget_bias)}", "expecting a finite number")

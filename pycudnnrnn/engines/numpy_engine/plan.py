@@ -24,10 +24,8 @@ class NumpyPlan:
     def __init__(self, config: CallConfig, layout: ParamLayout) -> None:
         self._config, self._layout, self.spec = config, layout, config.spec
         self._held: tuple[Array | None, list[Weights]] = None, []
-        drops = config.dropout is not None
-        self.reserve_nbytes = (
-            reserve_nbytes(config.spec, config.schedule.num_rows, drops=drops) if config.keep_reserve else 0
-        )
+        rows = config.schedule.num_rows if config.keep_reserve else 0
+        self.reserve_nbytes = reserve_nbytes(config.spec, rows, drops=config.dropout is not None)
 
     def capture(self, params: Array, *, carry_state: bool) -> EngineGraph:  # noqa: ARG002
         raise CaptureError("a plan on the CPU: what is captured is a stream of CUDA calls, and here there are none")
