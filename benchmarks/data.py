@@ -18,7 +18,7 @@ from pycudnnrnn import RNNSpec, ops
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.layout import canonical_shapes
 
-from .problems import CELLS, Problem, flops
+from .problems import CELLS, Problem
 
 Array = npt.NDArray[Any]
 
@@ -138,7 +138,8 @@ def _block(kind: str) -> Array:
 
 def short(problem: Problem) -> Problem:
     """The problem with as few steps as keep a check cheap."""
-    steps = max(2, int(CHECK_FLOPS / (flops(problem) / problem.T)))
+    weights = sum(math.prod(shape) for *_, kind, shape in canonical_shapes(spec_of(problem)) if kind == "weight")
+    steps = max(2, int(CHECK_FLOPS / (2 * problem.B * weights)))
     return problem.replace(T=min(problem.T, steps))
 
 
@@ -157,16 +158,16 @@ def reference(problem: Problem, which: str) -> dict[str, Array]:
     x, dy, *arrays = (np.asarray(a, np.float64) for a in (data.xs[0], data.dy, *data.canonical.weights))
     params = op.canonical_to_params(arrays, [np.asarray(a, np.float64) for a in data.canonical.biases])
     states = (None, None) if problem.cell == "lstm" else (None,)
-    fwd = op.forward(x, *states, params, is_training=which != "infer", sequence_lengths=data.lengths)
     if which == "infer":
-        return results_of(fwd.output, fwd.output_h, fwd.output_c)
+        return results_of(*op(x, *states, params, is_training=False, sequence_lengths=data.lengths))
+    fwd = op.forward(x, *states, params, is_training=True, sequence_lengths=data.lengths)
     grads = fwd.backward(dy)
     return {"y": fwd.output, "dx": grads.input, "dw": flat(*op.params_to_canonical(grads.params))}
 
 
-def results_of(y: Array, hy: Array, cy: Array | None) -> dict[str, Array]:
-    """Name what a forward gives."""
-    return {"y": y, "hy": hy} | ({} if cy is None else {"cy": cy})
+def results_of(*found: Array) -> dict[str, Array]:
+    """Name what a forward gives: y, hy and, of an LSTM, cy."""
+    return dict(zip(("y", "hy", "cy"), found, strict=False))
 
 
 def worst_error(found: dict[str, Array], wanted: dict[str, Array]) -> float:

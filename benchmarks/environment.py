@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,24 +16,19 @@ import pycudnnrnn
 ROOT = Path(__file__).parents[1]
 
 
-def environment(command: str, **settings: Any) -> dict[str, Any]:
+def environment(**settings: Any) -> dict[str, Any]:
     """Describe the machine, the commit and the command; `settings` are the run's own."""
     known, changed = commit(), _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
     return {
         "date": now(),
         "commit": known[:7] if known else "unknown",
         "dirty": bool(changed) if known and changed is not None else None,
-        "command": command,
+        "command": command_line(),
         "machine": cpu(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "gpu": gpus(),
-        "clocks": clocks(),
         "versions": {"python": platform.python_version(), "pycudnnrnn": pycudnnrnn.__version__},
-        "flags": {
-            name: os.environ[name] for name in ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE") if name in os.environ
-        },
-        "units": "microseconds",
     } | settings
 
 
@@ -60,12 +54,8 @@ def cpu() -> str:
 
 def gpus() -> list[str]:
     """Name, driver and memory of each GPU, as nvidia-smi says them; empty where there is none."""
-    return _smi("name,driver_version,memory.total")
-
-
-def clocks() -> list[str]:
-    """The clocks, temperature and power of each GPU at this moment: they move, so a run says them before and after."""
-    return _smi("clocks.sm,clocks.mem,temperature.gpu,power.draw")
+    query = "--query-gpu=name,driver_version,memory.total"
+    return (_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
 
 
 def command_line() -> str:
@@ -80,12 +70,6 @@ def machine_folder(environment: dict[str, Any]) -> str:
     if not environment["gpu"]:
         return "cpu"
     return re.sub(r"[^a-z0-9]+", "-", environment["gpu"][0].partition(",")[0].lower()).strip("-")
-
-
-def _smi(query: str) -> list[str]:
-    if not shutil.which("nvidia-smi"):
-        return []
-    return (_output("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader") or "").splitlines()
 
 
 def _output(*command: str) -> str | None:

@@ -45,19 +45,23 @@ class Ratios:
         return f"{spread}, {len(self.values)} of {self.wanted} rows{rest}"
 
 
+def pairs(run: Run, ours: str, theirs: str, keep: Keep = lambda _: True) -> list[tuple[Record, Record]]:
+    """Return the rows that both were to run."""
+    by_key: dict[Any, dict[str, Record]] = {}
+    for row in run.rows:
+        if row["competitor"] in (ours, theirs) and keep(row):
+            by_key.setdefault(tuple(row[name] for name in KEYS), {})[row["competitor"]] = row
+    return [(pair[ours], pair[theirs]) for pair in by_key.values() if len(pair) == 2]
+
+
 def compare(run: Run, ours: str, theirs: str, metric: str = "median_us", keep: Keep = lambda _: True) -> Ratios:
     """Return ours over theirs for the rows that both were to run, by what `metric` names.
 
     A row without a figure of one of them counts as wanted. Where both have the rounds' medians, the ratio is taken
     inside the rounds.
     """
-    by_key: dict[Any, dict[str, Record]] = {}
-    for row in run.rows:
-        if row["competitor"] in (ours, theirs) and keep(row):
-            by_key.setdefault(tuple(row[name] for name in KEYS), {})[row["competitor"]] = row
-    pairs = [pair for pair in by_key.values() if len(pair) == 2]
-    values = [over(pair[ours], pair[theirs], metric) for pair in pairs]
-    return Ratios(tuple(value for value in values if value is not None), len(pairs))
+    values = [over(*pair, metric) for pair in pairs(run, ours, theirs, keep)]
+    return Ratios(tuple(value for value in values if value is not None), len(values))
 
 
 def over(ours: Record | None, theirs: Record | None, metric: str = "median_us") -> float | None:
@@ -121,15 +125,13 @@ def _host_beyond(ours: str, theirs: str) -> Any:
     """Read the host time of a call of ours, less that of the C++ program's."""
 
     def read(run: Run) -> Reading | None:
-        peers = {tuple(row[name] for name in KEYS): row for row in run.select(competitor=theirs, which="infer")}
-        pairs = [(row, peers.get(tuple(row[n] for n in KEYS))) for row in run.select(competitor=ours, which="infer")]
-        known = [(a, b) for a, b in pairs if b is not None]
-        extra = [a["host_us"] - b["host_us"] for a, b in known if a.get("host_us") and b.get("host_us")]
-        if not known:
-            return None
-        value = statistics.median(extra) if extra else None
-        text = "no figure" if value is None else f"{value:.1f} us (median of {len(extra)} of {len(known)} rows)"
-        return Reading(value, text, len(known) - len(extra))
+        found = pairs(run, ours, theirs, lambda row: row["pass"] == "infer")
+        extra = [a["host_us"] - b["host_us"] for a, b in found if a.get("host_us") and b.get("host_us")]
+        if not extra:
+            return Reading(None, "no figure", len(found)) if found else None
+        value = statistics.median(extra)
+        text = f"{value:.1f} us (median of {len(extra)} of {len(found)} rows)"
+        return Reading(value, text, len(found) - len(extra))
 
     return read
 
@@ -140,11 +142,10 @@ def _fastest_ms(problem: str, which: str, dtype: str) -> Any:
     def read(run: Run) -> Reading | None:
         rows = run.select(problem=problem, which=which, dtype=dtype)
         rows = [row for row in rows if row["competitor"] in ("eager", "plan", "graph", "auto")]
-        best = min(
-            (row for row in rows if row["status"] == "ok"), key=lambda row: float(row["median_us"]), default=None
-        )
-        if best is None:
+        timed = [row for row in rows if row["status"] == "ok"]
+        if not timed:
             return Reading(None, "no figure", len(rows)) if rows else None
+        best = min(timed, key=lambda row: float(row["median_us"]))
         return Reading(best["median_us"] / 1e3, f"{best['median_us'] / 1e3:.3f} ms ({best['competitor']})")
 
     return read

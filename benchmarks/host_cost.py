@@ -17,9 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -31,10 +31,11 @@ from tests.stand_in import shim, torch_on_cpu
 from tests.stand_in.host_device import HostDevice, host_allocator
 
 from . import torch_rules
-from .environment import command_line, environment, now
+from .environment import environment, now
 from .results_files import FOLDER, Record, place, record, write
+from .timing import Sample, summary
 
-ROUNDS = 2000
+BLOCKS = 40
 BLOCK = 50
 IMPORTS = 15
 SETS = 128
@@ -60,43 +61,38 @@ class RingDevice(HostDevice):
         return cupy.ndarray(shape, dtype, memptr=next(self._rings[nbytes]))
 
 
-class Times(NamedTuple):
-    """Times of a call after the same call, and of one after other calls, whose code and data fill the caches."""
-
-    repeated: Sequence[float]
-    first: Sequence[float] = ()
+Times = tuple[list[float], list[float]]
+"""Times of a call after the same call, and of one after other calls, whose code and data fill the caches."""
 
 
 def row(goal: str | None, problem: str, what: str, times: Times, **more: Any) -> Record:
     """Return a row; `goal` is the goal that it measures."""
-    found = record(
-        suite="host_cost", group="binding", problem=problem, competitor="ours", which=what, goal=goal, unit="us",
-        times_us=times.repeated, first_us=round(float(np.median(times.first)), 3) if times.first else None,
-    )  # fmt: skip
-    return found | {"value": found["median_us"]} | more
+    repeated, first = times
+    figures = summary([Sample(repeated)]) | ({"first_us": float(np.median(first))} if first else {})
+    return record(
+        suite="host_cost", group="binding", problem=problem, competitor="ours", which=what, dtype="float32", threads=1,
+        status="ok", goal=goal, unit="us", **figures, value=figures["median_us"],
+    ) | more  # fmt: skip
 
 
-def measured(calls: Calls, rounds: int) -> dict[str, Times]:
-    """Time each call `rounds` times, in blocks, and subtract the time of reading the clock."""
+def measured(calls: Calls) -> dict[str, Times]:
+    """Time each call in blocks, and subtract the time of reading the clock."""
     for call in calls.values():
-        for _ in range(rounds // 10):
+        for _ in range(4 * BLOCK):
             call()
-    taken: dict[str, list[list[float]]] = {name: [] for name in calls}
+    taken: dict[str, Times] = {name: ([], []) for name in calls}
     clock = time.perf_counter_ns
-    nothing = float(np.median([-(clock() - clock()) / 1000 for _ in range(ROUNDS)]))
-    count = min(BLOCK, rounds)
-    for _ in range(-(-rounds // count)):
+    nothing = float(np.median([-(clock() - clock()) / 1000 for _ in range(1000)]))
+    for _ in range(BLOCKS):
         for name, call in calls.items():
             block = []
-            for _ in range(count):
+            for _ in range(BLOCK):
                 start = clock()
                 call()
                 block.append((clock() - start) / 1000 - nothing)
-            taken[name].append(block)
-    return {
-        name: Times([t for _, *rest in blocks for t in rest], [first for first, *_ in blocks])
-        for name, blocks in taken.items()
-    }
+            taken[name][0].extend(block[1:])
+            taken[name][1].append(block[0])
+    return taken
 
 
 def imports(code: str) -> float:
@@ -115,13 +111,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
     options = parser.parse_args()
-    described = environment(command_line(), library="the tests' stand-in, whose calls do no work")
+    described = environment(library="the tests' stand-in, whose calls do no work")
     described["versions"] |= {"numpy": np.__version__, "cupy": cupy.__version__}
     path = shim.build(Path(tempfile.mkdtemp()))
     rows = [*_ours(path), *_torchs(path)]
     binding = imports("import pycudnnrnn; from pycudnnrnn import ops, libcudnn")
     rows.append(
-        row("B8", "import", "import pycudnnrnn, ops and libcudnn", Times([1e3 * binding]), value=binding, unit="ms")
+        row("B8", "import", "import pycudnnrnn, ops and libcudnn", ([1e3 * binding], []), value=binding, unit="ms")
     )
     described["finished"] = now()
     out = place(options.out, described, "host")
@@ -203,7 +199,7 @@ def _idle(path: Path, calls: Calls) -> dict[str, Times]:
     dll = ctypes.CDLL(str(path))
     dll.shim_set_hook.argtypes = [ctypes.c_void_p]
     dll.shim_set_hook(ctypes.cast(dll.shim_idle, ctypes.c_void_p))
-    return measured(calls, ROUNDS)
+    return measured(calls)
 
 
 if __name__ == "__main__":

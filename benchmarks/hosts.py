@@ -7,13 +7,15 @@ import multiprocessing
 import os
 import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final
 from unittest import mock
 
 from .adapters import COMPETITORS, NotRun, Prepared
 from .data import Array, draw
 from .problems import Row
-from .timing import Sample, calibrate
+from .timing import Sample
 
 ANSWER_WITHIN_S: Final = 600.0
 """How long a process may take over one question before it is given up."""
@@ -63,8 +65,8 @@ class Local:
         self._sampled = False
         return self._prepared.figures
 
-    def sample(self, seconds: float) -> tuple[Sample, float]:
-        """Time one round, and a fixed loop before it.
+    def sample(self, seconds: float) -> Sample:
+        """Time one round.
 
         The checks and preparations of a row leave threads at work on the host and a GPU idle; between the samples of
         what runs on a GPU there is nothing to wait for, and the GPU is hardly idle.
@@ -73,17 +75,15 @@ class Local:
             raise Failed("nothing is prepared")
         if not (self._sampled and self._prepared.on_gpu):
             time.sleep(SETTLE_S)
-        calibration = calibrate()
         if not self._sampled:
             self._prepared.spin()
             self._sampled = True
-        return self._prepared.sample(seconds), calibration
+        return self._prepared.sample(seconds)
 
     def release(self) -> None:
         self._prepared = None
 
-    def close(self) -> None:
-        self._prepared = None
+    close = release
 
     def _prepare(self, row: Row) -> Prepared:
         data = draw(row.problem)
@@ -95,9 +95,18 @@ class Remote:
 
     def __init__(self, name: str, threads: int | None, answer_within_s: float = ANSWER_WITHIN_S) -> None:
         self._name, self._threads, self._answer_within_s = name, threads, answer_within_s
-        self._process: Any = None
-        self._connection: Any = None
+        self._pool: ProcessPoolExecutor | None = None
         self._unanswered = 0
+
+    def start(self) -> None:
+        """Start the process, and wait for nothing: while it imports what it needs, others do."""
+        before = {*multiprocessing.active_children()}
+        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (self._name, self._threads))
+        wanted = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) if self._threads else {}
+        with mock.patch.dict(os.environ, wanted):  # a process reads them as it starts
+            pool.submit(os.getpid)
+        (self._process,) = {*multiprocessing.active_children()} - before
+        self._pool = pool
 
     def versions(self) -> Any:
         return self._ask("versions")
@@ -112,81 +121,58 @@ class Remote:
         return self._ask("sample", seconds)
 
     def release(self) -> None:
-        if self._process is not None:
+        if self._pool is not None:
             self._ask("release")
 
     def close(self) -> None:
-        if self._process is None:
-            return
-        self._connection.close()
-        self._process.join(5)
-        if self._process.is_alive():
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._process.join(5)
             self._process.kill()
-            self._process.join()
-        self._process = None
+            self._pool = None
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         if self._unanswered == UNANSWERED:
             raise NotRun(f"not asked again: {UNANSWERED} times no answer within {self._answer_within_s:g} s")
-        if self._process is None:
+        if self._pool is None:
             self.start()
+        assert self._pool is not None
         try:
-            self._connection.send((method, arguments))
-            answered = self._connection.poll(self._answer_within_s)
-            kind, answer = self._connection.recv() if answered else ("late", "")
-        except (EOFError, OSError) as error:
-            self._process.join(5)
-            code = self._process.exitcode
-            self.close()
-            raise Failed(f"{method}: the process ended with exit code {code}") from error
-        if kind == "late":
+            return self._pool.submit(_answer, method, arguments).result(self._answer_within_s)
+        except TimeoutError as error:
             self._unanswered += 1
             self._process.kill()
             self.close()
-            raise Failed(f"{method}: no answer within {self._answer_within_s:g} s")
-        if kind == "ok":
-            return answer
-        raise (NotRun if kind == "not_run" else Failed)(answer)
-
-    def start(self) -> None:
-        """Start the process, and wait for nothing: while it imports what it needs, others do."""
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self._name, self._threads), daemon=True)
-        wanted = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) if self._threads else {}
-        wanted |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or JAX takes three quarters of a GPU from the others
-        with mock.patch.dict(os.environ, wanted):  # a process reads them as it starts
-            self._process.start()
-        theirs.close()
+            raise Failed(f"{method}: no answer within {self._answer_within_s:g} s") from error
+        except BrokenProcessPool as error:
+            self.close()
+            raise Failed(f"{method}: the process ended with exit code {self._process.exitcode}") from error
 
 
 Host = Local | Remote
 """What a competitor runs in; both answer the same questions."""
 
+_host: Local
 
-def serve(connection: Any, name: str, threads: int | None) -> None:
-    """Answer questions until the other side goes away; what is raised is an answer, too.
 
-    The process stays on as many processors as it has threads: XLA reads no other setting of their number.
+def _begin(name: str, threads: int | None) -> None:
+    """Make a process ready to answer.
+
+    It stays on as many processors as it has threads: XLA reads no other setting of their number.
     """
+    global _host  # noqa: PLW0603  one process has one
     if threads:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes the connection
-    host = Local(name)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends the process
+    _host = Local(name)
     with contextlib.suppress(Exception):  # which the first question meets again
-        host.versions()
-    while True:
-        try:
-            method, arguments = connection.recv()
-        except EOFError:
-            return
-        try:
-            answer = "ok", getattr(host, method)(*arguments)
-        except NotRun as reason:
-            answer = "not_run", str(reason)
-        except Exception as error:  # noqa: BLE001  whatever a competitor raises is its row's result
-            answer = "failed", f"{type(error).__name__}: {error}"
-        try:
-            connection.send(answer)
-        except BrokenPipeError:
-            return
+        _host.versions()
+
+
+def _answer(method: str, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return getattr(_host, method)(*arguments)
+    except NotRun:
+        raise
+    except Exception as error:  # noqa: BLE001  it goes through a pipe, whatever it is
+        raise Failed(f"{type(error).__name__}: {error}") from None

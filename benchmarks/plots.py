@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,23 +14,18 @@ from pycudnnrnn._atomic import write_atomically
 
 from . import report
 from .adapters import OURS
-from .results_files import Run, newest
+from .results_files import Run
 
 COLOURS: Final = ("#4477aa", "#ee6677")
 """Of Paul Tol's bright scheme, made to be told apart without colour vision."""
 
 
-def draw(found: Sequence[Run], folder: Path) -> None:
-    """Write the picture that these runs have rows for, and remove all others."""
-    run = next((run for run in newest(list(found), "speed", "cpu") if report.cpu_rows(run)), None)
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("*.svg"):
-        stale.unlink()
-    if run is not None and report.has_picture(run):
-        image = io.BytesIO()
-        with mpl.rc_context({"svg.hashsalt": "pycudnnrnn", "svg.fonttype": "none"}):  # ids and text that do not vary
-            bars(run).savefig(image, format="svg", metadata={"Date": None})
-        write_atomically(folder / "cpu-ratios.svg", image.getvalue())
+def draw(run: Run, path: Path) -> None:
+    """Write the picture of a run on a CPU."""
+    image = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "pycudnnrnn", "svg.fonttype": "none"}):  # ids and text that do not vary
+        bars(run).savefig(image, format="svg", metadata={"Date": None})
+    write_atomically(path, image.getvalue())
 
 
 def bars(run: Run) -> Figure:

@@ -184,16 +184,3 @@ GROUPS: Final[dict[str, Group]] = {group.name: group for group in (
 def rows_of(groups: Iterable[str], keep: Callable[[Row], bool] = lambda _: True) -> list[Row]:
     """List the rows of groups, in their order."""
     return [row for group in groups for row in GROUPS[group].rows() if keep(row)]
-
-
-def flops(problem: Problem) -> float:
-    """Multiply-adds of one forward, times 2; backward-data and backward-weights have as many each.
-
-    Pointwise work is not counted, as nobody counts it. Skip input has no input matrices in its first layer.
-    """
-    G, H, P = problem.gates, problem.H, problem.P or problem.H
-    of_step = 0
-    for layer in range(problem.L):
-        width = problem.D * P if layer else problem.I if problem.input == "linear" else 0
-        of_step += 2 * G * H * (width + P) + (2 * H * P if problem.P else 0)
-    return float(of_step * problem.D * problem.B * problem.T)

@@ -6,7 +6,6 @@ each GPU; GOALS.md has the goals, the host's costs and what was not measured.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,7 @@ from pycudnnrnn._atomic import write_atomically
 from .adapters import AGAINST, COMPETITORS, OURS
 from .goals import GOALS, compare, over, readings
 from .problems import GROUPS
-from .results_files import FOLDER, Record, Run, newest, runs
+from .results_files import Record, Run, newest, runs
 
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "performance.md"
 GOALS_DOCUMENT: Final = Path(__file__).parent / "GOALS.md"
@@ -85,13 +84,11 @@ def goals_document(found: Sequence[Run]) -> str:
 
 def cpu(found: Sequence[Run]) -> str:
     """Return the CPU's results: a sentence, a chart and a table, with all other settings folded."""
-    run = next((run for run in newest(list(found), "speed", "cpu") if cpu_rows(run)), None)
-    if run is None:
-        return "No comparison on a CPU has been made yet."
+    run = cpu_run(found)
     ours, (main, *others) = first_of_ours(run), settings(run)
     parts = [
         in_a_sentence(run, ours, main),
-        "![our time divided by torch's, per problem](performance/cpu-ratios.svg)" if has_picture(run) else "",
+        "![our time divided by torch's, per problem](performance/cpu-ratios.svg)",
         f"## CPU: {setting_name(main)}",
         _prose(CPU_TEXT.format(ours=TITLES[ours])),
         cpu_table(run, main),
@@ -100,12 +97,17 @@ def cpu(found: Sequence[Run]) -> str:
         CPU_HOW,
         where(run),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
+
+
+def cpu_run(found: Sequence[Run]) -> Run:
+    """Return the newest comparison with torch on a CPU."""
+    of_torch = {"group": "cpu", "competitor": "torch-cpu", "status": "ok"}
+    return next(run for run in newest(found, "speed", "cpu") if run.select(**of_torch))
 
 
 def cpu_rows(run: Run) -> list[Record]:
-    """Return the rows of the group that a library ran or was to run; in old files, "*" is a row that nobody was."""
-    return [row for row in run.select(group="cpu", suite="speed") if row["competitor"] != "*"]
+    return run.select(group="cpu", suite="speed")
 
 
 def first_of_ours(run: Run) -> str:
@@ -130,29 +132,19 @@ def over_torch(run: Run, name: str, setting: tuple[str, int], title: str) -> dic
     return {problem: value for problem, value in found.items() if value is not None}
 
 
-def has_picture(run: Run) -> bool:
-    """Return True if there is a ratio to torch to draw."""
-    return any(over_torch(run, first_of_ours(run), settings(run)[0], title) for title in PASSES.values())
-
-
 def in_a_sentence(run: Run, ours: str, setting: tuple[str, int]) -> str:
     """Return the medians in a sentence, between what half of the problems are, and which are the extremes."""
     found = {title: over_torch(run, ours, setting, title) for title in PASSES.values()}
-    found = {title: ratios for title, ratios in found.items() if ratios}
-    absent = [TITLES.get(n, n) for n in (*OURS["cpu"], *AGAINST["cpu"]) if not run.select(group="cpu", competitor=n)]
-    missing = f" Not in these results: {', '.join(absent)}." if absent else ""
-    if not found:
-        return _prose(f"No comparison with torch on a CPU has been made yet.{missing}")
     medians = ", and ".join(
         f"{statistics.median(ratios.values()):.2f} for a {title}" for title, ratios in found.items()
     )
     spread = " ".join(f"{title.capitalize()}s: {_spread(ratios)}." for title, ratios in found.items())
     head = _prose(f"**On a CPU, our time divided by torch's is {medians} (median).**")
-    return f"{head}\n\n" + _prose(f"Times of {TITLES[ours]}, {setting_name(setting)}. {spread}{missing}")
+    return f"{head}\n\n" + _prose(f"Times of {TITLES[ours]}, {setting_name(setting)}. {spread}")
 
 
 def _spread(ratios: dict[str, float]) -> str:
-    low, _, high = statistics.quantiles(ratios.values(), n=4) if len(ratios) > 1 else [*ratios.values()] * 3
+    low, _, high = statistics.quantiles(ratios.values(), n=4)
     least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     extremes = f"the extremes are {ratios[least]:.2f} ({least}) and {ratios[most]:.2f} ({most})"
     return f"half of {len(ratios)} problems are from {low:.2f} to {high:.2f}, {extremes}"
@@ -162,10 +154,8 @@ def cpu_lines(run: Run, setting: tuple[str, int]) -> list[tuple[str, str, dict[s
     """Return problem, pass and the rows by competitor: all forwards, then all training steps."""
     rows = [row for row in cpu_rows(run) if (row["dtype"], row["threads"]) == setting]
     lines: dict[tuple[str, str], dict[str, Record]] = {}
-    for which in (*PASSES, *{row["pass"] for row in rows}.difference(PASSES)):
-        for row in rows:
-            if row["pass"] == which:
-                lines.setdefault((problem_name(row), PASSES.get(which, which)), {})[row["competitor"]] = row
+    for row in sorted(rows, key=lambda row: [*PASSES].index(row["pass"])):
+        lines.setdefault((problem_name(row), PASSES[row["pass"]]), {})[row["competitor"]] = row
     return [(*key, line) for key, line in lines.items()]
 
 
@@ -202,13 +192,13 @@ def gpu(found: Sequence[Run]) -> str:
         return f"## GPU\n\n{NO_GPU}"
     parts = ["## GPU"]
     for machine in machines:
-        run = next(newest(list(found), "speed", machine))
+        run = next(newest(found, "speed", machine))
         ours = "rule" if run.groups == ["grid"] else "plan"
         parts += [f"### {machine}", where(run), group_ratios(run, ours)]
         for group in run.groups:
-            rows = [row for row in run.select(group=group) if row["competitor"] != "*"]
-            why = f": {GROUPS[group].why}" if group in GROUPS else ""
-            parts.append(_folded(group + why, "\n\n".join(filter(None, [comparison(rows, ours), without(rows)]))))
+            rows = run.select(group=group)
+            text = "\n\n".join(filter(None, [comparison(rows, ours), without(rows)]))
+            parts.append(_folded(f"{group}: {GROUPS[group].why}", text))
     return "\n\n".join(parts)
 
 
@@ -284,9 +274,7 @@ def goals(found: Sequence[Run]) -> str:
 
 def host_cost(found: Sequence[Run]) -> str:
     """Return what a call costs on the host, without the work of cuDNN."""
-    run = next(newest(list(found), "host_cost"), None)
-    if run is None:
-        return "## Host cost\n\nNot measured."
+    run = next(newest(found, "host_cost"))
     rows = run.select(suite="host_cost")
     lines = []
     for row in rows:
@@ -360,19 +348,13 @@ def _is_number(cell: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=FOLDER)
-    parser.add_argument("--out", type=Path, default=DOCUMENT, help="the page")
-    parser.add_argument("--goals", type=Path, default=GOALS_DOCUMENT, help="the developers' page")
-    options = parser.parse_args()
     from .plots import draw  # matplotlib is for those who draw
 
-    found = runs(options.results)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(found, options.out.parent / "performance")
-    write_atomically(options.out, document(found).encode())
-    write_atomically(options.goals, goals_document(found).encode())
-    print(f"written: {options.out}, {options.goals}")
+    found = runs()
+    draw(cpu_run(found), DOCUMENT.parent / "performance" / "cpu-ratios.svg")
+    write_atomically(DOCUMENT, document(found).encode())
+    write_atomically(GOALS_DOCUMENT, goals_document(found).encode())
+    print(f"written: {DOCUMENT}, {GOALS_DOCUMENT}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from rich.progress import Progress
 
 from .adapters import COMPETITORS, NotRun
 from .data import TOLERANCES, Array, reference, short, worst_error
-from .environment import clocks, command_line, environment, now
+from .environment import environment, now
 from .hosts import Failed, Host, Local, Remote
 from .problems import Problem, Row
 from .results_files import Record, json_line, place, record, write
@@ -62,7 +62,7 @@ class Results:
 
     def finish(self) -> None:
         """Write the whole again, with when it ended; a file without that was cut short."""
-        self.environment |= {"finished": now(), "clocks_after": clocks()}
+        self.environment["finished"] = now()
         if self._path is not None:
             write(self._path, self.environment, self.rows)
 
@@ -95,7 +95,7 @@ def measure(parts: Sequence[Part], settings: Settings, out: Path | None, console
     A folder gets a file by machine, date and commit.
     """
     asked = sum(len(part.rows) * len(part.hosts) for part in parts)
-    described = environment(command_line(), rows=asked, settings=vars(settings))
+    described = environment(rows=asked, settings=vars(settings))
     out = None if out is None else place(out, described)
     results = Results(out, described)
     with Progress(console=console) as progress:
@@ -118,7 +118,7 @@ def run(
     A row that is not begun within the budget is listed as not run, as is what an interrupt leaves. `advance` gets each
     row's name as it is done.
     """
-    started = clock()
+    started, reason = clock(), "interrupted"
     asked = [(row, part.hosts) for part in parts for row in part.rows]
     hosts = list({id(host): host for part in parts for _, _, host in part.hosts}.values())
     with contextlib.suppress(KeyboardInterrupt):
@@ -127,20 +127,16 @@ def run(
                 host.start()
         for host in hosts:
             results.environment["versions"] |= _versions(host)
-        measured = 0
-        for row, row_hosts in asked:
-            reason = settings.stops(measured, clock() - started)
-            records = [_record(row, name, threads, "not_run", reason) for name, threads, _ in row_hosts]
-            if not reason:
-                records, measured = _measure(row, row_hosts, settings), measured + 1
-            for found in records:
+        for measured, (row, row_hosts) in enumerate(asked):
+            if stop := settings.stops(measured, clock() - started):
+                reason = stop
+                break
+            for found in _measure(row, row_hosts, settings):
                 results.add(found)
             advance(row.problem.name)
-    wanted = [_record(row, who, threads, "not_run", "interrupted") for row, to in asked for who, threads, _ in to]
-    listed = set(map(_key, results.rows))
-    for left in wanted:
-        if _key(left) not in listed:
-            results.add(left)
+    wanted = [(row, name, threads) for row, row_hosts in asked for name, threads, _ in row_hosts]
+    for left in wanted[len(results.rows) :]:
+        results.add(_record(*left, "not_run", reason))
     results.finish()
     for host in hosts:
         host.close()
@@ -155,7 +151,7 @@ def _versions(host: Host) -> dict[str, Any]:
 
 @dataclasses.dataclass
 class _Entry:
-    """One competitor on one row; `outcome` is set once it is known that it will have no figure."""
+    """One competitor on one row; `failure` is a status and a reason, once it is known that it will have no figure."""
 
     row: Row
     name: str
@@ -163,38 +159,32 @@ class _Entry:
     host: Host
     figures: Record = dataclasses.field(default_factory=dict)
     samples: list[Sample] = dataclasses.field(default_factory=list)
-    calibrations: list[float] = dataclasses.field(default_factory=list)
-    outcome: Record | None = None
+    failure: tuple[str, str] | None = None
 
     def attempt(self, action: Callable[[], None]) -> None:
         """Do something; that it raises is the row's outcome."""
-        if self.outcome is not None:
+        if self.failure is not None:
             return
         try:
             action()
         except NotRun as reason:
-            self.outcome = self.record("not_run", str(reason))
+            self.failure = "not_run", str(reason)
+        except Failed as reason:
+            self.failure = "failed", str(reason)
         except Exception as error:  # noqa: BLE001  a row's exception is its result
-            text = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
-            self.outcome = self.record("failed", text)
+            self.failure = "failed", f"{type(error).__name__}: {error}"
 
     def prepare(self) -> None:
         checked = check(self.row, self.host)
         self.figures = self.host.prepare(self.row) | checked
 
     def sample(self, seconds: float) -> None:
-        sample, calibration = self.host.sample(seconds)
-        self.samples.append(sample)
-        self.calibrations.append(calibration)
+        self.samples.append(self.host.sample(seconds))
 
-    def result(self) -> Record:
-        if self.outcome is not None:
-            return self.outcome
-        calibration = [min(self.calibrations), max(self.calibrations)]
-        return _rounded(self.record("ok", None, **summary(self.samples), calibration_us=calibration, **self.figures))
-
-    def record(self, status: str, reason: str | None, **figures: Any) -> Record:
-        return _record(self.row, self.name, self.threads, status, reason, **figures)
+    def record(self) -> Record:
+        if self.failure is not None:
+            return _record(self.row, self.name, self.threads, *self.failure)
+        return _record(self.row, self.name, self.threads, "ok", None, **summary(self.samples), **self.figures)
 
 
 def _measure(row: Row, hosts: Sequence[Asked], settings: Settings) -> list[Record]:
@@ -208,7 +198,7 @@ def _measure(row: Row, hosts: Sequence[Asked], settings: Settings) -> list[Recor
     for entry in entries:
         with contextlib.suppress(Failed):  # one that died holds nothing any more
             entry.host.release()
-    return [entry.result() for entry in entries]
+    return [entry.record() for entry in entries]
 
 
 def check(row: Row, host: Host) -> dict[str, float]:
@@ -237,18 +227,3 @@ def _record(row: Row, competitor: str, threads: int | None, status: str, reason:
         suite=SUITE, group=row.group, problem=p.name, competitor=competitor, which=row.which, dtype=row.dtype,
         threads=threads, status=status, reason=reason, sizes=sizes, tag=p.tag, **figures,
     )  # fmt: skip
-
-
-def _rounded(row: Record) -> Record:
-    """Five digits are more than any clock here knows."""
-
-    def digits(value: Any) -> Any:
-        if isinstance(value, list):
-            return [digits(v) for v in value]
-        return float(f"{value:.5g}") if isinstance(value, float) else value
-
-    return {name: digits(value) for name, value in row.items()}
-
-
-def _key(record: Record) -> tuple[Any, ...]:
-    return tuple(record[name] for name in ("group", "problem", "pass", "dtype", "competitor", "threads"))

@@ -10,7 +10,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,20 +32,6 @@ QUEUE_LAUNCHES: Final = 1000
 """Launches that a stream takes before a launch blocks the host, about."""
 
 
-class Clock(Protocol):
-    """Marks in time, and the microseconds between two of them."""
-
-    name: str
-    """What a report says: "host" or "events"."""
-
-    def mark(self) -> Any: ...
-
-    def microseconds(self, start: Any, stop: Any) -> float: ...
-
-    def synchronize(self) -> None:
-        """Wait until all that was called is done."""
-
-
 class HostClock:
     """The host's monotonic clock. `synchronize` is for calls that return before they are done."""
 
@@ -53,14 +39,6 @@ class HostClock:
 
     def __init__(self, synchronize: Call = lambda: None) -> None:
         self.synchronize = synchronize
-
-    @staticmethod
-    def mark() -> int:
-        return time.perf_counter_ns()
-
-    @staticmethod
-    def microseconds(start: int, stop: int) -> float:
-        return (stop - start) / 1000
 
 
 class EventClock:
@@ -87,6 +65,9 @@ class EventClock:
     def microseconds(self, start: Any, stop: Any) -> float:
         """Milliseconds are what CUDA gives; both events have to have passed."""
         return self._elapsed_ms(start, stop) * 1000
+
+
+Clock = HostClock | EventClock
 
 
 @dataclasses.dataclass
@@ -122,7 +103,7 @@ def host_sample(call: Call, clock: Clock, seconds: float, least: int = 3) -> Sam
     return Sample(times)
 
 
-def event_sample(call: Call, clock: Clock, seconds: float, launches: int = 1, least: int = 30) -> Sample:
+def event_sample(call: Call, clock: EventClock, seconds: float, launches: int = 1, least: int = 30) -> Sample:
     """Time the device: pairs of events round as many calls as make a sample long enough; and the host beside it.
 
     `figures`: `latency_us` (call and wait, one by one), `pipelined_us` (calls in a queue, one wait at the end) and
@@ -137,14 +118,13 @@ def event_sample(call: Call, clock: Clock, seconds: float, launches: int = 1, le
     queued = max(2, min(QUEUE_CALLS, int(seconds * 1e6 / 10 / statistics.median(times))))
     figures = {
         "latency_us": statistics.median(latency.times_us),
-        "latency_p99_us": percentile(latency.times_us, 99),
         "pipelined_us": _pipelined(call, clock, queued),
         "host_us": _host_only(call, clock, max(1, min(50, QUEUE_LAUNCHES // max(launches, 1)))),
     }
     return Sample(times, figures)
 
 
-def calls_for(least_us: float, call: Call, clock: Clock) -> int:
+def calls_for(least_us: float, call: Call, clock: EventClock) -> int:
     """Return how many calls last so long, by doubling."""
     calls = 1
     while elapsed(call, clock, calls) < least_us and calls < 2**14:
@@ -152,7 +132,7 @@ def calls_for(least_us: float, call: Call, clock: Clock) -> int:
     return calls
 
 
-def elapsed(call: Call, clock: Clock, calls: int) -> float:
+def elapsed(call: Call, clock: EventClock, calls: int) -> float:
     start = clock.mark()
     for _ in range(calls):
         call()
@@ -180,19 +160,6 @@ def _host_only(call: Call, clock: Clock, calls: int) -> float:
     return statistics.median(times)
 
 
-def calibrate() -> float:
-    """Time a fixed loop of Python: machines that share a processor have fast and slow minutes, and this shows them."""
-    start = time.perf_counter_ns()
-    total = 0
-    for i in range(20_000):
-        total += i
-    return (time.perf_counter_ns() - start) / 1000
-
-
-def percentile(times: Sequence[float], percent: float) -> float:
-    return float(np.percentile(times, percent))
-
-
 def summary(samples: Sequence[Sample]) -> dict[str, Any]:
     """Put rounds together: medians of the rounds' medians, percentiles and the lowest of all times."""
     medians = [statistics.median(sample.times_us) for sample in samples]
@@ -200,9 +167,8 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
     figures = {name: statistics.median(sample.figures[name] for sample in samples) for name in samples[0].figures}
     return {
         "median_us": statistics.median(medians),
-        "p10_us": percentile(together, 10),
-        "p90_us": percentile(together, 90),
-        "lowest_us": min(together),
+        "p10_us": float(np.percentile(together, 10)),
+        "p90_us": float(np.percentile(together, 90)),
         "rounds": len(samples),
         "calls": len(together),
         "round_medians_us": medians,

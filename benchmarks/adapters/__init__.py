@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..data import Array, Data
@@ -113,6 +114,28 @@ OURS: Final = {"cpu": ("compiled", "numpy"), "cuda": ("eager", "plan", "graph")}
 
 AGAINST: Final = {"cpu": ("torch-cpu", "onnxruntime", "jax-cpu"), "cuda": ("torch", "torch-graph", "raw")}
 """What it is with, unless somebody chooses."""
+
+
+def in_turn(problem: Problem, which: str, xs: Sequence[Any], infer: Any, step: Any) -> Any:
+    """Return a call of a pass that goes through the inputs in turn.
+
+    `infer(x, *states)` returns an output and its states. Where they carry, a call starts from those of the last one.
+    """
+    turn, states = itertools.cycle(xs), ()
+
+    def carried() -> None:
+        nonlocal states
+        _, *states = infer(next(turn), *states)
+
+    if which == "infer" and problem.carried:
+        return carried
+    once = infer if which == "infer" else step
+    return lambda: once(next(turn))
+
+
+def launches(problem: Problem, which: str) -> int:
+    """Two per step and layer, if nothing is fused; three passes in a step of training."""
+    return 2 * problem.T * problem.L * problem.D * (3 if which == "step" else 1)
 
 
 def load(package: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,8 +14,7 @@ from pycudnnrnn.errors import PycudnnrnnError
 
 from ..data import Array, Data, flat, numpy_name, results_of, spec_of
 from ..problems import Problem
-from ..timing import HostClock
-from . import NotRun, Prepared, load
+from . import NotRun, Prepared, in_turn, load
 
 
 class Network(NamedTuple):
@@ -64,8 +62,8 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         y = network.run(weights, x, zeros, training=True)[0]
         return (y * dy).sum(), y
 
-    infer = jax.jit(lambda *arguments: network.run(*arguments, training=False))
-    step = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
+    forward = jax.jit(lambda *arguments: network.run(*arguments, training=False))
+    training = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
 
     def host(array: Any) -> Array:
         return np.asarray(array).astype(np.float64)
@@ -75,45 +73,37 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
 
     def results() -> dict[str, Array]:
         if which == "infer":
-            y, (h, *c) = infer(weights, xs[0], zeros)
-            return results_of(data_of(y), host(h), host(c[0]) if c else None)
-        (_, y), (gradient, dx) = step(weights, xs[0])
+            y, states = infer(xs[0])
+            return results_of(data_of(y), *map(host, states))
+        (_, y), (gradient, dx) = step(xs[0])
         return {"y": data_of(y), "dx": data_of(dx), "dw": network.gradient(jax.tree.map(host, gradient))}
 
-    turn, states = itertools.cycle(xs), zeros
+    def infer(x: Any, states: Any = zeros) -> Any:
+        return jax.block_until_ready(forward(weights, x, states))
 
-    def call_infer() -> None:
-        nonlocal states
-        _, left = jax.block_until_ready(infer(weights, next(turn), states))
-        states = tuple(left) if problem.carried else zeros
+    def step(x: Any) -> Any:
+        return jax.block_until_ready(training(weights, x))
 
-    def call_step() -> None:
-        jax.block_until_ready(step(weights, next(turn)))
-
-    return Prepared(call_infer if which == "infer" else call_step, results, HostClock(), on_gpu=device != "cpu")
+    return Prepared(in_turn(problem, which, xs, infer, step), results, on_gpu=device != "cpu")
 
 
-def _scan(jax: Any, problem: Problem, dtype: str, data: Data, _device: str) -> Network:
+def _scan(jax: Any, problem: Problem, _dtype: str, data: Data, _device: str) -> Network:
     """What a user writes: a cell in lax.scan, with the input's product outside of it."""
     if problem.lengths != "full":
         raise NotRun("written for full batches")
     jnp = jax.numpy
-    precision = {"tf32": "tensorfloat32", "float32": "highest"}.get(dtype)
     weights = [
         {"W": np.stack(p.W), "R": np.stack(p.R), "bW": np.stack(p.bW or p.zeros), "bR": np.stack(p.bR or p.zeros)}
         | ({} if p.projection is None else {"P": p.projection})
         for p in split("canonical", data.canonical, projection=True, skip=True)
     ]
 
-    def product(a: Any, matrix: Any) -> Any:
-        return jnp.matmul(a, matrix.T, precision=precision)
-
     def cell(p: Any, h: Any, c: Any, from_x: Any, from_h: Any) -> Any:
         if problem.cell == "lstm":
             i, f, n, o = jnp.split(from_x + from_h, 4, axis=1)
             c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(n)
             h = jax.nn.sigmoid(o) * jnp.tanh(c)
-            return (product(h, p["P"]) if "P" in p else h), c
+            return (h @ p["P"].T if "P" in p else h), c
         if problem.cell == "gru":
             (rx, ux, nx), (rh, uh, nh) = jnp.split(from_x, 3, axis=1), jnp.split(from_h, 3, axis=1)
             update, new = jax.nn.sigmoid(ux + uh), jnp.tanh(nx + jax.nn.sigmoid(rx + rh) * nh)
@@ -123,10 +113,10 @@ def _scan(jax: Any, problem: Problem, dtype: str, data: Data, _device: str) -> N
     def one(p: Any, x: Any, h: Any, c: Any, *, skip: bool, backward: bool) -> Any:
         rows = p["R"].shape[0] * p["R"].shape[1]
         R, bR = p["R"].reshape(rows, -1), p["bR"].reshape(-1)
-        from_x = jnp.tile(x, (1, 1, problem.gates)) if skip else product(x, p["W"].reshape(rows, -1))
+        from_x = jnp.tile(x, (1, 1, problem.gates)) if skip else x @ p["W"].reshape(rows, -1).T
 
         def step(state: Any, at: Any) -> Any:
-            left = cell(p, *state, at, product(state[0], R) + bR)
+            left = cell(p, *state, at, state[0] @ R.T + bR)
             return left, left[0]
 
         return jax.lax.scan(step, (h, c), from_x + p["bW"].reshape(-1), reverse=backward)

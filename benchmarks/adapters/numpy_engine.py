@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import itertools
 import os
 from typing import Any
 
@@ -12,12 +11,44 @@ import numpy as np
 
 import pycudnnrnn
 from pycudnnrnn import ops
+from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import VARIABLE, kernels_in_use
 from pycudnnrnn.errors import EngineError, MissingDependencyError
 
 from ..data import Array, Data, flat, results_of, spec_of
 from ..problems import Problem
-from . import NotRun, Prepared
+from ..timing import Clock, HostClock
+from . import NotRun, Prepared, in_turn, launches
+
+
+class Device:
+    """The way to and from a device, and its clock: here the host's."""
+
+    name = "cpu"
+
+    def put(self, array: Array) -> Any:
+        return array
+
+    def get(self, array: Any) -> Array:
+        found: Array = array
+        return found
+
+    def clock(self) -> Clock:
+        return HostClock()
+
+    def params(self, op: Any, data: Data) -> Any:
+        """A params buffer in the device's layout, made on the host."""
+        layout = op.layout(self.name)
+        params = np.zeros(layout.size, op.dtype.numpy)
+        from_canonical(data.canonical.weights, data.canonical.biases, layout, params)
+        return self.put(params)
+
+    def outputs(self, *arrays: Any) -> dict[str, Array]:
+        return results_of(*(self.get(array) for array in arrays if array is not None))
+
+    def gradients(self, op: Any, y: Any, dx: Any, d_params: Any) -> dict[str, Array]:
+        dw = flat(*to_canonical(self.get(d_params), op.layout(self.name), copy=False))
+        return {"y": self.get(y), "dx": self.get(dx), "dw": dw}
 
 
 def versions() -> dict[str, Any]:
@@ -40,47 +71,26 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
     if kernels != option:
         raise NotRun(f"this process runs the kernels of {kernels}")
     spec = spec_of(problem, dtype)
-    op = ops.from_spec(spec)
-    cast = [np.asarray(a, spec.dtype.numpy) for a in (data.dy, *data.canonical.weights, *data.canonical.biases)]
-    dy, arrays = cast[0], cast[1:]
-    count = len(data.canonical.weights)
-    params = op.canonical_to_params(arrays[:count], arrays[count:])
-    xs = [np.asarray(x, spec.dtype.numpy) for x in data.xs]
+    return eager(problem, which, data.cast(spec.dtype.numpy), ops.from_spec(spec), Device())
+
+
+def eager(problem: Problem, which: str, data: Data, op: Any, device: Device) -> Prepared:
+    """Make the op's calls as users write them, on a device's arrays."""
+    params, xs, dy = device.params(op, data), [device.put(x) for x in data.xs], device.put(data.dy)
     none = (None,) * (2 if problem.cell == "lstm" else 1)
     keywords: dict[str, Any] = {"sequence_lengths": data.lengths}
 
-    def infer(x: Array, states: Any = none) -> Any:
-        return op(x, *states, params, is_training=False, **keywords)
+    def infer(x: Any, *states: Any) -> Any:
+        return op(x, *(states or none), params, is_training=False, **keywords)
 
-    def step(x: Array) -> Any:
+    def step(x: Any) -> Any:
         fwd = op.forward(x, *none, params, is_training=True, **keywords)
         return fwd, fwd.backward(dy)
 
-    if which == "infer":
-        return Prepared(stepping(infer, xs, none, carried=problem.carried), lambda: results(infer(xs[0])))
-
-    def gradients() -> dict[str, Array]:
+    def results() -> dict[str, Array]:
+        if which == "infer":
+            return device.outputs(*infer(xs[0]))
         fwd, grads = step(xs[0])
-        return {"y": fwd.output, "dx": grads.input, "dw": flat(*op.params_to_canonical(grads.params))}
+        return device.gradients(op, fwd.output, grads.input, grads.params)
 
-    turn = itertools.cycle(xs)
-    return Prepared(lambda: step(next(turn)), gradients)
-
-
-def results(found: Any) -> dict[str, Array]:
-    """Name what an op's call returns."""
-    return results_of(found[0], found[1], found[2] if len(found) > 2 else None)
-
-
-def stepping(infer: Any, xs: list[Any], none: tuple[None, ...], *, carried: bool) -> Any:
-    """Return a call that goes through the inputs in turn, from the states that the last one left where they carry."""
-    turn = itertools.cycle(xs)
-    if not carried:
-        return lambda: infer(next(turn))
-    states: Any = none
-
-    def call() -> None:
-        nonlocal states
-        states = infer(next(turn), states)[1:]
-
-    return call
+    return Prepared(in_turn(problem, which, xs, infer, step), results, device.clock(), launches(problem, which))

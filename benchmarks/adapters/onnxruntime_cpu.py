@@ -50,7 +50,6 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
         feed["sequence_lens"] = np.array(data.lengths, np.int32)
 
     def results() -> dict[str, Array]:
-        y, hy, *cy = session.run(None, feed)
-        return results_of(y, hy, cy[0] if cy else None)
+        return results_of(*session.run(None, feed))
 
     return Prepared(lambda: session.run(None, feed), results)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pycudnnrnn import ops
-from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, MissingDependencyError, StateError, version_text
 
 from .. import torch_rules
-from ..data import Array, Data, flat, results_of, spec_of
+from ..data import Array, Data, spec_of
 from ..problems import Problem
 from ..timing import Clock, EventClock
-from . import NotRun, Prepared
-from .numpy_engine import stepping
+from . import NotRun, Prepared, in_turn, launches
+from .numpy_engine import Device, eager
 from .numpy_engine import versions as own_versions
 
 REFUSED = ("NOT_SUPPORTED", "BAD_PARAM")
 """What cuDNN answers where it has no such RNN. A row of that kind has no figure, and nobody's fault."""
 
 
-class Cuda:
-    """The way to and from a device, and its clock. Tests put host memory in its place."""
+class Cuda(Device):
+    """A GPU. Tests put host memory in its place."""
+
+    name = "cuda"
 
     def __init__(self) -> None:
         try:
@@ -41,8 +40,7 @@ class Cuda:
         host: Array = self.engine.xp.asnumpy(array)
         return host
 
-    @staticmethod
-    def copy(target: Any, values: Any) -> None:
+    def copy(self, target: Any, values: Any) -> None:
         target[...] = values
 
     def clock(self) -> Clock:
@@ -68,9 +66,11 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         spec = spec_of(problem, dtype, _algorithm(problem, which, dtype, option))
         op, data = ops.from_spec(spec), data.cast(spec.dtype.numpy)
         if option == "eager":
-            return _eager(problem, which, data, op, cuda)
+            prepared = eager(problem, which, data, op, cuda)
+            prepared.figures["algo"] = str(op.spec.untuned_algo)
+            return prepared
         return _on_plan(problem, which, data, op, cuda, option)
-    except ArgumentError as error:  # an algorithm that does not go with the row
+    except (ArgumentError, StateError) as error:  # an algorithm, or a graph, that does not go with the row
         raise NotRun(str(error)) from error
     except CudnnError as error:
         if error.family in REFUSED:
@@ -89,78 +89,8 @@ def _algorithm(problem: Problem, which: str, dtype: str, option: str) -> str:
     raise NotRun("torch runs the forward and the backward of this row by two algorithms; a plan has one")
 
 
-def _params(op: Any, data: Data, cuda: Cuda) -> Any:
-    """A params buffer in the device's layout, made on the host."""
-    layout = op.layout("cuda")
-    params = np.zeros(layout.size, op.dtype.numpy)
-    from_canonical(data.canonical.weights, data.canonical.biases, layout, params)
-    return cuda.put(params)
-
-
-def _eager(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda) -> Prepared:
-    params = _params(op, data, cuda)
-    xs = [cuda.put(x) for x in data.xs]
-    dy = cuda.put(data.dy)
-    none = (None,) * (2 if problem.cell == "lstm" else 1)
-    keywords = {"sequence_lengths": data.lengths}
-
-    def infer(x: Any, states: Any = none) -> Any:
-        return op(x, *states, params, is_training=False, **keywords)
-
-    def step(x: Any) -> Any:
-        fwd = op.forward(x, *none, params, is_training=True, **keywords)
-        return fwd, fwd.backward(dy)
-
-    def results() -> dict[str, Array]:
-        if which == "infer":
-            y, hy, *cy = map(cuda.get, infer(xs[0]))
-            return results_of(y, hy, cy[0] if cy else None)
-        fwd, grads = step(xs[0])
-        return _gradients(op, cuda, fwd.output, grads.input, grads.params)
-
-    figures = {"algo": str(op.spec.untuned_algo)}
-    launches = _launches(problem, which)
-    if which == "infer":
-        return Prepared(stepping(infer, xs, none, carried=problem.carried), results, cuda.clock(), launches, figures)
-    turn = itertools.cycle(xs)
-    return Prepared(lambda: step(next(turn)), results, cuda.clock(), launches, figures)
-
-
-def _gradients(op: Any, cuda: Cuda, y: Any, dx: Any, d_params: Any) -> dict[str, Array]:
-    dw = flat(*to_canonical(cuda.get(d_params), op.layout("cuda"), copy=False))
-    return {"y": cuda.get(y), "dx": cuda.get(dx), "dw": dw}
-
-
-def _launches(problem: Problem, which: str) -> int:
-    """Two per step and layer, if nothing is fused; three passes in a step of training."""
-    return 2 * problem.T * problem.L * problem.D * (3 if which == "step" else 1)
-
-
-class _Buffers:
-    """Everything that a plan's calls write or read, filled with NaN where they write."""
-
-    def __init__(self, problem: Problem, data: Data, op: Any, plan: Any, cuda: Cuda) -> None:
-        spec, element = op.spec, op.dtype.numpy
-        lstm = problem.cell == "lstm"
-        rows = (spec.num_pseudo_layers, problem.B)
-
-        def filled(value: float, *shape: int) -> Any:
-            return cuda.put(np.full(shape, value, element))
-
-        def states(value: float) -> list[Any]:
-            return [filled(value, *rows, spec.state_size), filled(value, *rows, spec.num_units) if lstm else None]
-
-        self.op, self.params = op, _params(op, data, cuda)
-        self.xs = [cuda.put(x) for x in data.xs]
-        self.y, self.dy = filled(np.nan, *data.dy.shape), cuda.put(data.dy)
-        self.before, self.after = states(0), states(np.nan)
-        self.d_after, self.d_before = states(0), states(np.nan)
-        self.dx = filled(np.nan, *data.xs[0].shape)
-        self.d_params = filled(np.nan, *self.params.shape)
-        self.reserve = cuda.put(np.zeros(plan.reserve_nbytes, np.uint8)) if plan.reserve_nbytes else None
-
-
 def _on_plan(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda, option: str) -> Prepared:
+    """Make a plan's calls: every array is made beforehand, and filled with NaN where a call writes it."""
     training = which != "infer"
     plan = op.prepare(problem.T, problem.B, is_training=training, sequence_lengths=data.lengths, device="cuda")
     figures = {
@@ -168,58 +98,52 @@ def _on_plan(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda, opti
         "workspace_nbytes": plan.workspace_nbytes,
         "reserve_nbytes": plan.reserve_nbytes,
     }
-    b = _Buffers(problem, data, op, plan, cuda)
+    params, xs, dy = cuda.params(op, data), [cuda.put(x) for x in data.xs], cuda.put(data.dy)
     if option == "graph":
-        return _graph(problem, which, plan, b, cuda, figures)
-    turn = itertools.cycle(b.xs)
-    none = [None, None]
+        return _graph(plan.capture(params, carry_state=problem.carried), which, op, xs[0], dy, cuda, figures)
 
-    def forward(x: Any, before: list[Any], after: list[Any]) -> None:
-        plan.forward(b.params, x, *before, b.y, *after, b.reserve)
+    def filled(value: float, *shape: int) -> Any:
+        return cuda.put(np.full(shape, value, op.dtype.numpy))
+
+    def states(value: float) -> list[Any]:
+        rows = (op.spec.num_pseudo_layers, problem.B)
+        cell = filled(value, *rows, op.spec.num_units) if problem.cell == "lstm" else None
+        return [filled(value, *rows, op.spec.state_size), cell]
+
+    y, dx, d_params = (filled(np.nan, *shape) for shape in (dy.shape, xs[0].shape, params.shape))
+    (dhy, dcy), (dhx, dcx) = states(0), states(np.nan)
+    left, other = states(np.nan), states(np.nan)
+    reserve = cuda.put(np.zeros(plan.reserve_nbytes, np.uint8)) if plan.reserve_nbytes else None
+
+    def infer(x: Any, *before: Any) -> Any:
+        after = other if before and before[0] is left[0] else left  # states go from one pair to the other and back
+        plan.forward(params, x, *(before or (None, None)), y, *after, reserve)
+        return y, *after
 
     def step(x: Any) -> None:
-        forward(x, none, b.after)
-        plan.backward_data(
-            b.params, b.y, b.dy, None, b.d_after[0], b.d_before[0], None, b.d_after[1], b.d_before[1], b.dx, b.reserve
-        )
-        plan.backward_weights(x, None, b.y, b.d_params, b.reserve)
-
-    def carry() -> None:
-        b.before, b.after = b.after, b.before
-        forward(next(turn), b.before, b.after)
+        infer(x)
+        plan.backward_data(params, y, dy, None, dhy, dhx, None, dcy, dcx, dx, reserve)
+        plan.backward_weights(x, None, y, d_params, reserve)
 
     def results() -> dict[str, Array]:
         if which == "infer":
-            forward(b.xs[0], none, b.after)
-            return _states(cuda, b.y, b.after)
-        step(b.xs[0])
-        return _gradients(op, cuda, b.y, b.dx, b.d_params)
+            return cuda.outputs(*infer(xs[0]))
+        step(xs[0])
+        return cuda.gradients(op, y, dx, d_params)
 
+    call = in_turn(problem, which, xs, infer, step)
+    return Prepared(call, results, cuda.clock(), launches(problem, which), figures)
+
+
+def _graph(graph: Any, which: str, op: Any, x: Any, dy: Any, cuda: Cuda, figures: dict[str, Any]) -> Prepared:
+    cuda.copy(graph.x, x)
     if which == "step":
-        call: Callable[[], None] = lambda: step(next(turn))  # noqa: E731
-    else:
-        call = carry if problem.carried else lambda: forward(next(turn), none, b.after)
-    return Prepared(call, results, cuda.clock(), _launches(problem, which), figures)
-
-
-def _states(cuda: Cuda, y: Any, states: Any) -> dict[str, Array]:
-    hy, cy = states
-    return results_of(cuda.get(y), cuda.get(hy), None if cy is None else cuda.get(cy))
-
-
-def _graph(problem: Problem, which: str, plan: Any, b: _Buffers, cuda: Cuda, figures: dict[str, Any]) -> Prepared:
-    try:
-        graph = plan.capture(b.params, carry_state=problem.carried)
-    except StateError as error:
-        raise NotRun(str(error)) from error
-    cuda.copy(graph.x, b.xs[0])
-    if which == "step":
-        cuda.copy(graph.dy, b.dy)
+        cuda.copy(graph.dy, dy)
 
     def results() -> dict[str, Array]:
         graph.replay()
         if which == "infer":
-            return _states(cuda, graph.y, (graph.hy, graph.cy))
-        return _gradients(b.op, cuda, graph.y, graph.dx, graph.d_params)
+            return cuda.outputs(graph.y, graph.hy, graph.cy)
+        return cuda.gradients(op, graph.y, graph.dx, graph.d_params)
 
     return Prepared(graph.replay, results, cuda.clock(), 1, figures)

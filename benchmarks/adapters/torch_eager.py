@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,20 +12,54 @@ from pycudnnrnn import convert
 from ..data import Array, Data, flat, numpy_name, results_of
 from ..problems import Problem
 from ..timing import Clock, EventClock, HostClock
-from . import NotRun, Prepared, load
+from . import NotRun, Prepared, in_turn, launches, load
 
 
 def versions() -> dict[str, Any]:
     torch = load("torch")
-    found = {"torch": torch.__version__, "torch_cudnn": torch.backends.cudnn.version()}
-    with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123  no regular file
-        paths = {line.split()[-1] for line in maps if "libcudnn.so" in line}
-    return found | ({"cudnn_loaded_with_torch": sorted(paths)} if paths else {})
+    return {"torch": torch.__version__, "torch_cudnn": torch.backends.cudnn.version()}
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
     device, _, ours = option.partition(" ")
-    return prepare_on(problem, which, data, Torch(problem, dtype, device, ours=bool(ours)))
+    own = Torch(problem, dtype, device, ours=bool(ours))
+    torch = own.torch
+    module = own.module(problem, data).train(which == "step")
+    xs, dy = [own.put(x) for x in data.xs], own.put(data.dy)
+    lengths = torch.tensor(data.lengths or [problem.T] * problem.B)
+    valid = np.arange(problem.T)[:, None, None] < lengths.numpy()[:, None]
+    is_sorted = bool((lengths[:-1] >= lengths[1:]).all())
+    pack, unpack = torch.nn.utils.rnn.pack_padded_sequence, torch.nn.utils.rnn.pad_packed_sequence
+
+    def run(x: Any, states: Any = None) -> Any:
+        if problem.layout == "padded":
+            return module(x, states)
+        y, states = module(pack(x, lengths, enforce_sorted=is_sorted), states)
+        return (y if which == "infer" else unpack(y, total_length=problem.T)[0]), states
+
+    def infer(x: Any, states: Any = None) -> Any:
+        with torch.inference_mode():
+            return run(x, states)
+
+    def step(x: Any) -> Any:
+        module.zero_grad(set_to_none=True)
+        leaf = x.detach().requires_grad_()
+        y = run(leaf)[0]
+        y.backward(dy)
+        return y, leaf.grad
+
+    def results() -> dict[str, Array]:
+        if which == "step":
+            y, dx = step(xs[0])
+            return {"y": host(y) * valid, "dx": host(dx), "dw": parameter_gradients(module, problem)}
+        y, states = infer(xs[0])
+        if problem.layout == "packed":
+            y = unpack(y, total_length=problem.T)[0]
+        elif problem.lengths != "full":  # its states are those after the padding
+            return results_of(host(y) * valid)
+        return results_of(host(y), *map(host, states if problem.cell == "lstm" else [states]))
+
+    return Prepared(in_turn(problem, which, xs, infer, step), results, own.clock(), launches(problem, which))
 
 
 class Torch:
@@ -72,59 +104,6 @@ class Torch:
         return module
 
 
-def prepare_on(problem: Problem, which: str, data: Data, own: Torch) -> Prepared:
-    """Make the calls of a module, and what they give."""
-    torch = own.torch
-    module = own.module(problem, data).train(which == "step")
-    xs, dy = [own.put(x) for x in data.xs], own.put(data.dy)
-    hand_over = _packed(torch, data) if problem.layout == "packed" else _as_it_is
-
-    def infer(x: Any, states: Any = None) -> Any:
-        with torch.inference_mode():
-            return module(hand_over(x), states)
-
-    def step(x: Any) -> Any:
-        module.zero_grad(set_to_none=True)
-        leaf = x.detach().requires_grad_()
-        y = unpack(torch, module(hand_over(leaf))[0], problem.T)
-        y.backward(dy)
-        return y, leaf.grad
-
-    def outputs() -> dict[str, Array]:
-        y, states = infer(xs[0])
-        y = host(unpack(torch, y, problem.T))
-        if problem.lengths != "full" and problem.layout == "padded":  # its states are those after the padding
-            return {"y": y * (np.arange(problem.T)[:, None, None] < np.array(data.lengths)[:, None])}
-        hy, cy = states if problem.cell == "lstm" else (states, None)
-        return results_of(y, host(hy), None if cy is None else host(cy))
-
-    def gradients() -> dict[str, Array]:
-        y, dx = step(xs[0])
-        y = host(y)
-        if data.lengths is not None:
-            y *= np.arange(problem.T)[:, None, None] < np.array(data.lengths)[:, None]
-        return {"y": y, "dx": host(dx), "dw": parameter_gradients(module, problem)}
-
-    launches = 2 * problem.T * problem.L * problem.D
-    if which == "step":
-        turn = itertools.cycle(xs)
-        return Prepared(lambda: step(next(turn)), gradients, own.clock(), 3 * launches)
-    return Prepared(_stepping(infer, xs, carried=problem.carried), outputs, own.clock(), launches)
-
-
-def _stepping(infer: Any, xs: list[Any], *, carried: bool) -> Callable[[], Any]:
-    turn = itertools.cycle(xs)
-    if not carried:
-        return lambda: infer(next(turn))
-    states: Any = None
-
-    def call() -> None:
-        nonlocal states
-        states = infer(next(turn), states)[1]
-
-    return call
-
-
 def parameter_gradients(module: Any, problem: Problem) -> Array:
     """A module's gradients in canonical order."""
     if hasattr(module, "named_weights"):  # ours: one parameter with every weight in it
@@ -139,22 +118,3 @@ def parameter_gradients(module: Any, problem: Problem) -> Array:
 def host(tensor: Any) -> Array:
     array: Array = tensor.detach().double().cpu().numpy()
     return array
-
-
-def unpack(torch: Any, y: Any, T: int) -> Any:
-    """Return a padded tensor, whichever it was."""
-    if isinstance(y, torch.nn.utils.rnn.PackedSequence):
-        return torch.nn.utils.rnn.pad_packed_sequence(y, total_length=T)[0]
-    return y
-
-
-def _as_it_is(x: Any) -> Any:
-    return x
-
-
-def _packed(torch: Any, data: Data) -> Callable[[Any], Any]:
-    T, B, _ = data.xs[0].shape
-    lengths = torch.tensor([T] * B if data.lengths is None else data.lengths)
-    is_sorted = bool((lengths[:-1] >= lengths[1:]).all())
-    pack = torch.nn.utils.rnn.pack_padded_sequence
-    return lambda x: pack(x, lengths, enforce_sorted=is_sorted)

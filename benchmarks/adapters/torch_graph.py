@@ -56,8 +56,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
             for parameter, gradient in zip(module.parameters(), gradients[1:], strict=True):
                 parameter.grad = gradient
             return {"y": host(y), "dx": host(gradients[0]), "dw": parameter_gradients(module, problem)}
-        hy, cy = left if problem.cell == "lstm" else (left, None)
-        return results_of(host(y), host(hy), None if cy is None else host(cy))
+        return results_of(host(y), *map(host, left if problem.cell == "lstm" else [left]))
 
     return Prepared(graph.replay, results, own.clock())
 

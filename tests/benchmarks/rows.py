@@ -1,8 +1,40 @@
-"""Rows that are quick to run."""
+"""Rows that are quick to run, and a competitor that says what it is told."""
 
+from typing import ClassVar
+
+from benchmarks.hosts import Local
 from benchmarks.problems import GROUPS, Row
+from benchmarks.timing import Sample
 
 
 def smoke(cell="lstm", which="infer", dtype="float32"):
     (problem,) = (p for p in GROUPS["smoke"].problems if p.cell == cell)
     return Row("smoke", problem, which, dtype)
+
+
+class Fake:
+    """A competitor that answers with what it is given, and logs its turns."""
+
+    log: ClassVar = []
+
+    def __init__(self, name, sample=lambda: [5.0], results=None):
+        self.name, self._sample, self.results = name, sample, results or Local("numpy").results
+
+    def start(self):
+        Fake.log.append(f"{self.name} started")
+
+    def versions(self):
+        return {self.name: "1"}
+
+    def prepare(self, row):
+        return {"algo": "standard"}
+
+    def sample(self, seconds):
+        Fake.log.append(self.name)
+        return Sample(self._sample())
+
+    def release(self):
+        pass
+
+    def close(self):
+        Fake.log.append(f"{self.name} closed")

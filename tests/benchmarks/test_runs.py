@@ -1,8 +1,6 @@
 """Runs: turns, budgets, processes, and that every row which was asked for is reported."""
 
 import os
-import types
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,39 +12,7 @@ from benchmarks.hosts import Failed, Local, Remote
 from benchmarks.problems import GROUPS, rows_of
 from benchmarks.results_files import load, place
 from benchmarks.runner import Part, Results, Settings, run
-from benchmarks.timing import Sample
-from tests.benchmarks.rows import smoke
-
-
-class Fake:
-    """A competitor that says what it is told, and logs its turns."""
-
-    log: ClassVar = []
-
-    def __init__(self, name, sample=lambda: [5.0], results=None):
-        self.name, self._sample, self._results = name, sample, results or Local("numpy").results
-
-    def start(self):
-        Fake.log.append(f"{self.name} started")
-
-    def versions(self):
-        return {self.name: "1"}
-
-    def results(self, row):
-        return self._results(row)
-
-    def prepare(self, row):
-        return {"algo": "standard"}
-
-    def sample(self, seconds):
-        Fake.log.append(self.name)
-        return Sample(self._sample()), 1.0
-
-    def release(self):
-        pass
-
-    def close(self):
-        Fake.log.append(f"{self.name} closed")
+from tests.benchmarks.rows import Fake, smoke
 
 
 def refuse(_row):
@@ -104,21 +70,14 @@ def test_what_is_not_reached_is_listed_as_not_run_with_the_reason(settings, time
     assert [(row["problem"], row["pass"], row["dtype"]) for row in written] == asked
 
 
-@pytest.mark.parametrize("when", ["start", "versions", "results", "sample", "add", "advance"])
+@pytest.mark.parametrize("when", ["start", "versions", "results", "sample", "advance"])
 def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    def add(row):
-        Results.add(results, row)
-        if len(results.rows) == 3:
-            interrupt()
-
     host, asked = Fake("a"), list(GROUPS["smoke"].rows())
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
-    if when == "add":
-        monkeypatch.setattr(results, "add", add)
-    elif when != "advance":
+    if when != "advance":
         monkeypatch.setattr(host, when, interrupt)
     run([Part(asked, [("a", None, host)])], results, Settings(1, 0), interrupt if when == "advance" else lambda _: None)
     written = load(tmp_path / "out.jsonl")
@@ -126,7 +85,7 @@ def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_pa
     assert [(row["problem"], row["pass"], row["dtype"]) for row in written.rows] == [
         (row.problem.name, row.which, row.dtype) for row in asked
     ]
-    done = {"advance": 1, "add": 3}.get(when, 0)
+    done = when == "advance"
     assert [row["status"] for row in written.rows[: done + 1]] == ["ok"] * done + ["not_run"]
     assert {row["reason"] for row in written.rows[done:]} == {"interrupted"}
 
@@ -139,7 +98,7 @@ def test_rows_are_on_the_disk_as_they_come(tmp_path):
     assert seen == [2, 3]
 
 
-def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this(monkeypatch):
+def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
     remote = Remote("numpy", threads=1)
     try:
         row = smoke("gru", "step")
@@ -149,9 +108,7 @@ def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this(monkeypatch
             np.testing.assert_allclose(theirs[name], array, rtol=1e-5, atol=1e-6)
         assert len(os.sched_getaffinity(remote._process.pid)) == 1
         remote.prepare(row)
-        sample, calibration = remote.sample(0.001)
-        assert len(sample.times_us) >= 3
-        assert calibration > 0
+        assert len(remote.sample(0.001).times_us) >= 3
         with pytest.raises(NotRun, match="TF32"):
             remote.results(smoke(dtype="tf32"))
         remote._process.kill()
@@ -162,45 +119,15 @@ def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this(monkeypatch
         remote.close()
 
 
-class Deaf:
-    """A process that never answers."""
-
-    started: ClassVar = []
-
-    def __init__(self, **_):
-        self.alive = True
-
-    @staticmethod
-    def Pipe():  # noqa: N802
-        end = types.SimpleNamespace(close=lambda: None, send=lambda _: None, poll=lambda _: False)
-        return end, end
-
-    def start(self):
-        Deaf.started.append(os.environ.get("OMP_NUM_THREADS"))
-
-    def join(self, *_):
-        pass
-
-    def kill(self):
-        self.alive = False
-
-    def is_alive(self):
-        return self.alive
-
-
-def test_one_that_twice_gives_no_answer_is_not_asked_again_and_its_threads_leave_no_trace_here(monkeypatch):
-    Deaf.Process = Deaf
-    monkeypatch.setattr("benchmarks.hosts.multiprocessing.get_context", lambda _: Deaf)
-    before = dict(os.environ)
-    remote = Remote("numpy", 7, answer_within_s=60)
+def test_one_that_twice_gives_no_answer_is_not_asked_again_and_its_threads_leave_no_trace_here():
+    before, remote = dict(os.environ), Remote("numpy", 7, answer_within_s=0.001)
     for _ in range(2):
-        with pytest.raises(Failed, match="prepare: no answer within 60 s"):
+        with pytest.raises(Failed, match="prepare: no answer within"):
             remote.prepare(smoke())
-    with pytest.raises(NotRun, match="not asked again: 2 times no answer within 60 s"):
+    with pytest.raises(NotRun, match="not asked again: 2 times no answer within"):
         remote.results(smoke())
     remote.release()
     remote.close()
-    assert Deaf.started == ["7", "7"]
     assert dict(os.environ) == before
 
 
@@ -216,8 +143,8 @@ def test_a_prepared_call_is_warmed_up_before_it_is_timed(monkeypatch):
 
 
 def test_the_environment_names_machine_commit_versions_and_command_and_the_file(tmp_path):
-    found = environment("a command", rounds=3)
-    assert {"date", "commit", "dirty", "command", "machine", "gpu", "versions", "clocks", "rounds"} <= found.keys()
+    found = environment(rounds=3)
+    assert {"date", "commit", "dirty", "command", "machine", "gpu", "versions", "rounds"} <= found.keys()
     assert machine_folder({"gpu": ["NVIDIA H200, 580.159.03, 143771 MiB"]}) == "nvidia-h200"
     described = {"date": "2027-01-02T03:04:05", "commit": "abc", "dirty": True, "gpu": []}
     assert place(tmp_path, described, "host") == tmp_path / "cpu" / "2027-01-02-abc-dirty-host.jsonl"
